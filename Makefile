@@ -1,0 +1,65 @@
+# Everything that a developer or a curious reader runs. Needed: make, Python >= 3.11, and pip or uv.
+# The rest goes into .venv, with the versions of constraints.txt. A second run installs nothing.
+
+VENV ?= .venv
+ARGS ?=
+# Another Python than the first suitable one: make test PYTHON=/path/to/python
+PYTHON ?=
+bin := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format clean
+.DELETE_ON_ERROR:
+
+help: ## Show this.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
+	  printf '  make %-8s %s\n' "$$name" "$$what"; done
+	@echo "Arguments pass through: make demo ARGS='--seconds 10', make test ARGS='-k lease'"
+
+demo: $(VENV)/.demo ## Watch it work: a graph, skewed traffic, a worker that is killed. Starts and stops all that it needs.
+	$(bin)/refresher demo $(ARGS)
+
+test: $(VENV)/.dev ## Run the tests. They start their own servers on free ports; what is missing is skipped, with the reason.
+	$(bin)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## Check style, types, and who may import whom.
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy
+	$(bin)/lint-imports
+
+format: $(VENV)/.dev ## Format the code, and mend what ruff can mend.
+	$(bin)/ruff check --fix .
+	$(bin)/ruff format .
+
+clean: ## Remove all that make has made; Neo4j's downloaded jars stay in .cache.
+	rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist test-artefacts
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# What dev installs contains the demo: after `make test`, `make demo` has nothing to install.
+$(VENV)/.demo: $(VENV)/.made pyproject.toml constraints.txt
+	$(call install,.[demo])
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
+	$(call install,.[dev])
+	@touch $@ $(VENV)/.demo
+
+# A python3 in PATH may be too old, or a stub that only says that it is not installed: each is asked.
+$(VENV)/.made:
+	@for python in $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11); do \
+	  found=$$("$$python" -c 'import sys; assert sys.version_info >= (3, 11); print(sys.executable)' 2>/dev/null) || continue; \
+	  if command -v uv >/dev/null; then uv venv --quiet --allow-existing --python "$$found" "$(VENV)" || exit; \
+	  elif ! "$$found" -m venv "$(VENV)"; then \
+	    echo "error: $$found can't make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; \
+	  fi; \
+	  touch $@; exit; \
+	done; \
+	echo "error: no Python >= 3.11 among $(or $(PYTHON),python3 python3.13 python3.12 python3.11): install one, or say where it is: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
+	exit 1
+
+define install
+@echo "installing $(1) into $(VENV), with the versions of constraints.txt"; \
+if command -v uv >/dev/null; then uv pip install --quiet --python $(bin)/python -c constraints.txt -e '$(1)'; \
+else $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '$(1)'; fi
+endef
