@@ -1,0 +1,51 @@
+"""The reader of a background-refresh cache: import this in the application.
+
+::
+
+    from api_client import get_cached
+
+    friends = get_cached("friends_of", {"person_id": 42})
+"""
+
+from __future__ import annotations
+
+from api_client._version import __version__
+from api_client.answers import Entry, Invalidation
+from api_client.default_client import get_cached
+from api_client.errors import (
+    CacheError,
+    CacheUnavailable,
+    ConfigurationError,
+    DecodeError,
+    InvalidQuery,
+    RefreshFailed,
+    TriggerFailed,
+    UnknownQuery,
+    WaitTimeout,
+)
+from api_client.events import ReaderEvents, RefreshReason
+from api_client.read_plan import EntryState, RefreshState
+from api_client.reader import CacheClient
+from api_client.settings import ReaderSettings
+
+__all__ = [
+    "CacheClient",
+    "CacheError",
+    "CacheUnavailable",
+    "ConfigurationError",
+    "DecodeError",
+    "Entry",
+    "EntryState",
+    "InvalidQuery",
+    "Invalidation",
+    "ReaderEvents",
+    "ReaderSettings",
+    "RefreshFailed",
+    "RefreshReason",
+    "RefreshState",
+    "TriggerFailed",
+    "UnknownQuery",
+    "WaitTimeout",
+    "__version__",
+    "get_cached",
+]

@@ -1,0 +1,72 @@
+"""What a reader answers with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from api_client.entry import Header
+from api_client.read_plan import EntryState, RefreshState
+
+T = TypeVar("T")
+
+
+class NoDefault:
+    """The type of the sentinel that says that no default was given: None is a value."""
+
+    def __repr__(self) -> str:
+        return "<no default>"
+
+
+NO_DEFAULT: Final = NoDefault()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """One answer of the cache. Durations in seconds; ``age`` counts from the begin of the load.
+
+    ``ttl_remaining`` is negative past the soft expiry; ``delta`` is the mean lead time of a refresh, ``beta`` the
+    effective β, ``degree`` that of the query's node (0: not known). ``token`` grows with each refresh of this key,
+    ``generation`` with each invalidation; the value was read after every invalidation below ``token``.
+    """
+
+    value: T
+    state: EntryState
+    refresh: RefreshState
+    age: float
+    ttl_remaining: float
+    delta: float
+    beta: float
+    degree: int
+    token: int
+    generation: int
+    bookmarks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, value: T, header: Header, state: EntryState, refresh: RefreshState, now_us: int) -> Entry[T]:
+        """Describe a value by the header that it came with, at ``now_us`` of Redis' clock."""
+        return cls(
+            value=value,
+            state=state,
+            refresh=refresh,
+            age=max(0.0, (now_us - header.read_started_us) / 1e6),
+            ttl_remaining=(header.soft_expiry_us - now_us) / 1e6,
+            delta=header.delta.mean,
+            beta=header.beta,
+            degree=header.degree,
+            token=header.token,
+            generation=header.generation,
+            bookmarks=header.bookmarks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidation:
+    """An invalidation that Redis has acknowledged.
+
+    ``generation`` is its number, for ``min_generation=``; ``replicated`` tells whether the number of replicas that
+    was asked for confirmed it in time (None: none was asked for). Without that, a failover may lose it.
+    """
+
+    generation: int
+    replicated: bool | None

@@ -1,0 +1,68 @@
+"""A circuit breaker: after repeated failures answer at once, and heal by a probe."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from api_client.clock import monotonic_seconds
+
+
+class Breaker:
+    """Counts failures in a row; at ``threshold`` it opens, and lets one probe through after each pause.
+
+    The pause doubles from ``first_pause_seconds`` up to ``longest_pause_seconds`` while probes fail; one success
+    closes it. Thread-safe. It knows nothing of what it guards: callers ask `allows`, then report.
+    """
+
+    def __init__(
+        self,
+        *,
+        threshold: int = 5,
+        first_pause_seconds: float = 0.25,
+        longest_pause_seconds: float = 5.0,
+        monotonic: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        self._threshold = threshold
+        self._first_pause, self._longest_pause = first_pause_seconds, longest_pause_seconds
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._pause = first_pause_seconds
+        self._closed_until_probe = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are being answered without being tried."""
+        return self._failures >= self._threshold
+
+    def is_waiting(self) -> bool:
+        """Tell whether a call would be refused now. Nothing is taken: the probe stays for whoever asks `allows`."""
+        return self.is_open and self._monotonic() < self._closed_until_probe
+
+    def allows(self) -> bool:
+        """Tell whether a call may be tried: always while closed, one probe a pause while open."""
+        if self._failures < self._threshold:
+            return True
+        with self._lock:
+            if self._monotonic() < self._closed_until_probe:
+                return False
+            # The next caller waits for this probe's verdict, or for another pause if it never reports.
+            self._closed_until_probe = self._monotonic() + self._pause
+            return True
+
+    def succeeded(self) -> None:
+        """Report a call that went well."""
+        if self._failures:
+            with self._lock:
+                self._failures, self._pause = 0, self._first_pause
+
+    def failed(self) -> None:
+        """Report a call that failed for a reason that the next one would meet too."""
+        with self._lock:
+            self._failures += 1
+            if self._failures < self._threshold:
+                return
+            if self._failures > self._threshold:
+                self._pause = min(self._pause * 2, self._longest_pause)
+            self._closed_until_probe = self._monotonic() + self._pause

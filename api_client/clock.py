@@ -1,0 +1,65 @@
+"""Redis' clock as a reader knows it: an offset to its own monotonic clock.
+
+The worker stamps entries by Redis TIME, so a reader must compare by it too; a host whose wall clock is off by an
+hour then neither stampedes nor serves stale as fresh. Clocks decide when to refresh, never which value is newer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+RELEARN_SECONDS: Final = 10.0
+GRANT_SECONDS: Final = 1.0
+
+
+def monotonic_seconds() -> float:
+    """Return the monotonic clock, in seconds. Looked up at each call, so that a test may freeze it."""
+    return time.monotonic()
+
+
+class RedisClock:
+    """Redis' time in microseconds, by its last known offset. Reading it costs no network.
+
+    ``learn`` is told what Redis said and when it was asked; the offset is taken at the middle of the round trip, so
+    it is off by half a round trip at most. ``is_due_once`` tells when it should be learnt again (every 10 s).
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = monotonic_seconds) -> None:
+        self._monotonic = monotonic
+        self._offset_us: int | None = None
+        self._relearn_at = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether Redis has ever been asked."""
+        return self._offset_us is not None
+
+    def is_due_once(self) -> bool:
+        """Tell whether the offset is older than 10 s; then the next second is granted to whoever was told so."""
+        now = self._monotonic()
+        if now < self._relearn_at:
+            return False
+        self._relearn_at = now + GRANT_SECONDS
+        return True
+
+    def now_us(self) -> int:
+        """Return Redis' time now, in µs since 1970.
+
+        Raises:
+            RuntimeError: nothing has been learnt yet.
+        """
+        if self._offset_us is None:
+            raise RuntimeError("Redis' clock has not been learnt yet")
+        return int(self._monotonic() * 1e6) + self._offset_us
+
+    def learn(self, redis_us: int, *, asked_at: float) -> None:
+        """Take over ``redis_us``, which Redis said between ``asked_at`` (monotonic seconds) and now."""
+        heard_at = self._monotonic()
+        self._offset_us = redis_us - int((asked_at + heard_at) / 2 * 1e6)
+        self._relearn_at = heard_at + RELEARN_SECONDS
+
+    def forget(self) -> None:
+        """Ask again at the next chance: another node may answer with another clock."""
+        self._relearn_at = 0.0

@@ -1,0 +1,69 @@
+"""`get_cached`: the reader of an application that needs only one."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import Any, TypeVar, Unpack, overload
+
+from api_client.floors import ReadOptions
+from api_client.keys import Params
+from api_client.reader import CacheClient
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+_lock = threading.Lock()
+_client: CacheClient | None = None
+
+
+def default_client() -> CacheClient:
+    """Return the process's own client, made from the environment at the first call.
+
+    Raises:
+        ConfigurationError: a variable is wrong.
+    """
+    global _client  # noqa: PLW0603 - the one client a process is the point
+    if _client is None:
+        with _lock:
+            if _client is None:
+                _client = CacheClient.from_env()
+                atexit.register(_client.close)
+    return _client
+
+
+def _after_fork_in_child() -> None:
+    # Another thread of the parent may have held it at the fork.
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def use_as_default(client: CacheClient | None) -> CacheClient | None:
+    """Let `get_cached` use this client (None: make one from the environment again); the one used until now."""
+    global _client
+    with _lock:
+        before, _client = _client, client
+    return before
+
+
+@overload
+def get_cached(query: str, params: Params | None = None, *, type: type[T], **options: Unpack[ReadOptions]) -> T: ...
+@overload
+def get_cached(
+    query: str, params: Params | None = None, *, type: type[T], default: D, **options: Unpack[ReadOptions]
+) -> T | D: ...
+@overload
+def get_cached(
+    query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
+) -> Any: ...
+def get_cached(query: str, params: Params | None = None, **options: Any) -> Any:
+    """Return the value of a query, through a client made from the environment at the first call.
+
+    The value within its grace is returned at once, stale or not; a refresh is asked for in the background when it is
+    due. Options and errors are those of `CacheClient.get`.
+    """
+    return default_client().get(query, params, **options)

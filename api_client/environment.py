@@ -1,0 +1,152 @@
+"""Settings from the environment: one wrong value is one error that names variable, value and what is allowed.
+
+msgspec checks and converts (it is there for the payload anyway, and light to import); what is ours is the table of
+names and the wording of the error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self, TypeAlias, TypeVar, get_type_hints
+from urllib.parse import urlsplit
+
+import msgspec
+
+from api_client.durations import ALLOWED as DURATION_ALLOWED
+from api_client.durations import seconds
+from api_client.errors import ConfigurationError
+
+_DURATION: Final = {"duration": True}
+_TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
+
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, extra=_DURATION, description=f"0 or more {DURATION_ALLOWED}")]
+PositiveSeconds: TypeAlias = Annotated[
+    float, msgspec.Meta(gt=0, extra=_DURATION, description=f"more than 0, {DURATION_ALLOWED}")
+]
+Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=3_600_000, description="milliseconds, 0 to 3600000")]
+PositiveMilliseconds: TypeAlias = Annotated[
+    float, msgspec.Meta(gt=0, le=3_600_000, description="milliseconds, more than 0, up to 3600000")
+]
+Url: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, extra={"url": True}, description="a URL")]
+
+S = TypeVar("S", bound="Settings")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the settings of reader and worker. Each field's variable stands in its annotation."""
+
+    def __post_init__(self) -> None:
+        for field, annotation in _annotations(type(self)).items():
+            value = getattr(self, field)
+            try:
+                msgspec.convert(value, annotation)
+            except msgspec.ValidationError as error:
+                raise _wrong(annotation, field, value) from error
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Read the settings from ``environ`` (default: the process's).
+
+        Raises:
+            ConfigurationError: the first wrong value, by variable, value and what is allowed.
+        """
+        source = os.environ if environ is None else environ
+        values = {
+            field: _converted(annotation, field, source[variable(annotation, field)])
+            for field, annotation in _annotations(cls).items()
+            if source.get(variable(annotation, field), "") != ""
+        }
+        return cls(**values)
+
+    def __repr__(self) -> str:
+        shown = (f"{field}={_shown(note, getattr(self, field))}" for field, note in _annotations(type(self)).items())
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def env(name: str, *, secret: bool = False) -> msgspec.Meta:
+    """Name the variable of a field, and whether its value must never be shown."""
+    return msgspec.Meta(extra={"variable": name, "secret": secret})
+
+
+def variable(annotation: Any, field: str) -> str:
+    """Return the name of the environment variable of a field."""
+    return str(_extra(annotation).get("variable", field))
+
+
+_hints: dict[type, dict[str, Any]] = {}
+
+
+def _annotations(settings: type) -> dict[str, Any]:
+    if settings not in _hints:
+        _hints[settings] = get_type_hints(settings, include_extras=True)
+    return _hints[settings]
+
+
+def _metas(annotation: Any) -> list[msgspec.Meta]:
+    return [meta for meta in getattr(annotation, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+
+
+def _extra(annotation: Any) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for meta in _metas(annotation):
+        merged.update(meta.extra or {})
+    return merged
+
+
+def _allowed(annotation: Any) -> str:
+    # The annotation nearest to the field speaks last, and best.
+    return next((meta.description for meta in reversed(_metas(annotation)) if meta.description), "another value")
+
+
+def _converted(annotation: Any, field: str, text: str) -> Any:
+    try:
+        if _extra(annotation).get("duration"):
+            return msgspec.convert(seconds(text.strip()), annotation)
+        if getattr(annotation, "__origin__", annotation) is bool:
+            return _boolean(text.strip().lower())
+        # Space around a password may be part of it.
+        return msgspec.convert(text if _extra(annotation).get("secret") else text.strip(), annotation, strict=False)
+    except ValueError as error:  # msgspec.ValidationError is one
+        raise _wrong(annotation, field, text) from error
+
+
+def _boolean(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(text)
+
+
+def _wrong(annotation: Any, field: str, value: object) -> ConfigurationError:
+    return ConfigurationError(
+        variable(annotation, field), _shown(annotation, value), f"allowed is {_allowed(annotation)}"
+    )
+
+
+def _shown(annotation: Any, value: object) -> str:
+    extra = _extra(annotation)
+    if extra.get("secret"):
+        return "***"
+    if extra.get("url"):
+        return f"'{without_password(str(value))}'"
+    return repr(value)[:100]
+
+
+def without_password(url: str) -> str:
+    """Return a URL that may be shown: a password in it is replaced by ``***``."""
+    try:
+        parts = urlsplit(url)
+        if "password" in parts.query:
+            url = (parts := parts._replace(query="***")).geturl()
+        if "@" in parts.path + parts.query + parts.fragment:
+            # A password with a slash in it, or several URLs in one: where the secrets are can't be told.
+            return "***"
+        if "@" not in parts.netloc:
+            return url
+        user = (parts.username or "") + (":***" if parts.password is not None else "")
+        host = parts.netloc.rpartition("@")[2]
+        return parts._replace(netloc=f"{user}@{host}").geturl()
+    except ValueError:
+        return "***"

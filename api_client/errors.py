@@ -1,0 +1,101 @@
+"""Every error that a reader can meet, under one base.
+
+::
+
+    CacheError
+    ├── InvalidQuery        the name or the params are wrong; found before any network
+    ├── UnknownQuery        no worker has registered this query and version
+    ├── RefreshFailed       the load failed and nothing may be served instead (.kind, .attempts)
+    ├── WaitTimeout         nothing good enough came within the timeout (.waited_seconds, .state)
+    ├── CacheUnavailable    Redis did not answer, or answered that it can't
+    ├── DecodeError         the value does not fit the type asked for, or can't be decoded
+    ├── TriggerFailed       `refresh()` could not hand the refresh to the broker
+    └── ConfigurationError  a setting is wrong (.variable, .allowed)
+
+Errors of redis-py are translated in one place (`redis_edge.translated`) and kept as ``__cause__``.
+"""
+
+from __future__ import annotations
+
+
+class CacheError(Exception):
+    """Base of all errors of this package. ``query`` names the query, where there is one."""
+
+    query: str | None = None
+
+
+class InvalidQuery(CacheError, ValueError):
+    """The query's name, its version, its params or an option of the call is wrong. Nothing was sent."""
+
+    def __init__(self, message: str, *, query: str | None = None) -> None:
+        super().__init__(message)
+        self.query = query
+
+
+class RefreshFailed(CacheError):
+    """The refresh was given up, and there is no value within its grace to serve.
+
+    ``kind`` is the worker's word for the failure (see `docs/architecture.md`), ``attempts`` how many loads were
+    tried, ``retry_after_seconds`` how long the entry cools before readers may ask again.
+    """
+
+    def __init__(self, query: str, kind: str, attempts: int, retry_after_seconds: float) -> None:
+        super().__init__(
+            f"the refresh of {query!r} failed ({kind}) after {attempts} attempt{'' if attempts == 1 else 's'}; "
+            f"it may be asked for again in {retry_after_seconds:.1f} s"
+        )
+        self.query, self.kind, self.attempts = query, kind, attempts
+        self.retry_after_seconds = retry_after_seconds
+
+
+class UnknownQuery(RefreshFailed):
+    """No worker has registered this query and version: a typing error, or a worker of another release."""
+
+    def __init__(self, query: str, version: int, attempts: int = 1, retry_after_seconds: float = 0.0) -> None:
+        super().__init__(query, "unknown_query", attempts, retry_after_seconds)
+        self.version = version
+
+    def __str__(self) -> str:
+        return f"no worker has registered the query {self.query!r}, version {self.version}: check REFRESHER_QUERIES"
+
+
+class WaitTimeout(CacheError, TimeoutError):
+    """Nothing good enough came within the caller's timeout. ``state`` is what the lease record last said."""
+
+    def __init__(self, query: str, waited_seconds: float, state: str) -> None:
+        super().__init__(
+            f"no value of {query!r} good enough for this call came within {waited_seconds:.2f} s ({state})"
+        )
+        self.query, self.waited_seconds, self.state = query, waited_seconds, state
+
+
+class CacheUnavailable(CacheError, ConnectionError):
+    """Redis could not be asked: refused, timed out, out of memory, read-only, or the breaker is open."""
+
+    def __init__(self, message: str, *, query: str | None = None) -> None:
+        super().__init__(message)
+        self.query = query
+
+
+class DecodeError(CacheError, ValueError):
+    """The cached value does not fit ``type=``, or its payload is broken. The entry stays as it is."""
+
+    def __init__(self, message: str, *, query: str | None = None) -> None:
+        super().__init__(message)
+        self.query = query
+
+
+class TriggerFailed(CacheError):
+    """An explicit `refresh()` could not be published in time."""
+
+    def __init__(self, message: str, *, query: str | None = None) -> None:
+        super().__init__(message)
+        self.query = query
+
+
+class ConfigurationError(CacheError, ValueError):
+    """A setting is wrong: names the variable, the value (a secret is never shown) and what is allowed."""
+
+    def __init__(self, variable: str, shown: str, allowed: str) -> None:
+        super().__init__(f"{variable}={shown} is not valid: {allowed}")
+        self.variable, self.allowed = variable, allowed

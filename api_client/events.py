@@ -1,0 +1,88 @@
+"""What a reader tells those who count: one method an event, silent by default.
+
+Subclass `ReaderEvents`, override what is of interest, and pass it to the client. The methods are called on the
+reading thread (or on the publisher's, where it says so), must be quick and must not raise; an event that raises is
+logged once and otherwise ignored, since a read never fails for its metrics.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+E = TypeVar("E")
+
+
+class RefreshReason(StrEnum):
+    """Why a refresh was asked for."""
+
+    EARLY = "early"
+    STALE = "stale"
+    MISS = "miss"
+    INVALIDATED = "invalidated"
+    MANUAL = "manual"
+
+
+class ReaderEvents:
+    """The events of a reader. Ages and remaining times in seconds."""
+
+    def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
+        """Record a value served from the cache; it is stale where ``ttl_remaining_seconds`` is not positive."""
+
+    def miss(self, query: str) -> None:
+        """Record a read that found nothing good enough, and waits."""
+
+    def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
+        """Record a caller that was served by a wait which another caller of this process had begun."""
+
+    def unreadable_entry(self, query: str, *, reason: str) -> None:
+        """Record an entry treated as a miss: garbage, version, flags, digest."""
+
+    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
+        """Record a claim that was granted and published (on the publisher's thread)."""
+
+    def refresh_republished(self, query: str) -> None:
+        """Record a queued refresh that was published once more (on the publisher's thread)."""
+
+    def refresh_deduplicated(self, query: str, *, state: str) -> None:
+        """Record a claim that was refused, since the record was in ``state`` (on the publisher's thread)."""
+
+    def refresh_dropped(self, query: str, *, why: str) -> None:
+        """Record a trigger that was not even claimed: backlog, backpressure, breaker (on either thread)."""
+
+    def trigger_failed(self, query: str, *, why: str) -> None:
+        """Record a claim that could not be made or published (on the publisher's thread)."""
+
+    def unavailable(self, query: str) -> None:
+        """Record a read that found Redis unavailable."""
+
+
+def guarded(events: E, base: type[E]) -> E:
+    """Return ``events`` such that none of the methods of ``base`` raises: what one does is logged, once a method."""
+    if type(events) is base:
+        return events
+    proxy = base.__new__(base)
+    for name, method in vars(base).items():
+        if callable(method) and not name.startswith("_"):
+            setattr(proxy, name, _never_raising(getattr(events, name), name))
+    return proxy
+
+
+def _never_raising(method: Callable[..., None], name: str) -> Callable[..., None]:
+    told = False
+
+    @functools.wraps(method)
+    def call(*args: Any, **fields: Any) -> None:
+        nonlocal told
+        try:
+            method(*args, **fields)
+        except Exception:
+            if not told:
+                told = True
+                log.exception("the event %s raised; further errors of it are ignored", name)
+
+    return call

@@ -1,0 +1,60 @@
+-- acquire: a worker takes the lease and draws the token of its run.
+--
+-- KEYS[1]  entry
+-- KEYS[2]  record
+-- ARGV[1]  nonce               8 bytes drawn for this run, in the worker's memory only
+-- ARGV[2]  claim_number        number  of the claim whose message this is
+-- ARGV[3]  ticket              text    of the retry whose message this is; '' for none
+-- ARGV[4]  lease_us            µs
+-- ARGV[5]  budget_us           µs      the run's limit: no renewal goes beyond it
+-- ARGV[6]  retention_ms        ms
+--
+-- returns  {status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, entry_header}
+--          status: 1 acquired, 2 already fresh, 3 held (state says by what, left_us for how long)
+--          entry_header: the entry without its payload, for its δ state; '' where there is none
+-- keeps    I1: the token is larger than any drawn before, and overwrites the one of whoever held the lease
+local now = clock_us()
+local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
+local nonce, ticket = ARGV[1], ARGV[3]
+
+local header = ''
+if entry then
+  header = redis.call('GETRANGE', KEYS[1], 0, entry.header_length - 1)
+end
+
+if record.state == 'running' and record.nonce == nonce then
+  return { 1, 'running', text(record.deadline - now), text(record.token), text(now), text(record.claimed_at),
+    text(record.generation), record.bookmarks, header }
+end
+
+local free = not record.state or record.deadline <= now or record.state == 'queued' or record.state == 'invalidated'
+  or (record.state == 'retrying' and ticket ~= '' and record.ticket == ticket)
+if not free then
+  return { 3, record.state, text(record.deadline - now), '0', text(now), '0', '0', '', '' }
+end
+
+-- A claim that waits in the record counts like the message's own: a message that comes late may serve it.
+-- So does an invalidation, and the entry still tells of one whose record is lost.
+local wanted = math.max(tonumber(ARGV[2]), record.generation)
+if record.state == 'queued' then
+  wanted = math.max(wanted, record.claim_number)
+end
+if entry and entry.token > math.max(wanted, entry.generation) then
+  return { 2, record.state or 'idle', '0', text(entry.token), text(now), '0', '0', '', '' }
+end
+
+local token = draw(now, record, entry)
+local lease_us, budget_us = tonumber(ARGV[4]), tonumber(ARGV[5])
+local claimed_at = now
+if (record.state == 'queued' or record.state == 'retrying') and record.claimed_at > 0 then
+  -- A clock that stepped back since must not make a negative wait.
+  claimed_at = math.min(record.claimed_at, now)
+end
+redis.call('HSET', KEYS[2], 'state', 'running', 'until', text(now + math.min(lease_us, budget_us)), 'number', text(token),
+  'token', text(token), 'nonce', nonce, 'limit', text(now + budget_us), 'claimed_at', text(claimed_at),
+  -- 0 says "none" where a run is handed back.
+  'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)))
+redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'attempts', 'ended_by')
+redis.call('PEXPIRE', KEYS[2], text(math.ceil(budget_us / 1000) + tonumber(ARGV[6])))
+return { 1, 'running', text(math.min(lease_us, budget_us)), text(token), text(now), text(claimed_at),
+  text(record.generation), record.bookmarks, header }

@@ -1,0 +1,47 @@
+-- claim: the right to publish one refresh of a key; deduplicates queued refreshes.
+--
+-- KEYS[1]  entry
+-- KEYS[2]  record
+-- ARGV[1]  claim_id            text    the same id again is the same claim
+-- ARGV[2]  seen_token          number  the token of the entry that the caller saw; '' for any
+-- ARGV[3]  queue_ttl_us        µs      how long the claim holds while nobody acquires
+-- ARGV[4]  retention_ms        ms      how long the record outlives its deadline
+-- ARGV[5]  force               0|1     1 passes cooling
+-- ARGV[6]  bookmarks           lines   to be read after; merged also when the claim is refused
+-- ARGV[7]  bookmarks_limit     bytes
+--
+-- returns  {status, state, left_us, kind, attempts, number, claim_number, now_us}
+--          status: 1 claimed, 2 already refreshed, 3 refused (state and left_us say by what and for how long)
+--          number: the stamp of this call; a token above it was drawn after this call
+-- keeps    one claim a key at a time; token and nonce of a lapsed run stay, so that its late commit can be judged
+local now = clock_us()
+local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
+local claim_id, seen_token, force = ARGV[1], ARGV[2], ARGV[5] == '1'
+
+if record.state == 'queued' and record.claim == claim_id then
+  return { 1, 'queued', text(record.deadline - now), '', 0, text(record.claim_number), text(record.claim_number), text(now) }
+end
+
+local number = draw(now, record, entry)
+if record.state then
+  redis.call('HSET', KEYS[2], 'number', text(number),
+    'bookmarks', merge_bookmarks(record.bookmarks, ARGV[6], tonumber(ARGV[7])))
+end
+if seen_token ~= '' and entry and text(entry.token) ~= seen_token then
+  return { 2, record.state or 'idle', '0', '', 0, text(number), '0', text(now) }
+end
+
+local free = not record.state or record.deadline <= now or record.state == 'invalidated'
+  or (force and record.state == 'cooling')
+if not free then
+  return { 3, record.state, text(record.deadline - now), record.kind, record.attempts, text(number),
+    text(record.claim_number), text(now) }
+end
+
+local queue_ttl_us = tonumber(ARGV[3])
+redis.call('HSET', KEYS[2], 'state', 'queued', 'until', text(now + queue_ttl_us), 'number', text(number),
+  'claim', claim_id, 'claim_number', text(number), 'claimed_at', text(now), 'published', text(now), 'republished', '0',
+  'bookmarks', merge_bookmarks(record.bookmarks, ARGV[6], tonumber(ARGV[7])))
+redis.call('HDEL', KEYS[2], 'ticket', 'kind', 'attempts', 'ended_by')
+redis.call('PEXPIRE', KEYS[2], text(math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])))
+return { 1, 'queued', text(queue_ttl_us), '', 0, text(number), text(number), text(now) }

@@ -1,0 +1,53 @@
+-- commit: replace the entry, only while the record carries exactly this token and nonce.
+--
+-- KEYS[1]  entry
+-- KEYS[2]  record
+-- ARGV[1]  token               number
+-- ARGV[2]  nonce               8 bytes
+-- ARGV[3]  entry               bytes   the whole new entry, carrying token and nonce
+-- ARGV[4]  hard_ttl_ms         ms      TTL and grace: after it Redis drops the key
+-- ARGV[5]  retention_ms        ms
+-- ARGV[6]  channel             text    where those who wait listen
+--
+-- returns  1 accepted, 2 accepted as stale (a soft invalidation met the run),
+--          3 superseded, 4 invalidated (a hard one met it), 5 lost (the record is gone)
+-- keeps    I1 (one winner), I2 (tokens never go back), I3 (nothing read before an invalidation is stored as fresh),
+--          I6 (the record goes in the same step); a record that is missing never lets a write through
+local now = clock_us()
+local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
+local token, nonce = ARGV[1], ARGV[2]
+
+if record.state == nil or text(record.token) ~= token or record.nonce ~= nonce then
+  if entry and text(entry.token) == token and entry.nonce == nonce then
+    -- The reply to the first try was lost. An invalidation that met it, or came since, asks for one more refresh.
+    return entry.generation > entry.token and 2 or 1
+  end
+  return record.state == nil and 5 or 3
+end
+if entry and entry.token >= record.token then
+  return 3
+end
+if record.hard > record.token then
+  if record.state == 'queued' then
+    redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit')
+  else
+    rest_invalidated(KEYS[2], ARGV[5])
+  end
+  return 4
+end
+
+redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
+local stale = record.generation > record.token
+if stale then
+  redis.call('SETRANGE', KEYS[1], 28, struct.pack('>I8I8', record.generation, now))
+end
+if record.state == 'queued' then
+  -- A late commit, after somebody claimed the lapsed lease: that claim goes on, this run is over.
+  redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit')
+elseif stale then
+  rest_invalidated(KEYS[2], ARGV[5])
+else
+  redis.call('DEL', KEYS[2])
+end
+redis.call('PUBLISH', ARGV[6], 'committed')
+return stale and 2 or 1

@@ -1,0 +1,25 @@
+-- hand_back: a worker that shuts down puts its run back into the queue (the caller publishes it).
+--
+-- KEYS[1]  record
+-- ARGV[1]  token               number
+-- ARGV[2]  nonce               8 bytes becomes the claim's id, so that the step may be repeated
+-- ARGV[3]  queue_ttl_us        µs
+-- ARGV[4]  retention_ms        ms
+--
+-- returns  {status, claim_number}
+--          status: 1 queued again under claim_number, 0 not mine any more
+-- keeps    the token of the run that ends commits nothing afterwards
+local now = clock_us()
+local record = read_record(KEYS[1])
+if record.state == 'queued' and record.claim == ARGV[2] then
+  return { 1, text(record.claim_number) }
+end
+if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~= ARGV[2] then
+  return { 0, '0' }
+end
+local queue_ttl_us = tonumber(ARGV[3])
+redis.call('HSET', KEYS[1], 'state', 'queued', 'until', text(now + queue_ttl_us), 'claim', ARGV[2],
+  'published', text(now), 'republished', '0')
+redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit')
+redis.call('PEXPIRE', KEYS[1], text(math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])))
+return { 1, text(record.claim_number) }

@@ -1,0 +1,36 @@
+-- invalidate: from now on nothing read before now is fresh.
+--
+-- KEYS[1]  entry
+-- KEYS[2]  record
+-- ARGV[1]  hard                0|1     1: the entry is gone; 0: it is stale at once, and may be served within its grace
+-- ARGV[2]  bookmarks           lines   that the next load is to read after
+-- ARGV[3]  bookmarks_limit     bytes
+-- ARGV[4]  retention_ms        ms
+-- ARGV[5]  channel             text
+--
+-- returns  the generation
+-- keeps    I3: a run that began before carries a smaller token than the generation, and its commit is judged by that.
+--          A claim that is queued stays (no load has begun); retrying and cooling end
+local now = clock_us()
+local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
+local hard, retention_ms = ARGV[1] == '1', tonumber(ARGV[4])
+local generation = draw(now, record, entry)
+
+if hard then
+  redis.call('DEL', KEYS[1])
+elseif entry then
+  redis.call('SETRANGE', KEYS[1], 28, struct.pack('>I8I8', generation, math.min(entry.soft_expiry, now)))
+end
+
+redis.call('HSET', KEYS[2], 'generation', text(generation), 'number', text(generation),
+  'bookmarks', merge_bookmarks(record.bookmarks, ARGV[2], tonumber(ARGV[3])))
+if hard then
+  redis.call('HSET', KEYS[2], 'hard', text(generation))
+end
+if record.state ~= 'queued' and record.state ~= 'running' then
+  rest_invalidated(KEYS[2], retention_ms)
+elseif redis.call('PTTL', KEYS[2]) < retention_ms then
+  redis.call('PEXPIRE', KEYS[2], retention_ms)
+end
+redis.call('PUBLISH', ARGV[5], 'invalidated')
+return text(generation)

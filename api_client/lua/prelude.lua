@@ -1,0 +1,81 @@
+-- Put before every script: what they share. No step of its own.
+-- Offsets (one-based here) and the magic are those of api_client/entry.py and frozen for ever.
+
+-- 2^53: beyond it a Lua number is no longer exact, so a larger one in Redis is garbage.
+local LARGEST = 9007199254740992
+
+-- Numbers leave Lua as text: tostring() would give 1.7952431951235e+15.
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- Redis' own clock in microseconds. A caller's clock never comes in here.
+local function clock_us()
+  local now = redis.call('TIME')
+  return now[1] * 1000000 + now[2]
+end
+
+-- The frozen fields of the entry, or nil where there is none that may be trusted (garbage, another type).
+local function read_entry(key)
+  local head = redis.pcall('GETRANGE', key, 0, 51)
+  if type(head) ~= 'string' or #head < 52 or string.sub(head, 1, 2) ~= '\199X' then
+    return nil
+  end
+  local token, generation, soft_expiry = struct.unpack('>I8I8I8', head, 21)
+  if token < 0 or token >= LARGEST or generation < 0 or generation >= LARGEST then
+    return nil
+  end
+  return { token = token, generation = generation, soft_expiry = soft_expiry, nonce = string.sub(head, 45, 52),
+    header_length = struct.unpack('>I2', head, 7) }
+end
+
+-- The lease record; state nil means that there is none (idle).
+local function read_record(key)
+  local f = redis.call('HMGET', key, 'state', 'until', 'number', 'claim', 'claim_number', 'claimed_at', 'token', 'nonce',
+    'limit', 'ticket', 'generation', 'hard', 'bookmarks', 'kind', 'attempts', 'ended_by')
+  return {
+    state = f[1] or nil, deadline = tonumber(f[2] or 0), number = tonumber(f[3] or 0),
+    claim = f[4] or '', claim_number = tonumber(f[5] or 0), claimed_at = tonumber(f[6] or 0),
+    token = tonumber(f[7] or 0), nonce = f[8] or '', limit = tonumber(f[9] or 0), ticket = f[10] or '',
+    generation = tonumber(f[11] or 0), hard = tonumber(f[12] or 0), bookmarks = f[13] or '',
+    kind = f[14] or '', attempts = tonumber(f[15] or 0), ended_by = f[16] or '',
+  }
+end
+
+-- A number larger than any before it for this key, also after a clock that stepped back.
+local function draw(now, record, entry)
+  local number = math.max(now, record.number + 1)
+  if entry then
+    number = math.max(number, entry.token + 1, entry.generation + 1)
+  end
+  return number
+end
+
+-- Add bookmarks (lines) to those of the record; over the limit the oldest go. No loop over what a user gave.
+local function merge_bookmarks(old, new, limit)
+  if new == '' or string.find('\n' .. old .. '\n', '\n' .. new .. '\n', 1, true) then
+    return old
+  end
+  local merged = old == '' and new or old .. '\n' .. new
+  if #merged > limit then
+    local cut = string.find(merged, '\n', #merged - limit, true)
+    merged = cut and string.sub(merged, cut + 1) or new
+  end
+  return merged
+end
+
+-- No claim, no run: what an invalidation left behind stays until the next acquire takes it up.
+local function rest_invalidated(key, retention_ms)
+  redis.call('HSET', key, 'state', 'invalidated', 'until', '0')
+  redis.call('HDEL', key, 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'attempts')
+  redis.call('PEXPIRE', key, retention_ms)
+end
+
+-- Back to idle, or to the invalidation that still waits for a read.
+local function rest(key, record, retention_ms)
+  if record.generation > 0 then
+    rest_invalidated(key, retention_ms)
+  else
+    redis.call('DEL', key)
+  end
+end

@@ -1,0 +1,20 @@
+-- republish: leave to publish a queued refresh once more. A lost message or a dead claimer so costs a reader that
+-- waits one second, and one that has a stale value five; a double costs a look at the record.
+--
+-- KEYS[1]  record
+-- ARGV[1]  interval_us         µs      after the first publication; doubles with each
+--
+-- returns  {status, claim_number}
+--          status: 1 publish it now under claim_number, 0 not due, or no longer queued
+-- keeps    at most one publication an interval, whoever asks
+local now = clock_us()
+local f = redis.call('HMGET', KEYS[1], 'state', 'published', 'republished', 'claim_number')
+if f[1] ~= 'queued' then
+  return { 0, '0' }
+end
+local times = tonumber(f[3])
+if now < tonumber(f[2]) + tonumber(ARGV[1]) * 2 ^ times then
+  return { 0, '0' }
+end
+redis.call('HSET', KEYS[1], 'published', text(now), 'republished', text(times + 1))
+return { 1, f[4] }

@@ -1,0 +1,14 @@
+-- unclaim: the claimer takes its own claim back, for it could not be published.
+--
+-- KEYS[1]  record
+-- ARGV[1]  claim_id            text
+-- ARGV[2]  retention_ms        ms
+--
+-- returns  1 taken back, 0 it was no longer queued under this id
+-- keeps    an invalidation that waits for a read goes on waiting
+local record = read_record(KEYS[1])
+if record.state ~= 'queued' or record.claim ~= ARGV[1] then
+  return 0
+end
+rest(KEYS[1], record, ARGV[2])
+return 1

@@ -1,0 +1,67 @@
+"""The settings of a reader, and those that reader and worker share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from api_client.durations import ALLOWED as DURATION_ALLOWED
+from api_client.environment import Milliseconds, PositiveMilliseconds, PositiveSeconds, Settings, Url, env
+from api_client.errors import ConfigurationError
+from api_client.keys import NAMESPACE_ALLOWED
+
+MEBIBYTE: Final = 1024 * 1024
+
+
+class SharedSettings(Settings, frozen=True, kw_only=True):
+    """What reader and worker must agree on: where the cache and the broker are, and the lease record's times."""
+
+    redis_url: Annotated[
+        Url,
+        msgspec.Meta(pattern="^(rediss?|unix)://", description="redis://…, rediss://… or unix://…"),
+        env("CACHE_REDIS_URL"),
+    ] = "redis://127.0.0.1:6379/0"
+    broker_url: Annotated[
+        Url,
+        msgspec.Meta(pattern="^(rediss?|amqps?|pyamqp)://", description="redis://…, rediss://…, amqp://… or amqps://…"),
+        env("CELERY_BROKER_URL"),
+    ] = "redis://127.0.0.1:6379/1"
+    namespace: Annotated[
+        str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z", description=NAMESPACE_ALLOWED), env("CACHE_NAMESPACE")
+    ] = "cache"
+    queue_ttl_seconds: Annotated[PositiveSeconds, env("CACHE_QUEUE_TTL")] = 60.0
+    # At least a second: without a pause a query that fails is loaded again at every read.
+    cooling_seconds: Annotated[
+        float,
+        msgspec.Meta(ge=1, extra={"duration": True}, description=f"1 s or more, {DURATION_ALLOWED}"),
+        env("CACHE_COOLING"),
+    ] = 30.0
+    record_retention_seconds: Annotated[PositiveSeconds, env("CACHE_RECORD_RETENTION")] = 60.0
+    jitter_min_ms: Annotated[Milliseconds, env("STAMPEDE_JITTER_MIN_MS")] = 0.0
+    jitter_max_ms: Annotated[Milliseconds, env("STAMPEDE_JITTER_MAX_MS")] = 50.0
+    max_value_bytes: Annotated[
+        int,
+        msgspec.Meta(gt=0, le=512 * MEBIBYTE, description="bytes, 1 to 536870912 (what a Redis string can hold)"),
+        env("CACHE_MAX_VALUE_BYTES"),
+    ] = 8 * MEBIBYTE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.jitter_max_ms < self.jitter_min_ms:
+            raise ConfigurationError(
+                "STAMPEDE_JITTER_MAX_MS",
+                repr(self.jitter_max_ms),
+                f"allowed is {self.jitter_min_ms} or more, as STAMPEDE_JITTER_MIN_MS",
+            )
+
+
+class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
+    """The settings of a reader; `Settings.from_env` reads them, a keyword each makes them by hand."""
+
+    redis_timeout_seconds: Annotated[PositiveSeconds, env("CACHE_REDIS_TIMEOUT")] = 0.25
+    wait_poll_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_POLL_MS")] = 10.0
+    wait_timeout_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_TIMEOUT_MS")] = 5000.0
+    queue_size: Annotated[
+        int, msgspec.Meta(ge=0, description="a whole number, 0 or more"), env("CACHE_XFETCH_QUEUE_SIZE")
+    ] = 100
