@@ -1,0 +1,59 @@
+"""The workers of a background-refresh cache: queries, the refresh flow, and the Celery app that runs it.
+
+::
+
+    from refresher import query
+
+    @query("friends_of", ttl="5m", grace="1h", degree="MATCH (p:Person {id: $person_id}) RETURN COUNT { (p)--() }")
+    def friends_of(tx, person_id: int) -> list[dict]:
+        return tx.run("MATCH (:Person {id: $id})-[:KNOWS]-(f) RETURN f.name AS name", id=person_id).data()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from api_client._version import __version__
+from refresher.errors import RefresherError, TransientFailure
+from refresher.events import WorkerEvents
+from refresher.queries import query
+from refresher.settings import RefreshMode, WorkerSettings
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+__all__ = [
+    "RefreshMode",
+    "RefresherError",
+    "TransientFailure",
+    "WorkerEvents",
+    "WorkerSettings",
+    "__version__",
+    "install",
+    "make_app",
+    "query",
+]
+
+
+def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
+    """Return a Celery app that refreshes; see `refresher.celery_app.make_app`."""
+    from refresher import celery_app
+
+    return celery_app.make_app(settings, events=events)
+
+
+def install(app: Celery, settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> None:
+    """Add the refresh task to an application's own Celery app; see `refresher.celery_app.install`."""
+    from refresher import celery_app
+
+    celery_app.install(app, settings, events=events)
+
+
+def __getattr__(name: str) -> Any:
+    # `celery -A refresher` looks for `app`. Made at the first look, so that importing the package reads no environment.
+    if name == "app":
+        from refresher import celery_app
+
+        globals()["app"] = app = celery_app.app_of_command_line()
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,209 @@
+"""The Celery app, and every setting of it with its reason.
+
+`celery -A refresher` uses what `make_app` returns; `install` adds the
+task to an application's own.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from celery import Celery, signals
+from kombu import compression
+
+from api_client.broker import CeleryBroker, declared, miss_queue, refresh_queue
+from api_client.errors import ConfigurationError
+from refresher.queries import import_queries
+from refresher.runtime import PerProcess, Runtime
+from refresher.settings import WorkerSettings
+from refresher.tasks import add_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from refresher.events import WorkerEvents
+
+log = logging.getLogger(__name__)
+
+SOCKET_TIMEOUT_SECONDS: Final = 5
+HEALTH_CHECK_SECONDS: Final = 5
+CONSUMER: Final = "refresher.consumer:RefreshConsumer"
+
+
+def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
+    """Return a Celery app that refreshes, set up from the environment.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
+    """
+    chosen = settings or WorkerSettings.from_env()
+    app = Celery("refresher")
+    app.conf.update(celery_settings(chosen))
+    _add(app, chosen, events)
+    signals.worker_init.connect(keep := _forget_compression_of(app))
+    app.refresher_receivers = (*app.refresher_receivers, keep)
+    app.refreshes_only = True
+    return app
+
+
+def app_of_command_line() -> Celery:
+    """Return `make_app`'s, for ``celery -A refresher``: there a wrong setting ends the command with one line.
+
+    Raises:
+        ConfigurationError: as `make_app`, when no command line is being run.
+        SystemExit: instead of it, when one is; Celery would print a traceback.
+    """
+    try:
+        return make_app()
+    except ConfigurationError as error:
+        if click.get_current_context(silent=True) is None:
+            raise
+        raise SystemExit(f"error: {error}") from None
+
+
+def install(app: Celery, settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> None:
+    """Add the refresh task and its queues to an application's own Celery app, once that is configured.
+
+    The app's settings stay as they are, for its tasks and for its broker; what the refresh task needs is set on the
+    task. Two settings are the whole app's all the same:
+
+    - ``task_queues`` gets the two queues of refreshes, after those that the app consumes from already. A worker with
+      ``-Q`` has to name them.
+    - ``worker_consumer``, unless the app has its own, becomes `RefreshConsumer`: it survives the loss of the broker,
+      and messages to the refresh task that are none. It leaves the messages of other tasks to Celery.
+
+    The app consumes from its own broker: CELERY_BROKER_URL, to which readers and refreshes publish, has to be the same.
+    It has to accept JSON, as it does by default.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
+    """
+    chosen = settings or WorkerSettings.from_env()
+    # What it has no queues of its own for goes to its default queue, which Celery declares only where there are none.
+    app.conf.task_queues = [*app.amqp.Queues(app.conf.task_queues).values(), *_queues(chosen)]
+    for made_of_them in ("queues", "router"):
+        vars(app.amqp).pop(made_of_them, None)
+    if not app.conf.value_set_for("worker_consumer"):
+        app.conf.worker_consumer = CONSUMER
+    _add(app, chosen, events)
+
+
+def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> None:
+    runtimes = PerProcess(
+        lambda: Runtime(settings, CeleryBroker(settings.broker_url, settings.namespace), events=events)
+    )
+    add_task(app, runtimes, task_options(settings))
+    import_queries(settings.query_modules)
+    _connect_signals(app, settings, runtimes)
+
+
+def task_options(settings: WorkerSettings) -> dict[str, Any]:
+    """Return what is set on the refresh task alone, each for its reason."""
+    return {
+        # Celery would hand the task on to every other app of the process.
+        "shared": False,
+        # A message is done when its refresh is; a killed pool process gives it back. Redelivery is harmless: acquire
+        # tells an old message from a new one.
+        "acks_late": True,
+        "reject_on_worker_lost": True,
+        # Nobody reads results: what came of a refresh is in the entry. Result keys would only pile up.
+        "ignore_result": True,
+        "store_errors_even_if_ignored": False,
+        "serializer": "json",
+        "soft_time_limit": settings.soft_limit_seconds,
+        "time_limit": settings.hard_limit_seconds,
+        # Flower lives on them.
+        "send_events": True,
+    }
+
+
+def _queues(settings: WorkerSettings) -> list[Any]:
+    # Somebody waits for the first queue; the Redis transport looks at queues in this order.
+    return [declared(miss_queue(settings.namespace)), declared(refresh_queue(settings.namespace))]
+
+
+def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
+    """Return the settings of a Celery app that does nothing but refresh, each for its reason."""
+    return {
+        "broker_url": settings.broker_url,
+        "broker_connection_retry_on_startup": True,
+        # For ever: a worker that gives up after a long outage has to be started by hand.
+        "broker_connection_max_retries": None,
+        "broker_transport_options": _transport_options(settings),
+        # JSON only: a message that says it is anything else is refused before it is decoded.
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        # As `task_options` has it for the task.
+        "result_backend": None,
+        "task_ignore_result": True,
+        "task_store_errors_even_if_ignored": False,
+        "task_queues": _queues(settings),
+        "task_default_queue": refresh_queue(settings.namespace),
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        # A refresh that has lost its broker still commits: the lease in the cache decides, not the acknowledgement.
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_consumer": CONSUMER,
+        # One message a process at a time: a prefetched one would wait behind a slow load while others are idle.
+        "worker_prefetch_multiplier": 1,
+        "worker_concurrency": settings.workers,
+        "task_soft_time_limit": settings.soft_limit_seconds,
+        "task_time_limit": settings.hard_limit_seconds,
+        # A message with a far ETA stays in memory until then.
+        "worker_eta_task_limit": 1_000,
+        "worker_max_tasks_per_child": 10_000,
+        # Flower lives on these.
+        "worker_send_task_events": True,
+        "task_send_sent_event": True,
+        "worker_enable_remote_control": True,
+        "worker_hijack_root_logger": True,
+        "enable_utc": True,
+    }
+
+
+def _transport_options(settings: WorkerSettings) -> dict[str, Any]:
+    if settings.broker_url.startswith(("amqp", "pyamqp")):
+        return {
+            "confirm_publish": True,
+            "read_timeout": SOCKET_TIMEOUT_SECONDS,
+            "write_timeout": SOCKET_TIMEOUT_SECONDS,
+        }
+    return {
+        "queue_order_strategy": "priority",
+        "visibility_timeout": settings.visibility_timeout_seconds,
+        # Without them a worker never comes back from a link that has gone silent.
+        "socket_timeout": SOCKET_TIMEOUT_SECONDS,
+        "socket_connect_timeout": 2,
+        "socket_keepalive": True,
+        "health_check_interval": HEALTH_CHECK_SECONDS,
+        "retry_on_timeout": False,
+    }
+
+
+def _forget_compression_of(app: Celery) -> Callable[..., None]:
+    def forget_compression(sender: Any = None, **_: Any) -> None:
+        if getattr(sender, "app", None) is app:
+            # kombu expands a message before anyone can look at it: half a megabyte becomes two gigabytes. Ours are
+            # never compressed, and without its decoders a message that is carries an error instead of its content.
+            compression._decoders.clear()  # noqa: SLF001 - nothing else takes them away
+
+    return forget_compression
+
+
+def _connect_signals(app: Celery, settings: WorkerSettings, runtimes: PerProcess) -> None:
+    def check_surroundings(sender: Any = None, **_: Any) -> None:
+        if getattr(sender, "app", app) is app:
+            from refresher.checks import log_problems
+
+            log_problems(settings)
+
+    def close_runtime(**_: Any) -> None:
+        runtimes.close()
+
+    # Kept by the app: Celery's signals hold weak references only.
+    app.refresher_receivers = (check_surroundings, close_runtime)
+    signals.worker_init.connect(check_surroundings)
+    signals.worker_process_shutdown.connect(close_runtime)
+    signals.worker_shutdown.connect(close_runtime)

@@ -1,0 +1,58 @@
+"""What a worker looks at when it starts. It comes up all the same: what is missing may be there in a moment."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+
+from redis.exceptions import RedisError
+
+from api_client.environment import without_password
+from api_client.errors import ConfigurationError
+from api_client.redis_edge import connect, reason
+from refresher.errors import LoadFailed
+from refresher.graph import Graph
+from refresher.queries import registry
+from refresher.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS = 2.0
+
+
+def log_problems(settings: WorkerSettings) -> list[str]:
+    """Log what is wrong around a starting worker, in words that say how to mend it; the problems, as text."""
+    problems = [problem for problem in (_cache(settings), _graph(settings), _queries(settings)) if problem]
+    for problem in problems:
+        log.error("%s", problem)
+    return problems
+
+
+def _cache(settings: WorkerSettings) -> str | None:
+    client = connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)
+    try:
+        client.ping()
+    except (RedisError, OSError) as error:
+        url = without_password(settings.redis_url)
+        return f"the cache at CACHE_REDIS_URL={url} can't be used: {reason(error)}; refreshes fail until it can"
+    finally:
+        client.close()
+    return None
+
+
+def _graph(settings: WorkerSettings) -> str | None:
+    try:
+        with closing(Graph(settings)) as graph:
+            graph.verify()
+    except ConfigurationError as error:
+        return str(error)
+    except LoadFailed as error:
+        url = without_password(settings.neo4j_uri)
+        return f"the graph at NEO4J_URI={url} can't be used ({error.kind}): {error}; refreshes are retried until it can"
+    return None
+
+
+def _queries(settings: WorkerSettings) -> str | None:
+    if len(registry):
+        return None
+    return f"no query is registered: REFRESHER_QUERIES={settings.queries!r} names the modules that use @query"

@@ -1,0 +1,25 @@
+"""The command ``refresher``: a command a file, see `refresher.cli.commands`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; exit codes: 0 done, 1 something is wrong (one line says what), 2 wrong usage.
+
+    Whatever a command raises on purpose ends here as one line, never as a traceback.
+    """
+    try:
+        from refresher.cli.commands import app, expected_errors
+    except ModuleNotFoundError as error:
+        _fail(f"{error.name} is not installed: pip install 'refresher[worker]'")
+    try:
+        app(prog_name="refresher")
+    except expected_errors() as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> None:
+    sys.stderr.write(f"error: {message}\n")
+    raise SystemExit(1)

@@ -1,0 +1,5 @@
+"""``python -m refresher.cli`` is ``refresher``."""
+
+from refresher.cli import main
+
+main()

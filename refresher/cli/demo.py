@@ -1,0 +1,80 @@
+"""``refresher demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from refresher.demo.options import (
+    DEFAULT_READERS,
+    DEFAULT_SECONDS,
+    LONGEST_SECONDS,
+    MOST_READERS,
+    SHORTEST_SECONDS,
+    DemoOptions,
+)
+
+
+def _without_password(url: str | None) -> str | None:
+    """Refuse a password on the command line, where everyone on the machine can read it."""
+    try:
+        has_password = url is not None and (urlsplit(url).password is not None or "password=" in urlsplit(url).query)
+    except ValueError as error:
+        raise typer.BadParameter("not a URL") from error
+    if has_password:
+        raise typer.BadParameter("no password on the command line: put it into the environment, see --help")
+    return url
+
+
+def demo(
+    seconds: Annotated[
+        float, typer.Option(min=SHORTEST_SECONDS, max=LONGEST_SECONDS, help="How long the readers read.")
+    ] = DEFAULT_SECONDS,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running, traffic too, until Ctrl-C.")] = False,
+    no_chaos: Annotated[bool, typer.Option("--no-chaos", help="Don't kill the worker in the middle.")] = False,
+    graph: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Your own graph: an edge list, two columns a line; may be gzipped."),
+    ] = None,
+    neo4j_uri: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            callback=_without_password,
+            help="Your own Neo4j, without Person nodes; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from "
+            "the environment. What was loaded is removed in the end.",
+        ),
+    ] = None,
+    redis_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            callback=_without_password,
+            help="Your own Redis, cache and broker both; REDIS_PASSWORD is read from the environment. The demo's keys "
+            "are removed in the end.",
+        ),
+    ] = None,
+    readers: Annotated[int, typer.Option(min=1, max=MOST_READERS, help="Reader processes.")] = DEFAULT_READERS,
+    seed: Annotated[int, typer.Option(min=0, help="Of the graph and of what is asked for.")] = 1,
+) -> None:
+    """Watch it work: a graph, skewed traffic, a worker that is killed, and no read that waits for it.
+
+    Starts Redis, a graph database, a Celery worker and Flower, all embedded and gone in the end; exits with 1 when a
+    read failed or the cache broke a promise.
+    """
+    try:
+        from rich.console import Console
+
+        from refresher.demo.run import run_demo
+    except ModuleNotFoundError as error:
+        from refresher.demo.errors import DemoError
+
+        raise DemoError(f"{error.name} is not installed: pip install 'refresher[demo]'") from None
+    options = DemoOptions(
+        seconds=seconds, keep=keep, chaos=not no_chaos, graph_file=graph, neo4j_uri=neo4j_uri, redis_url=redis_url,
+        readers=readers, seed=seed,
+    )  # fmt: skip
+    raise typer.Exit(run_demo(options, Console(highlight=False)))

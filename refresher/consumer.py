@@ -1,0 +1,97 @@
+"""The consumer of a worker: Celery's own, kept from the faults of a lost broker and of malformed messages."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from celery.exceptions import CPendingDeprecationWarning
+from celery.worker.consumer import Consumer
+from celery.worker.state import active_requests, reserved_requests
+
+from api_client.messages import TASK_NAME
+from refresher.guard import fault_of
+
+log = logging.getLogger(__name__)
+
+# What a transport raises over a message whose envelope is no envelope: JSON, base64, or what is inside of them.
+_NO_ENVELOPE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+
+
+class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
+    """A consumer that survives losing its broker in the middle of a refresh, and any message.
+
+    When its connection is lost, Celery 5.7 with kombu 5.7 ends the worker in two ways: closing the connection, it
+    restores the messages that are not acknowledged, over that very connection; and when their tasks end, it
+    acknowledges them over it. Both meet an AttributeError that nobody expects. So neither is tried: the refreshes go
+    on and commit (the lease decides, not the acknowledgement), and Redis delivers their messages again after the
+    visibility timeout, when acquire finds that there is nothing left to do.
+
+    A message that is not as a publisher of ours makes it is looked through before Celery sees it, which some of them
+    would end, and some would keep in a loop. It is rejected, with a line in the log that shows nothing of its body.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        loop: Callable[..., None] = self.loop  # type: ignore[has-type, unused-ignore]
+
+        def surviving_loop(*args: Any) -> None:
+            try:
+                loop(*args)
+            except self.connection_errors:
+                raise
+            except _NO_ENVELOPE as error:
+                # It has been taken from the queue, and there is nothing to reject. The connection is made anew. The
+                # place stands for the traceback, whose text may quote the message.
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                log.error(
+                    "a message without a readable envelope was dropped: %s at %s:%s",
+                    type(error).__name__,
+                    place.filename,
+                    place.lineno,
+                )
+                raise ConnectionError("after a message without a readable envelope") from None
+
+        self.loop = surviving_loop
+
+    def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:
+        """Return what is called with each message: Celery's own handler, behind the guard."""
+        handle = super().create_task_handler(*args, **options)
+        ours_alone = getattr(self.app, "refreshes_only", False)
+
+        def guarded(message: Any) -> None:
+            fault = fault_of(message, ours_alone=ours_alone)
+            if fault is None:
+                handle(message)
+            else:
+                self._drop(message, fault)
+
+        return guarded
+
+    def on_decode_error(self, message: Any, exc: Exception) -> None:
+        """Drop what can't be decoded. Celery would show its body, in which params may be personal."""
+        headers = message.headers
+        ours = isinstance(headers, Mapping) and headers.get("task") == TASK_NAME
+        if ours or getattr(self.app, "refreshes_only", False):
+            self._drop(message, f"it can't be decoded: {type(exc).__name__}")
+        else:
+            super().on_decode_error(message, exc)
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Give the lost connection up, and all that could only be said over it."""
+        transport: Any = self.connection.transport
+        for channel in getattr(transport, "channels", None) or ():
+            channel.do_restore = False
+        for request in {*active_requests, *reserved_requests}:
+            request.acknowledged = True
+        with warnings.catch_warnings():
+            # It wants to end the refreshes instead, and says at each loss that it will one day by default.
+            warnings.simplefilter("ignore", CPendingDeprecationWarning)
+            super().on_connection_error_after_connected(exc)
+
+    def _drop(self, message: Any, fault: str) -> None:
+        log.error("a message was dropped: %s", fault)
+        message.reject_log_error(log, self.connection_errors)

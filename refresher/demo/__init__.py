@@ -1,0 +1,1 @@
+"""The demo: a graph, queries over it and readers that ask for them."""

@@ -1,0 +1,34 @@
+"""The demo's own errors, under one base.
+
+::
+
+    DemoError
+    ├── EdgeListError   an edge list can't be read (.path, .line_number; also a ValueError)
+    └── GraphLoadError  the graph could not be loaded into the database
+
+A wrong number given to the generator is a plain ``ValueError``: it is the caller's mistake, not the user's file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class DemoError(Exception):
+    """Base of all errors of the demo. The message is meant for the user, and says what to do."""
+
+
+class EdgeListError(DemoError, ValueError):
+    """An edge list can't be read. ``line_number`` counts from 1; None when the file as a whole is at fault."""
+
+    def __init__(self, path: Path, problem: str, line_number: int | None = None) -> None:
+        where = str(path) if line_number is None else f"{path}, line {line_number}"
+        super().__init__(f"{where}: {problem}")
+        self.path, self.problem, self.line_number = path, problem, line_number
+
+
+class GraphLoadError(DemoError):
+    """The graph could not be loaded: the database is not empty, or holds something else than what was sent."""

@@ -1,0 +1,163 @@
+"""Where the demo runs: its own Redis and graph, or one's own, and the environment that tells everyone of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit
+
+import neo4j
+from neo4j.exceptions import DriverError, Neo4jError
+
+from api_client.environment import without_password
+from api_client.redis_edge import connect, translated
+from refresher.demo.errors import DemoError
+from refresher.demo.tidying import remove_graph, remove_keys
+from refresher.embedded import ArcadeDbServer, RedisServer
+from refresher.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from refresher.demo.options import DemoOptions
+    from refresher.demo.social_graph import SocialGraph
+
+LEASE_SECONDS: Final = 2.0
+QUEUE_TTL_SECONDS: Final = 5.0
+_CONNECTION_SECONDS: Final = 5.0
+_MOST_WORKERS: Final = 4
+_PACE: Final = {
+    # The demo's TTLs are a few seconds; by default those have no early refresh.
+    "CACHE_XFETCH_MIN_TTL": "0",
+    # What a killed worker leaves behind is noticed within these, and the demo is short.
+    "STAMPEDE_LOCK_TIMEOUT_MS": f"{LEASE_SECONDS * 1000:g}",
+    "CACHE_QUEUE_TTL": f"{QUEUE_TTL_SECONDS:g}",
+    # A cold key that is asked for while there is no worker has to wait for the next one.
+    "STAMPEDE_WAIT_TIMEOUT_MS": "20000",
+    # Everything runs on one small machine here: a pause of a quarter of a second is no sign of a dead Redis.
+    "CACHE_REDIS_TIMEOUT": "2",
+}
+
+
+@dataclass(slots=True)
+class Places:
+    """The servers of a run. ``environ`` is the whole environment of all its processes, passwords included.
+
+    ``graph_title`` and ``redis_title`` say in words which servers these are. ``loading`` is set once the demo has
+    begun to write into the graph: until then nothing in it is ours to remove.
+    """
+
+    environ: dict[str, str]
+    settings: WorkerSettings
+    driver: neo4j.Driver
+    graph_title: str
+    redis_title: str
+    loading: SocialGraph | None = None
+
+    @property
+    def database(self) -> str | None:
+        """The graph's database; None is the user's home database."""
+        return self.settings.neo4j_database or None
+
+
+@contextmanager
+def places(options: DemoOptions) -> Iterator[Places]:
+    """Start what is to be started, and say where all is; in the end nothing of the demo is left in one's own servers.
+
+    Raises:
+        EmbeddedServerError: a server did not start.
+        ConfigurationError: an address, or a setting in the environment, is wrong.
+        CacheUnavailable, DemoError: one's own server can't be used.
+    """
+    environ = _environment(options)
+    WorkerSettings.from_env(environ)  # what is wrong is said before anything starts
+    with _redis(environ, options), _graph(environ, options) as (driver, graph_title):
+        settings = WorkerSettings.from_env(environ)
+        redis_title = without_password(options.redis_url) if options.redis_url else "embedded"
+        found = Places(environ, settings, driver, graph_title, redis_title)
+        try:
+            yield found
+        finally:
+            if options.neo4j_uri and found.loading is not None:
+                remove_graph(driver, found.database, found.loading.persons)
+
+
+def _environment(options: DemoOptions) -> dict[str, str]:
+    environ = {**os.environ, **_PACE, "REFRESHER_QUERIES": "refresher.demo.queries"}
+    environ.setdefault("CACHE_XFETCH_WORKERS", str(min(_MOST_WORKERS, (os.cpu_count() or 1) + 1)))
+    # Never the namespace of an application: the queues are named after it too.
+    environ["CACHE_NAMESPACE"] = f"demo-{secrets.token_hex(4)}"
+    if options.redis_url:
+        environ["CACHE_REDIS_URL"] = environ["CELERY_BROKER_URL"] = _with_password(options.redis_url, environ)
+    if options.neo4j_uri:
+        environ["NEO4J_URI"] = options.neo4j_uri
+    return environ
+
+
+def _with_password(url: str, environ: dict[str, str]) -> str:
+    password = environ.get("REDIS_PASSWORD", "")
+    if not password:
+        return url
+    parts = urlsplit(url)
+    user, host = quote(parts.username or "", safe=""), parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
+
+
+@contextmanager
+def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[None]:
+    if not options.redis_url:
+        with RedisServer.start() as server:
+            environ["CACHE_REDIS_URL"], environ["CELERY_BROKER_URL"] = server.url(0), server.url(1)
+            yield
+        return
+    client = connect(environ["CACHE_REDIS_URL"], timeout_seconds=_CONNECTION_SECONDS)
+    with client, translated():
+        client.ping()
+        try:
+            yield
+        finally:
+            remove_keys(client, environ["CACHE_NAMESPACE"])
+
+
+@contextmanager
+def _graph(environ: dict[str, str], options: DemoOptions) -> Iterator[tuple[neo4j.Driver, str]]:
+    if options.neo4j_uri:
+        with _driver(environ) as driver:
+            yield driver, f"{_version(driver)} at {without_password(options.neo4j_uri)}"
+        return
+    with ArcadeDbServer.start() as server:
+        environ |= {
+            "NEO4J_URI": server.bolt_uri,
+            "NEO4J_USER": server.user,
+            "NEO4J_PASSWORD": server.password,
+            "NEO4J_DATABASE": server.database,
+        }
+        with _driver(environ) as driver:
+            yield driver, f"embedded {_version(driver)}"
+
+
+def _driver(environ: dict[str, str]) -> neo4j.Driver:
+    settings = WorkerSettings.from_env(environ)
+    auth = (settings.neo4j_user, settings.neo4j_password) if settings.neo4j_password else None
+    try:
+        return neo4j.GraphDatabase.driver(
+            settings.neo4j_uri, auth=auth, connection_timeout=_CONNECTION_SECONDS, max_transaction_retry_time=10
+        )
+    except (DriverError, ValueError) as error:
+        raise _unusable(error) from error
+
+
+def _version(driver: neo4j.Driver) -> str:
+    try:
+        agent = driver.get_server_info().agent
+    except (DriverError, Neo4jError, OSError) as error:
+        raise _unusable(error) from error
+    # ArcadeDB calls itself "Neo4j/5.26.0 compatible (ArcadeDB 26.10.2)".
+    _, _, inside = agent.rpartition("(")
+    return inside.rstrip(")") if "ArcadeDB" in inside else agent.replace("/", " ")
+
+
+def _unusable(error: Exception) -> DemoError:
+    return DemoError(f"the graph can't be used: {str(error).splitlines()[0].rstrip(':')}")

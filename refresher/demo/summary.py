@@ -1,0 +1,124 @@
+"""What happened, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from refresher.demo.chaos import Accident
+    from refresher.demo.counters import Tally
+
+
+NOTICEABLE_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that a run has to say for itself. ``rejected_for`` counts refused writes by their reason.
+
+    ``where`` names the graph; ``slowest_repair_seconds`` is how long the last check after the run took to see an
+    invalidated value fresh again.
+    """
+
+    seconds: float
+    processes: int
+    tally: Tally
+    committed: int
+    rejected_for: dict[str, int]
+    given_up: int
+    accident: Accident | None
+    soft_invalidations: int
+    hard_invalidations: int
+    slowest_repair_seconds: float
+    broken: list[str]
+    failures: list[str]
+    where: str
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether every read was answered and every promise kept."""
+        return not (self.broken or self.tally.failed or self.failures)
+
+
+def paragraphs(result: Result) -> Iterator[str]:
+    """Yield the sentences, in paragraphs."""
+    yield _reads(result)
+    yield _refreshes(result)
+    if result.accident is not None:
+        yield _accident(result, result.accident)
+    yield _promises(result)
+    yield f"Graph: {result.where}. How it works: README.md and docs/; other commands: refresher --help."
+
+
+def _reads(result: Result) -> str:
+    tally = result.tally
+    share = tally.at_once.count / tally.reads if tally.reads else 0.0
+    stale = (
+        f"{_count(tally.stale, 'of them was stale', 'of them were stale')}, by {tally.overdue_seconds:.1f} s at most"
+    )
+    failed = "none failed" if not tally.failed else f"{tally.failed:,} FAILED"
+    return (
+        f"{_count(tally.reads, 'read')} in {result.seconds:.0f} s from {_count(result.processes, 'process')}; "
+        f"{failed}. "
+        f"{share:.1%} were answered from the cache at once (p50 {_ms(tally.at_once.quantile_seconds(0.5))}, "
+        f"p99 {_ms(tally.at_once.quantile_seconds(0.99))}); {stale if tally.stale else 'none of them was stale'}. "
+        f"{_count(tally.misses, 'read')} waited on a cold key, {_ms(tally.waited.longest_seconds)} at most."
+    )
+
+
+def _refreshes(result: Result) -> str:
+    tally, rejected = result.tally, sum(result.rejected_for.values())
+    why = ", ".join(f"{count} {reason}" for reason, count in sorted(result.rejected_for.items()))
+    refused = f"{_count(rejected, 'late write was', 'late writes were')} refused ({why})"
+    asked = (
+        f"The readers asked for {_count(tally.triggered, 'refresh', 'refreshes')}; {tally.spared:,} times a read found "
+        f"one due that was under way already, and asked for none."
+    )
+    stored = f"The workers stored {_count(result.committed, 'value')}"
+    parts = [asked, f"{stored}; {refused if rejected else 'no late write had to be refused'}."]
+    if result.given_up:
+        parts.append(f"{_count(result.given_up, 'refresh was', 'refreshes were')} given up.")
+    if dropped := tally.dropped + tally.trigger_failures:
+        parts.append(
+            f"{_count(dropped, 'request')} for a refresh {'was' if dropped == 1 else 'were'} dropped, "
+            "for too many waited already or the broker did not answer."
+        )
+    return " ".join(parts)
+
+
+def _accident(result: Result, accident: Accident) -> str:
+    without = result.tally.without_worker
+    recovered = max(0.0, accident.recovered_seconds)
+    return (
+        f"The worker was killed with SIGKILL at {accident.killed_at_seconds:.1f} s. "
+        f"{_count(without.count, 'read was', 'reads were')} answered from the cache in the "
+        f"{accident.without_seconds:.1f} s without a worker, as before (p99 {_ms(without.quantile_seconds(0.99))}). "
+        f"The first refresh came {accident.first_refresh_seconds:.1f} s after the start of the new worker; "
+        f"{_count(accident.stale_keys, 'key')} had grown stale, and all were fresh again {recovered:.1f} s after it "
+        f"was ready."
+    )
+
+
+def _promises(result: Result) -> str:
+    total = result.soft_invalidations + result.hard_invalidations
+    done = f"{_count(total, 'invalidation')} ({result.soft_invalidations} soft, {result.hard_invalidations} hard)"
+    repaired = result.slowest_repair_seconds
+    in_time = f" (it took up to {repaired:.1f} s)" if repaired >= NOTICEABLE_SECONDS else ""
+    if not result.broken:
+        return (
+            f"{done}: nothing read before one was served as fresh after it, no reader saw a value go back, and in the "
+            f"end every invalidated value was right{in_time}."
+        )
+    more = f"; and {len(result.broken) - 5} more" if len(result.broken) > 5 else ""
+    return f"BROKEN PROMISES after {done}: " + "; ".join(result.broken[:5]) + more + "."
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    plural = many or (one + ("es" if one.endswith("s") else "s"))
+    return f"{number:,} {one if number == 1 else plural}"
+
+
+def _ms(duration_seconds: float) -> str:
+    return f"{duration_seconds * 1000:.1f} ms" if duration_seconds < 1 else f"{duration_seconds:.1f} s"

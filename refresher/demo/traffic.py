@@ -1,0 +1,152 @@
+"""The part of the demo that one watches: readers read, the writer writes, a worker dies, all is shown and checked."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from api_client import CacheClient, CacheError
+from refresher.demo.board import Board
+from refresher.demo.chaos import Chaos, Stage
+from refresher.demo.checker import Checker
+from refresher.demo.display import FRAMES_PER_SECOND, Display, display_on
+from refresher.demo.options import READS_PER_SECOND, DemoOptions
+from refresher.demo.reader_thread import CHECKED_QUERY
+from refresher.demo.readers import Readers
+from refresher.demo.summary import Result
+from refresher.demo.view import view_of
+from refresher.demo.writer import NAMES, Writer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from refresher.demo.places import Places
+    from refresher.demo.popularity import Popularity
+    from refresher.demo.processes import Workers
+    from refresher.demo.worker_events import WorkerEvents
+
+_TICK_SECONDS: Final = 0.1
+_REPAIR_SECONDS: Final = 15.0
+_LAST_READS_SECONDS: Final = 25.0
+_LAST_READS_AFTER_CTRL_C_SECONDS: Final = 2.0
+
+
+class Traffic:
+    """One run of readers and writer over servers that are up."""
+
+    def __init__(
+        self,
+        options: DemoOptions,
+        found: Places,
+        popularity: Popularity,
+        workers: Workers,
+        events: WorkerEvents,
+        client: CacheClient,
+    ) -> None:
+        self._options, self._found, self._events, self._client = options, found, events, client
+        self._board = Board(Checker())
+        keys = popularity.keys
+        self._readers = Readers(
+            found.environ, keys, popularity.weights.tolist(), processes=options.readers,
+            reads_per_second=READS_PER_SECOND, seed=options.seed,
+            on_notes=lambda notes: self._board.take(notes, time.monotonic()),
+        )  # fmt: skip
+        names = [str(params["name"]) for query, params in keys if query == CHECKED_QUERY][:NAMES]
+        self._writer = Writer(
+            found.driver, found.database, client, self._board.checker, names, seed=options.seed
+        )  # fmt: skip
+        self._workers = workers
+        self._chaos: Chaos | None = None
+        self._began_at = 0.0
+
+    def run(self, console: Console) -> Result:
+        """Let it all run for its time, or with ``--keep`` until Ctrl-C; then check, and return what came of it.
+
+        Raises:
+            DemoError: a process of the demo ended, or the other worker did not start.
+        """
+        self._readers.start()
+        self._writer.start()
+        self._began_at = time.monotonic()
+        if self._options.chaos:
+            self._chaos = Chaos(
+                self._workers, self._readers, self._writer, self._events, self._board,
+                kill_at=self._began_at + self._options.seconds / 2,
+            )  # fmt: skip
+        interrupted = False
+        with display_on(console, seconds=None if self._options.keep else self._options.seconds) as shown:
+            try:
+                self._watch(shown)
+            except KeyboardInterrupt:
+                if not self._options.keep:
+                    raise
+                interrupted = True
+        return self._end(interrupted=interrupted)
+
+    def close(self) -> None:
+        """End writer and readers, whatever they do."""
+        self._writer.stop()
+        self._readers.close()
+
+    def _watch(self, shown: Display) -> None:
+        next_frame_at = 0.0
+        while not self._is_over():
+            self._readers.collect(_TICK_SECONDS)
+            self._writer.check()
+            now = time.monotonic()
+            if self._chaos is not None:
+                self._chaos.step(now)
+            if now >= next_frame_at:
+                next_frame_at = now + 1 / FRAMES_PER_SECOND
+                shown.show(view_of(self._board, self._events, self._stage, self._began_at))
+
+    @property
+    def _stage(self) -> Stage:
+        return Stage.AHEAD if self._chaos is None else self._chaos.stage
+
+    def _is_over(self) -> bool:
+        if self._options.keep or time.monotonic() < self._began_at + self._options.seconds:
+            return False
+        return self._chaos is None or self._chaos.is_over
+
+    def _end(self, *, interrupted: bool) -> Result:
+        self._writer.stop()
+        self._readers.stop(_LAST_READS_AFTER_CTRL_C_SECONDS if interrupted else _LAST_READS_SECONDS)
+        seconds = time.monotonic() - self._began_at
+        has_worker = self._stage not in {Stage.WITHOUT_WORKER, Stage.STARTING}
+        slowest_repair_seconds = self._check_repairs() if has_worker else 0.0
+        checker, counts = self._board.checker, self._events.counts
+        hard = sum(done.hard for done in checker.invalidations)
+        return Result(
+            seconds=seconds,
+            processes=self._options.readers,
+            tally=self._board.tally,
+            committed=counts.committed,
+            rejected_for=dict(counts.rejected_for),
+            given_up=counts.given_up,
+            accident=None if self._chaos is None else self._chaos.account(self._began_at),
+            soft_invalidations=len(checker.invalidations) - hard,
+            hard_invalidations=hard,
+            slowest_repair_seconds=slowest_repair_seconds,
+            broken=checker.broken,
+            failures=self._board.failures,
+            where=self._found.graph_title,
+        )
+
+    def _check_repairs(self) -> float:
+        """Ask for each value that was invalidated as it is now; the longest wait, in seconds."""
+        slowest_seconds = 0.0
+        checker = self._board.checker
+        for done in {each.name: each for each in checker.invalidations}.values():
+            began = time.monotonic()
+            try:
+                entry = self._client.get_entry(
+                    CHECKED_QUERY, {"name": done.name}, min_generation=done.generation, timeout=_REPAIR_SECONDS
+                )
+            except CacheError as error:
+                checker.report(f"profile({done.name!r}) was not repaired after its last invalidation: {error}")
+                continue
+            slowest_seconds = max(slowest_seconds, time.monotonic() - began)
+            if entry.value is None or entry.value["version"] != done.version:
+                checker.report(f"profile({done.name!r}) ended as {entry.value}, where version {done.version} was due")
+        return slowest_seconds

@@ -1,0 +1,23 @@
+"""Servers for the demo and the tests: nothing to install, nothing left behind.
+
+A Redis (`RedisServer`) and a graph that speaks Bolt (`ArcadeDbServer`), each a process of its own on the loopback
+address, with a random password and data that goes with it. They end with this process, also when it is killed. Not for
+production: there is one of each, and nobody to look after it.
+"""
+
+from refresher.embedded.arcadedb import ArcadeDbServer
+from refresher.embedded.errors import EmbeddedServerError, ServerDidNotStart, ServerMissing, ServerStopped
+from refresher.embedded.ports import free_port
+from refresher.embedded.process import GuardedProcess
+from refresher.embedded.redis_server import RedisServer
+
+__all__ = [
+    "ArcadeDbServer",
+    "EmbeddedServerError",
+    "GuardedProcess",
+    "RedisServer",
+    "ServerDidNotStart",
+    "ServerMissing",
+    "ServerStopped",
+    "free_port",
+]

@@ -1,0 +1,186 @@
+"""An embedded graph for the demo: ArcadeDB from the wheel ``arcadedb-embedded``, as a process that speaks Bolt.
+
+The wheel brings its own Java and is never imported: it would load a JVM into this process. The server is used through
+the official neo4j driver, like the real thing.
+
+Like it in Cypher, but not in all that surrounds it (26.10): a transaction's own timeout, its READ mode and its
+bookmarks are accepted and have no effect. What bounds a query here is ``query_seconds``, for all queries alike.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import shutil
+import socket
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from refresher.embedded.errors import ServerDidNotStart, ServerMissing
+from refresher.embedded.server import EmbeddedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_REMEDY = "run: pip install 'refresher[demo]'"
+_ANSWER_SECONDS = 1.0
+_JAVA_OPTIONS = (
+    "--add-exports=java.management/sun.management=ALL-UNNAMED",
+    "--add-opens=java.base/java.util.concurrent.atomic=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "-Djava.awt.headless=true",
+    "-XX:-UsePerfData",  # else a file in the system's temporary directory stays behind after a kill
+)
+_BOLT_MAGIC = bytes.fromhex("6060b017")
+_BOLT_VERSIONS = bytes.fromhex("00000405 00000404 00000004 00000003")
+
+
+def find_arcadedb() -> Path:
+    """Return the directory of the package ``arcadedb_embedded``, which is found but not imported.
+
+    Raises:
+        ServerMissing: it is not installed, or is one without its own Java.
+    """
+    spec = find_spec("arcadedb_embedded")
+    for folder in (spec and spec.submodule_search_locations) or []:
+        package = Path(folder)
+        if os.access(package / "jre/bin/java", os.X_OK) and (package / "jars").is_dir():
+            return package
+    raise ServerMissing("the package arcadedb-embedded with its Java", _REMEDY)
+
+
+class ArcadeDbServer(EmbeddedServer):
+    """An ArcadeDB with one empty database, HTTP and Bolt on free ports of the loopback address."""
+
+    title: ClassVar[str] = "ArcadeDB"
+    port_count: ClassVar[int] = 2
+    gives_up_with: ClassVar[str | None] = 'Exception in thread "main"'
+    user: ClassVar[str] = "root"
+    database: ClassVar[str] = "graph"
+
+    def __init__(self, package: Path, heap_mib: int, query_seconds: float, start_seconds: float) -> None:
+        super().__init__(start_seconds)
+        self._package, self._heap_mib, self._query_seconds = package, heap_mib, query_seconds
+
+    @classmethod
+    def start(cls, *, heap_mib: int = 512, query_seconds: float = 30.0, start_seconds: float = 60.0) -> Self:
+        """Start a server, wait until HTTP and Bolt answer, and create its database.
+
+        Args:
+            heap_mib: the most that Java may use for its heap, MiB.
+            query_seconds: every query that takes longer is ended, with the code that Neo4j uses too
+                (``Neo.ClientError.Transaction.TransactionTimedOut``); 0: none is.
+            start_seconds: how long all of that may take; usually 2 s.
+
+        Raises:
+            ServerMissing: the wheel is not installed.
+            ServerDidNotStart: it ended or did not answer in time, or the database could not be made.
+        """
+        server = cls(find_arcadedb(), heap_mib, query_seconds, start_seconds)
+        server._launch_or_clean_up()
+        return server
+
+    @property
+    def bolt_uri(self) -> str:
+        """What the neo4j driver connects to; it stays the same over `restart`. Sign in with `user` and `password`."""
+        return f"bolt://{self.host}:{self._bolt_port}"
+
+    @property
+    def _http_port(self) -> int:
+        return self._ports[0]
+
+    @property
+    def _bolt_port(self) -> int:
+        return self._ports[1]
+
+    def _launch(self) -> None:
+        super()._launch()
+        # The password and all else is read by now; what is not there can't be read by anyone.
+        self._arguments_file.unlink(missing_ok=True)
+        try:
+            problem = self._create_database()
+        except (OSError, http.client.HTTPException) as error:
+            problem = repr(error)
+        if problem:
+            self.kill()
+            raise ServerDidNotStart(self.title, f"its database could not be made: {problem}", self.tail_of_log())
+
+    def _create_database(self) -> str:
+        """Make the database when it is not there; return what went wrong, or an empty string."""
+        if b"true" in self._ask("GET", f"/api/v1/exists/{self.database}", self.start_seconds)[1]:
+            return ""
+        command = {"command": f"create database {self.database}"}
+        status, answer = self._ask("POST", "/api/v1/server", self.start_seconds, command)
+        return "" if status == http.client.OK else f"HTTP {status}, {answer[:200].decode(errors='replace')}"
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        settings = {
+            "server.rootPath": self.directory,
+            "server.rootPassword": self.password,
+            "server.plugins": "Bolt:com.arcadedb.bolt.BoltProtocolPlugin",
+            "server.httpIncomingHost": self.host,
+            "server.httpIncomingPort": self._http_port,
+            "bolt.host": self.host,
+            "bolt.port": self._bolt_port,
+            "bolt.defaultDatabase": self.database,
+            "command.timeout": round(self._query_seconds * 1000),
+        }
+        arguments = [
+            f"-Xmx{self._heap_mib}m",
+            *_JAVA_OPTIONS,
+            *(f"-Darcadedb.{name}={value}" for name, value in settings.items()),
+            "-cp",
+            str(self._package / "jars" / "*"),
+            "com.arcadedb.server.ArcadeDBServer",
+        ]
+        # Java's own argument file: on the command line the password could be read by everyone on this machine.
+        self._arguments_file.touch(mode=0o600)
+        self._arguments_file.write_text("".join(f"{_quoted(argument)}\n" for argument in arguments))
+        return [str(self._package / "jre/bin/java"), f"@{self._arguments_file}"], None
+
+    @property
+    def _arguments_file(self) -> Path:
+        return self.directory / "java.args"
+
+    def _answers(self) -> bool:
+        try:
+            return (
+                self._ask("GET", "/api/v1/ready", _ANSWER_SECONDS)[0] < http.client.BAD_REQUEST and self._speaks_bolt()
+            )
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def _speaks_bolt(self) -> bool:
+        with socket.create_connection((self.host, self._bolt_port), _ANSWER_SECONDS) as connection:
+            connection.sendall(_BOLT_MAGIC + _BOLT_VERSIONS)
+            return len(connection.recv(4)) == len(_BOLT_MAGIC)
+
+    def _ask(self, method: str, path: str, timeout_seconds: float, body: object = None) -> tuple[int, bytes]:
+        # Not urllib, which would ask a proxy of the environment for a loopback address.
+        connection = http.client.HTTPConnection(self.host, self._http_port, timeout=timeout_seconds)
+        credentials = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        try:
+            connection.request(
+                method,
+                path,
+                None if body is None else json.dumps(body),
+                {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"},
+            )
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def _before_orderly_restart(self) -> None:
+        """Nothing to do: every committed transaction is on disk."""
+
+    def _forget_data(self) -> None:
+        shutil.rmtree(self.directory / "databases", ignore_errors=True)
+
+
+def _quoted(argument: str) -> str:
+    escaped = argument.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

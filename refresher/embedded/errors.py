@@ -1,0 +1,42 @@
+"""Errors of the embedded servers, under one base.
+
+::
+
+    EmbeddedServerError
+    ├── ServerMissing        no program to run: a package is not installed (.what, .remedy)
+    ├── ServerDidNotStart    it was started and did not come up (.what, .log_tail)
+    └── ServerStopped        it was stopped for good, and its data is gone
+
+The messages are meant for the user and say what to do. No message holds a password.
+"""
+
+from __future__ import annotations
+
+
+class EmbeddedServerError(Exception):
+    """Base of all errors of this package."""
+
+
+class ServerMissing(EmbeddedServerError):
+    """There is no program to run. ``what`` names what was looked for, ``remedy`` says how to get it."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}: {remedy}")
+        self.what, self.remedy = what, remedy
+
+
+class ServerDidNotStart(EmbeddedServerError):
+    """A process was started and ended early, or did not answer in time. ``log_tail`` is the end of its log."""
+
+    def __init__(self, what: str, problem: str, log_tail: str = "") -> None:
+        tail = f"; the end of its log:\n{log_tail}" if log_tail else "; its log is empty"
+        super().__init__(f"{what} did not start: {problem}{tail}")
+        self.what, self.problem, self.log_tail = what, problem, log_tail
+
+
+class ServerStopped(EmbeddedServerError):
+    """The server was stopped for good: its data directory is gone, so that it can't be started again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} was stopped for good; start a new one")
+        self.what = what

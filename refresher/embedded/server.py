@@ -1,0 +1,154 @@
+"""What the embedded servers share: a life cycle with bounded waits, and data in a directory that goes with them.
+
+A kind of server says which program runs (`_prepare`), whether it answers (`_answers`), and which files are its data
+(`_forget_data`); the rest is here. Every server listens on the loopback address only, with a random password.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from refresher.embedded.errors import ServerDidNotStart, ServerStopped
+from refresher.embedded.ports import LOOPBACK, free_ports, port_is_free
+from refresher.embedded.process import GuardedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_POLL_SECONDS = 0.02
+
+
+class EmbeddedServer(ABC):
+    """A server process of one kind. Made by the kind's ``start``; as a context manager it stops at the end."""
+
+    title: ClassVar[str]
+    port_count: ClassVar[int] = 1
+    host: ClassVar[str] = LOOPBACK
+    # A line of its log that says that it gave up, for a server whose process then stays.
+    gives_up_with: ClassVar[str | None] = None
+
+    def __init__(self, start_seconds: float) -> None:
+        self.password = secrets.token_hex(24)
+        self.start_seconds = start_seconds
+        self.directory = Path(tempfile.mkdtemp(prefix="refresher-"))  # mode 0700
+        self._runs = 0
+        self._ports: list[int] = []
+        self._process: GuardedProcess | None = None
+
+    @abstractmethod
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        """Write what it needs into `directory`; return argv (no secrets) and environment (None: ours)."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether it answers a request made with the password. Bounded to about a second."""
+
+    @abstractmethod
+    def _forget_data(self) -> None:
+        """Remove the data from `directory`; called while it is down."""
+
+    @abstractmethod
+    def _before_orderly_restart(self) -> None:
+        """Write to disk what is only in memory; called while it is up."""
+
+    @property
+    def pid(self) -> int:
+        """The server's process id, also after it ended."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it for good, orderly if it can, and remove its data. May be repeated."""
+        if self._process is not None:
+            self._process.terminate()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def tail_of_log(self, lines: int = 20) -> str:
+        """Return the last lines of what its current or last run wrote."""
+        return "" if self._process is None else self._process.tail_of_log(lines)
+
+    def kill(self) -> None:
+        """SIGKILL it, and be back when it is gone. What it had written to disk stays; `restart` brings it back."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self, *, keep_data: bool) -> None:
+        """Start it again on the same ports with the same password.
+
+        With ``keep_data`` a running server ends orderly and comes back with its data; one that was killed, with what
+        was on its disk then. Without, it comes back empty.
+
+        Raises:
+            ServerStopped: it was stopped for good.
+            ServerDidNotStart: as for the first start.
+        """
+        if not self.directory.exists():
+            raise ServerStopped(self.title)
+        if keep_data:
+            if self._process is not None and self.is_running:
+                self._before_orderly_restart()
+                self._process.terminate()
+        else:
+            self.kill()
+            self._forget_data()
+        self._launch()
+
+    def _launch_or_clean_up(self) -> None:
+        """Start it for the first time; leave nothing behind when that fails."""
+        try:
+            self._launch()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _launch(self) -> None:
+        """Run it and wait until it answers; a first start may move to other ports, a restart stays on its own."""
+        first_start = not self._ports
+        deadline = time.monotonic() + self.start_seconds
+        while True:
+            if first_start:
+                self._ports = free_ports(self.port_count)
+            argv, env = self._prepare()
+            self._runs += 1
+            log_file = self.directory / f"run-{self._runs}.log"
+            self._process = GuardedProcess.start(
+                argv, log_file=log_file, env=env, cwd=self.directory, remove_when_orphaned=self.directory
+            )
+            problem = self._wait_until_ready(self._process, deadline)
+            if not problem:
+                return
+            self._process.kill()
+            # A port taken between choosing and binding it is the one thing worth another attempt.
+            if time.monotonic() >= deadline or all(map(port_is_free, self._ports)):
+                raise ServerDidNotStart(self.title, problem, self.tail_of_log())
+
+    def _wait_until_ready(self, process: GuardedProcess, deadline: float) -> str:
+        """Return what went wrong, or an empty string."""
+        while True:
+            # In this order: an answer counts only from a process that still runs, not from another on that port.
+            answers = self._answers()
+            code = process.wait(0.0 if answers else _POLL_SECONDS)
+            if code is not None:
+                return f"its process ended with code {code}"
+            if answers:
+                return ""
+            if self.gives_up_with is not None and self.gives_up_with in process.tail_of_log():
+                return "it gave up"
+            if time.monotonic() >= deadline:
+                return f"it did not answer within {self.start_seconds:g} s"

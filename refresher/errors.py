@@ -1,0 +1,47 @@
+"""The errors of a worker.
+
+::
+
+    api_client.CacheError
+    └── api_client.ConfigurationError   a registration or a setting is wrong
+
+    RefresherError
+    ├── LoadFailed        a load failed, as `graph` classified it (.kind, .is_transient)
+    └── TransientFailure  for loaders to raise: try again later
+"""
+
+from __future__ import annotations
+
+
+class RefresherError(Exception):
+    """Base of the errors of this package."""
+
+
+class TransientFailure(RefresherError):
+    """Raised by a loader to say that the next attempt may succeed."""
+
+
+class LoadFailed(RefresherError):
+    """A load that failed, in words of our own: errors of a driver may hold live sessions, and can't be pickled.
+
+    Attributes:
+        kind: a word for metrics, dead letters and readers, such as ``timeout`` or ``syntax``.
+        is_transient: whether another attempt may succeed.
+        most_attempts: attempts that this kind of failure is worth; None: as many as the settings allow.
+    """
+
+    def __init__(self, kind: str, message: str, *, is_transient: bool, most_attempts: int | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.is_transient, self.most_attempts = kind, is_transient, most_attempts
+
+    @property
+    def shown(self) -> str:
+        """What logs may show: the kind and the cause's type. The text may hold a param's value."""
+        return self.kind if self.__cause__ is None else f"{self.kind}: {type(self.__cause__).__name__}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _load_failed, (self.kind, str(self), self.is_transient, self.most_attempts)
+
+
+def _load_failed(kind: str, message: str, is_transient: bool, most_attempts: int | None) -> LoadFailed:  # noqa: FBT001
+    return LoadFailed(kind, message, is_transient=is_transient, most_attempts=most_attempts)

@@ -1,0 +1,25 @@
+"""What a worker tells those who count: one method an event, silent by default (see `api_client.events`)."""
+
+from __future__ import annotations
+
+
+class WorkerEvents:
+    """The events of a worker. Durations in seconds."""
+
+    def acquired(self, query: str) -> None:
+        """Record a run that begins."""
+
+    def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
+        """Record a value stored; ``as_stale`` where an invalidation had met the run."""
+
+    def rejected(self, query: str, *, why: str) -> None:
+        """Record a write that was refused: superseded, invalidated, lost."""
+
+    def skipped(self, query: str, *, why: str) -> None:
+        """Record a message with nothing to do: already_fresh, or the state of the record that held the key."""
+
+    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
+        """Record a failed attempt that will be repeated."""
+
+    def failed(self, query: str, *, kind: str, attempts: int) -> None:
+        """Record a refresh that was given up."""

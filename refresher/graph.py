@@ -1,0 +1,187 @@
+"""The graph: the one edge to the neo4j driver. How it is configured, how a load runs, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import neo4j
+from celery.exceptions import SoftTimeLimitExceeded
+from neo4j import exceptions as driver_errors
+
+from api_client.environment import without_password
+from api_client.errors import ConfigurationError
+from refresher.errors import LoadFailed, TransientFailure
+from refresher.queries import Loaded, Query
+from refresher.settings import NEO4J_URI_ALLOWED, WorkerSettings
+
+FETCH_SIZE: Final = 1_000
+_MEANT_FOR_A_RETRY: Final = (
+    driver_errors.ServiceUnavailable,  # includes IncompleteCommit: harmless, for we only read
+    driver_errors.SessionExpired,
+    driver_errors.TransientError,
+)
+_MISTAKES: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
+_TIMED_OUT: Final = frozenset(
+    {
+        "Neo.ClientError.Transaction.TransactionTimedOut",
+        "Neo.ClientError.Transaction.TransactionTimedOutClientConfiguration",
+        "Neo.TransientError.Transaction.TransactionTimedOut",
+    }
+)
+_TERMINATED: Final = frozenset(
+    {
+        "Neo.ClientError.Transaction.Terminated",
+        "Neo.ClientError.Transaction.LockClientStopped",
+        "Neo.TransientError.Transaction.Terminated",
+        "Neo.TransientError.Transaction.LockClientStopped",
+    }
+)
+# A graph that has just begun to refuse may have a reason that passes; one that goes on refusing has not.
+_FEW_ATTEMPTS: Final = 2
+
+
+class Graph:
+    """One driver, made at the first load and never shared with a forked child. Thread-safe.
+
+    Raises:
+        ConfigurationError: the driver refuses NEO4J_URI.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._pid = os.getpid()
+        self._driver = _driver(settings)
+
+    def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
+        """Run a query's loader, and its degree, in one managed read transaction.
+
+        Args:
+            query: what to run.
+            params: passed to the loader as keywords, and to the degree's Cypher.
+            bookmarks: the transaction reads after them.
+            timeout_seconds: after which the server ends the transaction.
+
+        Raises:
+            LoadFailed: of some kind, transient or not.
+        """
+        if os.getpid() != self._pid:
+            raise LoadFailed("driver_shared", "the driver was made before a fork", is_transient=False)
+        work = neo4j.unit_of_work(timeout=timeout_seconds)(_work(query, params))
+        try:
+            with self._driver.session(
+                database=self._settings.neo4j_database or None,
+                default_access_mode=neo4j.READ_ACCESS,
+                bookmarks=neo4j.Bookmarks.from_raw_values(bookmarks),
+                fetch_size=FETCH_SIZE,
+            ) as session:
+                return session.execute_read(work)
+        except LoadFailed:
+            raise
+        except Exception as error:
+            raise classified(error) from error
+
+    def verify(self) -> None:
+        """Ask the graph for a sign of life.
+
+        Raises:
+            LoadFailed: it gave none; the message says why.
+        """
+        try:
+            self._driver.verify_connectivity()
+        except Exception as error:
+            raise classified(error) from error
+
+    def close(self) -> None:
+        """Close the driver's connections."""
+        self._driver.close()
+
+
+def _driver(settings: WorkerSettings) -> neo4j.Driver:
+    try:
+        # The driver's own retries are off: ours would multiply with them (5 tries of 33 s each with its defaults).
+        return neo4j.GraphDatabase.driver(
+            settings.neo4j_uri,
+            auth=(settings.neo4j_user, settings.neo4j_password) if settings.neo4j_password else None,
+            max_transaction_retry_time=0,
+            connection_timeout=2,
+            connection_acquisition_timeout=3,
+            liveness_check_timeout=5,
+            connection_write_timeout=5,
+            max_connection_pool_size=settings.workers + 2,
+            keep_alive=True,
+        )
+    except Exception as error:  # noqa: BLE001 - whatever it is: its text and its cause show the URI as it stands
+        kind = type(error).__name__
+    raise ConfigurationError(
+        "NEO4J_URI",
+        f"'{without_password(settings.neo4j_uri)}'",
+        f"the driver refuses it ({kind}); allowed is {NEO4J_URI_ALLOWED}",
+    )
+
+
+def _work(query: Query, params: Mapping[str, Any]) -> Callable[[neo4j.ManagedTransaction], Loaded]:
+    def work(tx: neo4j.ManagedTransaction) -> Loaded:
+        value = query.loader(tx, **params)
+        if isinstance(value, neo4j.Result):
+            # It would be empty once the transaction has ended.
+            raise LoadFailed(
+                "not_encodable", f"the loader of {query.name!r} returned a Result: consume it, and return its data",
+                is_transient=False,
+            )  # fmt: skip
+        return Loaded(value, _degree(tx, query, params))
+
+    return work
+
+
+def _degree(tx: neo4j.ManagedTransaction, query: Query, params: Mapping[str, Any]) -> int:
+    if query.degree_cypher is None:
+        return 0
+    # Registered by the worker's own code, never taken from a message.
+    record = tx.run(query.degree_cypher, dict(params)).single()
+    degree = record.value() if record is not None else None
+    return max(0, int(degree)) if isinstance(degree, int | float) else 0
+
+
+def classified(error: Exception) -> LoadFailed:
+    """Return what an error of the driver, or of a loader, means.
+
+    Its text is the error's own and may hold query text and values of params: it is for the dead letter, not for a log.
+    """
+    message = f"{type(error).__name__}: {str(error)[:500]}"
+    if isinstance(error, driver_errors.Neo4jError):
+        return _of_server(error, message)
+    if isinstance(error, TransientFailure):
+        return LoadFailed("transient", message, is_transient=True)
+    if isinstance(error, SoftTimeLimitExceeded):
+        return LoadFailed("timeout", "the soft time limit", is_transient=True, most_attempts=_FEW_ATTEMPTS)
+    if isinstance(error, _MEANT_FOR_A_RETRY):
+        return LoadFailed("graph_unavailable", message, is_transient=True)
+    if isinstance(error, driver_errors.ConfigurationError | driver_errors.UnsupportedServerProduct):
+        return LoadFailed("configuration", message, is_transient=False)
+    if isinstance(error, driver_errors.DriverError):
+        # ResultError, SessionError, TransactionError …: a mistake in the loader. A connection that came late is not.
+        late = isinstance(error, driver_errors.ConnectionAcquisitionTimeoutError)
+        return LoadFailed("graph_unavailable" if late else "loader_error", message, is_transient=late)
+    if isinstance(error, OSError):
+        return LoadFailed("network", message, is_transient=True)
+    # A mistake in a loader, or values that it refuses, will be there at the next attempt too.
+    return LoadFailed("loader_error", message, is_transient=not isinstance(error, _MISTAKES))
+
+
+def _of_server(error: driver_errors.Neo4jError, message: str) -> LoadFailed:
+    code = error.code or ""
+    if code in _TIMED_OUT:
+        return LoadFailed("timeout", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
+    if code in _TERMINATED:
+        return LoadFailed("terminated", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
+    if isinstance(error, driver_errors.AuthError):
+        return LoadFailed("auth", message, is_transient=False)
+    if isinstance(error, driver_errors.TransientError) or error.is_retryable():
+        return LoadFailed("deadlock" if "Deadlock" in code else "transient", message, is_transient=True)
+    if isinstance(error, driver_errors.DatabaseError):
+        return LoadFailed("database_error", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
+    if isinstance(error, driver_errors.CypherSyntaxError):
+        return LoadFailed("syntax", message, is_transient=False)
+    return LoadFailed("rejected_by_graph", message, is_transient=False)

@@ -1,0 +1,155 @@
+"""What a message must look like before Celery sees it. Anyone who may publish may write anything into one.
+
+Celery trusts its messages: a body that is no list ends the worker, a header of another type raises in the middle of
+its bookkeeping, and the fourth part of a body names tasks to run next. So a message to the refresh task has to look as
+Celery's own publisher makes it, and nothing that a fault's text shows comes from the body.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from api_client.messages import TASK_NAME
+
+LONGEST_ID: Final = 255
+# Pauses between attempts are of seconds. A message with a far ETA would stay in the worker's memory until then.
+FARTHEST_ETA: Final = timedelta(hours=1)
+LONGEST_LIMIT_SECONDS: Final = 24 * 3600.0
+
+
+def fault_of(message: Any, *, ours_alone: bool) -> str | None:
+    """Return why a message must not reach Celery, or None.
+
+    Args:
+        message: of kombu.
+        ours_alone: whether the worker does nothing but refresh. Otherwise the messages of other tasks are left to
+            Celery, unless it could not even tell whose they are.
+    """
+    headers = message.headers
+    if not isinstance(headers, Mapping):
+        return "its headers are no mapping"
+    task = headers.get("task")
+    if "task" not in headers and not ours_alone:
+        return _fault_of_protocol_1(message)
+    if not isinstance(task, str):
+        return "it names no task"
+    if not _is_text(headers.get("id")):
+        return "it has no id"
+    if task != TASK_NAME:
+        return "it is for another task" if ours_alone else None
+    return _fault_of_headers(headers) or _fault_of_body(message)
+
+
+def _fault_of_protocol_1(message: Any) -> str | None:
+    try:
+        body = message.payload
+    except Exception as error:  # noqa: BLE001 - whatever a decoder raises
+        return f"its body can't be decoded: {type(error).__name__}"
+    if not isinstance(body, Mapping) or not isinstance(body.get("task"), str):
+        return "it names no task"
+    return "it is of protocol 1" if body["task"] == TASK_NAME else None
+
+
+def _fault_of_headers(headers: Mapping[str, Any]) -> str | None:
+    for name, is_right in _HEADERS.items():
+        if headers.get(name) is not None and not is_right(headers[name]):
+            return f"its header {name!r} is wrong"
+    return None
+
+
+def _fault_of_body(message: Any) -> str | None:
+    if message.content_type != "application/json" or message.content_encoding != "utf-8":
+        return "it is not JSON in UTF-8"
+    try:
+        body = message.payload
+    except Exception as error:  # noqa: BLE001 - whatever a decoder raises
+        return f"its body can't be decoded: {type(error).__name__}"
+    if not isinstance(body, list) or len(body) != 3:
+        return "its body is not [args, kwargs, embed]"
+    args, kwargs, embed = body
+    if not isinstance(args, list) or len(args) != 1 or kwargs != {}:
+        return "its arguments are not one"
+    if not isinstance(embed, Mapping) or any(embed.values()):
+        return "it names callbacks"
+    return None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_ID
+
+
+def _is_any_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_time(value: object) -> bool:
+    return _time(value) is not None
+
+
+def _is_near(value: object) -> bool:
+    at = _time(value)
+    return at is not None and at <= datetime.now(UTC) + FARTHEST_ETA
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(value)  # type: ignore[arg-type]
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _are_limits(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_limit, value))
+
+
+def _is_limit(value: object) -> bool:
+    if value is None:
+        return True
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and 0 < value <= LONGEST_LIMIT_SECONDS  # type: ignore[arg-type, operator]
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_text, value))
+
+
+def _is_empty(value: object) -> bool:
+    return not value
+
+
+# What Celery reads, by type. None is always right, since it is what a publisher writes for what it does not use.
+_HEADERS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "root_id": _is_text,
+    "parent_id": _is_text,
+    "group": _is_text,
+    "group_index": _is_count,
+    "shadow": _is_any_text,
+    "origin": _is_any_text,
+    "argsrepr": _is_any_text,
+    "kwargsrepr": _is_any_text,
+    "lang": _is_any_text,
+    "eta": _is_near,
+    "expires": _is_time,
+    "timelimit": _are_limits,
+    "retries": _is_count,
+    "ignore_result": _is_flag,
+    "replaced_task_nesting": _is_count,
+    "stamped_headers": _are_names,
+    "stamps": lambda value: isinstance(value, Mapping),
+    "chain": _is_empty,
+    "chord": _is_empty,
+    "callbacks": _is_empty,
+    "errbacks": _is_empty,
+}

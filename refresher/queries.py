@@ -1,0 +1,189 @@
+"""The registry: which queries there are, and how each is to be cached. A reader can name a query, nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+from api_client.durations import Duration, seconds
+from api_client.errors import ConfigurationError, InvalidQuery
+from api_client.keys import MAX_VERSION, check_query_name
+from refresher.policy import BetaFunction
+
+Loader: TypeAlias = Callable[..., Any]
+L = TypeVar("L", bound=Loader)
+
+DEFAULT_GRACE: Final = "1h"
+MOST_SAMPLES: Final = 64
+LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A registered query. Durations in seconds; ``delta_window`` 0 smooths δ, n takes the mean of the last n."""
+
+    name: str
+    version: int
+    loader: Loader
+    ttl_seconds: float
+    grace_seconds: float
+    beta: float | None
+    sigma: float
+    degree_cypher: str | None
+    beta_function: BetaFunction | None
+    delta_window: int
+
+    def check_params(self, params: Mapping[str, Any]) -> None:
+        """Raise TypeError when the loader does not take these params."""
+        inspect.signature(self.loader).bind(None, **params)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load returned; ``degree`` 0 where the query has no degree, or its node is not there."""
+
+    value: Any
+    degree: int = 0
+
+
+class Registry:
+    """Queries by name and version."""
+
+    def __init__(self) -> None:
+        self._queries: dict[tuple[str, int], Query] = {}
+
+    def add(self, query: Query) -> None:
+        """Register a query.
+
+        Raises:
+            ConfigurationError: another function is registered under this name and version.
+        """
+        there = self._queries.get((query.name, query.version))
+        if there is not None and _origin(there.loader) != _origin(query.loader):
+            raise ConfigurationError(
+                "@query", f"{query.name!r}, version {query.version}",
+                f"the name is taken by {_origin(there.loader)}; allowed is one function a name and version",
+            )  # fmt: skip
+        self._queries[query.name, query.version] = query
+
+    def find(self, name: str, version: int) -> Query | None:
+        """Return the query, or None."""
+        return self._queries.get((name, version))
+
+    def __iter__(self) -> Iterator[Query]:
+        return iter(sorted(self._queries.values(), key=lambda query: (query.name, query.version)))
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+
+registry: Final = Registry()
+
+
+def query(
+    name: str,
+    *,
+    ttl: Duration,
+    grace: Duration = DEFAULT_GRACE,
+    beta: float | None = None,
+    sigma: float = 1.0,
+    degree: str | None = None,
+    beta_function: BetaFunction | None = None,
+    delta: str = "smoothed",
+    version: int = 1,
+    into: Registry | None = None,
+) -> Callable[[L], L]:
+    """Register a loader: ``def loader(tx, **params) -> value``, run in a managed read transaction.
+
+    Args:
+        name: by which readers ask for it.
+        ttl: how long a value is fresh. 0: never cached, each value is handed to those who wait for it.
+        grace: how much longer a stale value may be served, while it is refreshed or the graph is down.
+        beta: β0 of this query; default CACHE_XFETCH_BETA.
+        sigma: the query's volatility, multiplies β.
+        degree: Cypher that returns one number, the degree of the query's node, given the same params; run in the
+            same transaction.
+        beta_function: (β0, degree or 0, σ) → β, in place of the mode's formula.
+        delta: how δ is learned: ``"smoothed"`` (as TCP smooths round trips), ``"last"``, or ``"mean:n"``, n ≤ 64.
+        version: of the value's shape; part of the key, so that a new shape is never read as the old one.
+        into: the registry; default: the one that workers use.
+
+    Raises:
+        ConfigurationError: an argument is wrong; it says what is allowed.
+    """
+    try:
+        check_query_name(name)
+    except InvalidQuery as error:
+        raise ConfigurationError("@query", repr(name)[:80], str(error)) from error
+    _check(name, "sigma", sigma, 0 < _number(sigma) <= 1000, "more than 0, up to 1000")
+    _check(name, "beta", beta, beta is None or 0 < _number(beta) <= 1000, "more than 0, up to 1000")
+    whole = isinstance(version, int) and not isinstance(version, bool)
+    _check(name, "version", version, whole and 1 <= version <= MAX_VERSION, f"1 to {MAX_VERSION}")
+    has_cypher = degree is None or (isinstance(degree, str) and degree.strip() != "")
+    _check(name, "degree", degree, has_cypher, "Cypher that returns one number")
+    own = beta_function is None or callable(beta_function)
+    _check(name, "beta_function", beta_function, own, "a function (β0, degree or 0, σ) → β")
+    ttl_seconds, grace_seconds = _duration(name, "ttl", ttl), _duration(name, "grace", grace)
+    window = _window(name, delta)
+
+    def register(loader: L) -> L:
+        (registry if into is None else into).add(
+            Query(name, version, loader, ttl_seconds, grace_seconds, beta, float(sigma), degree, beta_function, window)
+        )
+        return loader
+
+    return register
+
+
+def import_queries(modules: Iterable[str]) -> None:
+    """Import the modules that register queries.
+
+    Raises:
+        ConfigurationError: one can't be imported; names it and the reason.
+    """
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ConfigurationError:
+            raise  # a wrong @query: it names the query and what is allowed
+        except Exception as error:
+            # The module's own code has run: whatever it raises is told in a line, the rest is the cause.
+            raise ConfigurationError(
+                "REFRESHER_QUERIES",
+                repr(module),
+                f"importing it failed with {type(error).__name__}: {str(error)[:300]}; allowed are importable modules",
+            ) from error
+
+
+def _duration(name: str, option: str, value: Duration) -> float:
+    try:
+        duration_seconds = seconds(value)
+    except ValueError as error:
+        raise ConfigurationError(f"{option} of @query({name!r})", repr(value)[:80], str(error)) from error
+    _check(name, option, value, duration_seconds <= LONGEST_SECONDS, "at most ten years")
+    return duration_seconds
+
+
+def _window(name: str, delta: str) -> int:
+    kind, _, count = str(delta).partition(":")
+    if delta in {"smoothed", "last"}:
+        return 0 if delta == "smoothed" else 1
+    valid = kind == "mean" and count.isdecimal() and 1 <= int(count) <= MOST_SAMPLES
+    _check(name, "delta", delta, valid, f'"smoothed", "last" or "mean:n" with n from 1 to {MOST_SAMPLES}')
+    return int(count)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+
+
+def _check(name: str, option: str, value: object, valid: bool, allowed: str) -> None:  # noqa: FBT001
+    if not valid:
+        raise ConfigurationError(f"{option} of @query({name!r})", repr(value)[:80], f"allowed is {allowed}")
+
+
+def _origin(loader: Loader) -> str:
+    return f"{getattr(loader, '__module__', '?')}.{getattr(loader, '__qualname__', repr(loader))}"

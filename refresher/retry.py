@@ -1,0 +1,26 @@
+"""Backoff between attempts. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+BASE_SECONDS: Final = 1.0
+CAP_SECONDS: Final = 15.0
+SHORTEST_SECONDS: Final = 0.05
+
+
+def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
+    """Return the pause after the failed ``attempt`` (1 is the first): exponential with full jitter.
+
+    ``u · min(15, 1 · multiplier**(attempt − 1))`` seconds, u uniform in [0, 1), and at least 50 ms: a pause of
+    nothing would meet the same fault again. (M. Brooker, "Exponential Backoff And Jitter", 2015.)
+    """
+    exponent = min(attempt - 1, 64)
+    bound = min(CAP_SECONDS, BASE_SECONDS * multiplier**exponent)
+    return max(SHORTEST_SECONDS, u * bound)
+
+
+def whole_seconds(pause: float) -> int:
+    """Return a pause as Celery may be given it: whole seconds, 1 to 15 (a fraction fails on RabbitMQ)."""
+    return min(max(1, math.ceil(pause)), int(CAP_SECONDS))

@@ -1,0 +1,118 @@
+"""One run under a lease: what acquire told it, its clock, and the header that it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from api_client.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header
+from api_client.keys import CacheKey
+from api_client.lease import AcquireReply
+from api_client.messages import RefreshItem
+from refresher import policy
+from refresher.dead_letters import DeadLetter
+from refresher.errors import LoadFailed
+from refresher.queries import Loaded, Query
+from refresher.settings import WorkerSettings
+
+HANDOFF_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run; ``acquired_at`` is its own monotonic clock when acquire's reply came, so that it can tell Redis' time."""
+
+    item: RefreshItem
+    key: CacheKey
+    nonce: bytes
+    lease: AcquireReply
+    acquired_at: float
+    monotonic: Callable[[], float]
+
+    @property
+    def token(self) -> int:
+        """The number that the acquire drew."""
+        return self.lease.token
+
+    def elapsed_seconds(self) -> float:
+        """Return for how long the run has held its lease."""
+        return self.monotonic() - self.acquired_at
+
+    def now_us(self) -> int:
+        """Return Redis' time: what acquire said, and what has passed since by the monotonic clock."""
+        return self.lease.now_us + int(self.elapsed_seconds() * 1e6)
+
+    def before(self) -> Header | None:
+        """Return the header of the entry that acquire found, for its δ state."""
+        try:
+            return decode_header(self.lease.entry_header, self.key.digest)
+        except UnreadableEntry:
+            return None
+
+    def lead_seconds(self) -> float:
+        """Return δ's sample: from the claim until now, the wait in the queue included."""
+        return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
+
+
+def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, settings: WorkerSettings) -> Header:
+    """Return the header of the entry that ``run`` commits now.
+
+    Raises:
+        ValueError: the query's own β function gave no number.
+    """
+    before = run.before()
+    now_us = run.now_us()
+    samples = () if before is None else before.delta_samples
+    delta, kept = policy.estimate_delta(
+        None if before is None else before.delta, samples, run.lead_seconds(), query.delta_window
+    )
+    beta = 0.0
+    if policy.early_refresh_is_on(
+        enabled=settings.xfetch_enabled, ttl_seconds=query.ttl_seconds, min_ttl_seconds=settings.min_ttl_seconds
+    ):
+        beta0 = settings.beta if query.beta is None else query.beta
+        beta = policy.effective_beta(settings.refresh_mode, beta0, loaded.degree, query.sigma, query.beta_function)
+    return Header(
+        token=run.token,
+        generation=run.lease.generation,
+        soft_expiry_us=now_us + int(query.ttl_seconds * 1e6),
+        nonce=run.nonce,
+        read_started_us=read_started_us,
+        fetched_at_us=now_us,
+        ttl_seconds=query.ttl_seconds,
+        delta=delta,
+        run=policy.smooth(None if before is None else before.run, run.elapsed_seconds()),
+        beta=beta,
+        degree=loaded.degree,
+        sigma=query.sigma,
+        draw_digits=settings.draw_digits,
+        flags=Flag.HANDOFF if query.ttl_seconds == 0 else Flag(0),
+        bookmarks=run.lease.bookmarks,
+        delta_samples=kept,
+    )
+
+
+def letter_of(run: Run, attempts: int, failure: LoadFailed) -> DeadLetter:
+    """Return the dead letter of a run that was given up. It alone holds the params and the failure's whole text."""
+    return DeadLetter(
+        query=run.key.query,
+        version=run.key.version,
+        params=run.key.params,
+        digest=run.key.digest.hex(),
+        token=run.token,
+        kind=failure.kind,
+        message=str(failure),
+        attempts=attempts,
+        at_us=run.now_us(),
+    )
+
+
+def hard_ttl_seconds(query: Query) -> float:
+    """Return how long Redis keeps the entry: TTL and grace; a value that is handed over, only for seconds."""
+    return query.ttl_seconds + query.grace_seconds if query.ttl_seconds else HANDOFF_SECONDS
+
+
+def learned_lease_seconds(run_before: Smoothed | None, settings: WorkerSettings, jitter_seconds: float) -> float:
+    """Return the lease time of an entry, from the runs that it has seen."""
+    return policy.lease_seconds(settings.lease_floor_ms / 1000, run_before, jitter_seconds, settings.budget_seconds)

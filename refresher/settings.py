@@ -1,0 +1,108 @@
+"""The settings of a worker. All policy lives here: a reader needs none of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+import msgspec
+
+from api_client.environment import PositiveMilliseconds, Seconds, env
+from api_client.settings import SharedSettings
+
+
+class RefreshMode(StrEnum):
+    """How β is made of β0: `plain` (β0·σ) or `topology_sensitive` (β0·(1 + ln d)·σ)."""
+
+    PLAIN = "plain"
+    TOPOLOGY_SENSITIVE = "topology_sensitive"
+
+
+LONGEST_RETRY_PAUSE_SECONDS: Final = 15
+SOFT_LIMIT_MARGIN_SECONDS: Final = 5.0
+HARD_LIMIT_MARGIN_SECONDS: Final = 15.0
+
+# No user, no password and, but for a routing context, no query: the driver refuses them at the first load, in an error
+# that shows the whole URI.
+_SERVER: Final = r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s/?#@:\[\]]+)(?::\d{1,5})?/?"
+NEO4J_URI_PATTERN: Final = rf"\A(?:bolt(?:\+s|\+ssc)?://{_SERVER}|neo4j(?:\+s|\+ssc)?://{_SERVER}(?:\?[^\s#@]*)?)\Z"
+NEO4J_URI_ALLOWED: Final = (
+    "bolt://host:port, neo4j://…, bolt+s://… or neo4j+s://…, without user and password, which go into NEO4J_USER and "
+    "NEO4J_PASSWORD"
+)
+
+Count = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a whole number, 1 to 10000")]
+
+
+class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
+    """The settings of a worker; `Settings.from_env` reads them, a keyword each makes them by hand.
+
+    The time limits nest: transaction < budget of an attempt < soft limit < hard limit, and hard limit plus the longest
+    pause < visibility timeout. They all follow from the budget, so that they cannot be set against each other.
+    """
+
+    queries: Annotated[str, msgspec.Meta(description="module names, comma-separated"), env("REFRESHER_QUERIES")] = ""
+    neo4j_uri: Annotated[
+        str,
+        msgspec.Meta(pattern=NEO4J_URI_PATTERN, extra={"url": True}, description=NEO4J_URI_ALLOWED),
+        env("NEO4J_URI"),
+    ] = "bolt://127.0.0.1:7687"
+    neo4j_user: Annotated[str, env("NEO4J_USER")] = "neo4j"
+    neo4j_password: Annotated[str, env("NEO4J_PASSWORD", secret=True)] = ""
+    neo4j_database: Annotated[str, env("NEO4J_DATABASE")] = ""
+    xfetch_enabled: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_XFETCH_ENABLED")] = True
+    beta: Annotated[
+        float,
+        msgspec.Meta(gt=0, le=1000, description="more than 0, up to 1000 (0.5 to 2.0 is usual)"),
+        env("CACHE_XFETCH_BETA"),
+    ] = 1.0
+    min_ttl_seconds: Annotated[Seconds, env("CACHE_XFETCH_MIN_TTL")] = 60.0
+    workers: Annotated[Count, env("CACHE_XFETCH_WORKERS")] = 4
+    budget_seconds: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0.1, le=3600, extra={"duration": True}, description='0.1 s to 1 h, as seconds or text such as "30s"'
+        ),
+        env("CACHE_XFETCH_TIMEOUT"),
+    ] = 30.0
+    retry_enabled: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_XFETCH_RETRY_ENABLED")] = True
+    retry_max: Annotated[
+        int, msgspec.Meta(ge=0, le=100, description="a whole number, 0 to 100"), env("CACHE_XFETCH_RETRY_MAX")
+    ] = 3
+    retry_backoff: Annotated[
+        float, msgspec.Meta(ge=1, le=100, description="a number, 1 to 100"), env("CACHE_XFETCH_RETRY_BACKOFF")
+    ] = 2.0
+    draw_digits: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=15, description="a whole number of digits, 0 (all) to 15"),
+        env("CACHE_XFETCH_RND_PRECISION"),
+    ] = 0
+    refresh_mode: Annotated[
+        RefreshMode, msgspec.Meta(description="topology_sensitive or plain"), env("TSPR_REFRESH_MODE")
+    ] = RefreshMode.TOPOLOGY_SENSITIVE
+    lease_floor_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_LOCK_TIMEOUT_MS")] = 5000.0
+
+    @property
+    def query_modules(self) -> tuple[str, ...]:
+        """The modules that register queries."""
+        return tuple(name.strip() for name in self.queries.split(",") if name.strip())
+
+    @property
+    def transaction_timeout_seconds(self) -> float:
+        """What a read transaction may take on the server: nine tenths of the budget."""
+        return self.budget_seconds * 0.9
+
+    @property
+    def soft_limit_seconds(self) -> float:
+        """After it Celery raises SoftTimeLimitExceeded in the task."""
+        return self.budget_seconds + SOFT_LIMIT_MARGIN_SECONDS
+
+    @property
+    def hard_limit_seconds(self) -> float:
+        """After it Celery kills the pool's process."""
+        return self.budget_seconds + HARD_LIMIT_MARGIN_SECONDS
+
+    @property
+    def visibility_timeout_seconds(self) -> int:
+        """After it the Redis transport delivers an unacknowledged message again: beyond hard limit and pause."""
+        return round(3 * (self.hard_limit_seconds + LONGEST_RETRY_PAUSE_SECONDS))

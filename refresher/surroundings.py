@@ -1,0 +1,55 @@
+"""What the refresh flow needs from outside: passed in, so that each part can be another one in a test."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from api_client.lease import Call
+from api_client.messages import RefreshItem
+from refresher.dead_letters import DeadLetter
+from refresher.events import WorkerEvents
+from refresher.queries import Loaded, Query, Registry
+from refresher.renewals import HeldLease
+
+T = TypeVar("T")
+
+
+class Records(Protocol):
+    """Runs the steps of lease records."""
+
+    def run(self, call: Call[T]) -> T: ...  # noqa: D102
+
+
+class Origin(Protocol):
+    """Where values are loaded from."""
+
+    def load(  # noqa: D102
+        self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float
+    ) -> Loaded: ...
+
+
+class Encode(Protocol):
+    """Makes a payload of a value, or raises LoadFailed."""
+
+    def __call__(self, value: Any, *, query: str, max_bytes: int) -> bytes: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the flow needs from outside. ``publish`` sends an item at once, ``bury`` keeps a dead letter if it can."""
+
+    records: Records
+    origin: Origin
+    encode: Encode
+    registry: Registry
+    hold: Callable[[HeldLease], AbstractContextManager[None]]
+    publish: Callable[[RefreshItem], None]
+    bury: Callable[[DeadLetter], None]
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], object]
+    events: WorkerEvents
+    uniform: Callable[[], float] = random.random

@@ -1,0 +1,106 @@
+"""The one task: thin, it decodes, calls the flow item by item, and speaks Celery."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api_client import messages
+from api_client.broker import declared, shown_options
+from api_client.errors import CacheUnavailable
+from api_client.messages import MalformedMessage, RefreshItem
+from refresher.outcome import Outcome, OutcomeKind
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from refresher.runtime import PerProcess, Runtime
+
+log = logging.getLogger(__name__)
+
+MOST_CACHE_RETRIES: Final = 3
+CACHE_RETRY_SECONDS: Final = 5
+
+
+def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> None:
+    """Register the refresh task on ``app``, with these of Celery's options for a task."""
+    registered = app.task(bind=True, name=messages.TASK_NAME, max_retries=None, **options)
+
+    @registered  # type: ignore[untyped-decorator, unused-ignore]
+    def refresh(task: Any, message: object) -> str:
+        """Refresh the items of one message; returns their outcomes as text, which monitors show."""
+        try:
+            items = messages.decode(message)
+        except MalformedMessage as error:
+            log.error("a message that is none of ours was dropped: %s", error)
+            return f"dropped: {error}"
+        return _refresh_all(task, runtimes.get(), items)
+
+
+def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> str:
+    began, namespace, is_alone = monotonic(), runtime.settings.namespace, len(items) == 1
+    ends: list[str] = []
+    for done, item in enumerate(items):
+        # Each item may take a whole budget: what does not fit before the soft limit goes back as a message of its own.
+        if done and monotonic() - began + runtime.settings.budget_seconds > runtime.settings.soft_limit_seconds:
+            _send_again(task, namespace, items[done:], countdown=None)
+            break
+        try:
+            outcome = _refresh(runtime, item)
+            if outcome.again is not None:
+                # Before the next item begins: whatever that one meets, this one's ticket is on its way.
+                _try_again(task, namespace, outcome, outcome.again, is_alone=is_alone)
+        except Exception as error:
+            if is_alone:
+                raise
+            log.error("the refresh of %.100r, one of several, ended with %s", item.query, type(error).__name__)
+            ends.append(f"error ({type(error).__name__}) {item.query}")
+        else:
+            ends.append(str(outcome))
+    return "; ".join(ends)
+
+
+def _refresh(runtime: Runtime, item: RefreshItem) -> Outcome:
+    try:
+        return runtime.refresher.refresh(item)
+    except CacheUnavailable:
+        # Counted in the item: Celery's counter goes up with the load's attempts too, and ends with the message.
+        if item.cache_attempt >= MOST_CACHE_RETRIES:
+            raise
+        again = msgspec.structs.replace(item, cache_attempt=item.cache_attempt + 1)
+        why = "cache_unavailable"
+        return Outcome(OutcomeKind.RETRY, item.query, why=why, again=again, pause_seconds=CACHE_RETRY_SECONDS)
+
+
+def _try_again(task: Any, namespace: str, outcome: Outcome, item: RefreshItem, *, is_alone: bool) -> None:
+    """Send an item for its next attempt: as the task's own retry, which monitors show, where it is all there is."""
+    if not is_alone:
+        _send_again(task, namespace, [item], countdown=outcome.pause_seconds)
+        return
+    raise task.retry(
+        args=(messages.encode([item]),),
+        countdown=outcome.pause_seconds,
+        exc=RetryLater(str(outcome)),
+        throw=False,
+        **shown_options([item], namespace),
+    )
+
+
+def _send_again(task: Any, namespace: str, items: Sequence[RefreshItem], *, countdown: int | None) -> None:
+    task.app.send_task(
+        messages.TASK_NAME,
+        args=(messages.encode(items),),
+        countdown=countdown,
+        # Its own exchange carries a queue's name, and so does its routing key.
+        queue=declared(task.request.delivery_info["routing_key"]),
+        serializer="json",  # whatever the app of an application has for its own
+        **shown_options(items, namespace),
+    )
+
+
+class RetryLater(Exception):
+    """Why a refresh is tried again later."""

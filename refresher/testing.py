@@ -1,0 +1,212 @@
+"""For an application's own tests: `get_cached` without a worker, a broker or a graph, and with a clock under control.
+
+::
+
+    from api_client import get_cached
+    from refresher.testing import InlineCache
+
+    def test_profile_page() -> None:
+        with InlineCache() as cache:
+            cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
+            assert get_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+
+            cache.answer("friends_of", lambda person_id: ["Ada"], ttl="5m", grace="1h")
+            cache.advance("6m")
+            assert get_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]  # stale, at once
+            assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]  # refreshed meanwhile
+
+Everything but the broker and the graph is the real thing: the same reader, the same scripts on a real Redis (an
+embedded one, started with the first `InlineCache`; it needs the extra ``demo`` or a ``redis-server`` on PATH), the
+same refresh flow, run on the publisher's thread and finished before the read returns.
+"""
+
+from __future__ import annotations
+
+import atexit
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Final, Self, Unpack, cast
+
+import msgspec
+
+from api_client import default_client, entry
+from api_client.answers import Entry
+from api_client.broker import Broker
+from api_client.clock import monotonic_seconds
+from api_client.durations import Duration, seconds
+from api_client.floors import ReadOptions
+from api_client.keys import Params
+from api_client.lease_store import LeaseStore
+from api_client.messages import RefreshItem
+from api_client.reader import CacheClient
+from api_client.settings import ReaderSettings
+from refresher import values
+from refresher.embedded import RedisServer
+from refresher.events import WorkerEvents
+from refresher.graph import classified
+from refresher.outcome import Outcome
+from refresher.queries import Loaded, Query, Registry, query, registry
+from refresher.refresh import Refresher
+from refresher.runtime import TranslatingStore, worker_redis
+from refresher.settings import WorkerSettings
+from refresher.surroundings import Surroundings
+
+_RECORD_TIMES: Final = ("until", "limit", "claimed_at", "published")
+_server: RedisServer | None = None
+
+
+class InlineCache:
+    """A cache for one test: its own namespace, gone at the end. While it is entered, `get_cached` reads from it.
+
+    Args:
+        redis_url: a Redis to use; default: an embedded one, shared by all of the process.
+        tx: what loaders get as their first argument; default None.
+        settings: the worker's policy; default: no early refresh, so that nothing depends on chance.
+
+    Attributes:
+        client: the reader.
+        outcomes: what the refreshes came to, in order.
+    """
+
+    def __init__(self, *, redis_url: str | None = None, tx: Any = None, settings: WorkerSettings | None = None) -> None:
+        url = redis_url or _embedded_redis_url()
+        namespace = f"test-{uuid.uuid4().hex[:12]}"
+        policy = settings or WorkerSettings(xfetch_enabled=False)
+        self._redis = worker_redis(url)
+        self._own = Registry()
+        self._tx = tx
+        self.outcomes: list[Outcome] = []
+        self._refresher = Refresher(
+            msgspec.structs.replace(policy, redis_url=url, namespace=namespace),
+            Surroundings(
+                records=TranslatingStore(LeaseStore(self._redis)),
+                origin=self,
+                encode=values.encode,
+                registry=cast("Registry", self),
+                hold=lambda _: nullcontext(),
+                publish=self._refresh,
+                bury=lambda _: None,
+                monotonic=monotonic_seconds,
+                sleep=lambda _: None,
+                events=WorkerEvents(),
+            ),
+        )
+        # Nothing here is slow, but a debugger may sit in a loader: a test is not to fail for that.
+        reader = ReaderSettings(redis_url=url, namespace=namespace, redis_timeout_seconds=5.0, wait_timeout_ms=60_000)
+        self.client: CacheClient = _InlineClient(reader, self._refresh)
+        self._before: CacheClient | None = None
+
+    def answer(
+        self, name: str, loader: Callable[..., Any] | object, *, ttl: Duration = "1h", version: int = 1, **options: Any
+    ) -> None:
+        """Say what a query is to load from now on.
+
+        Args:
+            name: the query's.
+            loader: called with the params; an exception that it raises is the load's failure. Anything that can't be
+                called is the value itself.
+            ttl: and further ``options``: as for `refresher.query`.
+            version: the query's.
+        """
+
+        def load(_: object, **params: Any) -> Any:
+            return loader(**params) if callable(loader) else loader
+
+        load.__qualname__ = f"answer({name!r}, {version})"
+        query(name, ttl=ttl, version=version, into=self._own, **options)(load)
+
+    def advance(self, duration: Duration) -> None:
+        """Let time pass: everything in the cache becomes older by ``duration``. Nothing waits."""
+        by_us = int(seconds(duration) * 1e6)
+        for key in list(self._redis.scan_iter(match=f"{self.client.settings.namespace}:*", count=1_000)):
+            self._age(key, by_us)
+
+    def __enter__(self) -> Self:
+        self._before = default_client.use_as_default(self.client)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        default_client.use_as_default(self._before)
+        self.client.close()
+        keys = list(self._redis.scan_iter(match=f"{self.client.settings.namespace}:*", count=1_000))
+        if keys:
+            self._redis.unlink(*keys)
+        self._redis.close()
+
+    def find(self, name: str, version: int) -> Query | None:
+        """Return the query: as `answer` said, else as the application registered it."""
+        return self._own.find(name, version) or registry.find(name, version)
+
+    def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
+        """Run a loader; the flow calls this, tests need not."""
+        try:
+            return Loaded(query.loader(self._tx, **params))
+        except Exception as error:
+            raise classified(error) from error
+
+    def _refresh(self, item: RefreshItem) -> None:
+        again: RefreshItem | None = item
+        while again is not None:
+            outcome = self._refresher.refresh(again)
+            self.outcomes.append(outcome)
+            again = outcome.again
+
+    def _age(self, key: bytes, by_us: int) -> None:
+        left_ms = self._redis.pttl(key)
+        if 0 < left_ms <= by_us // 1000:
+            self._redis.delete(key)
+            return
+        if self._redis.type(key) == b"string":
+            raw = cast("bytes", self._redis.get(key))
+            self._redis.set(key, entry.moved(raw, -by_us), keepttl=True)
+        elif self._redis.type(key) == b"hash":
+            times = cast("list[bytes | None]", self._redis.hmget(key, list(_RECORD_TIMES)))
+            moved = {name: int(at) - by_us for name, at in zip(_RECORD_TIMES, times, strict=True) if at is not None}
+            self._redis.hset(key, mapping=cast("Any", moved))
+        if left_ms > 0:
+            self._redis.pexpire(key, left_ms - by_us // 1000)
+
+
+class _InlineBroker:
+    """Runs what is published, on the publisher's thread."""
+
+    def __init__(self, refresh: Callable[[RefreshItem], None]) -> None:
+        self._refresh = refresh
+
+    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
+        for item in items:
+            self._refresh(item)
+
+    def waiting(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+class _InlineClient(CacheClient):
+    """A reader whose triggers are done when its read returns."""
+
+    def __init__(self, settings: ReaderSettings, refresh: Callable[[RefreshItem], None]) -> None:
+        self._refresh_inline = refresh
+        super().__init__(settings)
+
+    def _make_broker(self) -> Broker:
+        return _InlineBroker(self._refresh_inline)
+
+    def get_entry(
+        self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
+    ) -> Entry[Any]:
+        try:
+            return super().get_entry(query, params, type=type, **options)
+        finally:
+            self.flush("1m")
+
+
+def _embedded_redis_url() -> str:
+    global _server  # noqa: PLW0603 - one a process is enough
+    if _server is None:
+        _server = RedisServer.start()
+        atexit.register(_server.stop)
+    return _server.url(0)
