@@ -1,0 +1,116 @@
+"""A whole system for a test: a Redis of its own, the session's graph, worker processes, readers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from api_client import CacheClient, ReaderEvents, ReaderSettings
+from api_client.keys import CacheKey
+from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, ServerMissing
+from tests.servers.neo4j_server import Neo4jServer
+from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.requirements import skip_or_fail
+from tests.support.scripted_queries import CONTROL_URL
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+class System:
+    """Redis, graph, workers, readers; all of it ends with the test.
+
+    ``control`` is on another server, so that loads can be watched and steered while the system's own Redis is down.
+    """
+
+    def __init__(self, stack: ExitStack, server: RedisServer, control: RedisServer, graph: Any, folder: Path) -> None:
+        self._stack, self._folder, self._workers = stack, folder, 0
+        self.redis_server = server
+        self.env = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "CACHE_REDIS_URL": server.url(0),
+            "CELERY_BROKER_URL": server.url(1),
+            CONTROL_URL: control.url(2),
+            "NEO4J_URI": graph.bolt_uri,
+            "NEO4J_USER": graph.user,
+            "NEO4J_PASSWORD": graph.password,
+            "NEO4J_DATABASE": graph.database,
+            "REFRESHER_QUERIES": "tests.support.scripted_queries",
+            "CACHE_XFETCH_WORKERS": "2",
+            "CACHE_XFETCH_MIN_TTL": "0",
+        }
+        self.cache = stack.enter_context(redis.Redis.from_url(server.url(0)))
+        self.broker = stack.enter_context(redis.Redis.from_url(server.url(1)))
+        self.control = stack.enter_context(redis.Redis.from_url(control.url(2), decode_responses=True))
+        self.control.flushdb()
+
+    def client(self, events: ReaderEvents | None = None, **changes: str) -> CacheClient:
+        """A reader in this process."""
+        return self._stack.enter_context(CacheClient(ReaderSettings.from_env({**self.env, **changes}), events=events))
+
+    def start_worker(self, *args: str, app: str = "refresher", ready: bool = True, **changes: str) -> GuardedProcess:
+        """A Celery worker in a process of its own; returns when it consumes."""
+        self._workers += 1
+        name = f"worker-{self._workers}"
+        worker = GuardedProcess.start(
+            [
+                sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel", "INFO",
+                "--without-gossip", "--without-mingle", "-n", f"{name}@test", *args,
+            ],
+            env={**self.env, **changes},
+            cwd=ROOT,
+            log_file=self._folder / f"{name}.log",
+        )  # fmt: skip
+        self._stack.callback(worker.kill)
+        if ready:
+            eventually(lambda: "ready." in worker.tail_of_log(10_000), 30, f"{name} is ready")
+        return worker
+
+    def loads(self, key: str) -> int:
+        """How many loads of a scripted query have begun."""
+        return int(self.control.llen(f"calls:{key}"))
+
+    def open_gate(self, hold: str, times: int = 1) -> None:
+        """Let held loads go on."""
+        self.control.rpush(f"gate:{hold}", *["open"] * times)
+
+    def record(self, key: CacheKey) -> dict[str, str]:
+        """The lease record as it stands."""
+        return {name.decode(): value.decode("latin-1") for name, value in self.cache.hgetall(key.record).items()}
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def system(stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path: Path) -> System:
+    """A system on the embedded graph."""
+    return System(stack, stack.enter_context(RedisServer.start()), redis_server, arcadedb, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMqServer]:
+    """One RabbitMQ for the session."""
+    try:
+        server = RabbitMqServer.start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def neo4j_system(stack: ExitStack, redis_server: RedisServer, neo4j_server: Neo4jServer, tmp_path: Path) -> System:
+    """A system on a real Neo4j."""
+    return System(stack, stack.enter_context(RedisServer.start()), redis_server, neo4j_server, tmp_path)

@@ -1,0 +1,246 @@
+"""`refresher demo` as a newcomer runs it: a process, watched from outside."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+import redis
+from neo4j import GraphDatabase
+
+from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in_process_list
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from refresher.embedded import ArcadeDbServer, RedisServer
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS, RUN_SECONDS, GONE_SECONDS = 90, 120, 15
+# A small graph is loaded in a blink.
+SMALL = "".join(f"p{source}\tp{target}\n" for source in range(30) for target in range(source + 1, 30, source + 1))
+
+
+class Demo:
+    """A running demo: what it printed so far, and all processes that it ever had."""
+
+    def __init__(self, folder: Path, *args: str, **environ: str) -> None:
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        self._out, self._err = folder / "out.txt", folder / "err.txt"
+        with self._out.open("w") as out, self._err.open("w") as err:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "refresher.cli", "demo", *args],
+                stdout=out, stderr=err, cwd=ROOT, env={**os.environ, "TMPDIR": str(self.temporary), **environ},
+                start_new_session=True,
+            )  # fmt: skip
+        self.pids: set[int] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait(GONE_SECONDS)
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def look(self) -> list[psutil.Process]:
+        """The demo's processes right now."""
+        try:
+            found = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        self.pids |= {process.pid for process in found}
+        return found
+
+    def wait_for(self, words: str) -> str:
+        """Return all that was printed, once ``words`` (a regular expression) are among it."""
+
+        def printed() -> str:
+            self.look()
+            assert self._process.poll() is None or re.search(words, self.out), self.out + self.err
+            return self.out if re.search(words, self.out) else ""
+
+        return eventually(printed, START_SECONDS, f"the demo prints {words!r}")
+
+    def ended(self, within_seconds: float = RUN_SECONDS) -> int:
+        """Return its exit code, when all that it ever started is gone too."""
+
+        def over() -> bool:
+            self.look()
+            return self._process.poll() is not None
+
+        eventually(over, within_seconds, "the demo's end")
+        self.all_gone()
+        return self._process.returncode
+
+    def signal(self, number: signal.Signals) -> None:
+        self.look()
+        self._process.send_signal(number)
+
+    def all_gone(self) -> None:
+        """Wait until nothing of it is left: no process, no file."""
+        eventually(lambda: all(map(is_gone, self.pids)), GONE_SECONDS, f"all of {self.pids} are gone")
+        eventually(lambda: not list(self.temporary.iterdir()), GONE_SECONDS, "no temporary file is left")
+
+
+@pytest.fixture
+def small_graph(tmp_path: Path) -> Path:
+    path = tmp_path / "small.tsv.gz"
+    path.write_bytes(gzip.compress(SMALL.encode()))
+    return path
+
+
+def secrets_of(processes: list[psutil.Process]) -> set[str]:
+    """The passwords that the demo gave to its processes."""
+    found: set[str] = set()
+    for process in processes:
+        environ = process.environ()
+        found.add(environ.get("NEO4J_PASSWORD", ""))
+        found.add(urlsplit(environ.get("CACHE_REDIS_URL", "")).password or "")
+        found.add(environ.get("FLOWER_BASIC_AUTH", "").partition(":")[2])
+    return found - {""}
+
+
+def test_a_newcomers_run(tmp_path: Path) -> None:
+    with Demo(tmp_path, "--seconds", "6") as demo:
+        demo.wait_for(r"Flower: http://127.0.0.1:\d+, user demo, password \S+")
+        passwords = set()
+        for moment in (r"reads/s", r"worker killed", r"new worker is ready"):
+            demo.wait_for(moment)
+            passwords |= secrets_of([process for process in demo.look() if process.is_running()])
+            assert [line for password in passwords for line in shown_in_process_list(password)] == []
+        assert len(passwords) == 3
+        assert [address for process in demo.look() for address in addresses_beyond_loopback(process.pid)] == []
+        assert demo.ended() == 0, demo.out + demo.err
+    for sentence in (
+        r"2\d,\d{3} persons|3\d,\d{3} persons",
+        r"200,000 KNOWS",
+        r"reads in \d+ s from 2 processes; none failed",
+        r"% were answered from the cache at once",
+        r"The worker was killed with SIGKILL at",
+        r"The first refresh came [\d.]+ s after the start of the new worker",
+        r"nothing read before one was served as fresh after it",
+        r"Graph: embedded ArcadeDB \d",
+    ):
+        assert re.search(sentence, demo.out), sentence
+    without = re.search(r"([\d,]+) reads were answered from the cache in the [\d.]+ s without a worker", demo.out)
+    assert without is not None
+    assert int(without[1].replace(",", "")) > 500
+    assert "Traceback" not in demo.out + demo.err
+
+
+def test_ones_own_edge_list_and_no_accident(tmp_path: Path, small_graph: Path) -> None:
+    with Demo(tmp_path, "--seconds", "4", "--no-chaos", "--graph", str(small_graph), "--readers", "1") as demo:
+        assert demo.ended() == 0, demo.out + demo.err
+    assert "30 persons" in demo.out
+    assert "from 1 process; none failed" in demo.out
+    assert "SIGKILL" not in demo.out
+
+
+def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> None:
+    with Demo(tmp_path, "--seconds", "60", "--graph", str(small_graph)) as demo:
+        demo.wait_for(r"\d,\d{3} reads/s")
+        assert len(demo.look()) > 8
+        demo.signal(signal.SIGKILL)
+        demo.all_gone()
+
+
+@pytest.mark.parametrize("moment", ["graph made|read:", "servers started", "Flower:", r"\d reads/s", "worker killed"])
+def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path: Path, small_graph: Path, moment: str) -> None:
+    with Demo(tmp_path, "--seconds", "6", "--graph", str(small_graph)) as demo:
+        demo.wait_for(moment)
+        demo.signal(signal.SIGINT)
+        assert demo.ended(GONE_SECONDS) == 130, demo.out + demo.err
+    assert "interrupted; everything was stopped" in demo.out
+    assert "Traceback" not in demo.out + demo.err
+
+
+def test_kept_running_until_ctrl_c_it_ends_with_a_summary(tmp_path: Path, small_graph: Path) -> None:
+    with Demo(tmp_path, "--seconds", "4", "--keep", "--no-chaos", "--graph", str(small_graph)) as demo:
+        demo.wait_for(r"\n  6\.\d s .* reads/s")
+        demo.signal(signal.SIGINT)
+        assert demo.ended(GONE_SECONDS) == 0, demo.out + demo.err
+    assert "none failed" in demo.out
+    assert "Traceback" not in demo.out + demo.err
+
+
+def test_ones_own_servers_are_left_as_they_were(
+    tmp_path: Path, small_graph: Path, clean_redis: RedisServer, arcadedb: ArcadeDbServer
+) -> None:
+    with redis.Redis.from_url(clean_redis.url(5)) as mine:
+        mine.set("demo", "mine")
+        mine.hset("unacked", "tag", '["message", "celery", "celery"]')
+        environ = {
+            "REDIS_PASSWORD": clean_redis.password,
+            "NEO4J_USER": arcadedb.user,
+            "NEO4J_PASSWORD": arcadedb.password,
+            "NEO4J_DATABASE": arcadedb.database,
+        }
+        own = ("--redis-url", f"redis://127.0.0.1:{clean_redis.port}/5", "--neo4j-uri", arcadedb.bolt_uri)
+        with Demo(tmp_path, "--seconds", "4", "--graph", str(small_graph), *own, **environ) as demo:
+            assert demo.ended() == 0, demo.out + demo.err
+        assert "Graph: ArcadeDB " in demo.out
+        assert mine.get("demo") == b"mine"
+        assert mine.hgetall("unacked") == {b"tag": b'["message", "celery", "celery"]'}
+        # Listeners that kombu forgets by itself, shared by all that use this broker.
+        rest = {key for key in mine.scan_iter() if not key.startswith(b"_kombu.binding")}
+        assert rest == {b"demo", b"unacked"}
+        assert not list(mine.scan_iter(match="*demo-*"))
+    with (
+        GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password)) as driver,
+        driver.session(database=arcadedb.database) as session,
+    ):
+        assert session.run("MATCH (p:Person) RETURN count(p) AS n").single(strict=True)["n"] == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["--seconds", "0"], 2, "'--seconds'"),
+        (["--readers", "0"], 2, "'--readers'"),
+        (["--bogus"], 2, "--bogus"),
+        (["--redis-url", "redis://:secret@127.0.0.1:1/0"], 2, "no password on the command line"),
+        (["--graph", "missing.tsv"], 1, "missing.tsv: no such file"),
+        (["--graph", sys.executable], 1, "line 1: "),
+        (["--neo4j-uri", "http://x"], 1, "NEO4J_URI='http://x' is not valid: allowed is bolt://"),
+        (["--neo4j-uri", "bolt://127.0.0.1:1"], 1, "the graph can't be used: "),
+        (["--redis-url", "redis://127.0.0.1:1/0"], 1, "Connection refused"),
+        (["--redis-url", "nonsense"], 1, "CACHE_REDIS_URL='nonsense' is not valid"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(tmp_path: Path, args: list[str], code: int, words: str) -> None:
+    with Demo(tmp_path, *args) as demo:
+        assert demo.ended(START_SECONDS) == code
+    last = demo.err.splitlines()[-1]
+    assert words in last
+    assert last.lower().startswith("error: ")
+    assert "Traceback" not in demo.err
+    if code == 1:
+        assert len(demo.err.splitlines()) == 1
+
+
+def test_the_version_and_the_help() -> None:
+    def said(*args: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "refresher.cli", *args], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert re.fullmatch(r"refresher \d+\.\d+\.\d+\S*\n", said("--version"))
+    assert "demo" in said("--help")
+    assert "--neo4j-uri" in said("demo", "--help")

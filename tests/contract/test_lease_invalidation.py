@@ -1,0 +1,298 @@
+"""An invalidation in each state, and every step that may be repeated because its reply was lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api_client import lease
+from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus
+from tests.support.lease_world import RETENTION_SECONDS, World, a_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OTHER = b"nonce--2"
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_an_invalidation_of_nothing_is_remembered_for_the_next_load(world: World, hard: bool) -> None:
+    generation = world.invalidate(hard=hard, bookmarks=["b1"])
+    reply = world.acquire()
+    assert (reply.generation, reply.bookmarks) == (generation, ("b1",))
+    assert reply.token > generation
+
+
+def test_a_soft_one_makes_the_entry_stale_in_place_and_keeps_the_rest(world: World) -> None:
+    token = world.now_us()
+    world.plant(token, bookmarks=("b0",))
+    before_us = world.now_us()
+    generation = world.invalidate()
+    entry = world.entry()
+    assert before_us <= entry.soft_expiry_us <= world.now_us()
+    assert entry == a_header(
+        token, bookmarks=("b0",), length=entry.length, generation=generation, soft_expiry_us=entry.soft_expiry_us
+    )
+    assert world.client.pttl(world.key.entry) > 0
+
+
+def test_a_soft_one_makes_no_stale_entry_fresher(world: World) -> None:
+    world.plant(100, soft_expiry_us=200)
+    world.invalidate()
+    assert world.entry().soft_expiry_us == 200
+
+
+@pytest.mark.parametrize("there", ["entry", "garbage", "list", "nothing"])
+def test_a_hard_one_leaves_no_entry(world: World, there: str) -> None:
+    _ = {
+        "entry": lambda: world.plant(100),
+        "garbage": lambda: world.client.set(world.key.entry, b"\xc7X"),
+        "list": lambda: world.client.lpush(world.key.entry, b"x"),
+        "nothing": lambda: None,
+    }[there]()
+    world.invalidate(hard=True)
+    assert world.client.exists(world.key.entry) == 0
+
+
+@pytest.mark.parametrize(
+    ("hard", "status"), [(False, CommitStatus.ACCEPTED_AS_STALE), (True, CommitStatus.INVALIDATED)]
+)
+@pytest.mark.parametrize("lapsed", [False, True])
+def test_a_run_that_an_invalidation_met_is_stored_as_stale_or_not_at_all(
+    world: World, hard: bool, status: CommitStatus, lapsed: bool
+) -> None:
+    token = world.acquire().token
+    if lapsed:
+        world.pass_time(10_000)
+    generation = world.invalidate(hard=hard)
+    assert world.commit(token) is status
+    assert (world.entry() is not None) == (not hard)
+    if not hard:
+        assert world.entry().generation == generation > token
+        assert world.entry().soft_expiry_us <= world.now_us()
+    assert world.state() == "invalidated"
+    assert world.record().keys() & {"token", "nonce", "limit"} == set()
+    assert world.claim(seen=0 if hard else token).status is ClaimStatus.CLAIMED
+    assert world.acquire(OTHER).token > generation
+
+
+@pytest.mark.parametrize("hard_first", [False, True])
+def test_a_hard_one_counts_also_before_or_after_a_soft_one(world: World, hard_first: bool) -> None:
+    token = world.acquire().token
+    world.invalidate(hard=hard_first)
+    world.invalidate(hard=not hard_first)
+    assert world.commit(token) is CommitStatus.INVALIDATED
+    assert world.entry() is None
+
+
+def test_a_hard_one_before_the_run_began_does_not_meet_it(world: World) -> None:
+    world.invalidate(hard=True)
+    token = world.acquire().token
+    assert world.commit(token) is CommitStatus.ACCEPTED
+    token = world.acquire(OTHER, number=token).token
+    world.invalidate()
+    assert world.commit(token, OTHER) is CommitStatus.ACCEPTED_AS_STALE
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_late_commit_met_by_an_invalidation_leaves_the_claim_that_came_meanwhile(world: World, hard: bool) -> None:
+    token = world.acquire().token
+    world.pass_time(10_000)
+    number = world.claim("second").number
+    world.invalidate(hard=hard)
+    assert world.commit(token) is (CommitStatus.INVALIDATED if hard else CommitStatus.ACCEPTED_AS_STALE)
+    assert (world.state(), world.record().keys() & {"token", "nonce", "limit"}) == ("queued", set())
+    assert world.claim("second").number == number
+    assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
+
+
+def test_it_leaves_a_queued_claim_and_ends_a_pause_and_cooling(world: World) -> None:
+    number = world.claim().number
+    world.invalidate()
+    assert (world.state(), world.claim("second").status) == ("queued", ClaimStatus.REFUSED)
+    token = world.acquire(number=number).token
+    world.retry(token)
+    world.invalidate()
+    assert (world.state(), world.record().keys() & {"ticket", "kind", "attempts"}) == ("invalidated", set())
+    world.fail(world.acquire(OTHER).token, OTHER)
+    world.invalidate()
+    assert (world.state(), world.claim("third").status) == ("invalidated", ClaimStatus.CLAIMED)
+
+
+def test_a_message_claimed_before_an_invalidation_serves_it(world: World) -> None:
+    number = world.claim().number
+    generation = world.invalidate()
+    token = world.acquire(number=number).token
+    assert token > generation
+    assert world.commit(token) is CommitStatus.ACCEPTED
+
+
+@pytest.mark.parametrize("bring", ["claim", "acquire"])
+def test_it_is_remembered_for_its_retention_at_least(world: World, bring: str) -> None:
+    getattr(world, bring)()
+    world.client.pexpire(world.key.record, 1_000)
+    world.invalidate()
+    assert world.client.pttl(world.key.record) == pytest.approx(RETENTION_SECONDS * 1000, abs=60_000)
+    world.client.pexpire(world.key.record, 600_000_000)
+    world.invalidate()
+    assert world.client.pttl(world.key.record) > 500_000_000
+
+
+MANY = tuple(f"bookmark-{n:04d}-{'x' * 1000}" for n in range(40))
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([["b1"], ["b2"]], ["b1", "b2"]),
+        ([["b1"], ["b1"]], ["b1"]),
+        ([["b1", "b2"], ["b1", "b2"], ["b2"]], ["b1", "b2"]),
+        ([["b12"], ["b1"], ["b2"]], ["b12", "b1", "b2"]),
+        ([["axb"], ["a.b"], ["a%w"], []], ["axb", "a.b", "a%w"]),
+        ([["b1"], [], []], ["b1"]),
+    ],
+)
+def test_bookmarks_are_kept_once_each_in_their_order(world: World, given: list[list[str]], kept: list[str]) -> None:
+    for bookmarks in given:
+        world.invalidate(bookmarks=bookmarks)
+    assert world.acquire().bookmarks == tuple(kept)
+
+
+def test_of_too_many_bookmarks_the_oldest_go_whole(world: World) -> None:
+    for bookmark in MANY:
+        world.invalidate(bookmarks=[bookmark])
+    kept = world.acquire().bookmarks
+    assert kept == MANY[-len(kept) :]
+    room = lease.MAX_BOOKMARKS_BYTES - len(MANY[0]) - 1
+    assert room <= len("\n".join(kept)) <= lease.MAX_BOOKMARKS_BYTES
+
+
+def test_as_many_bookmarks_as_a_call_may_give_are_all_kept(world: World) -> None:
+    most = [f"{n:02d}" + "x" * 1_022 for n in range(16)]
+    world.claim(bookmarks=most)
+    assert world.acquire().bookmarks == tuple(most)
+
+
+@pytest.mark.parametrize("refused_by", ["claim", "acquire", "entry"])
+def test_a_refused_claim_s_bookmarks_are_merged_all_the_same(world: World, refused_by: str) -> None:
+    if refused_by == "entry":
+        world.plant(100)
+        world.invalidate()
+    else:
+        getattr(world, refused_by)()
+    assert world.claim("other", seen=99, bookmarks=["b9"]).status is not ClaimStatus.CLAIMED
+    assert world.record()["bookmarks"] == b"b9"
+
+
+def test_bookmarks_of_an_invalidation_outlast_a_claim_a_run_and_a_pause(world: World) -> None:
+    world.invalidate(bookmarks=["b1"])
+    world.claim(bookmarks=["b2"])
+    world.retry(world.acquire().token)
+    assert world.acquire(OTHER, ticket="ticket-1").bookmarks == ("b1", "b2")
+
+
+# Repeats: the reply was lost, and the caller sends the very same again.
+
+
+def test_the_same_claim_again_is_the_same_claim(world: World) -> None:
+    first = world.claim("mine")
+    before = world.record()
+    again = world.claim("mine")
+    assert (again.status, again.number, again.claim_number) == (ClaimStatus.CLAIMED, first.number, first.number)
+    assert world.record() == before
+    assert world.claim("another").claim_number == first.number
+
+
+def test_the_same_acquire_again_is_the_same_run(world: World) -> None:
+    world.claim(bookmarks=["b1"])
+    world.invalidate()
+    first = world.acquire()
+    before = world.record()
+    again = world.acquire()
+    assert (again.status, again.token, again.claimed_at_us) == (first.status, first.token, first.claimed_at_us)
+    assert (again.generation, again.bookmarks) == (first.generation, ("b1",))
+    assert world.record() == before
+
+
+SINCE: dict[str, Callable[[World], object]] = {
+    "nothing": lambda _: None,
+    "an invalidation": lambda world: world.invalidate(),
+    "a claim": lambda world: world.claim(),
+    "another's acquire": lambda world: world.acquire(OTHER, number=2**52),
+}
+
+
+@pytest.mark.parametrize("since", list(SINCE))
+def test_the_same_commit_again_is_accepted_again_and_writes_nothing(world: World, since: str) -> None:
+    token = world.acquire().token
+    world.commit(token)
+    SINCE[since](world)
+    before = world.client.get(world.key.entry), world.record()
+    assert world.commit(token, degree=99).accepted
+    assert (world.client.get(world.key.entry), world.record()) == before
+
+
+def test_a_commit_repeated_after_another_s_is_superseded_or_lost(world: World) -> None:
+    token = world.acquire().token
+    world.commit(token)
+    world.commit(world.acquire(OTHER, number=token).token, OTHER)
+    assert world.commit(token) is CommitStatus.LOST
+    world.claim()
+    assert world.commit(token) is CommitStatus.SUPERSEDED
+
+
+@pytest.mark.parametrize(("step", "state"), [("retry", "retrying"), ("fail", "cooling"), ("hand_back", "queued")])
+def test_the_end_of_a_run_again_is_the_same_end(world: World, step: str, state: str) -> None:
+    world.claim()
+    token = world.acquire().token
+    end: Callable[[int], object] = getattr(world, step)
+    first = end(token)
+    before = world.record()
+    assert (end(token), world.record(), world.state()) == (first, before, state)
+    assert first
+
+
+@pytest.mark.parametrize(("token", "nonce"), [(100, OTHER), (101, b"nonce--1")])
+def test_a_commit_is_repeated_only_by_the_token_and_the_nonce_of_the_entry(
+    world: World, token: int, nonce: bytes
+) -> None:
+    world.plant(100, nonce=b"nonce--1")
+    assert world.commit(100) is CommitStatus.ACCEPTED
+    assert world.commit(token, nonce) is CommitStatus.LOST
+    assert (world.entry().token, world.entry().nonce) == (100, b"nonce--1")
+
+
+@pytest.mark.parametrize("step", ["retry", "fail", "hand_back"])
+def test_an_end_repeated_after_the_record_went_on_is_not_mine_any_more(world: World, step: str) -> None:
+    world.claim()
+    token = world.acquire().token
+    assert getattr(world, step)(token)
+    world.pass_time(10_000)
+    world.acquire(OTHER, ticket="ticket-1")
+    before = world.record()
+    assert not getattr(world, step)(token)
+    assert world.record() == before
+
+
+def test_a_failure_repeated_after_an_invalidation_is_not_mine_any_more(world: World) -> None:
+    token = world.acquire().token
+    assert world.fail(token)
+    world.invalidate()
+    assert not world.fail(token)
+
+
+def test_the_end_of_another_run_is_not_mine(world: World) -> None:
+    world.fail(world.acquire().token)
+    world.claim(force=True)
+    world.acquire(OTHER)
+    assert not world.fail(int(world.record()["token"]))
+    assert not world.retry(int(world.record()["token"]), ticket="")
+    assert world.state() == "running"
+
+
+def test_a_commit_met_by_one_says_so_again_when_it_is_repeated(world: World) -> None:
+    # Its first reply may have been lost, and with it the one more refresh that the invalidation asks for.
+    token = world.acquire().token
+    world.invalidate()
+    assert [world.commit(token) for _ in range(2)] == [CommitStatus.ACCEPTED_AS_STALE] * 2

@@ -1,0 +1,206 @@
+"""What a run may do with its lease: renew, commit, end; and what each leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from api_client import lease
+from api_client.lease import AcquireStatus, CommitStatus
+from tests.support.lease_world import (
+    BUDGET_SECONDS,
+    LEASE_SECONDS,
+    QUEUE_TTL_SECONDS,
+    RETENTION_SECONDS,
+    World,
+    a_header,
+)
+
+OTHER = b"nonce--2"
+
+
+def test_a_lease_is_never_longer_than_the_budget(world: World) -> None:
+    token = world.acquire().token
+    assert world.renew(token, lease_seconds=2 * BUDGET_SECONDS) == pytest.approx(BUDGET_SECONDS, abs=60)
+    assert int(world.record()["until"]) == int(world.record()["limit"])
+
+
+def test_a_lease_longer_than_the_budget_is_cut_from_the_start(world: World) -> None:
+    reply = world.store.run(
+        lease.acquire(
+            world.key, nonce=b"nonce--1", claim_number=0, ticket="", lease_seconds=2 * BUDGET_SECONDS,
+            budget_seconds=BUDGET_SECONDS, retention_seconds=RETENTION_SECONDS,
+        )
+    )  # fmt: skip
+    assert reply.left_seconds == BUDGET_SECONDS
+    assert world.record()["until"] == world.record()["limit"]
+
+
+def test_a_renewal_extends_the_lease_from_now(world: World) -> None:
+    token = world.acquire().token
+    world.pass_time(900)
+    assert world.renew(token) == pytest.approx(LEASE_SECONDS, abs=60)
+    assert int(world.record()["until"]) - world.now_us() == pytest.approx(LEASE_SECONDS * 1e6, abs=60e6)
+
+
+@pytest.mark.parametrize(("token_off", "nonce"), [(1, b"nonce--1"), (0, OTHER)])
+def test_no_step_of_a_run_passes_with_another_token_or_another_nonce(
+    world: World, token_off: int, nonce: bytes
+) -> None:
+    world.claim()
+    token = world.acquire().token + token_off
+    before = world.record()
+    assert world.renew(token, nonce) == 0
+    assert not world.retry(token, nonce)
+    assert not world.fail(token, nonce)
+    assert not world.release(token, nonce)
+    assert not world.hand_back(token, nonce)
+    assert world.commit(token, nonce) is CommitStatus.SUPERSEDED
+    assert world.record() == before
+    assert world.entry() is None
+
+
+def test_no_step_of_a_run_passes_without_a_record(world: World) -> None:
+    token = world.acquire().token
+    world.client.delete(world.key.record)
+    assert world.commit(0, b"") is CommitStatus.LOST, "nothing there is not a record with nothing in it"
+    assert world.renew(token) == 0
+    ends = (world.retry, world.fail, world.release, world.hand_back)
+    assert [end.__name__ for end in ends if end(token)] == []
+    assert world.commit(token) is CommitStatus.LOST
+    assert (world.client.exists(world.key.record), world.entry()) == (0, None)
+
+
+@pytest.mark.parametrize("field", ["until", "limit"])
+def test_a_lease_that_ran_out_is_not_renewed(world: World, field: str) -> None:
+    token = world.acquire().token
+    world.client.hset(world.key.record, field, world.now_us() - 1)
+    assert world.renew(token) == 0
+
+
+@pytest.mark.parametrize("end", ["retry", "fail", "hand_back", "release"])
+def test_what_ended_a_run_leaves_its_token_without_effect(world: World, end: str) -> None:
+    world.claim()
+    token = world.acquire().token
+    assert getattr(world, end)(token)
+    assert world.commit(token) in {CommitStatus.SUPERSEDED, CommitStatus.LOST}
+    assert world.renew(token) == 0
+    assert world.entry() is None
+
+
+def test_a_run_whose_lapsed_lease_was_claimed_can_commit_and_nothing_else(world: World) -> None:
+    token = world.acquire().token
+    world.pass_time(LEASE_SECONDS * 1.5)
+    world.claim("second")
+    before = world.record()
+    steps = (world.renew, world.retry, world.fail, world.release, world.hand_back)
+    assert [step.__name__ for step in steps if step(token)] == []
+    assert world.record() == before
+    assert world.commit(token) is CommitStatus.ACCEPTED
+
+
+def test_a_pause_belongs_to_its_ticket(world: World) -> None:
+    token = world.acquire().token
+    assert world.retry(token, ticket="ticket-1")
+    assert not world.retry(token, ticket="ticket-2")
+    assert world.record()["ticket"] == b"ticket-1"
+
+
+def test_a_late_commit_is_accepted_while_nobody_has_acquired_since(world: World) -> None:
+    token = world.acquire().token
+    world.pass_time(10_000)
+    assert world.commit(token) is CommitStatus.ACCEPTED
+
+
+def test_a_late_commit_leaves_the_claim_that_came_meanwhile(world: World) -> None:
+    token = world.acquire().token
+    world.pass_time(10_000)
+    number = world.claim("second").number
+    assert world.commit(token) is CommitStatus.ACCEPTED
+    assert (world.state(), world.record().keys() & {"token", "nonce", "limit"}) == ("queued", set())
+    assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
+
+
+def test_a_commit_never_overwrites_an_entry_with_a_newer_token(world: World) -> None:
+    token = world.acquire().token
+    world.plant(token + 1)
+    assert world.commit(token) is CommitStatus.SUPERSEDED
+    world.plant(token, nonce=OTHER)
+    assert world.commit(token) is CommitStatus.SUPERSEDED
+
+
+def test_a_commit_leaves_one_key_and_tells_those_who_wait(world: World) -> None:
+    told = world.client.pubsub(ignore_subscribe_messages=True)
+    told.subscribe(world.key.channel)
+    told.get_message(timeout=5)
+    world.claim()
+    assert world.commit(world.acquire().token) is CommitStatus.ACCEPTED
+    assert world.client.exists(world.key.record) == 0
+    assert world.client.pttl(world.key.entry) == pytest.approx(200_000_000, abs=60_000)
+    assert told.get_message(timeout=5)["data"] == b"committed"
+    told.close()
+
+
+@pytest.mark.parametrize(("step", "word"), [("fail", b"failed"), ("invalidate", b"invalidated")])
+def test_a_failure_and_an_invalidation_tell_those_who_wait(world: World, step: str, word: bytes) -> None:
+    token = world.acquire().token
+    told = world.client.pubsub(ignore_subscribe_messages=True)
+    told.subscribe(world.key.channel)
+    told.get_message(timeout=5)
+    _ = world.fail(token) if step == "fail" else world.invalidate()
+    assert told.get_message(timeout=5)["data"] == word
+    told.close()
+
+
+@pytest.mark.parametrize("invalidate_first", [False, True])
+@pytest.mark.parametrize("step", ["unclaim", "release"])
+def test_what_is_taken_back_is_as_before_the_claim(world: World, step: str, invalidate_first: bool) -> None:
+    if invalidate_first:
+        world.invalidate(bookmarks=["b1"])
+    world.claim()
+    if step == "release":
+        assert world.release(world.acquire().token)
+    else:
+        assert world.unclaim()
+    assert world.state() == ("invalidated" if invalidate_first else "idle")
+    assert world.record().get("bookmarks", b"") == (b"b1" if invalidate_first else b"")
+    if invalidate_first:
+        assert world.client.pttl(world.key.record) == pytest.approx(RETENTION_SECONDS * 1000, abs=60_000)
+
+
+def test_a_run_handed_back_is_queued_under_its_claim_and_may_be_acquired(world: World) -> None:
+    number = world.claim().number
+    token = world.acquire(number=number).token
+    world.pass_time(5_000)
+    assert world.hand_back(token) == number
+    record = world.record()
+    assert int(record["until"]) - world.now_us() == pytest.approx(QUEUE_TTL_SECONDS * 1e6, abs=60e6)
+    kept_ms = (QUEUE_TTL_SECONDS + RETENTION_SECONDS) * 1000
+    assert world.client.pttl(world.key.record) == pytest.approx(kept_ms, abs=60_000)
+    assert world.republish() == 0
+    assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
+
+
+@pytest.mark.parametrize("invalidate_first", [False, True])
+def test_a_run_handed_back_that_can_t_be_published_is_taken_back_by_its_nonce(
+    world: World, invalidate_first: bool
+) -> None:
+    if invalidate_first:
+        world.invalidate()
+    nonce = b"\xff\x00\n\r\xfe nn"
+    number = world.claim().number
+    world.hand_back(world.acquire(nonce, number=number).token, nonce)
+    assert not world.unclaim("claim-1")
+    assert world.unclaim(nonce)
+    assert world.state() == ("invalidated" if invalidate_first else "idle")
+
+
+def test_an_entry_of_the_writer_comes_out_as_it_went_in(world: World) -> None:
+    token = world.acquire().token
+    world.commit(token, degree=12)
+    assert world.entry() == a_header(token, b"nonce--1", degree=12)
+
+
+def test_a_run_without_a_claim_can_be_handed_back_too(world: World) -> None:
+    token = world.acquire(number=0).token
+    assert world.hand_back(token) > 0
+    assert world.state() == "queued"

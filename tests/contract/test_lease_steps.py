@@ -1,0 +1,312 @@
+"""Each step of the lease record in each state: a table of what is allowed, what it becomes and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from api_client.lease import AcquireStatus, ClaimStatus
+from tests.support.lease_world import (
+    BUDGET_SECONDS,
+    COOLING_SECONDS,
+    LEASE_SECONDS,
+    PAUSE_SECONDS,
+    QUEUE_TTL_SECONDS,
+    RETENTION_SECONDS,
+    World,
+)
+
+OTHER = b"nonce--2"
+
+
+def idle(world: World) -> None:
+    """Nothing."""
+
+
+def queued(world: World) -> None:
+    world.claim("first")
+
+
+def running(world: World) -> None:
+    world.acquire()
+
+
+def retrying(world: World) -> None:
+    world.retry(world.acquire().token)
+
+
+def cooling(world: World) -> None:
+    world.fail(world.acquire().token)
+
+
+def invalidated(world: World) -> None:
+    world.invalidate()
+
+
+STATES: dict[str, tuple[Callable[[World], None], float]] = {
+    "idle": (idle, 0.0),
+    "queued": (queued, QUEUE_TTL_SECONDS),
+    "running": (running, LEASE_SECONDS),
+    "retrying": (retrying, PAUSE_SECONDS),
+    "cooling": (cooling, COOLING_SECONDS),
+    "invalidated": (invalidated, 0.0),
+}
+OPEN_TO_CLAIMS = {"idle", "invalidated"}
+OPEN_TO_RUNS = {"idle", "queued", "invalidated"}
+
+
+@pytest.fixture(params=list(STATES))
+def state(request: pytest.FixtureRequest, world: World) -> str:
+    """A state that ``world`` has been brought into; its deadline lies far ahead."""
+    STATES[request.param][0](world)
+    assert world.state() == request.param
+    return str(request.param)
+
+
+def test_a_claim_is_granted_only_where_nothing_is_going_on(world: World, state: str) -> None:
+    reply = world.claim("second")
+    if state in OPEN_TO_CLAIMS:
+        assert (reply.status, reply.state, world.state()) == (ClaimStatus.CLAIMED, "queued", "queued")
+        assert reply.left_seconds == QUEUE_TTL_SECONDS
+    else:
+        assert (reply.status, reply.state, world.state()) == (ClaimStatus.REFUSED, state, state)
+        assert reply.left_seconds == pytest.approx(STATES[state][1], abs=60)
+
+
+def test_a_forced_claim_passes_cooling_and_nothing_else(world: World, state: str) -> None:
+    granted = world.claim("second", force=True).status is ClaimStatus.CLAIMED
+    assert granted == (state in OPEN_TO_CLAIMS | {"cooling"})
+
+
+def test_a_refused_claim_says_why_a_record_retries_or_cools(world: World, state: str) -> None:
+    reply = world.claim("second")
+    told = {"retrying": ("timeout", 1), "cooling": ("syntax", 2)}.get(state, ("", 0))
+    assert (reply.kind, reply.attempts) == told
+
+
+def test_every_claim_draws_a_number_above_all_before(world: World, state: str) -> None:
+    before = int(world.record().get("number", 0))
+    first, second = world.claim("second"), world.claim("third")
+    assert before < first.number < second.number
+    assert int(world.record()["number"]) == second.number
+
+
+DRAWS: dict[str, Callable[[World], int]] = {
+    "claim": lambda world: world.claim().number,
+    "acquire": lambda world: world.acquire(number=2**52).token,
+    "invalidate": lambda world: world.invalidate(),
+}
+
+
+@pytest.mark.parametrize("ahead", ["token", "generation", "number"])
+@pytest.mark.parametrize("step", list(DRAWS))
+def test_a_number_is_above_all_that_is_known_also_after_the_clock_stepped_back(
+    world: World, step: str, ahead: str
+) -> None:
+    later = world.now_us() + 3_600_000_000
+    world.invalidate()
+    if ahead == "number":
+        world.client.hset(world.key.record, "number", later)
+    else:
+        world.plant(**({"token": 7} | {ahead: later}))
+    assert DRAWS[step](world) == later + 1
+
+
+def test_once_its_deadline_has_passed_any_state_may_be_claimed_and_acquired(world: World, state: str) -> None:
+    world.pass_time(10_000)
+    assert world.claim("second").status is ClaimStatus.CLAIMED
+    assert world.record().keys() & {"ticket", "kind", "attempts", "ended_by"} == set()
+    world.pass_time(10_000)
+    assert world.acquire(OTHER).status is AcquireStatus.ACQUIRED
+
+
+def test_an_acquire_takes_over_a_lapsed_record_in_any_state(world: World, state: str) -> None:
+    world.pass_time(10_000)
+    assert world.acquire(OTHER).status is AcquireStatus.ACQUIRED
+    assert world.record().keys() & {"claim", "ticket", "kind", "attempts", "ended_by"} == set()
+
+
+@pytest.mark.parametrize("step", ["claim", "acquire"])
+def test_an_invalidation_holds_nobody_whatever_its_deadline_says(world: World, step: str) -> None:
+    invalidated(world)
+    world.client.hset(world.key.record, "until", world.now_us() + 3_600_000_000)
+    assert getattr(world, step)().status in {ClaimStatus.CLAIMED, AcquireStatus.ACQUIRED}
+
+
+def test_an_acquire_is_held_by_a_run_a_pause_and_cooling(world: World, state: str) -> None:
+    before, reply = world.record(), world.acquire(OTHER, ticket="of another")
+    if state in OPEN_TO_RUNS:
+        assert (reply.status, world.state()) == (AcquireStatus.ACQUIRED, "running")
+        assert reply.left_seconds == LEASE_SECONDS
+    else:
+        assert (reply.status, reply.state) == (AcquireStatus.HELD, state)
+        assert reply.left_seconds == pytest.approx(STATES[state][1], abs=60)
+        assert world.record() == before
+
+
+def test_an_already_refreshed_entry_is_not_claimed_for(world: World) -> None:
+    world.plant(100)
+    refused = world.claim(seen=99)
+    assert (refused.status, refused.state, refused.left_seconds) == (ClaimStatus.ALREADY_REFRESHED, "idle", 0)
+    assert world.state() == "idle"
+    assert world.claim(seen=100).status is ClaimStatus.CLAIMED
+
+
+@pytest.mark.parametrize("seen", [None, 100])
+def test_a_claim_for_whatever_is_there_or_for_an_entry_now_gone_is_granted(world: World, seen: int | None) -> None:
+    if seen is None:
+        world.plant(7)
+    assert world.claim(seen=seen).status is ClaimStatus.CLAIMED
+
+
+def test_a_message_whose_entry_is_newer_has_nothing_to_do(world: World) -> None:
+    number = world.claim().number
+    world.commit(world.acquire(number=number).token)
+    late = world.acquire(OTHER, number=number)
+    assert (late.status, late.token) == (AcquireStatus.ALREADY_FRESH, world.entry().token)
+    assert world.state() == "idle"
+
+
+def test_an_old_message_does_not_take_over_what_a_newer_claim_left_behind(world: World) -> None:
+    world.plant(100)
+    world.acquire(number=world.claim(seen=100).number)
+    world.pass_time(10_000)
+    assert world.acquire(OTHER, number=5).status is AcquireStatus.ALREADY_FRESH
+
+
+def test_a_late_message_serves_the_claim_that_waits_in_the_record(world: World) -> None:
+    number = world.claim().number
+    world.commit(world.acquire(number=number).token)
+    world.claim("second")
+    assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
+
+
+@pytest.mark.parametrize("record_lost", [False, True])
+def test_an_old_message_refreshes_an_entry_that_was_invalidated_since(world: World, record_lost: bool) -> None:
+    number = world.claim().number
+    world.commit(world.acquire(number=number).token)
+    world.invalidate()
+    if record_lost:
+        world.client.delete(world.key.record)
+    assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
+
+
+def test_a_ticket_is_used_up_by_its_acquire(world: World) -> None:
+    world.retry(world.acquire().token)
+    taken = world.acquire(OTHER, ticket="ticket-1")
+    assert (taken.status, world.record().keys() & {"ticket", "kind", "attempts"}) == (AcquireStatus.ACQUIRED, set())
+    assert world.acquire(b"nonce--3", ticket="ticket-1").status is AcquireStatus.HELD
+
+
+@pytest.mark.parametrize("bring", [running, retrying, cooling])
+def test_the_id_of_a_claim_that_is_over_claims_nothing(world: World, bring: Callable[[World], None]) -> None:
+    bring(world)
+    world.client.hset(world.key.record, "claim", "over")
+    assert world.claim("over").status is ClaimStatus.REFUSED
+    assert not world.unclaim("over")
+    world.client.hset(world.key.record, mapping={"claim": OTHER, "claim_number": 5})
+    assert not world.hand_back(7, OTHER)
+
+
+@pytest.mark.parametrize("bring", [running, cooling])
+def test_a_ticket_opens_nothing_but_the_pause_that_it_was_drawn_for(
+    world: World, bring: Callable[[World], None]
+) -> None:
+    bring(world)
+    world.client.hset(world.key.record, "ticket", "of a pause long over")
+    assert world.acquire(OTHER, ticket="of a pause long over").status is AcquireStatus.HELD
+
+
+def test_without_a_ticket_no_pause_is_cut_short(world: World) -> None:
+    world.retry(world.acquire().token, ticket="")
+    assert world.acquire(OTHER, ticket="").status is AcquireStatus.HELD
+
+
+def test_an_entry_that_came_back_from_before_an_invalidation_is_loaded_anew(world: World) -> None:
+    world.invalidate()
+    world.plant(100)
+    assert world.acquire(number=5).status is AcquireStatus.ACQUIRED
+
+
+def test_a_run_whose_lapsed_lease_was_claimed_begins_anew_when_it_comes_again(world: World) -> None:
+    first = world.acquire()
+    world.pass_time(10_000)
+    number = world.claim("second").number
+    again = world.acquire(number=number)
+    assert (again.token > first.token, world.state()) == (True, "running")
+
+
+def test_the_wait_in_the_queue_counts_from_the_claim_over_a_retry(world: World) -> None:
+    world.claim()
+    claimed_at = int(world.record()["claimed_at"])
+    first = world.acquire()
+    world.retry(first.token)
+    second = world.acquire(OTHER, ticket="ticket-1")
+    assert first.claimed_at_us == second.claimed_at_us == claimed_at
+    assert second.now_us >= claimed_at
+
+
+def test_a_run_that_takes_over_a_lapsed_one_begins_its_own_wait(world: World) -> None:
+    world.claim()
+    world.acquire()
+    world.pass_time(10_000)
+    taken = world.acquire(OTHER)
+    assert taken.claimed_at_us == taken.now_us
+
+
+def test_a_claim_whose_time_is_not_known_makes_no_endless_wait(world: World) -> None:
+    world.claim()
+    world.client.hdel(world.key.record, "claimed_at")
+    reply = world.acquire()
+    assert reply.claimed_at_us == reply.now_us
+
+
+def test_a_claim_in_the_future_makes_no_negative_wait(world: World) -> None:
+    world.claim()
+    world.client.hset(world.key.record, "claimed_at", world.now_us() + 3_600_000_000)
+    reply = world.acquire()
+    assert reply.claimed_at_us == reply.now_us
+
+
+def test_an_acquire_brings_the_entry_s_header_alone(world: World) -> None:
+    world.plant(100, bookmarks=("b1",))
+    header = world.acquire().entry_header if world.claim() else b""
+    assert header == world.client.get(world.key.entry)[:105]
+    assert len(header) == 100 + 3 + 2
+
+
+def test_a_republication_is_due_after_one_interval_then_two_then_four(world: World) -> None:
+    number = world.claim().number
+    for seconds in (1_000, 2_000, 4_000):
+        assert world.republish() == 0
+        world.pass_time(seconds - 50)
+        assert world.republish() == 0
+        world.pass_time(60)
+        assert world.republish() == number
+    world.acquire()
+    assert world.republish() == 0
+
+
+def test_only_what_is_queued_is_published_again(world: World, state: str) -> None:
+    world.pass_time(1_500)
+    assert bool(world.republish()) == (state == "queued")
+
+
+def test_only_the_claimer_takes_its_claim_back(world: World, state: str) -> None:
+    assert not world.unclaim("another")
+    assert world.state() == state
+    assert world.unclaim("first") == (state == "queued")
+
+
+def test_every_record_outlives_its_deadline_by_its_retention(world: World, state: str) -> None:
+    if state != "idle":
+        longest = BUDGET_SECONDS if state == "running" else STATES[state][1]
+        kept_ms = (longest + RETENTION_SECONDS) * 1000
+        assert world.client.pttl(world.key.record) == pytest.approx(kept_ms, abs=60_000)
+
+
+def test_numbers_in_a_record_are_plain_digits(world: World, state: str) -> None:
+    words = {"state", "nonce", "claim", "ticket", "bookmarks", "kind", "ended_by"}
+    numbers = {name: value for name, value in world.record().items() if name not in words}
+    assert [name for name, value in numbers.items() if not value.isdigit()] == []

@@ -1,0 +1,61 @@
+"""What the two packages promise, and how little importing the reader costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import api_client
+import refresher
+from api_client import CacheClient, CacheError
+
+API_CLIENT = [
+    "CacheClient", "CacheError", "CacheUnavailable", "ConfigurationError", "DecodeError", "Entry", "EntryState",
+    "InvalidQuery", "Invalidation", "ReaderEvents", "ReaderSettings", "RefreshFailed", "RefreshReason",
+    "RefreshState", "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "get_cached",
+]  # fmt: skip
+REFRESHER = [
+    "RefreshMode", "RefresherError", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__", "install",
+    "make_app", "query",
+]  # fmt: skip
+SEEN_BY_A_FRESH_PROCESS = """
+import json, os, sys
+before = dict(os.environ)
+import api_client
+print(json.dumps({"modules": sorted(sys.modules), "environ_kept": before == dict(os.environ)}))
+"""
+TOO_HEAVY = {"neo4j", "flower", "refresher", "celery", "kombu", "numpy", "rich", "typer"}
+
+
+@pytest.mark.parametrize(("package", "names"), [(api_client, API_CLIENT), (refresher, REFRESHER)])
+def test_the_public_surface_is_sorted_and_exact(package: object, names: list[str]) -> None:
+    listed = package.__all__
+    assert listed == sorted(listed)
+    assert set(listed) == set(names), "a name that comes or goes is a change of the public contract: change it here too"
+    assert [name for name in listed if not hasattr(package, name)] == []
+
+
+def test_every_error_of_the_reader_has_one_base() -> None:
+    errors = [getattr(api_client, name) for name in api_client.__all__ if isinstance(getattr(api_client, name), type)]
+    assert [
+        error.__name__ for error in errors if issubclass(error, Exception) and not issubclass(error, CacheError)
+    ] == []
+
+
+@pytest.mark.parametrize("name", ["get", "get_entry", "invalidate", "refresh", "close", "from_env", "flush"])
+def test_a_client_has_the_methods_of_the_public_contract(name: str) -> None:
+    method = getattr(CacheClient, name)
+    assert callable(method)
+    assert method.__doc__
+
+
+def test_importing_the_reader_loads_nothing_of_the_worker() -> None:
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SEEN_BY_A_FRESH_PROCESS], capture_output=True, text=True, check=True
+    )
+    seen = json.loads(told.stdout)
+    assert {name.partition(".")[0] for name in seen["modules"]} & TOO_HEAVY == set()
+    assert seen["environ_kept"]

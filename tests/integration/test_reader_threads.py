@@ -1,0 +1,115 @@
+"""The reader's threads under hard conditions: none to be had, a silent Redis, a closed client, a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from api_client import (
+    CacheClient,
+    InvalidQuery,
+    ReaderSettings,
+    RefreshReason,
+    TriggerFailed,
+    WaitTimeout,
+    default_client,
+)
+from api_client.breaker import Breaker
+from api_client.notifications import Notifications
+from api_client.publisher import Trigger
+from refresher.embedded import RedisServer
+
+
+@pytest.fixture
+def client(clean_redis: RedisServer) -> Iterator[CacheClient]:
+    settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=5)
+    with CacheClient(settings) as made:
+        yield made
+
+
+def no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_without_a_thread_a_trigger_is_dropped_and_the_next_one_is_not(
+    client: CacheClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trigger = Trigger(client.key("q"), RefreshReason.STALE, seen_token=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        assert not client._publisher.submit(trigger)
+        with pytest.raises(WaitTimeout):
+            client.get("q", timeout=0.05)
+    assert client._publisher.submit(trigger)
+    assert client.flush(10)
+
+
+def test_a_wait_does_not_wait_for_its_subscription() -> None:
+    silent = threading.Event()
+
+    class Silent:
+        def pubsub(self, **_: Any) -> Any:
+            return self
+
+        def subscribe(self, *_: str) -> None:
+            assert silent.wait(20)
+            raise redis.ConnectionError
+
+        def close(self) -> None:
+            pass
+
+    notifications = Notifications(Silent())  # type: ignore[arg-type]
+    for number in range(50):
+        with notifications.listening(f"channel-{number}") as event:
+            assert not event.is_set()
+    assert not silent.is_set()  # fifty have come and gone while the first connection is still being opened
+    silent.set()
+    notifications.close()
+
+
+def test_a_closed_client_leaves_no_claim_behind(client: CacheClient, clean_redis: RedisServer) -> None:
+    client.close()
+    with pytest.raises(TriggerFailed, match="closed"):
+        client.refresh("q")
+    with pytest.raises(WaitTimeout, match="could not be published"):
+        client.get("q", timeout=0.05)
+    with redis.Redis.from_url(clean_redis.url(0)) as control:
+        assert control.keys() == []
+
+
+def test_closing_closes_the_connections(clean_redis: RedisServer) -> None:
+    with redis.Redis.from_url(clean_redis.url(3)) as control:
+        before = len(control.client_list())
+        client = CacheClient(ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1)))
+        client.get("q", timeout=0.05, default=None)
+        assert len(control.client_list()) > before
+        client.close()
+        assert len(control.client_list()) == before
+
+
+def test_looking_at_an_open_breaker_takes_no_probe() -> None:
+    now = [0.0]
+    breaker = Breaker(threshold=1, first_pause_seconds=1.0, monotonic=lambda: now[0])
+    breaker.failed()
+    assert breaker.is_waiting()
+    now[0] = 1.5
+    assert [breaker.is_waiting() for _ in range(3)] == [False] * 3
+    assert [breaker.allows() for _ in range(2)] == [True, False]
+
+
+def test_a_fork_while_the_default_client_is_being_made_leaves_the_child_its_own_lock() -> None:
+    with default_client._lock:
+        pid = os.fork()
+        if not pid:
+            os._exit(0 if default_client._lock.acquire(timeout=5) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_the_driver_s_own_bookmarks_object_is_refused_in_words(client: CacheClient) -> None:
+    with pytest.raises(InvalidQuery, match=r"\.raw_values"):
+        client.invalidate("q", bookmarks=object())  # type: ignore[arg-type]

@@ -1,0 +1,133 @@
+"""A real Neo4j Community server for tests: loopback, free port, random password, gone with the test run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from neo4j import GraphDatabase
+from neo4j.exceptions import DriverError, Neo4jError
+
+from refresher.embedded.errors import ServerMissing
+from refresher.embedded.server import EmbeddedServer
+from tests.servers.maven import NEO4J_VERSION, neo4j_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_JAVA_MAJOR = 17  # Neo4j 5.26 also runs on 21; on others it warns, or ends
+_FACTORY_PASSWORD = "neo4j"
+_ANSWER_SECONDS = 1.0
+_OPENED = ("nio", "io", "lang", "util.concurrent")
+
+
+def find_java() -> str:
+    """Return the path of a Java that Neo4j 5.26 runs on.
+
+    Raises:
+        ServerMissing: there is none on PATH, or an older one.
+    """
+    java = shutil.which("java")
+    if java is None:
+        raise ServerMissing("no java on PATH", f"install Java {_JAVA_MAJOR}")
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    version = re.search(r'version "(\d+)', shown)
+    if version is None or int(version[1]) < _JAVA_MAJOR:
+        raise ServerMissing(f"java on PATH is too old ({shown.splitlines()[:1]})", f"install Java {_JAVA_MAJOR}")
+    return java
+
+
+class Neo4jServer(EmbeddedServer):
+    """Neo4j with an empty database, Bolt only."""
+
+    title: ClassVar[str] = f"Neo4j {NEO4J_VERSION}"
+    user: ClassVar[str] = "neo4j"
+    database: ClassVar[str] = "neo4j"
+
+    def __init__(self, java: str, jars: Path, heap_mib: int, start_seconds: float) -> None:
+        super().__init__(start_seconds)
+        self._java, self._jars, self._heap_mib = java, jars, heap_mib
+
+    @classmethod
+    def start(cls, *, heap_mib: int = 512, start_seconds: float = 120.0) -> Self:
+        """Start a server and wait until it answers a query with its new password.
+
+        Raises:
+            ServerMissing: no Java, or neither the jars nor a Maven that gets them.
+            ServerDidNotStart: it ended or did not answer in time.
+        """
+        server = cls(find_java(), neo4j_jars(), heap_mib, start_seconds)
+        server._launch_or_clean_up()
+        return server
+
+    @property
+    def bolt_uri(self) -> str:
+        """What the driver connects to; it stays the same over `restart`. Sign in with `user` and `password`."""
+        return f"bolt://{self.host}:{self._ports[0]}"
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        settings = {
+            "server.default_listen_address": self.host,
+            "server.bolt.listen_address": f"{self.host}:{self._ports[0]}",
+            "server.bolt.advertised_address": f"{self.host}:{self._ports[0]}",
+            "server.http.enabled": "false",
+            "server.https.enabled": "false",
+            "dbms.usage_report.enabled": "false",
+            "server.memory.pagecache.size": "64m",
+            # Else every orderly stop takes 5 s, for connections that are gone.
+            "internal.server.bolt.thread_pool_shutdown_wait_time": "100ms",
+            "internal.server.bolt.connection_shutdown_wait_time": "100ms",
+            "db.tx_log.rotation.size": "16m",
+            "db.tx_log.preallocate": "false",  # else 256 MB of it for each database
+        }
+        config = self.directory / "neo4j.conf"
+        config.touch(mode=0o600)
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        arguments = [
+            f"-Xmx{self._heap_mib}m",
+            "-XX:-UsePerfData",
+            *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
+            "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+            "-cp",
+            str(self._jars / "*"),
+            "org.neo4j.server.CommunityEntryPoint",
+            f"--home-dir={self.directory}",
+            f"--config-dir={self.directory}",
+        ]
+        return [self._java, *arguments], None
+
+    def _answers(self) -> bool:
+        try:  # before the driver: it would log every refused attempt
+            socket.create_connection((self.host, self._ports[0]), _ANSWER_SECONDS).close()
+        except OSError:
+            return False
+        return self._runs_a_query() or (self._set_password() and self._runs_a_query())
+
+    def _runs_a_query(self) -> bool:
+        return self._run(self.password, self.database, "RETURN 1")
+
+    def _set_password(self) -> bool:
+        # Over Bolt: the administrator's tool takes the password on its command line, which everyone can read.
+        statement = "ALTER CURRENT USER SET PASSWORD FROM $old TO $new"
+        return self._run(_FACTORY_PASSWORD, "system", statement, old=_FACTORY_PASSWORD, new=self.password)
+
+    def _run(self, password: str, database: str, statement: str, **parameters: str) -> bool:
+        driver = GraphDatabase.driver(
+            self.bolt_uri, auth=(self.user, password), connection_timeout=_ANSWER_SECONDS, max_transaction_retry_time=0
+        )
+        try:
+            with driver, driver.session(database=database) as session:
+                session.run(statement, parameters).consume()
+        except (DriverError, Neo4jError, OSError):
+            return False
+        return True
+
+    def _before_orderly_restart(self) -> None:
+        """Nothing to do: every committed transaction is on disk."""
+
+    def _forget_data(self) -> None:
+        shutil.rmtree(self.directory / "data", ignore_errors=True)

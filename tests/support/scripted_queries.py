@@ -1,0 +1,100 @@
+"""Queries whose loads a test sees and steers from another process, through lists in a Redis database of its own.
+
+``calls:<key>`` has an element for each load that began; a load with a ``hold`` waits there until the test opens its
+gate; ``script:<key>`` says how the next loads end (``fail``, else they succeed).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import redis
+
+from refresher import TransientFailure, query
+
+CONTROL_URL = "TEST_CONTROL_REDIS_URL"
+GATE_SECONDS = 60
+
+
+def _control() -> redis.Redis:
+    return redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True)
+
+
+def _load(key: str, hold: str) -> dict[str, Any]:
+    with _control() as control:
+        number = control.rpush(f"calls:{key}", os.getpid())
+        control.rpush("order", key)
+        if hold:
+            control.blpop([f"gate:{hold}"], timeout=GATE_SECONDS)
+        if control.lpop(f"script:{key}") == "fail":
+            raise TransientFailure("scripted")
+    return {"key": key, "load": number}
+
+
+@query("short_lived", ttl="300ms", grace="10m")
+def short_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
+    """A value that grows stale while a test looks."""
+    return _load(key, hold)
+
+
+@query("long_lived", ttl="1h", grace="1h")
+def long_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
+    """A value that only an invalidation makes stale."""
+    return _load(key, hold)
+
+
+@query("always_early", ttl="1h", grace="1h", beta_function=lambda beta0, degree, sigma: 1e6, delta="last")
+def always_early(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
+    """A β so large that from half of the TTL on every read is positive; `early` reads nothing but that."""
+    return _load(key, hold)
+
+
+@query("fails_half_of_the_time", ttl="300ms", grace="10m")
+def fails_half_of_the_time(tx: Any, key: str, seed: int) -> dict[str, Any]:
+    """Fail by a seeded coin, differently at each load of a key."""
+    import random
+
+    value = _load(key, "")
+    if random.Random(f"{seed}:{key}:{value['load']}").random() < 0.5:  # noqa: S311
+        raise TransientFailure("tails")
+    return value
+
+
+@query("watched", ttl="2s", grace="10m")
+def watched(tx: Any, key: str) -> dict[str, Any]:
+    """A real read of the graph that notices when two loads of one key overlap."""
+    with _control() as control:
+        if control.incr(f"running:{key}") > 1:
+            control.incr("overlaps")
+        try:
+            number = control.rpush(f"calls:{key}", os.getpid())
+            return {"key": key, "load": number, "row": tx.run("RETURN $key AS key", key=key).data()}
+        finally:
+            control.decr(f"running:{key}")
+
+
+@query("from_graph", ttl="1h", grace="1h", degree="MATCH (p:Item {name: $name}) RETURN COUNT { (p)--() }")
+def from_graph(tx: Any, name: str) -> list[dict[str, Any]]:
+    """A real read, with a degree."""
+    return tx.run("MATCH (p:Item {name: $name}) RETURN p.name AS name, p.version AS version", name=name).data()
+
+
+@query("slow_in_graph", ttl="1h")
+def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
+    """A read that takes longer than any transaction timeout of a test."""
+    return tx.run(
+        "UNWIND range(1, 100000) AS a UNWIND range(1, 100000) AS b WITH a, b WHERE a * b = -1 RETURN count(*) AS n"
+    ).data()
+
+
+@query("unencodable", ttl="1h")
+def unencodable(tx: Any) -> object:
+    """A value with no shape in a payload."""
+    return object()
+
+
+@query("syntax_error", ttl="1h")
+def syntax_error(tx: Any) -> list[dict[str, Any]]:
+    """Cypher that no graph understands."""
+    return tx.run("MATCH this is no Cypher").data()

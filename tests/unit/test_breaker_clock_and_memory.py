@@ -1,0 +1,280 @@
+"""What a process keeps in its memory about Redis and the broker: breaker, clock, what was asked, who waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+import pytest
+from freezegun import freeze_time
+
+from api_client.asked import AskedRecently
+from api_client.breaker import Breaker
+from api_client.clock import RedisClock, monotonic_seconds
+from api_client.errors import RefreshFailed, WaitTimeout
+from api_client.flights import Flights
+from api_client.xfetch import should_refresh
+from tests.support.waiting import eventually
+
+
+class Time:
+    """A monotonic clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def breaker(time: Time) -> Breaker:
+    return Breaker(threshold=3, first_pause_seconds=1.0, longest_pause_seconds=4.0, monotonic=time)
+
+
+def fail(breaker: Breaker, times: int) -> None:
+    for _ in range(times):
+        breaker.failed()
+
+
+def test_a_breaker_opens_at_so_many_failures_in_a_row(breaker: Breaker) -> None:
+    fail(breaker, 2)
+    assert (breaker.allows(), breaker.is_open) == (True, False)
+    breaker.succeeded()
+    fail(breaker, 2)
+    assert breaker.allows()
+    fail(breaker, 1)
+    assert (breaker.allows(), breaker.is_open) == (False, True)
+
+
+def test_an_open_breaker_lets_one_probe_through_a_pause(breaker: Breaker, time: Time) -> None:
+    fail(breaker, 3)
+    time.now += 0.99
+    assert not breaker.allows()
+    time.now += 0.02
+    assert [breaker.allows() for _ in range(3)] == [True, False, False]
+    time.now += 1.01
+    assert breaker.allows(), "a probe that never reports does not block for ever"
+
+
+def test_a_breaker_s_pause_doubles_up_to_its_longest_and_starts_anew_when_healed(breaker: Breaker, time: Time) -> None:
+    fail(breaker, 3)
+    for pause in (1.0, 2.0, 4.0, 4.0):
+        time.now += pause - 0.01
+        assert not breaker.allows()
+        time.now += 0.02
+        assert breaker.allows()
+        breaker.failed()
+    time.now += 4.01
+    assert breaker.allows()
+    breaker.succeeded()
+    assert (breaker.allows(), breaker.is_open) == (True, False)
+    fail(breaker, 3)
+    time.now += 1.01
+    assert breaker.allows()
+
+
+def test_redis_clock_is_an_offset_taken_at_the_middle_of_the_round_trip(time: Time) -> None:
+    clock = RedisClock(time)
+    assert not clock.is_known
+    with pytest.raises(RuntimeError, match="not been learnt"):
+        clock.now_us()
+    asked_at = time.now
+    time.now += 0.2
+    clock.learn(5_000_000_000, asked_at=asked_at)
+    assert clock.now_us() == 5_000_100_000
+    time.now += 10
+    assert clock.now_us() == 5_010_100_000
+
+
+def test_redis_clock_is_learnt_again_every_ten_seconds_by_one_who_asks(time: Time) -> None:
+    clock = RedisClock(time)
+    assert clock.is_due_once()
+    clock.learn(1, asked_at=time.now)
+    time.now += 9.9
+    assert not clock.is_due_once()
+    time.now += 0.2
+    assert [clock.is_due_once(), clock.is_due_once()] == [True, False]
+    time.now += 1.1
+    assert clock.is_due_once()
+    clock.learn(1, asked_at=time.now)
+    assert not clock.is_due_once()
+    clock.forget()
+    assert clock.is_due_once()
+
+
+NOON = datetime(2026, 11, 21, 12)
+
+
+@pytest.mark.parametrize("skew_hours", [-1, 0, 1])
+def test_a_host_whose_wall_clock_is_off_decides_as_any_other(skew_hours: int) -> None:
+    redis_us = 1_795_262_400_000_000
+    with freeze_time(NOON + timedelta(hours=skew_hours)) as frozen:
+        clock = RedisClock()
+        clock.learn(redis_us, asked_at=monotonic_seconds())
+        decisions = []
+        for _ in range(4):
+            frozen.tick(timedelta(seconds=20))
+            decisions.append(
+                should_refresh(
+                    clock.now_us(), redis_us + 70_000_000, delta_seconds=10.0, beta=1.0, ttl_seconds=70.0, u=0.2
+                )
+            )
+    assert decisions == [False, False, True, True]
+
+
+def test_a_clock_that_stands_still_stands_still() -> None:
+    with freeze_time(NOON) as frozen:
+        clock = RedisClock()
+        clock.learn(7_000_000, asked_at=monotonic_seconds())
+        assert clock.now_us() == clock.now_us() == 7_000_000
+        frozen.tick(timedelta(seconds=3))
+        assert clock.now_us() == 10_000_000
+
+
+def test_who_was_told_asks_no_more_for_as_long_as_it_holds_and_at_most_a_second(time: Time) -> None:
+    asked = AskedRecently(monotonic=time)
+    assert asked.note("k", 7, 0.3)
+    assert (asked.covers("k", 7), asked.note("k", 7, 0.3)) == (True, False)
+    time.now += 0.31
+    assert not asked.covers("k", 7)
+    assert asked.note("k", 7, 60.0)
+    time.now += 0.99
+    assert asked.covers("k", 7)
+    time.now += 0.02
+    assert asked.note("k", 7, 60.0)
+
+
+def test_another_token_is_asked_for_at_once(time: Time) -> None:
+    asked = AskedRecently(monotonic=time)
+    asked.note("k", 7, 1.0)
+    assert not asked.covers("k", 8)
+    assert not asked.covers("another", 7)
+    assert asked.note("k", 8, 1.0)
+
+
+def test_what_is_known_better_replaces_what_was_noted(time: Time) -> None:
+    asked = AskedRecently(monotonic=time)
+    asked.note("k", 7, 1.0)
+    asked.correct("k", 7, 0.0)
+    assert not asked.covers("k", 7)
+
+
+def test_what_was_asked_is_bounded_and_the_oldest_goes(time: Time) -> None:
+    asked = AskedRecently(monotonic=time, most=3)
+    for key in "abcd":
+        asked.note(key, 1, 1.0)
+    assert [asked.covers(key, 1) for key in "abcd"] == [False, True, True, True]
+
+
+@pytest.fixture
+def flights() -> Flights:
+    return Flights(monotonic_seconds)
+
+
+class Lead:
+    """A wait that lasts until the test lets it end."""
+
+    def __init__(self, *outcomes: bytes | Exception) -> None:
+        self.outcomes = list(outcomes)
+        self.timeouts: list[float] = []
+        self.go = threading.Semaphore(0)
+
+    def __call__(self, timeout_seconds: float, read_begins: Callable[[], None]) -> bytes:
+        self.timeouts.append(timeout_seconds)
+        assert self.go.acquire(timeout=10)
+        read_begins()
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def all_wait(flights: Flights, lead: Lead, timeouts: list[float], release: int) -> list[object]:
+    """Let so many share one flight, the first leading; the results or errors in their order."""
+    with ThreadPoolExecutor(len(timeouts)) as pool:
+        first = pool.submit(flights.share, "k", timeouts[0], lead)
+        eventually(lambda: lead.timeouts, 10, "the leader")
+        others = [pool.submit(flights.share, "k", timeout, lead) for timeout in timeouts[1:]]
+        eventually(lambda: len(waiters(flights)) == len(others), 10, "the followers")
+        for _ in range(release):
+            lead.go.release()
+        return [future.exception(10) or future.result() for future in (first, *others)]
+
+
+def waiters(flights: Flights) -> list[object]:
+    flight = flights._flights.get("k")
+    return list(flight.done._cond._waiters) if flight else []
+
+
+def test_followers_share_the_leader_s_bytes(flights: Flights) -> None:
+    lead = Lead(b"value")
+    results = all_wait(flights, lead, [10.0] * 5, release=1)
+    assert results == [(b"value", False), *[(b"value", True)] * 4]
+    assert len(lead.timeouts) == 1
+    assert flights._flights == {}
+
+
+def test_followers_share_the_leader_s_error(flights: Flights) -> None:
+    error = RefreshFailed("q", "syntax", 1, 30.0)
+    assert all_wait(flights, Lead(error), [10.0] * 3, release=1) == [error] * 3
+
+
+def test_a_leader_whose_time_ran_out_passes_the_lead_on(flights: Flights) -> None:
+    lead = Lead(WaitTimeout("q", 1.0, "queued"), b"value", b"value", b"value")
+    results = all_wait(flights, lead, [1.0, 10.0, 10.0], release=4)
+    assert isinstance(results[0], WaitTimeout)
+    assert {result[0] for result in results[1:]} == {b"value"}
+    assert 1 < len(lead.timeouts) <= 3
+    assert lead.timeouts[0] <= 1.0
+    assert 5 < lead.timeouts[1] <= 10.0, "whoever leads on waits for what is left of its own time"
+
+
+def test_a_follower_waits_no_longer_than_its_own_timeout(flights: Flights) -> None:
+    lead = Lead(b"value")
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(flights.share, "k", 10.0, lead)
+        eventually(lambda: lead.timeouts, 10, "the leader")
+        with pytest.raises(TimeoutError):
+            flights.share("k", 0.01, lead)
+        lead.go.release()
+        assert leader.result(10) == (b"value", False)
+
+
+def test_keys_do_not_wait_for_each_other(flights: Flights) -> None:
+    def inner(_: float, read_begins: Callable[[], None]) -> bytes:
+        read_begins()
+        return b"inner"
+
+    assert flights.share("a", 1.0, lambda *_: flights.share("b", 1.0, inner)[0]) == (b"inner", False)
+
+
+def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(flights: Flights) -> None:
+    # They could be from before an invalidation that it knows of.
+    reading, end = threading.Event(), threading.Event()
+
+    def old(_: float, read_begins: Callable[[], None]) -> bytes:
+        read_begins()
+        reading.set()
+        assert end.wait(10)
+        return b"old"
+
+    def new(_: float, read_begins: Callable[[], None]) -> bytes:
+        read_begins()
+        return b"new"
+
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(flights.share, "k", 10.0, old)
+        assert reading.wait(10)
+        late = pool.submit(flights.share, "k", 10.0, new)
+        eventually(lambda: waiters(flights), 10, "the late one follows")
+        end.set()
+        assert leader.result(10) == (b"old", False)
+        assert late.result(10) == (b"new", False)

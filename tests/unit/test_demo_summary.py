@@ -1,0 +1,142 @@
+"""The summary's words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from refresher.demo.chaos import Accident, Stage
+from refresher.demo.counters import Histogram, Tally
+from refresher.demo.display import LiveDisplay, PlainDisplay
+from refresher.demo.summary import Result, paragraphs
+from refresher.demo.view import View
+
+
+def latencies(count: int, duration_seconds: float) -> Histogram:
+    histogram = Histogram()
+    for _ in range(count):
+        histogram.record(duration_seconds)
+    return histogram
+
+
+TALLY = Tally(
+    fresh=900, stale=80, misses=20, suppressed=400, triggered=91, deduplicated=9, overdue_seconds=3.21,
+    at_once=latencies(980, 0.0005), waited=latencies(20, 0.42), without_worker=latencies(200, 0.001),
+)  # fmt: skip
+FINE = Result(
+    seconds=20.3,
+    processes=2,
+    tally=TALLY,
+    committed=90,
+    rejected_for={},
+    given_up=0,
+    accident=Accident(10.02, 2.9, 0.8, 37, 2.41),
+    soft_invalidations=7,
+    hard_invalidations=5,
+    slowest_repair_seconds=0.31,
+    broken=[],
+    failures=[],
+    where="embedded ArcadeDB 26.10.2",
+)
+
+
+def words(result: Result) -> str:
+    return " ".join(paragraphs(result))
+
+
+def test_a_fine_run_is_told_in_words() -> None:
+    text = words(FINE)
+    assert FINE.is_fine
+    for sentence in (
+        "1,000 reads in 20 s from 2 processes; none failed.",
+        "98.0% were answered from the cache at once (p50 0.5 ms, p99 0.5 ms); 80 of them were stale, by 3.2 s at most.",
+        "20 reads waited on a cold key, 420.0 ms at most.",
+        "asked for 91 refreshes; 409 times a read found one due that was under way already",
+        "The workers stored 90 values; no late write had to be refused.",
+        "killed with SIGKILL at 10.0 s. 200 reads were answered from the cache in the 2.9 s without a worker",
+        "The first refresh came 0.8 s after the start of the new worker; 37 keys had grown stale",
+        "12 invalidations (7 soft, 5 hard): nothing read before one was served as fresh after it",
+        "Graph: embedded ArcadeDB 26.10.2.",
+    ):
+        assert sentence in text
+    assert "BROKEN" not in text
+    assert "FAILED" not in text
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    text = words(replace(FINE, processes=1, committed=1, tally=replace(TALLY, triggered=1), given_up=1))
+    for sentence in ("from 1 process;", "stored 1 value;", "asked for 1 refresh;", "1 refresh was given up"):
+        assert sentence in text
+
+
+def test_a_run_without_traffic_or_accident_has_a_summary_too() -> None:
+    text = words(replace(FINE, tally=Tally(), accident=None))
+    assert "0 reads" in text
+    assert "SIGKILL" not in text
+
+
+def test_refused_writes_and_dropped_requests_are_told() -> None:
+    text = words(replace(FINE, rejected_for={"superseded": 2, "lost": 1}, tally=replace(TALLY, dropped=4)))
+    assert "3 late writes were refused (1 lost, 2 superseded)" in text
+    assert "4 requests for a refresh were dropped, for too many waited" in text
+
+
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        (
+            replace(FINE, broken=["a went back"]),
+            "BROKEN PROMISES after 12 invalidations (7 soft, 5 hard): a went back.",
+        ),
+        (replace(FINE, broken=list("abcdefg")), "a; b; c; d; e; and 2 more."),
+        (replace(FINE, tally=replace(TALLY, failed=3)), "3 FAILED"),
+    ],
+)
+def test_what_is_wrong_is_said_and_not_fine(result: Result, sentence: str) -> None:
+    assert not result.is_fine
+    assert sentence in words(result)
+
+
+VIEW = View(
+    elapsed_seconds=11.5, stage=Stage.WITHOUT_WORKER, tally=TALLY, reads_per_second=1_987.4,
+    latency=latencies(10, 0.0005), queued=12, running=3, committed=1_234, rejected=0, failed=0,
+    loads_per_second=44.0, delta_seconds=0.0312, broken=0,
+    happened=[(10.0, "worker killed (SIGKILL, pool and all); reads go on")],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_live_table_fits_the_terminal(columns: int) -> None:
+    console = Console(width=columns, height=24, force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        console.print(LiveDisplay(console, 20.0).rendered(VIEW))
+    lines = captured.get().splitlines()
+    assert len(lines) <= 18
+    assert {len(line) for line in lines} == {columns}
+    text = captured.get()
+    for shown in ("1,987", "stale served", "deduplicated", "origin queries/s", "31.2 ms", "reads go on", "of 20 s"):
+        assert shown in text
+
+
+def test_the_table_keeps_its_height_and_says_until_when() -> None:
+    console = Console(width=80, force_terminal=True, color_system=None)
+    heights = set()
+    for happened in ([], VIEW.happened * 9):
+        with console.capture() as captured:
+            console.print(LiveDisplay(console, None).rendered(replace(VIEW, happened=happened)))
+        heights.add(len(captured.get().splitlines()))
+        assert "until Ctrl-C" in captured.get()
+    assert len(heights) == 1
+
+
+def test_plain_lines_come_every_two_seconds_and_when_something_happens() -> None:
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as captured, PlainDisplay(console) as display:
+        for elapsed_seconds in (0.1, 0.3, 0.6, 2.2, 2.4):
+            display.show(replace(VIEW, elapsed_seconds=elapsed_seconds))
+    lines = captured.get().splitlines()
+    assert len(lines) == 3
+    assert "worker killed" in lines[0]
+    assert "1,987 reads/s" in lines[1]

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from refresher import embedded
+from refresher.embedded import EmbeddedServerError, RedisServer, ServerDidNotStart, ServerMissing, ServerStopped
+from refresher.embedded.arcadedb import _quoted
+from refresher.embedded.ports import free_port, free_ports, port_is_free
+from tests.support.requirements import skip_or_fail
+from tests.support.waiting import eventually
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert embedded.__all__ == sorted(embedded.__all__)
+    assert all(hasattr(embedded, name) for name in embedded.__all__)
+
+
+def test_free_ports_are_different_and_below_the_systems_own_range() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    assert all(15_000 <= port < 32_000 for port in ports)
+    assert 15_000 <= free_port() < 32_000
+
+
+def test_a_port_in_use_is_not_free() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        assert not port_is_free(holder.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("directive", "arguments"),
+    [("port", "1"), ("BIND", "*"), ("requirepass", "x"), ("maxmemory", "1\nport 2"), ("a\nb", "")],
+)
+def test_what_the_embedded_redis_decides_itself_is_refused(directive: str, arguments: str) -> None:
+    with pytest.raises(ValueError, match="can't be set"):
+        RedisServer.start(extra_config={directive: arguments})
+
+
+@pytest.mark.parametrize(
+    ("argument", "quoted"),
+    [("-cp", '"-cp"'), ("a b", '"a b"'), ('say "x"', r'"say \"x\""'), ("back\\slash", r'"back\\slash"')],
+)
+def test_java_reads_arguments_as_they_were(argument: str, quoted: str) -> None:
+    assert _quoted(argument) == quoted
+
+
+def test_errors_have_one_base_and_say_what_to_do() -> None:
+    missing = ServerMissing("no redis", "install it")
+    assert (missing.what, missing.remedy, str(missing)) == ("no redis", "install it", "no redis: install it")
+    assert str(ServerDidNotStart("Redis", "it ended")) == "Redis did not start: it ended; its log is empty"
+    assert "last words" in str(ServerDidNotStart("Redis", "it ended", "last words"))
+    assert "start a new one" in str(ServerStopped("Redis"))
+    for kind in (ServerMissing, ServerDidNotStart, ServerStopped):
+        assert issubclass(kind, EmbeddedServerError)
+
+
+def test_eventually_returns_the_first_truthy_value() -> None:
+    values = iter([0, "", "there"])
+    assert eventually(lambda: next(values), 5, "a value") == "there"
+
+
+def test_eventually_names_what_did_not_come() -> None:
+    with pytest.raises(AssertionError, match=r"the end of the world: not within 0\.01 s"):
+        eventually(lambda: False, 0.01, "the end of the world")
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
+def test_a_missing_server_skips_at_home_and_fails_in_ci(
+    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match="no Java"):
+        skip_or_fail("no Java")

@@ -1,0 +1,178 @@
+"""The entry's bytes, held against the table in the module's docstring, and everything that makes one unreadable."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+import pytest
+
+from api_client import entry
+from api_client.entry import (
+    FIXED_HEADER_BYTES,
+    MAX_DEGREE,
+    Flag,
+    Header,
+    Smoothed,
+    UnreadableEntry,
+    decode_header,
+    encode,
+    frozen_token,
+)
+
+DIGEST = bytes(range(16))
+HEADER = Header(
+    token=0x0102030405060708 >> 12, generation=0x1112131415161718 >> 12, soft_expiry_us=1_800_000_000_000_001,
+    nonce=b"NONCE678", read_started_us=1_700_000_000_000_002, fetched_at_us=1_700_000_000_000_003, ttl_seconds=300.5,
+    delta=Smoothed(1.25, 0.5), run=Smoothed(0.75, 0.125), beta=5.5, degree=77, sigma=2.5, draw_digits=6,
+)  # fmt: skip
+RAW = encode(HEADER, DIGEST, b"payload")
+# field of the docstring's table: how its bytes are packed, and what must be in them
+FIELDS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "magic C7 58": ("2s", (b"\xc7X",)),
+    "format version": ("B", (1,)),
+    "must-understand flags": ("B", (0,)),
+    "other flags": ("B", (0,)),
+    "digits at which the draw is cut": ("B", (6,)),
+    "header length": ("H", (100,)),
+    "the first bytes of the key's digest": ("12s", (DIGEST[:12],)),
+    "token": ("Q", (HEADER.token,)),
+    "generation": ("Q", (HEADER.generation,)),
+    "soft expiry, µs": ("Q", (HEADER.soft_expiry_us,)),
+    "nonce": ("8s", (b"NONCE678",)),
+    "read started, µs": ("Q", (HEADER.read_started_us,)),
+    "fetched at, µs": ("Q", (HEADER.fetched_at_us,)),
+    "ttl, s": ("f", (300.5,)),
+    "δ: mean, deviation, s": ("ff", (1.25, 0.5)),
+    "run: mean, deviation, s": ("ff", (0.75, 0.125)),
+    "effective β": ("f", (5.5,)),
+    "degree of the query's node": ("I", (77,)),
+    "σ, the query's volatility": ("f", (2.5,)),
+}
+ROWS = re.findall(
+    r"^ {7,9}(\d+) +(\d+)  (.+?)(?:: a bit.*| \(.*|: 100.*| *[┐│┘].*| {3,}.*)?$", entry.__doc__ or "", re.MULTILINE
+)
+
+
+def test_the_docstring_s_rows_follow_each_other_without_a_gap_up_to_byte_100() -> None:
+    position = 0
+    for offset, size, _ in ROWS:
+        assert int(offset) == position
+        position += int(size)
+    assert position == FIXED_HEADER_BYTES == 100
+
+
+@pytest.mark.parametrize(("number", "field"), list(enumerate(FIELDS)))
+def test_a_field_lies_where_the_docstring_says(number: int, field: str) -> None:
+    offset, size, title = ROWS[number]
+    assert title.startswith(field)
+    form, expected = FIELDS[field]
+    assert struct.calcsize(f">{form}") == int(size)
+    assert struct.unpack_from(f">{form}", RAW, int(offset)) == expected
+
+
+def test_the_docstring_has_every_field() -> None:
+    assert len(ROWS) == len(FIELDS)
+
+
+def test_an_entry_is_its_header_and_its_payload() -> None:
+    assert RAW[100:] == b"payload"
+    assert decode_header(RAW, DIGEST) == HEADER
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bookmarks": ("FB:kcwQ1", "FB:kcwQ2")},
+        {"delta_samples": (0.5, 1.5, 2.25)},
+        {"bookmarks": ("b",), "delta_samples": (0.25,)},
+        {"flags": Flag.HANDOFF, "ttl_seconds": 0.0},
+        {"degree": MAX_DEGREE},
+        {"generation": 2**53 - 1, "token": 2**53 - 1},
+    ],
+)
+def test_extensions_and_extremes_come_out_as_they_went_in(changes: dict[str, Any]) -> None:
+    header = HEADER._replace(**changes)
+    decoded = decode_header(encode(header, DIGEST, b"x" * 10), DIGEST)
+    assert decoded == header._replace(length=decoded.length)
+    assert decoded.is_handoff == ("flags" in changes)
+
+
+def test_a_degree_larger_than_its_field_is_the_largest() -> None:
+    assert decode_header(encode(HEADER._replace(degree=2**40), DIGEST, b""), DIGEST).degree == MAX_DEGREE
+
+
+def test_an_extension_field_of_a_later_release_is_skipped() -> None:
+    known = encode(HEADER._replace(bookmarks=("b1",)), DIGEST, b"")
+    unknown = b"\xee\x00\x03abc"
+    raw = known[:6] + struct.pack(">H", len(known) + len(unknown)) + known[8:100] + unknown + known[100:] + b"payload"
+    decoded = decode_header(raw, DIGEST)
+    assert (decoded.bookmarks, raw[decoded.length :]) == (("b1",), b"payload")
+
+
+def test_a_flag_that_may_be_ignored_is_ignored() -> None:
+    assert decode_header(RAW[:4] + b"\x82" + RAW[5:], DIGEST).token == HEADER.token
+
+
+def patched(offset: int, new: bytes, raw: bytes = RAW) -> bytes:
+    return raw[:offset] + new + raw[offset + len(new) :]
+
+
+WITH_BOOKMARKS = encode(HEADER._replace(bookmarks=("bookmark",)), DIGEST, b"payload")
+UNREADABLE = {
+    "empty": (b"", "garbage"),
+    "text": (b"hello world" * 20, "garbage"),
+    "cut in the header": (RAW[:99], "garbage"),
+    "wrong magic": (patched(0, b"XX"), "garbage"),
+    "older version": (patched(2, b"\x00"), "version"),
+    "newer version": (patched(2, b"\x02"), "version"),
+    "unknown must-understand flag": (patched(3, b"\x01"), "flags"),
+    "all must-understand flags": (patched(3, b"\xff"), "flags"),
+    "another key's": (patched(8, b"\xff"), "digest"),
+    "another key's, in the last byte kept": (patched(19, b"\xff"), "digest"),
+    "header shorter than a header": (patched(6, b"\x00\x63"), "garbage"),
+    "header longer than the entry": (patched(6, b"\xff\xff"), "garbage"),
+    "a token beyond 2^53": (patched(20, struct.pack(">Q", 2**53)), "garbage"),
+    "cut in the extensions": (patched(6, struct.pack(">H", 105)), "garbage"),
+    "an extension longer than the header": (patched(101, b"\xff\xff", WITH_BOOKMARKS), "garbage"),
+    "bookmarks that are no text": (patched(103, b"\xff", WITH_BOOKMARKS), "garbage"),
+    "samples of half a float": (
+        patched(100, b"\x02\x00\x07", WITH_BOOKMARKS[:6] + b"\x00\x6e" + WITH_BOOKMARKS[8:]),
+        "garbage",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(UNREADABLE))
+def test_what_can_t_be_read_says_why(name: str) -> None:
+    raw, reason = UNREADABLE[name]
+    with pytest.raises(UnreadableEntry) as caught:
+        decode_header(raw, DIGEST)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("raw", "token"),
+    [
+        (None, 0),
+        (b"", 0),
+        (RAW, HEADER.token),
+        (RAW[:52], HEADER.token),
+        (RAW[:51], 0),
+        (patched(2, b"\x09"), HEADER.token),
+        (patched(3, b"\xff"), HEADER.token),
+        (patched(8, bytes(12)), HEADER.token),
+        (patched(0, b"XX"), 0),
+        (patched(20, struct.pack(">Q", 2**53)), 0),
+        (patched(20, struct.pack(">Q", 2**53 - 1)), 2**53 - 1),
+    ],
+)
+def test_the_token_is_read_at_its_frozen_place_whatever_the_rest_is(raw: bytes | None, token: int) -> None:
+    assert frozen_token(raw) == token
+
+
+@pytest.mark.parametrize("bookmarks", [("x" * 65_536,), ("x" * 40_000, "y" * 40_000)])
+def test_extensions_that_do_not_fit_are_refused_and_not_cut(bookmarks: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        encode(HEADER._replace(bookmarks=bookmarks), DIGEST, b"")

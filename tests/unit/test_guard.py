@@ -1,0 +1,72 @@
+"""What the guard lets through to Celery, in a worker that only refreshes and in an application's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kombu.message import Message
+
+from api_client.messages import TASK_NAME
+from refresher.guard import _HEADERS, fault_of
+
+EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+
+
+def message(headers: Any, body: object = ([{}], {}, EMBED), **options: Any) -> Message:
+    plain = {"content_type": "application/json", "content_encoding": "utf-8", "accept": {"application/json"}}
+    made = Message(json.dumps(body), **(plain | options))
+    made.headers = headers
+    return made
+
+
+def ours(**headers: Any) -> Message:
+    return message({"task": TASK_NAME, "id": "x"} | headers)
+
+
+@pytest.mark.parametrize("ours_alone", [True, False])
+@pytest.mark.parametrize(
+    "right",
+    [
+        {}, {"eta": "2020-01-01T00:00:00Z"}, {"eta": "2020-01-01T00:00:00"}, {"expires": "2999-01-01T00:00:00+02:00"},
+        {"timelimit": [None, 2.5]}, {"timelimit": (30, 20)}, {"retries": 3, "group": "g", "root_id": "r"},
+        {"stamped_headers": ["a"], "stamps": {"a": 1}}, dict.fromkeys(_HEADERS), {"header of somebody": [5]},
+    ],
+)  # fmt: skip
+def test_what_a_publisher_makes_passes(right: dict[str, Any], ours_alone: bool) -> None:
+    assert fault_of(ours(**right), ours_alone=ours_alone) is None
+
+
+@pytest.mark.parametrize(
+    ("foreign", "fault"),
+    [
+        (message({"task": "own.task", "id": "x", "eta": "tomorrow"}, [[1, 2], {}, {"chain": [1]}]), None),
+        (message({"task": "own.task", "id": "x"}, content_type="application/x-python-serialize"), None),
+        (message({}, {"task": "own.task", "id": "x", "args": []}), None),
+        (message({"task": "own.task"}), "it has no id"),
+        (message({"task": ["own.task"], "id": "x"}), "it names no task"),
+        (message({}, {"task": TASK_NAME, "id": "x", "args": [{}]}), "it is of protocol 1"),
+        (message({}, [1]), "it names no task"),
+        (message({}, content_type="application/x-python-serialize"), "its body can't be decoded: ContentDisallowed"),
+        (message(["task"]), "its headers are no mapping"),
+    ],
+)
+def test_what_is_not_ours_is_left_to_celery_in_an_application(foreign: Message, fault: str | None) -> None:
+    assert fault_of(foreign, ours_alone=False) == fault
+    assert fault_of(foreign, ours_alone=True) is not None
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*_HEADERS, "id", "task"]), anything) | anything, anything, st.booleans())
+def test_the_guard_itself_falls_over_nothing(headers: Any, body: object, ours_alone: bool) -> None:
+    whole = {"task": TASK_NAME, "id": "x"} | headers if isinstance(headers, dict) else headers
+    fault_of(message(whole, body), ours_alone=ours_alone)

@@ -1,0 +1,107 @@
+"""`install` adds the refresh task to an application's app, and leaves the application's tasks as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery import Celery, signals
+from kombu import Queue
+
+from api_client.messages import TASK_NAME, RefreshItem
+from refresher import WorkerSettings, install
+from refresher.celery_app import CONSUMER, celery_settings
+from refresher.tasks import _send_again
+
+SETTINGS = WorkerSettings(broker_url="redis://other:6379/5", workers=7)
+OURS = ["cache.refresh-miss", "cache.refresh"]
+ITS_OWN = {
+    "broker_url": "redis://own:6379/3",
+    "result_backend": "redis://own:6379/4",
+    "task_default_queue": "own",
+    "task_serializer": "pickle",
+    "accept_content": ["json", "pickle"],
+    "task_time_limit": 7200,
+    "worker_prefetch_multiplier": 4,
+    "broker_transport_options": {"visibility_timeout": 99},
+    "task_acks_late": False,
+}
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    for signal in (signals.worker_init, signals.worker_process_shutdown, signals.worker_shutdown):
+        monkeypatch.setattr(signal, "receivers", list(signal.receivers or []))
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    with Celery("own", set_as_current=False) as made:
+        made.conf.update(ITS_OWN)
+        yield made
+
+
+def consumed(app: Celery) -> list[str]:
+    return list(app.amqp.queues.consume_from)
+
+
+def test_the_application_s_settings_stay_as_they_are(app: Celery) -> None:
+    names = {*ITS_OWN, *celery_settings(SETTINGS)} - {"task_queues", "worker_consumer"}
+    before = {name: app.conf[name] for name in names}
+    install(app, SETTINGS)
+    assert {name: app.conf[name] for name in names} == before
+    assert before["broker_url"] == "redis://own:6379/3"
+
+
+def test_the_application_s_tasks_keep_their_options_and_their_queue(app: Celery) -> None:
+    @app.task(name="own.task")  # type: ignore[untyped-decorator, unused-ignore]
+    def task() -> None: ...
+
+    assert consumed(app) == ["own"]  # looked at before, so it is kept by Celery
+    install(app, SETTINGS)
+    assert (task.acks_late, task.ignore_result, task.time_limit, task.serializer) == (False, False, 7200, "pickle")
+    route = app.amqp.router.route({}, "own.task")
+    assert route["queue"].name == "own"
+    assert consumed(app) == ["own", *OURS]
+
+
+def test_the_refresh_task_has_what_it_needs(app: Celery) -> None:
+    install(app, SETTINGS)
+    task: Any = app.tasks[TASK_NAME]
+    assert (task.acks_late, task.reject_on_worker_lost, task.ignore_result, task.serializer) == (
+        True,
+        True,
+        True,
+        "json",
+    )
+    assert (task.soft_time_limit, task.time_limit) == (SETTINGS.soft_limit_seconds, SETTINGS.hard_limit_seconds)
+    assert app.conf.worker_consumer == CONSUMER
+
+
+@pytest.mark.parametrize("queues", [[Queue("a"), Queue("b")], {"a": {"exchange": "x"}, "b": {}}])
+def test_the_queues_that_the_application_declares_are_kept(app: Celery, queues: Any) -> None:
+    app.conf.task_queues = queues
+    install(app, SETTINGS)
+    assert consumed(app) == ["a", "b", *OURS]
+
+
+def test_the_application_s_own_consumer_is_kept(app: Celery) -> None:
+    app.conf.worker_consumer = "celery.worker.consumer.consumer:Consumer"
+    install(app, SETTINGS)
+    assert app.conf.worker_consumer == "celery.worker.consumer.consumer:Consumer"
+
+
+def test_other_apps_of_the_process_do_not_get_the_task(app: Celery) -> None:
+    install(app, SETTINGS)
+    with Celery("another", set_as_current=False) as another:
+        assert TASK_NAME not in another.tasks
+
+
+def test_what_is_sent_again_is_json_whatever_the_application_sends() -> None:
+    sent: list[dict[str, Any]] = []
+    request = SimpleNamespace(delivery_info={"routing_key": "cache.refresh"})
+    task = SimpleNamespace(app=SimpleNamespace(send_task=lambda name, **options: sent.append(options)), request=request)
+    _send_again(task, "cache", [RefreshItem(query="q")], countdown=None)
+    assert sent[0]["serializer"] == "json"

@@ -1,0 +1,152 @@
+"""What a read makes of the bytes that it got: good enough or not, refresh or not; and the options of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api_client.entry import Flag, Header, encode
+from api_client.errors import InvalidQuery
+from api_client.events import RefreshReason
+from api_client.floors import bookmarks_of, duration_of, floor_of
+from api_client.read_plan import PLAIN, Floor, judge
+from tests.support.lease_world import a_header
+
+DIGEST = bytes(16)
+NOW_US = 1_800_000_000_000_000
+SECOND = 1_000_000
+
+
+def an_entry(**changes: Any) -> Header:
+    """Loaded 100 s ago, fresh for 200 s more, δ = 1 s."""
+    fields = {
+        "read_started_us": NOW_US - 100 * SECOND, "soft_expiry_us": NOW_US + 200 * SECOND, "ttl_seconds": 300.0,
+    }  # fmt: skip
+    return a_header(50, **(fields | changes))
+
+
+def judged(floor: Floor = PLAIN, *, u: float = 1.0, stamp: int | None = None, **changes: Any) -> tuple[bool, Any]:
+    verdict = judge(encode(an_entry(**changes), DIGEST, b""), DIGEST, floor, now_us=NOW_US, u=u, stamp=stamp)
+    assert verdict.seen_token == 50
+    return verdict.good, verdict.trigger
+
+
+MISS, EARLY, STALE, INVALIDATED = (
+    RefreshReason.MISS,
+    RefreshReason.EARLY,
+    RefreshReason.STALE,
+    RefreshReason.INVALIDATED,
+)
+
+
+@pytest.mark.parametrize(
+    ("floor", "stamp", "changes", "verdict"),
+    [
+        (PLAIN, None, {}, (True, None)),
+        (PLAIN, None, {"soft_expiry_us": NOW_US}, (True, STALE)),
+        (PLAIN, None, {"soft_expiry_us": NOW_US - 1}, (True, STALE)),
+        (PLAIN, None, {"soft_expiry_us": NOW_US + 1}, (True, None)),
+        (PLAIN, None, {"soft_expiry_us": NOW_US - 1, "generation": 51}, (True, INVALIDATED)),
+        (PLAIN, None, {"soft_expiry_us": NOW_US - 1, "generation": 50}, (True, STALE)),
+        (PLAIN, None, {"flags": Flag.HANDOFF}, (False, MISS)),
+        (PLAIN, 49, {"flags": Flag.HANDOFF, "soft_expiry_us": NOW_US}, (True, None)),
+        (PLAIN, 50, {"flags": Flag.HANDOFF}, (False, MISS)),
+        (Floor(max_age_seconds=100.0), None, {}, (True, None)),
+        (Floor(max_age_seconds=99.999), None, {}, (False, MISS)),
+        (Floor(max_age_seconds=0.0), 49, {}, (True, None)),
+        (Floor(max_age_seconds=0.0), 50, {}, (False, MISS)),
+        (Floor(fresh=True), None, {}, (False, MISS)),
+        (Floor(fresh=True), 50, {}, (False, MISS)),
+        (Floor(fresh=True), 49, {}, (True, None)),
+        (Floor(min_generation=49), None, {}, (True, None)),
+        (Floor(min_generation=50), None, {}, (False, MISS)),
+        (Floor(min_generation=50), 1, {}, (False, MISS)),
+        (Floor(min_bookmarks=frozenset({"b1"})), None, {}, (False, MISS)),
+        (Floor(min_bookmarks=frozenset({"b1"})), 1, {}, (False, MISS)),
+        (Floor(min_bookmarks=frozenset({"b1"})), None, {"bookmarks": ("b0", "b1")}, (True, None)),
+        (Floor(min_bookmarks=frozenset({"b1", "b2"})), None, {"bookmarks": ("b1",)}, (False, MISS)),
+    ],
+)
+def test_good_enough_is_what_the_floor_says(
+    floor: Floor, stamp: int | None, changes: dict[str, Any], verdict: tuple[bool, Any]
+) -> None:
+    assert judged(floor, stamp=stamp, **changes) == verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "u", "trigger"),
+    [
+        ({"soft_expiry_us": NOW_US + 2 * SECOND}, 0.9, None),
+        ({"soft_expiry_us": NOW_US + 2 * SECOND}, 1e-3, EARLY),
+        ({"soft_expiry_us": NOW_US + 2 * SECOND, "beta": 0.0}, 1e-3, None),
+        ({"soft_expiry_us": NOW_US + 2 * SECOND, "draw_digits": 1}, 1e-3, None),
+        ({"soft_expiry_us": NOW_US + 2 * SECOND, "ttl_seconds": 3.0}, 1e-9, None),
+    ],
+)
+def test_the_decision_uses_all_that_the_header_says(changes: dict[str, Any], u: float, trigger: Any) -> None:
+    assert judged(u=u, **changes) == (True, trigger)
+
+
+def test_nothing_there_is_a_miss() -> None:
+    verdict = judge(None, DIGEST, PLAIN, now_us=NOW_US, u=1.0)
+    assert (verdict.header, verdict.good, verdict.trigger, verdict.seen_token, verdict.unreadable) == (
+        None, False, MISS, 0, None,
+    )  # fmt: skip
+
+
+def test_an_unreadable_entry_is_a_miss_that_names_its_token_and_its_reason() -> None:
+    raw = encode(an_entry(), DIGEST, b"")
+    verdict = judge(raw[:2] + b"\x09" + raw[3:], DIGEST, PLAIN, now_us=NOW_US, u=1.0)
+    assert (verdict.good, verdict.trigger, verdict.seen_token, verdict.unreadable) == (False, MISS, 50, "version")
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_only_a_call_that_asks_for_nothing_is_plain(plain: bool) -> None:
+    floor = floor_of("q", {} if plain else {"max_age": 0})
+    assert floor.is_plain is plain
+
+
+@pytest.mark.parametrize(
+    ("options", "floor"),
+    [
+        ({}, PLAIN),
+        ({"version": 2, "timeout": 1, "max_age": None, "fresh": False}, PLAIN),
+        ({"max_age": "1m"}, Floor(max_age_seconds=60.0)),
+        ({"fresh": True}, Floor(fresh=True)),
+        ({"min_generation": 7}, Floor(min_generation=7)),
+        ({"min_bookmarks": ["b", "a", "b"]}, Floor(min_bookmarks=frozenset("ab"))),
+    ],
+)
+def test_options_become_a_floor(options: Any, floor: Floor) -> None:
+    assert floor_of("q", options) == floor
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"max_age": -1}, "max_age"),
+        ({"max_age": "soon"}, "max_age"),
+        ({"max_age": float("nan")}, "max_age"),
+        ({"min_generation": -1}, "min_generation"),
+        ({"min_generation": True}, "min_generation"),
+        ({"min_generation": 1.5}, "min_generation"),
+        ({"min_bookmarks": "bookmark"}, "bookmarks"),
+        ({"min_bookmarks": ["b"] * 17}, "bookmarks"),
+        ({"min_bookmarks": [""]}, "bookmarks"),
+        ({"min_bookmarks": ["a\nb"]}, "bookmarks"),
+        ({"min_bookmarks": ["ä"]}, "bookmarks"),
+        ({"min_bookmarks": [5]}, "bookmarks"),
+        ({"min_bookmarks": ["x" * 1_025]}, "bookmarks"),
+        ({"maxage": 5}, "'maxage'"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_name_before_anything_is_sent(options: Any, named: str) -> None:
+    with pytest.raises(InvalidQuery, match=named) as caught:
+        floor_of("friends_of", options)
+    assert caught.value.query == "friends_of"
+
+
+def test_bookmarks_and_durations_of_a_call_are_taken_as_they_are() -> None:
+    assert bookmarks_of("q", ["FB:kcwQ==", "x" * 1_024]) == ("FB:kcwQ==", "x" * 1_024)
+    assert duration_of("q", "timeout", "250ms") == 0.25

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import enum
+import time
+import unicodedata
+from collections import UserDict
+from typing import Any
+
+import pytest
+
+from api_client.errors import InvalidQuery
+from api_client.keys import MAX_DEPTH, MAX_PARAMS_BYTES, canonical_params, make_key
+
+E_COMPOSED, E_DECOMPOSED = "\u00e9", "e\u0301"
+HUGE = pytest.param(10**5000, id="huge")
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+def nested(depth: int, inner: object = 1) -> object:
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+def cycle() -> dict[str, Any]:
+    loop: dict[str, Any] = {}
+    loop["again"] = loop
+    return loop
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        (None, "{}"),
+        ({}, "{}"),
+        ({"b": 1, "a": 2}, '{"a":2,"b":1}'),
+        ({"a": {"z": 1, "b": [1, 2]}}, '{"a":{"b":[1,2],"z":1}}'),
+        ({"a": 1}, '{"a":1}'),
+        ({"a": 1.0}, '{"a":1.0}'),
+        ({"a": True, "b": None}, '{"a":true,"b":null}'),
+        ({"a": (1, 2)}, '{"a":[1,2]}'),
+        ({"a": E_DECOMPOSED}, f'{{"a":"{E_COMPOSED}"}}'),
+        ({"a": {E_DECOMPOSED: 1}}, f'{{"a":{{"{E_COMPOSED}":1}}}}'),
+        ({"a": Colour.RED, "b": Number.ONE}, '{"a":"red","b":1}'),
+        ({"a": 2**63 - 1, "b": -(2**63)}, '{"a":9223372036854775807,"b":-9223372036854775808}'),
+        ({"a": '"\n{}'}, '{"a":"\\"\\n{}"}'),
+        (UserDict({"a": 1}), '{"a":1}'),
+    ],
+)
+def test_params_have_one_text(params: Any, text: str) -> None:
+    assert canonical_params("q", params) == text
+
+
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ({"a": float("nan")}, "a"),
+        ({"a": [1, float("inf")]}, "a[1]"),
+        ({"a": {"b": -float("inf")}}, "a.b"),
+        ({"a": b"bytes"}, "a"),
+        ({"a": {"b": {1, 2}}}, "a.b"),
+        ({"a": [{"b": object()}]}, "a[0].b"),
+        ({"a": {1: 2}}, "a.<1>"),
+        ({"a": {None: 2}}, "a.<None>"),
+        ({"a": {b"b": 2}}, "a.<a bytes>"),
+        ({"a": {("t",): 2}}, "a."),
+        ({"a": 2**63}, "a"),
+        ({"a": -(2**63) - 1}, "a"),
+        ({"a": 10**5000}, "a"),
+        ({"a": {10**5000: 1}}, "a."),
+        ({"a": ["\ud800"]}, "a[0]"),
+        ({"a": {"\udfff": 1}}, "a."),
+        ({"a": nested(MAX_DEPTH)}, "a[0]"),
+        ({"a": cycle()}, "a.again"),
+        ({"a": {E_COMPOSED: 1, E_DECOMPOSED: 2}}, "is there twice"),
+        ({"1a": 1}, "'1a'"),
+        ({"a-b": 1}, "'a-b'"),
+        ({"": 1}, "''"),
+        ({E_COMPOSED: 1}, "name"),
+        ({1: 1}, "1"),
+        ({10**5000: 1}, "name"),
+        ({"x" * 101: 1}, "101 characters"),
+        ([("a", 1)], "list"),
+        ("a=1", "a=1"),
+    ],
+)
+def test_what_is_not_json_like_is_refused_by_its_path(params: Any, path: str) -> None:
+    with pytest.raises(InvalidQuery) as caught:
+        canonical_params("friends_of", params)
+    told = str(caught.value)
+    assert path in told
+    assert (caught.value.query, "'friends_of'" in told) == ("friends_of", True)
+    assert len(told) < 400
+    told.encode()
+
+
+def test_what_is_just_small_and_shallow_enough_is_taken() -> None:
+    room = MAX_PARAMS_BYTES - len('{"a":""}') - 2
+    assert len(canonical_params("q", {"a": "x" * room})) <= MAX_PARAMS_BYTES
+    assert canonical_params("q", {"a": nested(MAX_DEPTH - 1)}).count("[") == MAX_DEPTH - 1
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        "x" * 1_000_000,
+        "é" * (MAX_PARAMS_BYTES // 2),
+        list(range(1_000_000)),
+        {"k" * 1_000_000: 1},
+        [[0] * 1000] * 1000,
+        dict.fromkeys(map(str, range(100_000)), 1),
+        "\n" * (MAX_PARAMS_BYTES - 100),
+    ],
+    ids=["text", "bytes rather than characters", "list", "key", "shared lists", "dict", "escapes"],
+)
+def test_what_is_too_large_is_refused_before_it_is_walked(large: object) -> None:
+    began = time.process_time()
+    with pytest.raises(InvalidQuery, match="larger than 16384 bytes") as caught:
+        canonical_params("q", {"a": large})
+    assert time.process_time() - began < 0.5
+    assert len(str(caught.value)) < 200
+
+
+def doubled(levels: int) -> object:
+    """A few lists in memory, 2**levels leaves when walked."""
+    inner: object = 1
+    for _ in range(levels):
+        inner = [inner, inner]
+    return inner
+
+
+def test_what_grows_when_it_is_walked_is_refused_in_bounded_time() -> None:
+    began = time.process_time()
+    with pytest.raises(InvalidQuery):
+        canonical_params("q", {"a": doubled(MAX_DEPTH - 1)})
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("name", ["q", "_q", "Friends.of-all_2", "x" * 100])
+def test_a_query_s_name_may_be_an_identifier_with_dots_and_dashes(name: str) -> None:
+    assert make_key("ns", name, None, 1).query == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "1a", "a b", "a:b", "{a}", "a\n", "ä", "x" * 101, "-a", ".a", None, 5, b"q", HUGE]
+)
+def test_what_is_no_name_of_a_query_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidQuery, match="is not a query's name"):
+        make_key("ns", name, None, 1)
+
+
+@pytest.mark.parametrize("version", [0, -1, 65_536, True, 1.0, "1", None, HUGE])
+def test_what_is_no_version_is_refused(version: Any) -> None:
+    with pytest.raises(InvalidQuery, match="allowed is a whole number, 1 to 65535"):
+        make_key("ns", "q", None, version)
+
+
+def test_entry_record_and_channel_share_a_slot_and_nothing_of_the_params() -> None:
+    key = make_key("ns", "q", {"name": "someone"}, 3)
+    tag = f"{{q:3:{key.digest.hex()}}}"
+    assert (key.entry, key.record, key.channel) == (f"ns:e1:{tag}", f"ns:l1:{tag}", f"ns:n1:{tag}")
+    assert "someone" not in repr((key.entry, key.record, key.channel, key.short))
+    assert (len(key.digest), key.short) == (16, key.digest.hex()[:12])
+    assert key.params == {"name": "someone"}
+
+
+def test_name_version_and_params_each_make_another_key() -> None:
+    keys = [make_key("ns", q, p, v) for q in ("q", "r") for p in ({}, {"a": 1}, {"a": 1.0}) for v in (1, 2)]
+    assert len({key.digest for key in keys}) == len(keys) == 12
+
+
+def test_text_that_is_equal_to_a_reader_makes_one_key() -> None:
+    ways = {make_key("ns", "q", {"a": form}, 1).entry for form in (E_COMPOSED, E_DECOMPOSED)}
+    assert len(ways) == 1
+    assert unicodedata.is_normalized("NFC", make_key("ns", "q", {"a": E_DECOMPOSED}, 1).params["a"])

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import msgspec
+import pytest
+
+from api_client import messages, payload
+from api_client.errors import DecodeError, InvalidQuery
+from api_client.events import RefreshReason
+from api_client.keys import make_key
+from api_client.messages import MalformedMessage, RefreshItem
+
+
+@dataclass
+class Person:
+    name: str
+    age: int = 0
+
+
+class Struct(msgspec.Struct):
+    name: str
+
+
+class Typed(TypedDict):
+    name: str
+
+
+ANN = {"name": "Ann"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        0,
+        -(2**63),
+        2**64 - 1,
+        1.5,
+        float("inf"),
+        "é",
+        b"\x00",
+        [],
+        [[]],
+        {},
+        {1: "a"},
+        {"a": [None, {"b": 1}]},
+    ],
+)
+def test_a_value_comes_out_as_it_went_in(value: object) -> None:
+    decoded = payload.decode(payload.encode(value), query="q", max_bytes=100)
+    assert (type(decoded), decoded) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "expected"),
+    [
+        (Person, ANN, Person("Ann")),
+        (Struct, ANN, Struct("Ann")),
+        (Typed, ANN, ANN),
+        (list[Person], [ANN], [Person("Ann")]),
+        (dict[str, int], {"a": 1}, {"a": 1}),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (int | None, None, None),
+        (float, 1, 1.0),
+        (Any, ANN, ANN),
+    ],
+)
+def test_a_value_is_decoded_into_the_type_asked_for(type_: Any, value: object, expected: object) -> None:
+    decoded = payload.decode(memoryview(payload.encode(value)), type_, query="q", max_bytes=100)
+    assert (type(decoded), decoded) == (type(expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "named"),
+    [
+        (Person, {"name": 5}, "$.name"),
+        (Person, {}, "name"),
+        (list[Person], [ANN, {"name": "B", "age": "x"}], "$[1].age"),
+        (int, "5", "int"),
+        (int, None, "int"),
+        (str, b"5", "str"),
+    ],
+)
+def test_what_does_not_fit_is_a_decode_error_that_names_query_and_field(type_: Any, value: object, named: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        payload.decode(payload.encode(value), type_, query="friends_of", max_bytes=100)
+    assert (caught.value.query, "'friends_of'" in str(caught.value), named in str(caught.value)) == (
+        "friends_of", True, True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "broken", [b"", b"\xc1", b"\x92\x01", payload.encode(5) * 2, b"\x91" * 5_000, b"\xa5\xff\xff\xff\xff\xff"]
+)
+def test_a_broken_payload_is_a_decode_error(broken: bytes) -> None:
+    with pytest.raises(DecodeError, match=r"is broken|does not fit"):
+        payload.decode(broken, query="q", max_bytes=10_000)
+
+
+def test_a_payload_over_the_limit_is_not_even_looked_at() -> None:
+    raw = payload.encode("x" * 97)
+    assert len(raw) == 99
+    assert payload.decode(raw, query="q", max_bytes=99) == "x" * 97
+    with pytest.raises(DecodeError, match="has 99 bytes; CACHE_MAX_VALUE_BYTES allows 98"):
+        payload.decode(raw, query="q", max_bytes=98)
+
+
+def test_an_annotation_that_is_no_type_is_told_as_such() -> None:
+    with pytest.raises((TypeError, DecodeError)):
+        payload.decode(payload.encode(1), [int], query="q", max_bytes=100)
+
+
+FULL = RefreshItem(
+    query="q", version=2, params='{"a":[1,null,{"b":"é"}]}', claim_number=2**53 - 1, reason=RefreshReason.STALE,
+    ticket="t", attempt=3, cache_attempt=1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("items", [[], [FULL], [RefreshItem(query="q"), FULL]])
+def test_a_message_survives_json(items: list[RefreshItem]) -> None:
+    assert messages.decode(json.loads(json.dumps(messages.encode(items)))) == items
+
+
+def test_a_message_has_the_shape_promised_from_the_first_release_on() -> None:
+    assert messages.encode([FULL]) == {
+        "v": 1,
+        "items": [
+            {
+                "query": "q", "version": 2, "params": '{"a":[1,null,{"b":"é"}]}', "claim_number": 2**53 - 1,
+                "reason": "stale", "ticket": "t", "attempt": 3, "cache_attempt": 1,
+            }
+        ],
+    }  # fmt: skip
+
+
+def test_unknown_keys_are_ignored_and_missing_ones_have_defaults() -> None:
+    message = {"v": 1, "items": [{"query": "q", "of_a_later_release": 1}], "more": 2}
+    assert messages.decode(message) == [RefreshItem(query="q")]
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (None, "expected"), (5, "expected"), ("x", "expected"), ([], "expected"), ({}, "expected"),
+        ({"v": 1}, "expected"), ({"items": []}, "version None"), ({"v": 2, "items": []}, "version 2"),
+        ({"v": "1", "items": []}, "version '1'"), ({"v": 1, "items": None}, "array"), ({"v": 1, "items": {}}, "array"),
+        ({"v": 1, "items": [5]}, r"\$\[0\]"), ({"v": 1, "items": [{}]}, "query"),
+        ({"v": 1, "items": [{"query": 5}]}, r"\$\[0\]\.query"),
+        ({"v": 1, "items": [{"query": "q", "params": []}]}, "params"),
+        ({"v": 1, "items": [{"query": "q", "params": {}}]}, "params"),
+        ({"v": 1, "items": [{"query": "q", "reason": 5}]}, "reason"),
+        ({"v": 1, "items": [{"query": "q", "version": "1"}]}, "version"),
+        ({"v": 1, "items": [{"query": "q", "ticket": None}]}, "ticket"),
+        ({"v": 1, "items": [{"query": "q", "claim_number": 1.5}]}, "claim_number"),
+        ({"v": 1, "items": [{"query": "q", "claim_number": -1}]}, "claim_number"),
+        ({"v": 1, "items": [{"query": "q", "claim_number": 2**53}]}, "claim_number"),
+        ({"v": 1, "items": [{"query": "q", "claim_number": 10**400}]}, "claim_number"),
+        ({"v": 1, "items": [{"query": "q", "attempt": 0}]}, "attempt"),
+        ({"v": 1, "items": [{"query": "q", "attempt": -(10**9)}]}, "attempt"),
+        ({"v": 1, "items": [{"query": "q", "cache_attempt": -1}]}, "cache_attempt"),
+        ({"v": 1, "items": [{"query": 5}, {}]}, r"\$\[0\]\.query"),
+    ],
+)  # fmt: skip
+def test_a_malformed_message_is_told_from_ours_and_where(message: object, says: str) -> None:
+    with pytest.raises(MalformedMessage, match=says):
+        messages.decode(message)
+
+
+@pytest.mark.parametrize(
+    ("bad", "where"), [({"query": None, "params": "secret"}, "$[1].query"), ("secret", "$[1]"), ({}, "$[1]")]
+)
+def test_an_item_that_can_t_be_read_is_skipped_and_the_others_are_not(
+    bad: object, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = {"v": 1, "items": [{"query": "a"}, bad, {"query": "b"}]}
+    assert [item.query for item in messages.decode(message)] == ["a", "b"]
+    assert where in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_reason_of_a_later_release_is_no_reason_to_drop_a_refresh() -> None:
+    assert messages.decode({"v": 1, "items": [{"query": "q", "reason": "whim"}]}) == [
+        RefreshItem(query="q", reason=RefreshReason.MANUAL)
+    ]
+
+
+def test_what_monitors_show_of_an_item_without_a_key_says_so() -> None:
+    assert messages.shown_args([RefreshItem(query="q", params="secret")], "ns") == "q v1 ? manual"
+
+
+def test_what_monitors_show_has_no_params() -> None:
+    key = make_key("ns", "friends_of", {"name": "someone"}, 2)
+    item = messages.item_for(key, 7, RefreshReason.EARLY)
+    assert messages.shown_args([item], "ns") == f"friends_of v2 {key.short} early"
+    assert (item.params, item.decoded_params) == ('{"name":"someone"}', {"name": "someone"})
+    assert (item.claim_number, item.key("ns")) == (7, key)
+
+
+def test_an_item_that_can_have_no_key_says_so() -> None:
+    with pytest.raises(InvalidQuery):
+        RefreshItem(query="a b").key("ns")

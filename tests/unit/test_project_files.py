@@ -1,0 +1,155 @@
+"""What the project's files say of it, held against the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import get_type_hints
+
+import api_client
+import refresher
+from api_client import keys
+from api_client.entry import FIXED_HEADER_BYTES, TOKEN_OFFSET
+from api_client.environment import Settings, variable
+from api_client.lease import RecordState
+from api_client.lease_store import SCRIPTS
+from api_client.settings import ReaderSettings, SharedSettings
+from refresher.settings import WorkerSettings
+from tests.support.requirements import skip_or_fail
+
+ROOT = Path(__file__).parents[2]
+# Written so that this file does not hold what it looks for.
+REGISTRIES = re.compile(
+    r"pypi[.]org|python[h]osted|npmj[s][.]|proxy[.]golang|(repo1?|central)[.]maven|crates[.]io|deb[.]debian[.]org"
+    r"|[d]evpi|[a]rtifactory|[n]exus/repository",
+    re.IGNORECASE,
+)
+INDEX_OPTIONS = re.compile(r"--(extra-)?index-url|--find-links|--trusted-host|^-i\s|^--?f\s", re.MULTILINE)
+HOMES = re.compile(r"/(home|Users)/[a-z]|/ro[o]t\b|[.]pyen[v]")
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@cache
+def committed() -> dict[str, str]:
+    """Every committed text file by its path."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S607
+    if listed.returncode:
+        skip_or_fail("not a git checkout")
+    texts = {}
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if path.is_file():
+            try:
+                texts[name] = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+    return texts
+
+
+def markdown() -> dict[str, str]:
+    return {name: text for name, text in committed().items() if name.endswith(".md")}
+
+
+def table_under(text: str, heading: str) -> list[list[str]]:
+    """The rows of the first table under a heading, without their head; cells without code marks."""
+    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def settings_in_code() -> Iterator[tuple[str, str, type[Settings], str]]:
+    shared = set(SharedSettings.__struct_fields__)
+    for kind, settings in (("reader", ReaderSettings), ("worker", WorkerSettings)):
+        hints = get_type_hints(settings, include_extras=True)
+        for field in settings.__struct_fields__:
+            yield variable(hints[field], field), "both" if field in shared else kind, settings, field
+
+
+def test_no_file_names_a_package_registry_or_this_machine() -> None:
+    found = [
+        (name, match[0])
+        for name, text in committed().items()
+        for pattern in (REGISTRIES, HOMES)
+        for match in pattern.finditer(text)
+    ]
+    assert found == []
+
+
+def test_the_constraints_are_exact_and_name_no_index() -> None:
+    text = committed()["constraints.txt"]
+    assert not INDEX_OPTIONS.search(text)
+    pins = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", pin)] == []
+    assert len(pins) == len({pin.split("==")[0].lower().replace("_", "-") for pin in pins}) > 20
+
+
+def test_every_dependency_is_pinned() -> None:
+    project = tomllib.loads(committed()["pyproject.toml"])["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {re.match(r"[A-Za-z0-9_-]+", one)[0].lower() for one in wanted} - {"refresher"}  # type: ignore[index]
+    pinned = {line.split("==")[0].lower() for line in committed()["constraints.txt"].splitlines() if "==" in line}
+    assert names <= pinned
+
+
+def test_the_settings_table_is_that_of_the_code() -> None:
+    rows = table_under(committed()["README.md"], "Settings")
+    in_code = list(settings_in_code())
+    assert {(name, who) for name, _, who, _ in rows} == {(name, who) for name, who, _, _ in in_code}
+    assert len({name for name, *_ in rows}) == len(rows)
+    defaults = {name: "" if default == "–" else default for name, default, *_ in rows}
+    for name, _, settings, field in in_code:
+        said = settings.from_env({name: defaults[name]})
+        assert getattr(said, field) == getattr(settings(), field), name
+
+
+def test_the_key_table_is_that_of_the_code() -> None:
+    in_code = [
+        re.split(r"\s{2,}", line.replace("``", "`").replace("`", ""), maxsplit=2)
+        for line in (keys.__doc__ or "").splitlines()
+        if line.startswith("``")
+    ]
+    in_docs = [
+        [cell.replace("`", "") for cell in row] for row in table_under(committed()["docs/architecture.md"], "Keys")
+    ]
+    assert in_docs == in_code
+    assert len(in_docs) == 4
+
+
+def test_the_header_table_and_the_steps_are_those_of_the_code() -> None:
+    text = committed()["docs/architecture.md"]
+    offsets = {row[2].strip("*"): int(row[0]) for row in table_under(text, "The entry's header")}
+    assert offsets["token"] == TOKEN_OFFSET
+    assert max(offsets.values()) == FIXED_HEADER_BYTES
+    record = text.split("\n## The lease record\n", 1)[1].split("\n## ", 1)[0]
+    named = [line.split("|")[1].strip().strip("`") for line in record.splitlines() if line.startswith("|")]
+    assert {state.value for state in RecordState if state is not RecordState.IDLE} <= set(named)
+    assert set(SCRIPTS) <= set(named)
+
+
+def test_the_version_stands_in_one_place() -> None:
+    version = api_client.__version__
+    assert refresher.__version__ == version
+    holders = [name for name, text in committed().items() if f'"{version}"' in text and name.endswith((".py", ".toml"))]
+    assert holders == ["api_client/_version.py"]
+    assert f"## [{version}]" in committed()["CHANGELOG.md"]
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    broken = [
+        (name, target)
+        for name, text in markdown().items()
+        for target in LINK.findall(text)
+        if not re.match(r"[a-z]+:|#", target) and not (ROOT / name).parent.joinpath(target.split("#")[0]).exists()
+    ]
+    assert broken == []
+
+
+def test_every_file_of_the_project_that_is_named_exists() -> None:
+    named = re.compile(r"`((?:tests|api_client|refresher|deploy|docs)/[A-Za-z0-9_./-]+)`")
+    paths = [(name, path) for name, text in markdown().items() for path in named.findall(text) if "NAME" not in path]
+    made_by_hand = {"deploy/queries", "deploy/secrets"}
+    assert [(name, path) for name, path in paths if path not in made_by_hand and not (ROOT / path).exists()] == []

@@ -1,0 +1,154 @@
+"""The registry: what @query takes, and how it says what it does not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from api_client.errors import ConfigurationError
+from refresher.queries import Query, Registry, import_queries, query, registry
+
+
+def loader(tx: object, person_id: int, *, limit: int = 10) -> list[int]:
+    return [person_id, limit]
+
+
+def another(tx: object) -> None:
+    return None
+
+
+def registered(**options: Any) -> Query:
+    into = Registry()
+    returned = query(options.pop("name", "q"), **({"ttl": 60} | options), into=into)(loader)
+    assert returned is loader, "the decorated function stays a plain function"
+    (found,) = into
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "value"),
+    [
+        ({}, "grace_seconds", 3600.0),
+        ({}, "beta", None),
+        ({}, "sigma", 1.0),
+        ({}, "version", 1),
+        ({}, "delta_window", 0),
+        ({}, "degree_cypher", None),
+        ({"ttl": "5m"}, "ttl_seconds", 300.0),
+        ({"ttl": timedelta(hours=1)}, "ttl_seconds", 3600.0),
+        ({"ttl": 0}, "ttl_seconds", 0.0),
+        ({"grace": 0}, "grace_seconds", 0.0),
+        ({"beta": 2}, "beta", 2),
+        ({"sigma": 3}, "sigma", 3.0),
+        ({"version": 65_535}, "version", 65_535),
+        ({"delta": "last"}, "delta_window", 1),
+        ({"delta": "mean:1"}, "delta_window", 1),
+        ({"delta": "mean:64"}, "delta_window", 64),
+        ({"degree": "RETURN 1"}, "degree_cypher", "RETURN 1"),
+    ],
+)
+def test_what_is_given_is_kept_and_the_rest_has_its_default(options: dict[str, Any], field: str, value: object) -> None:
+    assert getattr(registered(**options), field) == value
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "@query"),
+    ({"name": "a b"}, "@query"),
+    ({"name": None}, "@query"),
+    ({"name": "x" * 101}, "@query"),
+    *[
+        ({option: wrong}, option)
+        for option in ("ttl", "grace")
+        for wrong in (-1, "soon", None, True, float("nan"), "11000d")
+    ],
+    *[
+        ({option: wrong}, option)
+        for option in ("beta", "sigma")
+        for wrong in (0, -1, 1001, float("nan"), float("inf"), "1", True)
+    ],
+    *[({"version": wrong}, "version") for wrong in (0, -1, 65_536, 1.0, True, "1", None)],
+    *[
+        ({"delta": wrong}, "delta")
+        for wrong in ("", "mean", "mean:", "mean:0", "mean:65", "mean:-1", "mean:x", "first", None, 3)
+    ],
+    *[({"degree": wrong}, "degree") for wrong in ("", " ", 5, b"RETURN 1")],
+    *[({"beta_function": wrong}, "beta_function") for wrong in (1.0, "f")],
+]
+
+
+@pytest.mark.parametrize(("options", "named"), WRONG, ids=[f"{name}-{n}" for n, (_, name) in enumerate(WRONG)])
+def test_a_wrong_argument_is_one_error_that_names_it_and_says_what_is_allowed(
+    options: dict[str, Any], named: str
+) -> None:
+    into = Registry()
+    with pytest.raises(ConfigurationError) as caught:
+        query(options.pop("name", "friends_of"), **({"ttl": 60} | options), into=into)
+    assert named in caught.value.variable
+    assert "allowed" in str(caught.value) or "is not a duration" in str(caught.value)
+    assert len(into) == 0
+
+
+def test_a_name_and_version_belong_to_one_function() -> None:
+    into = Registry()
+    query("q", ttl=1, into=into)(loader)
+    query("q", ttl=2, into=into)(loader)
+    query("q", ttl=3, version=2, into=into)(another)
+    with pytest.raises(ConfigurationError, match=r"taken by .*test_queries\.loader"):
+        query("q", ttl=4, into=into)(another)
+    assert [(q.name, q.version, q.ttl_seconds) for q in into] == [("q", 1, 2.0), ("q", 2, 3.0)]
+    assert into.find("q", 3) is None
+    assert into.find("r", 1) is None
+
+
+def test_queries_are_listed_by_name_and_version() -> None:
+    into = Registry()
+    for name, version in (("b", 1), ("a", 2), ("a", 1)):
+        query(name, ttl=1, version=version, into=into)(loader)
+    assert [(q.name, q.version) for q in into] == [("a", 1), ("a", 2), ("b", 1)]
+    assert registry is not into
+
+
+@pytest.mark.parametrize("params", [{"person_id": 1}, {"person_id": 1, "limit": 2}])
+def test_params_that_the_loader_takes_pass(params: dict[str, Any]) -> None:
+    registered().check_params(params)
+
+
+@pytest.mark.parametrize("params", [{}, {"person": 1}, {"person_id": 1, "more": 2}, {"person_id": 1, "tx": 2}])
+def test_params_that_it_does_not_take_are_a_type_error(params: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        registered().check_params(params)
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"REFRESHER_QUERIES='no_such_module_at_all'"):
+        import_queries(["json", "no_such_module_at_all"])
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def broken(:", "SyntaxError: invalid syntax"),
+        ("from json import no_such_name", "ImportError: cannot import name 'no_such_name'"),
+        ("import no_such_module_at_all", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
+    ],
+)
+def test_an_error_inside_a_module_of_queries_is_one_that_names_module_and_reason(
+    code: str, reason: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_queries.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError) as caught:
+        import_queries(["broken_queries"])
+    assert str(caught.value).startswith("REFRESHER_QUERIES='broken_queries' is not valid: importing it failed with ")
+    assert reason in str(caught.value)
+    assert type(caught.value.__cause__).__name__ == reason.partition(":")[0]
+
+
+def test_a_wrong_query_in_a_module_is_told_in_its_own_words(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wrong_query.py").write_text("from refresher import query; query('q', ttl='soon')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"^ttl of @query\('q'\)="):
+        import_queries(["wrong_query"])

@@ -1,0 +1,454 @@
+"""The flow of one refresh, with fakes for everything around it: only its own logic is looked at here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import kombu.utils.json
+import msgspec
+import pytest
+
+from api_client import messages
+from api_client.entry import Smoothed, decode_header, encode
+from api_client.errors import CacheUnavailable
+from api_client.events import RefreshReason
+from api_client.keys import make_key
+from api_client.lease import AcquireReply, AcquireStatus, Call, ClaimReply, ClaimStatus, CommitStatus, RecordState
+from api_client.messages import RefreshItem, item_for
+from refresher.dead_letters import DeadLetter
+from refresher.errors import LoadFailed
+from refresher.events import WorkerEvents
+from refresher.outcome import OutcomeKind
+from refresher.queries import Loaded, Registry, query
+from refresher.refresh import Refresher
+from refresher.renewals import HeldLease
+from refresher.settings import WorkerSettings
+from refresher.surroundings import Surroundings
+from tests.support.lease_world import a_header
+
+TOKEN, NOW_US, CLAIMED_AT_US = 1_000, 1_800_000_000_000_000, 1_799_999_998_000_000
+ITEM = RefreshItem(query="q", params='{"n":1}', claim_number=7, reason=RefreshReason.STALE)
+KEY = make_key("cache", "q", {"n": 1}, 1)
+ACQUIRED = AcquireReply(
+    AcquireStatus.ACQUIRED, RecordState.RUNNING, 5.0, TOKEN, NOW_US, CLAIMED_AT_US, 900, ("b1",), b""
+)
+
+
+def failing(kind: str = "deadlock", *, transient: bool = True, most: int | None = None) -> LoadFailed:
+    return LoadFailed(kind, "as the graph said", is_transient=transient, most_attempts=most)
+
+
+class Worker(WorkerEvents):
+    """A refresher in made-up surroundings, and a diary of all that it did, in order."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = WorkerSettings(**settings)
+        self.diary: list[tuple[Any, ...]] = []
+        self.calls: dict[str, Call[Any]] = {}
+        self.replies: dict[str, Any] = {
+            "acquire": ACQUIRED, "commit": CommitStatus.ACCEPTED, "retry": True, "fail": True, "hand_back": 7,
+            "claim": ClaimReply(ClaimStatus.CLAIMED, RecordState.QUEUED, 60.0, "", 0, 8, 8, NOW_US), "unclaim": True,
+        }  # fmt: skip
+        self.loads: deque[Any] = deque()
+        self.load_seconds = 0.25
+        self.now, self.u = 50.0, 0.5
+        self.timeouts: list[float] = []
+        self.held: list[HeldLease] = []
+        self.letters: list[DeadLetter] = []
+        self.publish_error: Exception | None = None
+        self.bury_error: Exception | None = None
+        self.registry = Registry()
+        query("q", ttl=300, grace=60, into=self.registry)(lambda tx, n: n)
+        self.refresher = Refresher(
+            self.settings,
+            Surroundings(
+                records=self, origin=self, encode=self._encode, registry=self.registry, hold=self._hold,
+                publish=self._publish, bury=self._bury, monotonic=lambda: self.now, sleep=self._sleep, events=self,
+                uniform=lambda: self.u,
+            ),
+        )  # fmt: skip
+
+    def run(self, call: Call[Any]) -> Any:
+        self.diary.append((call.script,))
+        self.calls[call.script] = call
+        reply = self.replies[call.script]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def load(self, _query: Any, params: Any, bookmarks: Any, timeout_seconds: float) -> Loaded:
+        self.diary.append(("load", dict(params), tuple(bookmarks)))
+        self.timeouts.append(timeout_seconds)
+        self.now += self.load_seconds
+        outcome = self.loads.popleft() if self.loads else "value"
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return Loaded(outcome, 10)
+
+    def _encode(self, value: Any, **_: Any) -> bytes:
+        if isinstance(value, LoadFailed):
+            raise value
+        return b"\xa5value"
+
+    @contextmanager
+    def _hold(self, held: HeldLease) -> Iterator[None]:
+        self.held.append(held)
+        self.diary.append(("hold",))
+        yield
+        self.diary.append(("let go",))
+
+    def _publish(self, item: RefreshItem) -> None:
+        self.diary.append(("publish", item.claim_number, item.reason, item.ticket))
+        if self.publish_error:
+            raise self.publish_error
+
+    def _bury(self, letter: DeadLetter) -> None:
+        self.diary.append(("bury",))
+        if self.bury_error:
+            raise self.bury_error
+        self.letters.append(letter)
+
+    def _sleep(self, seconds: float) -> None:
+        self.diary.append(("sleep", seconds))
+        self.now += seconds
+
+    def failed(self, query: str, *, kind: str, attempts: int) -> None:
+        self.diary.append(("failed", kind, attempts))
+
+    def rejected(self, query: str, *, why: str) -> None:
+        self.diary.append(("rejected", why))
+
+    def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
+        self.diary.append(("committed", delta_seconds, run_seconds, as_stale))
+
+    def skipped(self, query: str, *, why: str) -> None:
+        self.diary.append(("skipped", why))
+
+    def steps(self) -> list[str]:
+        return [entry[0] for entry in self.diary]
+
+    def header(self) -> Any:
+        return decode_header(self.calls["commit"].args[2], KEY.digest)
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return Worker()
+
+
+def test_a_refresh_acquires_loads_and_commits_while_its_lease_is_held(worker: Worker) -> None:
+    outcome = worker.refresher.refresh(ITEM)
+    assert worker.steps() == ["acquire", "hold", "load", "commit", "committed", "let go"]
+    assert worker.diary[2] == ("load", {"n": 1}, ("b1",))
+    assert (outcome.kind, outcome.token, outcome.why) == (OutcomeKind.COMMITTED, TOKEN, "stale")
+    assert (outcome.delta_seconds, outcome.run_seconds) == (2.25, 0.25)
+    assert (worker.held[0].token, worker.held[0].lease_seconds) == (TOKEN, 5.025)
+
+
+def test_the_header_says_what_the_run_was_and_when(worker: Worker) -> None:
+    worker.refresher.refresh(ITEM)
+    header = worker.header()
+    assert (header.token, header.generation, header.bookmarks, header.nonce) == (
+        TOKEN, 900, ("b1",), worker.calls["acquire"].args[0],
+    )  # fmt: skip
+    assert (header.read_started_us, header.fetched_at_us) == (NOW_US, NOW_US + 250_000)
+    assert header.soft_expiry_us == NOW_US + 250_000 + 300_000_000
+    assert (header.delta, header.run) == (Smoothed(2.25, 1.125), Smoothed(0.25, 0.125))
+    assert (header.degree, header.beta) == (10, pytest.approx(3.3026, abs=1e-3))
+    assert worker.calls["commit"].args[3] == 360_000
+
+
+def test_what_was_learned_goes_on_from_the_entry_that_was_there(worker: Worker) -> None:
+    before = a_header(5, delta=Smoothed(1.0, 0.5), run=Smoothed(2.0, 1.0))
+    header = encode(before, KEY.digest, b"")
+    worker.replies["acquire"] = AcquireReply(
+        AcquireStatus.ACQUIRED, RecordState.RUNNING, 5.0, TOKEN, NOW_US, CLAIMED_AT_US, 0, (), header
+    )
+    worker.refresher.refresh(ITEM)
+    assert worker.held[0].lease_seconds == pytest.approx(3 * (2.0 + 4 * 1.0) + 0.025)
+    assert worker.header().delta.mean == pytest.approx(0.875 * 1.0 + 0.125 * 2.25)
+    assert worker.header().run.mean == pytest.approx(0.875 * 2.0 + 0.125 * 0.25)
+
+
+def test_a_ttl_of_nothing_hands_the_value_over(worker: Worker) -> None:
+    query("handed", ttl=0, grace=60, into=worker.registry)(lambda tx: 1)
+    worker.refresher.refresh(RefreshItem(query="handed"))
+    raw = worker.calls["commit"].args[2]
+    header = decode_header(raw, make_key("cache", "handed", {}, 1).digest)
+    assert (header.is_handoff, header.soft_expiry_us) == (True, header.fetched_at_us)
+    assert worker.calls["commit"].args[3] == 5_000
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "why"),
+    [
+        (AcquireStatus.ALREADY_FRESH, RecordState.IDLE, "already_fresh"),
+        (AcquireStatus.HELD, RecordState.RUNNING, "running"),
+        (AcquireStatus.HELD, RecordState.COOLING, "cooling"),
+    ],
+)
+def test_without_the_lease_nothing_is_loaded(
+    worker: Worker, status: AcquireStatus, state: RecordState, why: str
+) -> None:
+    worker.replies["acquire"] = AcquireReply(status, state, 3.0, 0, NOW_US, 0, 0, (), b"")
+    outcome = worker.refresher.refresh(ITEM)
+    assert (outcome.kind, outcome.why) == (OutcomeKind.SKIPPED, why)
+    assert worker.diary == [("acquire",), ("skipped", why)]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        RefreshItem(query="a b"),
+        *(RefreshItem(query="q", params=text) for text in ("", "secret", '{"n": secret}', '["secret"]', '"secret"')),
+        *(RefreshItem(query="q", params=text) for text in ('{"secret word": 1}', '{"n": NaN}', '{"n": "\\ud800"}')),
+        RefreshItem(query="q", params='{"n":' + "[" * 16_000 + "]" * 300 + "}"),
+        RefreshItem(query="q", params='{"n":' + "9" * 16_000 + "}"),
+        RefreshItem(query="q", params='{"n":"' + "secret" * 16_000 + '"}'),
+        RefreshItem(query="q", params="{}" + " " * 16_384),
+        RefreshItem(query="q", params="null"),
+    ],
+    ids=lambda item: item.params[:20],
+)
+def test_an_item_that_can_have_no_key_is_skipped_and_not_shown(
+    worker: Worker, item: RefreshItem, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcome = worker.refresher.refresh(item)
+    assert (outcome.kind, outcome.why) == (OutcomeKind.SKIPPED, "malformed")
+    assert worker.diary == []
+    assert "can't be" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_params_that_look_like_something_to_revive_reach_the_loader_as_they_are(worker: Worker) -> None:
+    odd = {"n": {"__type__": "uuid", "__value__": {"hex": "zz"}}}
+    item = item_for(make_key("cache", "q", odd, 1), 7, RefreshReason.STALE)
+    sent = kombu.utils.json.loads(kombu.utils.json.dumps(messages.encode([item])))
+    (received,) = messages.decode(sent)
+    assert worker.refresher.refresh(received).kind is OutcomeKind.COMMITTED
+    assert worker.diary[2] == ("load", odd, ("b1",))
+
+
+def test_a_short_pause_is_waited_in_place_under_the_lease(worker: Worker) -> None:
+    worker.loads.extend([failing(), failing()])
+    assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
+    assert [entry[1] for entry in worker.diary if entry[0] == "sleep"] == [0.5, 1.0]
+    assert worker.steps()[-2:] == ["committed", "let go"]
+
+
+@pytest.mark.parametrize(
+    ("load_seconds", "u", "attempt", "pause"),
+    [(0.25, 0.51, 2, 2), (0.25, 0.9, 3, 4), (14.9, 0.2, 1, 1), (0.25, 0.99, 4, 8)],
+    ids=["longer than a second", "later attempt", "half of the budget is used", "doubling"],
+)
+def test_a_longer_one_goes_through_the_queue_in_whole_seconds(
+    load_seconds: float, u: float, attempt: int, pause: int
+) -> None:
+    worker = Worker(retry_max=9)
+    worker.load_seconds, worker.u = load_seconds, u
+    worker.loads.append(failing("network"))
+    item = RefreshItem(query="q", params='{"n":1}', claim_number=7, attempt=attempt, cache_attempt=2)
+    outcome = worker.refresher.refresh(item)
+    ticket = worker.calls["retry"].args[2]
+    assert (outcome.kind, outcome.why, outcome.pause_seconds) == (OutcomeKind.RETRY, "network", pause)
+    assert outcome.again == msgspec.structs.replace(item, ticket=ticket, attempt=attempt + 1, cache_attempt=0)
+    assert worker.calls["retry"].args[3] == (pause + 5) * 1_000_000, "the record outlasts the pause by a slack"
+    assert worker.calls["retry"].args[4:6] == ("network", attempt)
+    assert "sleep" not in worker.steps()
+
+
+def test_a_retry_whose_lease_is_gone_is_dropped(worker: Worker) -> None:
+    worker.replies["retry"], worker.u = False, 0.99
+    outcome = worker.refresher.refresh(_attempt(2, worker, failing()))
+    assert (outcome.kind, outcome.again, worker.diary[-2]) == (OutcomeKind.REJECTED, None, ("rejected", "superseded"))
+
+
+def _attempt(number: int, worker: Worker, *loads: Any) -> RefreshItem:
+    worker.loads.extend(loads)
+    return RefreshItem(query="q", params='{"n":1}', claim_number=7, attempt=number)
+
+
+@pytest.mark.parametrize(
+    ("settings", "failure", "attempts"),
+    [
+        ({}, failing("syntax", transient=False), 1),
+        ({}, failing(), 4),
+        ({"retry_max": 0}, failing(), 1),
+        ({"retry_max": 1}, failing(), 2),
+        ({"retry_enabled": False}, failing(), 1),
+        ({}, failing("timeout", most=2), 2),
+        ({"retry_max": 0}, failing("timeout", most=2), 1),
+    ],
+)
+def test_it_is_given_up_after_as_many_attempts_as_are_worth_it(
+    settings: dict[str, Any], failure: LoadFailed, attempts: int
+) -> None:
+    worker = Worker(**settings)
+    worker.u = 0.01
+    worker.loads.extend([failure] * 9)
+    outcome = worker.refresher.refresh(ITEM)
+    assert (outcome.kind, outcome.why) == (OutcomeKind.FAILED, failure.kind)
+    assert worker.steps().count("load") == attempts
+    assert worker.letters[0].attempts == worker.calls["fail"].args[4] == attempts
+
+
+def test_giving_up_first_cools_the_key_then_counts_then_buries(worker: Worker) -> None:
+    worker.loads.append(failing("syntax", transient=False))
+    worker.refresher.refresh(ITEM)
+    assert worker.steps() == ["acquire", "hold", "load", "fail", "failed", "bury", "let go"]
+    (letter,) = worker.letters
+    assert (letter.query, letter.params, letter.kind, letter.token) == ("q", {"n": 1}, "syntax", TOKEN)
+    assert (letter.at_us, letter.digest, letter.message) == (NOW_US + 250_000, KEY.digest.hex(), "as the graph said")
+
+
+def test_a_letter_that_can_t_be_kept_is_logged_and_the_failure_stands(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.loads.append(failing("syntax", transient=False))
+    worker.bury_error = CacheUnavailable("gone")
+    assert worker.refresher.refresh(ITEM).kind is OutcomeKind.FAILED
+    assert "could not be kept: CacheUnavailable" in caplog.text
+
+
+def test_logs_show_what_failed_but_no_text_of_it_which_may_hold_a_param(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [failing("loader_error"), failing("loader_error", transient=False)]
+    for failure in failures:
+        failure.__cause__ = ValueError("as the graph said")
+    worker.loads.extend(failures)
+    with caplog.at_level("DEBUG"):
+        worker.refresher.refresh(ITEM)
+    assert caplog.text.count("loader_error: ValueError") == 2
+    assert "as the graph said" not in caplog.text
+    assert worker.letters[0].message == "as the graph said"
+
+
+def test_a_failure_whose_lease_is_gone_buries_nothing(worker: Worker) -> None:
+    worker.replies["fail"] = False
+    worker.loads.append(failing("syntax", transient=False))
+    assert worker.refresher.refresh(ITEM).kind is OutcomeKind.REJECTED
+    assert worker.letters == []
+
+
+@pytest.mark.parametrize(
+    ("item", "kind"),
+    [(RefreshItem(query="q", version=2), "unknown_query"), (RefreshItem(query="q", params='{"m":1}'), "wrong_params")],
+)
+def test_what_the_registry_does_not_know_is_given_up_without_a_load(
+    worker: Worker, item: RefreshItem, kind: str
+) -> None:
+    assert worker.refresher.refresh(item).why == kind
+    assert "load" not in worker.steps()
+
+
+def test_a_value_or_a_beta_that_can_t_be_made_is_given_up(worker: Worker) -> None:
+    assert worker.refresher.refresh(_attempt(1, worker, failing("too_large", transient=False))).why == "too_large"
+    query("odd", ttl=300, beta_function=lambda beta0, degree, _: beta0 / (degree - 10), into=worker.registry)(
+        lambda tx: 1
+    )
+    outcome = worker.refresher.refresh(RefreshItem(query="odd"))
+    assert (outcome.kind, outcome.why) == (OutcomeKind.FAILED, "beta_function")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "seen"),
+    [
+        (CommitStatus.ACCEPTED_AS_STALE, OutcomeKind.COMMITTED_AS_STALE, TOKEN),
+        (CommitStatus.INVALIDATED, OutcomeKind.REJECTED, ""),
+    ],
+)
+def test_a_run_that_an_invalidation_met_claims_and_publishes_one_more(
+    worker: Worker, status: CommitStatus, kind: OutcomeKind, seen: Any
+) -> None:
+    worker.replies["commit"] = status
+    assert worker.refresher.refresh(ITEM).kind is kind
+    assert ("publish", 8, RefreshReason.INVALIDATED, "") in worker.diary
+    assert worker.calls["claim"].args[1] == seen
+    assert worker.steps().count("claim") == worker.steps().count("publish") == 1
+
+
+@pytest.mark.parametrize("status", [CommitStatus.ACCEPTED, CommitStatus.SUPERSEDED, CommitStatus.LOST])
+def test_any_other_end_is_followed_by_nothing(worker: Worker, status: CommitStatus) -> None:
+    worker.replies["commit"] = status
+    worker.refresher.refresh(ITEM)
+    assert not {"claim", "publish"} & set(worker.steps())
+
+
+def test_a_follow_up_that_another_has_claimed_is_not_published(worker: Worker) -> None:
+    worker.replies["commit"] = CommitStatus.ACCEPTED_AS_STALE
+    worker.replies["claim"] = ClaimReply(ClaimStatus.REFUSED, RecordState.QUEUED, 1.0, "", 0, 9, 8, NOW_US)
+    worker.refresher.refresh(ITEM)
+    assert "publish" not in worker.steps()
+
+
+def test_a_follow_up_that_can_t_be_published_is_unclaimed_and_the_commit_stands(worker: Worker) -> None:
+    worker.replies["commit"] = CommitStatus.ACCEPTED_AS_STALE
+    worker.publish_error = ConnectionError("no broker")
+    assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED_AS_STALE
+    assert worker.calls["unclaim"].args[0] == worker.calls["claim"].args[0]
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_a_worker_that_is_told_to_end_hands_its_run_back_and_ends(worker: Worker, end: type[BaseException]) -> None:
+    worker.loads.append(end())
+    with pytest.raises(end):
+        worker.refresher.refresh(_with_ticket(worker))
+    assert worker.steps() == ["acquire", "hold", "load", "hand_back", "publish"]
+    assert worker.diary[-1] == ("publish", 7, RefreshReason.MANUAL, "")
+
+
+def _with_ticket(_: Worker) -> RefreshItem:
+    return RefreshItem(query="q", params='{"n":1}', claim_number=7, ticket="used up")
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_a_run_handed_back_that_can_t_be_published_is_unclaimed_and_the_worker_ends(
+    worker: Worker, end: type[BaseException]
+) -> None:
+    worker.loads.append(end())
+    worker.publish_error = ConnectionError("no broker")
+    with pytest.raises(end):
+        worker.refresher.refresh(ITEM)
+    assert worker.steps()[-3:] == ["hand_back", "publish", "unclaim"]
+    assert worker.calls["unclaim"].args[0] == worker.calls["acquire"].args[0], "the run's nonce is the claim's id"
+
+
+@pytest.mark.parametrize("step", ["hand_back", "unclaim"])
+def test_a_worker_that_is_told_to_end_ends_also_without_redis(worker: Worker, step: str) -> None:
+    worker.loads.append(SystemExit())
+    worker.publish_error = ConnectionError("no broker")
+    worker.replies[step] = CacheUnavailable("gone")
+    with pytest.raises(SystemExit):
+        worker.refresher.refresh(ITEM)
+
+
+def test_a_run_that_is_no_longer_its_own_is_not_published_again(worker: Worker) -> None:
+    worker.replies["hand_back"] = 0
+    worker.loads.append(SystemExit())
+    with pytest.raises(SystemExit):
+        worker.refresher.refresh(ITEM)
+    assert "publish" not in worker.steps()
+
+
+def test_a_lost_redis_passes_through_and_the_lease_is_let_run_out(worker: Worker) -> None:
+    def lost(call: Call[Any]) -> Any:
+        if call.script == "commit":
+            raise CacheUnavailable("gone")
+        return worker.replies[call.script]
+
+    unavailable: Callable[[Call[Any]], Any] = lost
+    worker.run = unavailable  # type: ignore[method-assign]
+    with pytest.raises(CacheUnavailable):
+        worker.refresher.refresh(ITEM)
+    assert worker.letters == []
+
+
+def test_each_attempt_has_what_is_left_of_the_budget_for_its_query(worker: Worker) -> None:
+    worker.load_seconds = 4.0
+    worker.loads.extend([failing(), failing()])
+    worker.refresher.refresh(ITEM)
+    assert worker.timeouts == [27.0, 25.5, 20.5]

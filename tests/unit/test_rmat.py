@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+
+from refresher.demo.rmat import MAX_SCALE, Quadrants, RmatGraph, rmat, rmat_with_at_least
+
+
+def pairs(graph: RmatGraph) -> set[tuple[int, int]]:
+    return set(zip(graph.sources.tolist(), graph.targets.tolist(), strict=True))
+
+
+def test_the_demo_s_graph_has_the_numbers_asked_for() -> None:
+    graph = rmat_with_at_least(20_000, 200_000, seed=1)
+    assert graph.vertices >= 20_000
+    assert graph.edges == len(graph.sources) == len(graph.targets) == 200_000
+    assert len(pairs(graph)) == 200_000
+
+
+def test_no_self_loops_and_every_vertex_has_an_edge() -> None:
+    graph = rmat(10, 4, seed=3)
+    assert not (graph.sources == graph.targets).any()
+    assert set(graph.sources.tolist()) | set(graph.targets.tolist()) == set(range(graph.vertices))
+
+
+def test_the_same_seed_gives_the_same_graph_and_another_one_another() -> None:
+    assert pairs(rmat(8, 4, seed=5)) == pairs(rmat(8, 4, seed=5))
+    assert pairs(rmat(8, 4, seed=5)) != pairs(rmat(8, 4, seed=6))
+
+
+def test_degrees_are_skewed() -> None:
+    graph = rmat(14, 8, seed=1)
+    degrees = np.sort(np.bincount(np.concatenate([graph.sources, graph.targets])))
+    assert degrees[-1] > 20 * np.median(degrees)
+    top_percent = degrees[-len(degrees) // 100 :].sum() / degrees.sum()
+    assert top_percent > 0.08  # 1 % of the vertices hold over 8 % of the ends; evenly spread it would be some 1.5 %
+
+
+def test_equal_quadrants_give_an_even_graph() -> None:
+    graph = rmat(12, 8, seed=1, quadrants=Quadrants(0.25, 0.25, 0.25, 0.25))
+    degrees = np.bincount(np.concatenate([graph.sources, graph.targets]))
+    assert degrees.max() < 3 * np.median(degrees)
+
+
+def test_ids_say_nothing_of_degrees() -> None:
+    graph = rmat(13, 8, seed=1)
+    degrees = np.bincount(np.concatenate([graph.sources, graph.targets]))
+    assert abs(np.corrcoef(np.arange(graph.vertices), degrees)[0, 1]) < 0.05
+
+
+def test_the_quadrants_fall_as_asked() -> None:
+    only_b = Quadrants(0.0, 0.999, 0.0, 0.001)
+    graph = rmat(1, 0.5, seed=1, quadrants=only_b)
+    assert graph.edges == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ((0.5, 0.1, 0.1, 0.1), "must sum to 1"),
+        ((0.9, 0.2, 0.2, -0.3), r"must be in \[0, 1\)"),
+        ((1.0, 0.0, 0.0, 0.0), r"must be in \[0, 1\)"),
+        ((float("nan"), 0.5, 0.25, 0.25), r"must be in \[0, 1\)"),
+    ],
+)
+def test_wrong_quadrants_are_refused(values: tuple[float, float, float, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Quadrants(*values)
+
+
+@pytest.mark.parametrize("scale", [0, -1, MAX_SCALE + 1])
+def test_a_scale_out_of_bounds_is_refused(scale: int) -> None:
+    with pytest.raises(ValueError, match="scale must be from 1 to 30"):
+        rmat(scale, 1, seed=1)
+
+
+def test_an_edge_factor_without_an_edge_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one edge"):
+        rmat(4, 0.0, seed=1)
+
+
+def test_more_edges_than_come_up_are_refused() -> None:
+    with pytest.raises(ValueError, match="13 distinct edges don't come up at scale 2"):
+        rmat(2, 13 / 4, seed=1)
+
+
+@pytest.mark.parametrize(("vertices", "edges"), [(1, 10), (0, 0), (100, 99), (-5, 10)])
+def test_numbers_that_no_graph_has_are_refused(vertices: int, edges: int) -> None:
+    with pytest.raises(ValueError, match="at least 2 vertices"):
+        rmat_with_at_least(vertices, edges, seed=1)
+
+
+def test_a_dense_graph_gets_a_greater_scale() -> None:
+    graph = rmat_with_at_least(4, 100, seed=1)
+    assert graph.edges == 100
+    assert graph.vertices >= 11  # 10 vertices have 90 pairs

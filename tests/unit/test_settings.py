@@ -1,0 +1,198 @@
+"""The settings are the table of design.md: name, default, what is allowed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from api_client import ConfigurationError, ReaderSettings
+from api_client.environment import Settings, variable, without_password
+from refresher.settings import RefreshMode, WorkerSettings
+
+CANARY = "c4nary-s3cret"
+READER, WORKER = ReaderSettings, WorkerSettings
+BOTH = (READER, WORKER)
+MIB = 1024 * 1024
+
+# variable: (who reads it, its default, wrong values)
+TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
+    "REFRESHER_QUERIES": ((WORKER,), "", ()),
+    "CACHE_REDIS_URL": (BOTH, "redis://127.0.0.1:6379/0", ("http://h", "localhost:6379", " ", "redis:/h")),
+    "CACHE_NAMESPACE": (BOTH, "cache", ("a b", "a:b", "{a}", "x" * 65, "ä", "a\nb", " ")),
+    "CELERY_BROKER_URL": (BOTH, "redis://127.0.0.1:6379/1", ("memory://", "kafka://h", "sentinel://h", "x")),
+    "NEO4J_URI": (
+        (WORKER,),
+        "bolt://127.0.0.1:7687",
+        ("http://h", "bolt:h", "neo4j+x://h", "neo4j", "bolt://h?a=b", "bolt://", "bolt://h:x", "bolt://h#f"),
+    ),
+    "NEO4J_USER": ((WORKER,), "neo4j", ()),
+    "NEO4J_PASSWORD": ((WORKER,), "", ()),
+    "NEO4J_DATABASE": ((WORKER,), "", ()),
+    "CACHE_XFETCH_ENABLED": ((WORKER,), True, ("maybe", "2", "truee")),
+    "CACHE_XFETCH_BETA": ((WORKER,), 1.0, ("0", "-1", "nan", "inf", "x", "1001", "1,5")),
+    "CACHE_XFETCH_MIN_TTL": ((WORKER,), 60.0, ("-1", "nan", "soon", "inf")),
+    "CACHE_XFETCH_WORKERS": ((WORKER,), 4, ("0", "-1", "1.5", "many", "10001", "1" * 400)),
+    "CACHE_XFETCH_QUEUE_SIZE": ((READER,), 100, ("-1", "x", "1.5")),
+    "CACHE_XFETCH_TIMEOUT": ((WORKER,), 30.0, ("0", "0.05", "2h", "-1", "nan", "x")),
+    "CACHE_XFETCH_RETRY_ENABLED": ((WORKER,), True, ("2", "never")),
+    "CACHE_XFETCH_RETRY_MAX": ((WORKER,), 3, ("-1", "101", "x", "2.5")),
+    "CACHE_XFETCH_RETRY_BACKOFF": ((WORKER,), 2.0, ("0.9", "101", "nan", "x")),
+    "CACHE_XFETCH_RND_PRECISION": ((WORKER,), 0, ("-1", "16", "x", "1.5")),
+    "TSPR_REFRESH_MODE": ((WORKER,), RefreshMode.TOPOLOGY_SENSITIVE, ("topology", "PLAIN", "x")),
+    "STAMPEDE_LOCK_TIMEOUT_MS": ((WORKER,), 5000.0, ("0", "-1", "nan", "5s", "3600001")),
+    "STAMPEDE_JITTER_MIN_MS": (BOTH, 0.0, ("-1", "nan", "x")),
+    "STAMPEDE_JITTER_MAX_MS": (BOTH, 50.0, ("-1", "nan", "x", "3600001")),
+    "STAMPEDE_WAIT_POLL_MS": ((READER,), 10.0, ("0", "-1", "nan", "x")),
+    "STAMPEDE_WAIT_TIMEOUT_MS": ((READER,), 5000.0, ("0", "-1", "nan", "x")),
+    "CACHE_QUEUE_TTL": (BOTH, 60.0, ("0", "-1", "nan", "x")),
+    "CACHE_COOLING": (BOTH, 30.0, ("0", "0.9", "500ms", "-1", "nan", "x")),
+    "CACHE_RECORD_RETENTION": (BOTH, 60.0, ("0", "-1", "nan", "x")),
+    "CACHE_REDIS_TIMEOUT": ((READER,), 0.25, ("0", "-1", "nan", "x")),
+    "CACHE_MAX_VALUE_BYTES": (BOTH, 8 * MIB, ("0", "-1", "x", "536870913", "8MiB")),
+}
+# What is there to be set, and is accepted as it stands.
+GOOD = {
+    "CACHE_REDIS_URL": ("rediss://u:p@h:1/2", "unix:///run/redis.sock"), "CELERY_BROKER_URL": ("amqps://h//", "pyamqp://h"),
+    "NEO4J_URI": ("neo4j+s://h", "bolt+ssc://h", "neo4j://h:1", "bolt://[::1]:7687", "neo4j://h?policy=eu"),
+    "CACHE_XFETCH_ENABLED": ("false", " On ", "0"),
+    "CACHE_XFETCH_MIN_TTL": ("0", "1m30s"), "CACHE_XFETCH_TIMEOUT": ("0.1", "1h"), "TSPR_REFRESH_MODE": ("plain",),
+    "CACHE_COOLING": ("1", "1000ms"), "CACHE_XFETCH_RETRY_MAX": ("0",), "CACHE_XFETCH_QUEUE_SIZE": ("0",),
+}  # fmt: skip
+
+READERS = [(name, who) for name, (readers, _, _) in TABLE.items() for who in readers]
+WRONG = [(name, who, value) for name, who in READERS for value in TABLE[name][2]]
+
+
+def fields_of(who: type[Settings]) -> dict[str, str]:
+    from api_client.environment import _annotations
+
+    return {variable(annotation, field): field for field, annotation in _annotations(who).items()}
+
+
+@pytest.mark.parametrize("who", BOTH)
+def test_the_variables_are_those_of_the_table(who: type[Settings]) -> None:
+    assert set(fields_of(who)) == {name for name, reader in READERS if reader is who}
+
+
+@pytest.mark.parametrize(("name", "who"), READERS)
+def test_an_unset_or_empty_variable_has_the_table_s_default(name: str, who: type[Settings]) -> None:
+    default = TABLE[name][1]
+    for environ in ({}, {name: ""}):
+        value = getattr(who.from_env(environ), fields_of(who)[name])
+        assert (type(value), value) == (type(default), default)
+
+
+@pytest.mark.parametrize(("name", "who", "value"), WRONG)
+def test_a_wrong_value_is_one_error_with_variable_value_and_what_is_allowed(
+    name: str, who: type[Settings], value: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        who.from_env({name: value})
+    told = str(caught.value)
+    assert caught.value.variable == name
+    assert re.match(rf"{name}=.* is not valid: allowed is \S", told, re.DOTALL)
+    assert repr(value).strip("'")[:60] in told or value in told
+    assert len(told) < 400
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in GOOD.items() for value in values])
+def test_what_is_allowed_is_accepted(name: str, value: str) -> None:
+    for who in TABLE[name][0]:
+        who.from_env({name: value})
+
+
+@pytest.mark.parametrize(
+    ("who", "field", "wrong"), [(WORKER, "beta", 0.0), (READER, "queue_size", "x"), (READER, "namespace", "a\n")]
+)
+def test_settings_made_by_hand_are_checked_too(who: type[Settings], field: str, wrong: object) -> None:
+    with pytest.raises(ConfigurationError):
+        who(**{field: wrong})
+
+
+def test_jitters_that_contradict_each_other_are_refused() -> None:
+    environ = {"STAMPEDE_JITTER_MIN_MS": "60"}
+    with pytest.raises(
+        ConfigurationError, match=r"STAMPEDE_JITTER_MAX_MS=50\.0 is not valid: allowed is 60\.0 or more"
+    ):
+        ReaderSettings.from_env(environ)
+
+
+def test_the_process_s_own_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CACHE_NAMESPACE", "from-the-environment")
+    assert ReaderSettings.from_env().namespace == "from-the-environment"
+    assert ReaderSettings.from_env({}).namespace == "cache"
+
+
+URLS_WITH_A_SECRET = [
+    f"redis://:{CANARY}@h:6379/0",
+    f"redis://user:{CANARY}@h",
+    f"amqp://user:{CANARY}@h//",
+    f"redis://h/0?password={CANARY}",
+    f"redis://u@h/0?password={CANARY}",
+    f"rediss://h/0?ssl_password={CANARY}",
+    f"sentinel://:{CANARY}@a:1;sentinel://:{CANARY}@b:2",
+    f"redis://:{CANARY}/with@slash@h",
+    f"redis://:#{CANARY}@h",
+    f"redis://:?{CANARY}@h",
+    f"redis:/:{CANARY}@h",
+    f":{CANARY}@h",
+    f"bolt://neo4j:{CANARY}@h",
+    f"neo4j://h/?x=neo4j:{CANARY}@h",
+    f"http://u:{CANARY}@[::1",
+    f"redis://:p@{CANARY}@h",
+]
+
+
+@pytest.mark.parametrize("url", URLS_WITH_A_SECRET)
+def test_no_password_of_a_url_is_ever_shown(url: str) -> None:
+    assert CANARY not in without_password(url)
+    for who in BOTH:
+        for name in ("CACHE_REDIS_URL", "CELERY_BROKER_URL", "NEO4J_URI"):
+            if name not in fields_of(who):
+                continue
+            try:
+                shown = repr(who.from_env({name: url}))
+            except ConfigurationError as error:
+                shown = f"{error} {error!r}"
+            assert CANARY not in shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://h:6379/0", "redis://h:6379/0"),
+        ("redis://:pw@h:6379/0", "redis://:***@h:6379/0"),
+        ("redis://me:pw@h:6379/0?db=1", "redis://me:***@h:6379/0?db=1"),
+        ("redis://me@h", "redis://me@h"),
+    ],
+)
+def test_the_rest_of_a_url_is_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_the_graph_s_password_is_shown_nowhere() -> None:
+    settings = WorkerSettings.from_env({"NEO4J_PASSWORD": CANARY})
+    assert settings.neo4j_password == CANARY
+    assert CANARY not in repr(settings)
+    with pytest.raises(ConfigurationError) as caught:
+        WorkerSettings.from_env({"NEO4J_PASSWORD": CANARY, "CACHE_XFETCH_BETA": "0"})
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", [f"bolt://neo4j:{CANARY}@h", f"neo4j+s://{CANARY}@h:7687", f"neo4j://h?x=u:{CANARY}@h"])
+def test_a_password_in_the_graph_s_uri_is_refused_and_says_where_it_goes(uri: str) -> None:
+    with pytest.raises(ConfigurationError, match="go into NEO4J_USER and NEO4J_PASSWORD") as caught:
+        WorkerSettings.from_env({"NEO4J_URI": uri})
+    assert f":{CANARY}" not in str(caught.value)
+
+
+@pytest.mark.parametrize("budget", [0.1, 30.0, 3600.0])
+def test_time_limits_nest_for_every_budget(budget: float) -> None:
+    limits = WorkerSettings(budget_seconds=budget)
+    assert limits.transaction_timeout_seconds < budget < limits.soft_limit_seconds < limits.hard_limit_seconds
+    assert limits.hard_limit_seconds + 15 < limits.visibility_timeout_seconds
+
+
+def test_query_modules_are_separated_by_commas() -> None:
+    assert WorkerSettings(queries=" a.b , c,, ").query_modules == ("a.b", "c")

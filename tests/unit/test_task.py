@@ -1,0 +1,144 @@
+"""The one task, on a Celery app that sends nothing: what becomes of each item of a message, and what is sent when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from celery import Celery
+from celery.exceptions import Retry
+
+from api_client import messages
+from api_client.broker import refresh_queue
+from api_client.errors import CacheUnavailable
+from api_client.messages import RefreshItem
+from refresher.outcome import Outcome, OutcomeKind
+from refresher.runtime import PerProcess
+from refresher.settings import WorkerSettings
+from refresher.tasks import CACHE_RETRY_SECONDS, MOST_CACHE_RETRIES, add_task
+
+A, B, C = (RefreshItem(query=name, params='{"n":1}') for name in "abc")
+AGAIN_A = msgspec.structs.replace(A, ticket="ticket", attempt=2)
+
+
+class Task:
+    """The task with made-up ends for its items, and a diary of what was done and sent, in order."""
+
+    def __init__(self, app: Celery) -> None:
+        self.diary: list[tuple[Any, ...]] = []
+        self.ends: dict[str, Any] = {
+            "a": Outcome(OutcomeKind.RETRY, "a", why="network", again=AGAIN_A, pause_seconds=4)
+        }
+        self.publish_error: Exception | None = None
+        app.send_task = self._send  # type: ignore[method-assign, unused-ignore]
+        runtime = SimpleNamespace(settings=WorkerSettings(), refresher=self)
+        add_task(app, cast("PerProcess", SimpleNamespace(get=lambda: runtime)), {"shared": False})
+        self.task = app.tasks[messages.TASK_NAME]
+
+    def run(self, *items: RefreshItem, retries: int = 0) -> str:
+        queue = refresh_queue("cache")
+        self.task.push_request(
+            id="id", retries=retries, called_directly=False, delivery_info={"exchange": queue, "routing_key": queue}
+        )
+        try:
+            return str(self.task.run(messages.encode(items)))
+        finally:
+            self.task.pop_request()
+
+    def refresh(self, item: RefreshItem) -> Outcome:
+        self.diary.append(("refresh", item.query))
+        end = self.ends.get(item.query, Outcome(OutcomeKind.COMMITTED, item.query))
+        if isinstance(end, Exception):
+            raise end
+        return cast("Outcome", end)
+
+    def _send(self, name: str, args: Any, *_: Any, countdown: int | None = None, **options: Any) -> None:
+        if self.publish_error:
+            raise self.publish_error
+        assert name == messages.TASK_NAME
+        assert "n" not in options["argsrepr"].split(), "params are not shown"
+        self.diary.append(("send", messages.decode(args[0]), countdown))
+
+
+@pytest.fixture
+def task() -> Iterator[Task]:
+    with Celery("test", set_as_current=False) as app:
+        yield Task(app)
+
+
+def again(item: RefreshItem, cache_attempt: int) -> RefreshItem:
+    return msgspec.structs.replace(item, cache_attempt=cache_attempt)
+
+
+def test_a_retry_in_a_batch_is_sent_before_the_next_item_begins(task: Task) -> None:
+    assert task.run(A, B) == "retry (network) a; committed b token=0 δ=0.000s run=0.000s"
+    assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4), ("refresh", "b")]
+
+
+def test_a_batch_that_meets_a_lost_cache_loses_no_ticket(task: Task) -> None:
+    task.ends["b"] = CacheUnavailable("gone")
+    task.run(A, B, C)
+    assert task.diary == [
+        ("refresh", "a"), ("send", [AGAIN_A], 4),
+        ("refresh", "b"), ("send", [again(B, 1)], CACHE_RETRY_SECONDS),
+        ("refresh", "c"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [RuntimeError("secret"), CacheUnavailable("secret")])
+def test_one_item_of_a_batch_that_ends_in_an_error_is_logged_and_the_rest_goes_on(
+    task: Task, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    task.ends["b"] = error
+    said = task.run(A, again(B, MOST_CACHE_RETRIES), C)
+    assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4), ("refresh", "b"), ("refresh", "c")]
+    assert f"'b', one of several, ended with {type(error).__name__}" in caplog.text
+    assert f"error ({type(error).__name__}) b" in said
+    assert "secret" not in caplog.text + said
+
+
+def test_a_retry_that_can_t_be_sent_does_not_end_its_batch(task: Task) -> None:
+    task.publish_error = ConnectionError("no broker")
+    task.run(A, B)
+    assert task.diary == [("refresh", "a"), ("refresh", "b")]
+
+
+def test_a_single_item_is_tried_again_as_the_task_s_own_retry(task: Task) -> None:
+    with pytest.raises(Retry, match="network"):
+        task.run(A)
+    assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4)]
+
+
+@pytest.mark.parametrize("cache_attempt", range(MOST_CACHE_RETRIES))
+def test_a_lost_cache_has_its_own_count_whatever_the_load_s_attempt(task: Task, cache_attempt: int) -> None:
+    task.ends["b"] = CacheUnavailable("gone")
+    item = msgspec.structs.replace(B, attempt=4, ticket="ticket", cache_attempt=cache_attempt)
+    with pytest.raises(Retry, match="cache_unavailable"):
+        task.run(item, retries=MOST_CACHE_RETRIES + cache_attempt)
+    assert task.diary[1:] == [("send", [again(item, cache_attempt + 1)], CACHE_RETRY_SECONDS)]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("odd"), CacheUnavailable("gone")])
+def test_the_error_of_a_single_item_ends_its_task(task: Task, error: Exception) -> None:
+    task.ends["b"] = error
+    with pytest.raises(type(error)):
+        task.run(again(B, MOST_CACHE_RETRIES))
+    assert task.diary == [("refresh", "b")]
+
+
+def test_what_does_not_fit_before_the_soft_limit_goes_back_whatever_it_is(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([0.0, 1e6])
+    monkeypatch.setattr("refresher.tasks.monotonic", lambda: next(times))
+    no_key = RefreshItem(query="a b", params="no JSON")
+    task.run(A, no_key, C)
+    assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4), ("send", [no_key, C], None)]
+
+
+def test_a_message_that_is_none_of_ours_is_dropped(task: Task) -> None:
+    assert task.task.run({"v": 2, "items": []}).startswith("dropped: version 2")
+    assert task.diary == []

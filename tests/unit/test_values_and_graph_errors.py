@@ -1,0 +1,193 @@
+"""The edge to the graph's driver: its types as payloads, and its errors by the table of what they mean."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import neo4j
+import pytest
+from celery.exceptions import SoftTimeLimitExceeded
+from neo4j import exceptions as driver_errors
+from neo4j.graph import Graph, Node, Path
+from neo4j.spatial import CartesianPoint, WGS84Point
+from neo4j.time import Date, DateTime, Duration, Time
+
+from api_client.errors import ConfigurationError
+from refresher import values
+from refresher.checks import log_problems
+from refresher.errors import LoadFailed, TransientFailure
+from refresher.graph import Graph as Origin
+from refresher.graph import classified
+from refresher.settings import WorkerSettings
+
+MIB = 1024 * 1024
+
+
+def shown(value: object) -> Any:
+    return msgspec.msgpack.decode(values.encode(value, query="q", max_bytes=MIB))
+
+
+def a_path() -> Path:
+    graph = Graph()
+    ann = Node(graph, "4:x:1", 1, ["Person", "Admin"], {"name": "Ann", "home": CartesianPoint((1.0, 2.0))})
+    bob = Node(graph, "4:x:2", 2, [], {})
+    knows = graph.relationship_type("KNOWS")(graph, "5:x:7", 7, {"since": Date(2020, 1, 2)})
+    knows._start_node, knows._end_node = ann, bob
+    return Path(ann, knows)
+
+
+ANN = {
+    "id": "4:x:1",
+    "labels": ["Admin", "Person"],
+    "properties": {"name": "Ann", "home": {"srid": 7203, "coordinates": [1.0, 2.0]}},
+}
+BOB = {"id": "4:x:2", "labels": [], "properties": {}}
+KNOWS = {"id": "5:x:7", "type": "KNOWS", "start": "4:x:1", "end": "4:x:2", "properties": {"since": "2020-01-02"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "payload"),
+    [
+        (Date(2026, 11, 21), "2026-11-21"),
+        (Time(9, 27, 1, 5, tzinfo=UTC), "09:27:01.000000005+00:00"),
+        (DateTime(2026, 11, 21, 9, 27, tzinfo=UTC), "2026-11-21T09:27:00.000000000+00:00"),
+        (Duration(months=1, days=2, seconds=3), "P1M2DT3S"),
+        (CartesianPoint((1.0, 2.0)), {"srid": 7203, "coordinates": [1.0, 2.0]}),
+        (WGS84Point((1.0, 2.0, 3.0)), {"srid": 4979, "coordinates": [1.0, 2.0, 3.0]}),
+        (a_path().start_node, ANN),
+        (a_path().relationships[0], KNOWS),
+        (a_path(), {"nodes": [ANN, BOB], "relationships": [KNOWS]}),
+        (neo4j.Record({"a": 1, "b": Date(2020, 1, 2)}), {"a": 1, "b": "2020-01-02"}),
+        (neo4j.Record({"n": a_path().start_node}), {"n": ANN}),
+        ([neo4j.Record({"p": a_path()})], [{"p": {"nodes": [ANN, BOB], "relationships": [KNOWS]}}]),
+        ({"deep": [{"at": Date(2020, 1, 2)}]}, {"deep": [{"at": "2020-01-02"}]}),
+        (datetime(2020, 1, 2, tzinfo=UTC), "2020-01-02T00:00:00Z"),
+        (None, None),
+        ({1}, [1]),
+        ((1, (Duration(days=1), "a")), [1, ["P1D", "a"]]),
+        ({"a": WGS84Point((1.0, 2.0))}, {"a": {"srid": 4326, "coordinates": [1.0, 2.0]}}),
+    ],
+)
+def test_what_the_graph_returns_has_a_plain_documented_shape(value: object, payload: object) -> None:
+    decoded = shown(value)
+    assert (decoded.isoformat().replace("+00:00", "Z") if isinstance(decoded, datetime) else decoded) == payload
+
+
+def test_a_list_of_nodes_in_a_record_keeps_their_whole_shape() -> None:
+    assert shown(neo4j.Record({"nodes": [a_path().start_node]})) == {"nodes": [ANN]}
+
+
+def deep() -> object:
+    inner: list[object] = []
+    for _ in range(10_000):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize("value", [object(), {"a": object()}, 2**64, 1j, lambda: 1, deep()], ids=type)
+def test_what_has_no_shape_is_a_permanent_failure(value: object) -> None:
+    with pytest.raises(LoadFailed) as caught:
+        values.encode(value, query="friends_of", max_bytes=MIB)
+    assert (caught.value.kind, caught.value.is_transient) == ("not_encodable", False)
+    assert "'friends_of'" in str(caught.value)
+
+
+def test_a_value_over_the_limit_is_a_permanent_failure_that_says_how_large_it_is() -> None:
+    assert len(values.encode("x" * 97, query="q", max_bytes=99)) == 99
+    with pytest.raises(LoadFailed, match="has 99 bytes; CACHE_MAX_VALUE_BYTES allows 98") as caught:
+        values.encode("x" * 97, query="q", max_bytes=98)
+    assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
+
+
+def server_error(code: str) -> Exception:
+    return driver_errors.Neo4jError._hydrate_neo4j(code=f"Neo.{code}", message="as the server said")
+
+
+TRANSIENT, BOUNDED, PERMANENT = (True, None), (True, 2), (False, None)
+ERRORS: list[tuple[Exception, str, tuple[bool, int | None]]] = [
+    (server_error("TransientError.Transaction.DeadlockDetected"), "deadlock", TRANSIENT),
+    (server_error("TransientError.General.DatabaseUnavailable"), "transient", TRANSIENT),
+    (server_error("TransientError.General.OutOfMemoryError"), "transient", TRANSIENT),
+    (server_error("ClientError.Cluster.NotALeader"), "transient", TRANSIENT),
+    (server_error("ClientError.General.ForbiddenOnReadOnlyDatabase"), "transient", TRANSIENT),
+    (server_error("ClientError.Security.AuthorizationExpired"), "transient", TRANSIENT),
+    (driver_errors.ServiceUnavailable("gone"), "graph_unavailable", TRANSIENT),
+    (driver_errors.SessionExpired("gone"), "graph_unavailable", TRANSIENT),
+    (driver_errors.IncompleteCommit("cut"), "graph_unavailable", TRANSIENT),
+    (driver_errors.ConnectionAcquisitionTimeoutError("full"), "graph_unavailable", TRANSIENT),
+    (server_error("ClientError.Transaction.TransactionTimedOut"), "timeout", BOUNDED),
+    (server_error("ClientError.Transaction.TransactionTimedOutClientConfiguration"), "timeout", BOUNDED),
+    (server_error("ClientError.Transaction.Terminated"), "terminated", BOUNDED),
+    (server_error("TransientError.Transaction.Terminated"), "terminated", BOUNDED),
+    (server_error("TransientError.Transaction.LockClientStopped"), "terminated", BOUNDED),
+    (server_error("DatabaseError.General.UnknownError"), "database_error", BOUNDED),
+    (server_error("ClientError.Statement.SyntaxError"), "syntax", PERMANENT),
+    (server_error("ClientError.Statement.ParameterMissing"), "rejected_by_graph", PERMANENT),
+    (server_error("ClientError.Schema.ConstraintValidationFailed"), "rejected_by_graph", PERMANENT),
+    (server_error("ClientError.Statement.ArithmeticError"), "rejected_by_graph", PERMANENT),
+    (server_error("ClientError.Procedure.ProcedureNotFound"), "rejected_by_graph", PERMANENT),
+    (server_error("ClientError.Database.DatabaseNotFound"), "rejected_by_graph", PERMANENT),
+    (server_error("ClientError.Statement.AccessMode"), "rejected_by_graph", PERMANENT),
+    (server_error("ClientError.Security.Unauthorized"), "auth", PERMANENT),
+    (server_error("ClientError.Security.Forbidden"), "rejected_by_graph", PERMANENT),
+    (driver_errors.ConfigurationError("wrong"), "configuration", PERMANENT),
+    (driver_errors.UnsupportedServerProduct("other"), "configuration", PERMANENT),
+    (driver_errors.ResultError(None, "consumed"), "loader_error", PERMANENT),
+    (driver_errors.SessionError(None, "nested"), "loader_error", PERMANENT),
+    (driver_errors.TransactionError(None, "closed"), "loader_error", PERMANENT),
+    (driver_errors.BrokenRecordError("broken"), "loader_error", PERMANENT),
+    (TransientFailure("try later"), "transient", TRANSIENT),
+    (SoftTimeLimitExceeded(), "timeout", BOUNDED),
+    (ConnectionResetError("reset"), "network", TRANSIENT),
+    (TimeoutError("slow"), "network", TRANSIENT),
+    (KeyError("name"), "loader_error", PERMANENT),
+    (TypeError("arguments"), "loader_error", PERMANENT),
+    (ZeroDivisionError("by zero"), "loader_error", PERMANENT),
+    (RuntimeError("who knows"), "loader_error", TRANSIENT),
+]
+
+
+@pytest.mark.parametrize(("error", "kind", "verdict"), ERRORS, ids=[f"{type(e).__name__}-{k}" for e, k, _ in ERRORS])
+def test_an_error_is_transient_bounded_or_permanent(
+    error: Exception, kind: str, verdict: tuple[bool, int | None]
+) -> None:
+    failed = classified(error)
+    assert (failed.kind, failed.is_transient, failed.most_attempts) == (kind, *verdict)
+
+
+@pytest.mark.parametrize(("error", "_kind", "_verdict"), ERRORS, ids=range(len(ERRORS)))
+def test_a_classified_error_can_be_pickled_and_holds_nothing_of_the_driver(
+    error: Exception, _kind: str, _verdict: object
+) -> None:
+    failed = classified(error)
+    copied = pickle.loads(pickle.dumps(failed))  # noqa: S301 - our own bytes
+    assert (copied.kind, str(copied), copied.is_transient, copied.most_attempts) == (
+        failed.kind, str(failed), failed.is_transient, failed.most_attempts,
+    )  # fmt: skip
+    assert failed.__dict__.keys() == {"kind", "is_transient", "most_attempts"}
+
+
+def test_a_long_text_of_an_error_is_cut() -> None:
+    assert len(str(classified(RuntimeError("x" * 100_000)))) < 600
+
+
+def refuse(uri: str, **_: object) -> None:
+    raise driver_errors.ConfigurationError(f"no: {uri!r}")
+
+
+def test_what_the_driver_refuses_is_a_wrong_setting_without_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neo4j.GraphDatabase, "driver", refuse)
+    with pytest.raises(ConfigurationError, match=r"NEO4J_URI='neo4j://h\?\*\*\*' is not valid") as caught:
+        Origin(WorkerSettings(neo4j_uri="neo4j://h?password=c4nary"))
+    assert "c4nary" not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None  # a traceback would show the driver's text
+
+
+def test_a_worker_says_at_its_start_that_the_driver_refuses_its_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neo4j.GraphDatabase, "driver", refuse)
+    problems = log_problems(WorkerSettings(neo4j_uri="neo4j://h?password=c4nary", redis_url="redis://127.0.0.1:1/0"))
+    assert any("the driver refuses it (ConfigurationError)" in problem for problem in problems)
+    assert "c4nary" not in str(problems)

@@ -1,0 +1,257 @@
+"""A wait, driven by hand: which step comes next, for every answer that Redis can give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from api_client.entry import Flag, encode
+from api_client.errors import RefreshFailed, UnknownQuery, WaitTimeout
+from api_client.keys import make_key
+from api_client.lease import ClaimReply, ClaimStatus, RecordState
+from api_client.read_plan import (
+    PLAIN,
+    AskClaim,
+    AskRepublish,
+    Floor,
+    Pause,
+    Publish,
+    Read,
+    Step,
+    WaitOptions,
+    WaitPlan,
+    wait_plan,
+)
+from tests.support.lease_world import a_header
+
+KEY = make_key("test", "query", {"n": 1}, 1)
+NOW_US = 1_800_000_000_000_000
+FRESH = Floor(fresh=True)
+
+
+def raw(token: int, **changes: Any) -> bytes:
+    return encode(a_header(token, read_started_us=NOW_US, **changes), KEY.digest, b"value")
+
+
+def told(status: ClaimStatus, state: RecordState, left: float = 60.0, number: int = 10, why: str = "") -> ClaimReply:
+    return ClaimReply(status, state, left, why, 3 if why else 0, number, 8, NOW_US)
+
+
+CLAIMED = told(ClaimStatus.CLAIMED, RecordState.QUEUED)
+ALREADY = told(ClaimStatus.ALREADY_REFRESHED, RecordState.IDLE, 0.0)
+
+
+def refused(state: RecordState, left: float = 60.0, number: int = 10, why: str = "") -> ClaimReply:
+    return told(ClaimStatus.REFUSED, state, left, number, why)
+
+
+@dataclass
+class Driver:
+    """Answers a plan's steps; pauses pass on its own clock."""
+
+    plan_floor: Floor = PLAIN
+    seen_token: int = 0
+    timeout: float = 5.0
+    jitter: float = 1.0
+    now: float = 100.0
+    plan: WaitPlan = field(init=False)
+    step: Step | bytes | None = None
+
+    def __post_init__(self) -> None:
+        options = WaitOptions(self.timeout, 0.01, 0.05, lambda: self.now, lambda: self.jitter)
+        self.plan = wait_plan(KEY, self.plan_floor, self.seen_token, options)
+        self.step = next(self.plan)
+
+    def answer(self, reply: Any) -> Step | bytes | None:
+        try:
+            self.step = self.plan.send(reply)
+        except StopIteration as done:
+            self.step = done.value
+        return self.step
+
+    def pause(self, *, notified: bool = False, passing: float | None = None) -> Step | bytes | None:
+        assert isinstance(self.step, Pause)
+        self.now += self.step.duration_seconds if passing is None else passing
+        return self.answer(notified)
+
+    def reads(self, found: bytes | None) -> Step | bytes | None:
+        assert self.step == Read()
+        return self.answer((found, NOW_US))
+
+    def goes_on_while_it_runs(self) -> None:
+        """Answer everything as if another run never ended."""
+        while self.now < 200:
+            self.polls_until(AskClaim)
+            self.answer(refused(RecordState.RUNNING, 30.0))
+
+    def polls_until(self, kind: type[Step], found: bytes | None = None) -> float:
+        """Let time pass with nothing found until a step of this kind; how long that took."""
+        began = self.now
+        while not isinstance(self.step, kind):
+            _ = self.pause() if isinstance(self.step, Pause) else self.reads(found)
+        return self.now - began
+
+
+def test_a_granted_claim_is_published_under_its_number_and_waited_for() -> None:
+    wait = Driver(seen_token=7)
+    assert wait.step == AskClaim(7)
+    assert wait.answer(CLAIMED) == Publish(10)
+    assert wait.answer(None) == Pause(0.01)
+    assert wait.pause() == Read()
+    assert wait.reads(raw(11)) == raw(11)
+
+
+def test_an_entry_refreshed_meanwhile_is_read_at_once() -> None:
+    wait = Driver()
+    assert wait.answer(ALREADY) == Read()
+    assert wait.reads(raw(9)) == raw(9)
+
+
+def test_an_already_refreshed_entry_that_will_not_do_is_claimed_for_by_its_own_token() -> None:
+    wait = Driver(Floor(min_generation=20), seen_token=7)
+    wait.answer(ALREADY)
+    assert isinstance(wait.reads(raw(9)), Pause)
+    wait.polls_until(AskClaim, raw(9))
+    assert wait.step == AskClaim(9)
+
+
+def test_a_notification_is_followed_by_a_read_and_a_question_at_once() -> None:
+    wait = Driver()
+    wait.answer(refused(RecordState.RUNNING, 30.0))
+    assert wait.pause(notified=True, passing=0.001) == Read()
+    assert wait.reads(None) == AskClaim(0)
+    wait.answer(CLAIMED)
+    wait.answer(None)
+    assert wait.pause(notified=True, passing=0.001) == Read()
+    assert wait.reads(raw(1)) == raw(1)
+
+
+def test_a_cooling_key_tells_its_failure_at_once() -> None:
+    wait = Driver()
+    with pytest.raises(RefreshFailed) as caught:
+        wait.answer(refused(RecordState.COOLING, 12.5, why="syntax"))
+    error = caught.value
+    assert (error.query, error.kind, error.attempts, error.retry_after_seconds) == ("query", "syntax", 3, 12.5)
+    assert not isinstance(error, UnknownQuery)
+
+
+def test_a_failure_while_it_waits_is_told_when_it_is_notified() -> None:
+    wait = Driver()
+    wait.answer(CLAIMED)
+    wait.answer(None)
+    wait.pause(notified=True)
+    assert wait.reads(None) == AskClaim(0)
+    with pytest.raises(UnknownQuery, match="no worker has registered the query 'query', version 1"):
+        wait.answer(refused(RecordState.COOLING, why="unknown_query"))
+
+
+@pytest.mark.parametrize(("number", "then"), [(8, Publish(8)), (0, Pause(0.01))])
+def test_a_queued_refresh_is_published_again_where_it_is_due(number: int, then: Step) -> None:
+    wait = Driver()
+    assert wait.answer(refused(RecordState.QUEUED)) == AskRepublish()
+    assert wait.answer(number) == then
+
+
+@pytest.mark.parametrize("state", [RecordState.RUNNING, RecordState.RETRYING])
+@pytest.mark.parametrize(("left", "asked_after"), [(0.3, 0.35), (0.0, 0.05), (30.0, 1.0)])
+def test_who_was_told_how_long_asks_again_then_and_at_most_a_second_later(
+    state: RecordState, left: float, asked_after: float
+) -> None:
+    wait = Driver()
+    wait.answer(refused(state, left))
+    assert wait.polls_until(AskClaim) == pytest.approx(asked_after, abs=0.02)
+
+
+def test_who_has_claimed_asks_again_after_a_second_since_the_message_may_be_lost() -> None:
+    wait = Driver()
+    wait.answer(CLAIMED)
+    wait.answer(None)
+    assert wait.polls_until(AskClaim) == pytest.approx(1.0, abs=0.02)
+
+
+def test_polls_double_up_to_a_second_and_start_anew_when_notified() -> None:
+    wait = Driver(timeout=60.0)
+    wait.answer(refused(RecordState.RUNNING, 30.0))
+    pauses = []
+    for _ in range(6):
+        pauses.append(wait.step.duration_seconds)
+        wait.pause()
+        wait.reads(None)
+    assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16, 0.32])
+    wait.pause(notified=True)
+    wait.reads(None)
+    assert wait.answer(refused(RecordState.RUNNING, 30.0)) == Pause(0.01)
+
+
+def test_a_pause_is_drawn_and_never_nothing() -> None:
+    wait = Driver(jitter=0.5)
+    wait.answer(CLAIMED)
+    assert wait.answer(None) == Pause(0.005)
+    wait = Driver(jitter=0.0)
+    wait.answer(CLAIMED)
+    assert wait.answer(None) == Pause(0.001)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.5, 5.0])
+def test_nothing_in_time_is_a_timeout_that_names_query_and_state(timeout: float) -> None:
+    wait = Driver(timeout=timeout)
+    with pytest.raises(WaitTimeout, match=r"'query'.*running") as caught:
+        wait.goes_on_while_it_runs()
+    assert wait.now - 100.0 == pytest.approx(timeout, abs=0.02)
+    assert (caught.value.query, caught.value.waited_seconds, caught.value.state) == ("query", timeout, "running")
+
+
+def test_a_fresh_read_claims_whatever_is_there_and_takes_only_what_was_acquired_after_its_stamp() -> None:
+    wait = Driver(FRESH, seen_token=9)
+    assert wait.step == AskClaim(None)
+    wait.answer(refused(RecordState.RUNNING, 30.0, number=10))
+    for too_old in (9, 10):
+        wait.pause()
+        assert wait.reads(raw(too_old)) != raw(too_old)
+    wait.pause(notified=True)
+    assert wait.reads(raw(10)) == AskClaim(None)
+    wait.answer(told(ClaimStatus.CLAIMED, RecordState.QUEUED, number=15))
+    wait.answer(None)
+    wait.pause()
+    assert wait.reads(raw(11)) == raw(11), "the first stamp was drawn after the call began already"
+
+
+@pytest.mark.parametrize(
+    ("floor", "too_old", "good"),
+    [
+        (Floor(min_generation=20), raw(20), raw(21)),
+        (Floor(min_bookmarks=frozenset({"b1"})), raw(30, bookmarks=("b0",)), raw(12, bookmarks=("b0", "b1"))),
+        (Floor(max_age_seconds=0.0), raw(9)[:52] + bytes(8) + raw(9)[60:], raw(9)),
+        (PLAIN, raw(10, flags=Flag.HANDOFF), raw(11, flags=Flag.HANDOFF)),
+    ],
+    ids=["generation", "bookmarks", "age", "handoff"],
+)
+def test_only_what_is_good_enough_ends_the_wait(floor: Floor, too_old: bytes, good: bytes) -> None:
+    wait = Driver(floor)
+    wait.answer(CLAIMED)
+    wait.answer(None)
+    wait.pause()
+    assert isinstance(wait.reads(too_old), Pause)
+    wait.pause()
+    assert wait.reads(good) == good
+
+
+def test_an_old_value_acquired_after_the_call_satisfies_any_age() -> None:
+    wait = Driver(Floor(max_age_seconds=0.0))
+    wait.answer(CLAIMED)
+    wait.answer(None)
+    wait.pause()
+    acquired_after = raw(11)[:52] + bytes(8) + raw(11)[60:]
+    assert wait.reads(acquired_after) == acquired_after
+
+
+def test_garbage_is_waited_over_and_claimed_for_by_the_token_in_it() -> None:
+    wait = Driver(timeout=60.0)
+    wait.answer(refused(RecordState.RUNNING, 0.3))
+    wait.pause()
+    newer_format = raw(42)[:2] + b"\x09" + raw(42)[3:]
+    wait.reads(newer_format)
+    wait.polls_until(AskClaim, newer_format)
+    assert wait.step == AskClaim(42)
