@@ -1,0 +1,90 @@
+"""Prove that a worker consumes: send a refresh of nothing through the queue, and wait until a worker tells of its end.
+
+::
+
+    python deploy/probe.py                 some worker consumes the queue for misses
+    python deploy/probe.py --own-queue     the worker of this host consumes its own queue NAMESPACE.probe.HOSTNAME
+
+A process that runs and answers a ping may all the same have stopped consuming. Needs the broker, neither the cache nor
+the graph: a worker is not ill because the graph is. Exit codes: 0 it consumes, 1 it does not, or nobody could be asked.
+"""
+
+import argparse
+import socket
+import sys
+import time
+from uuid import uuid4
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from api_client import CacheError, messages
+from api_client.broker import declared, miss_queue
+from api_client.environment import without_password
+from refresher import WorkerSettings
+from refresher.celery_app import celery_settings
+
+RESEND_SECONDS = 5.0
+
+
+def main() -> int:
+    """Probe; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Exit 0 when a worker consumes its queue.")
+    parser.add_argument("--own-queue", action="store_true", help="probe the worker of this host, by its own queue")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
+    arguments = parser.parse_args()
+    settings = WorkerSettings.from_env()
+    host = socket.gethostname() if arguments.own_queue else ""
+    queue = f"{settings.namespace}.probe.{host}" if host else miss_queue(settings.namespace)
+    app = Celery("refresher-probe", set_as_current=False)
+    app.conf.update(celery_settings(settings))
+    began = time.monotonic()
+    if probe(app, queue, host, began + arguments.timeout):
+        sys.stdout.write(f"a worker consumed from {queue} within {time.monotonic() - began:.1f} s\n")
+        return 0
+    sys.stderr.write(f"error: no worker consumed from {queue} within {arguments.timeout:g} s\n")
+    return 1
+
+
+def probe(app: Celery, queue: str, host: str, deadline: float) -> bool:
+    """Send until a worker (of ``host``, unless that is empty) has told of one's end, or the time is over."""
+    task_ids: list[str] = []
+    ended: list[str] = []
+
+    def on_succeeded(event: dict[str, str]) -> None:
+        if event["uuid"] in task_ids and event["hostname"].endswith(f"@{host}" if host else ""):
+            ended.append(event["uuid"])
+
+    with app.connection_for_write() as connection:
+        receiver = app.events.Receiver(connection, handlers={"task-succeeded": on_succeeded})
+        with receiver.consumer_context() as (events, channel, _):
+            while not ended and time.monotonic() < deadline:
+                # The first may be over before the broker knows who listens.
+                task_ids.append(send(app, queue, deadline))
+                resend_at = min(time.monotonic() + (RESEND_SECONDS if len(task_ids) > 1 else 1.0), deadline)
+                while not ended and time.monotonic() < resend_at:
+                    try:
+                        events.drain_events(timeout=0.2)
+                    except TimeoutError:
+                        continue
+            if host:
+                channel.queue_purge(queue)
+    return bool(ended)
+
+
+def send(app: Celery, queue: str, deadline: float) -> str:
+    """Send a message without items; the task's id. Nobody is to find it later."""
+    task_id = str(uuid4())
+    left = max(1.0, deadline - time.monotonic())
+    app.send_task(
+        messages.TASK_NAME, args=(messages.encode([]),), task_id=task_id, queue=declared(queue), expires=left,
+        retry=False, shadow="probe", argsrepr="probe", kwargsrepr="{}",
+    )  # fmt: skip
+    return task_id
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (CacheError, OperationalError, OSError) as error:
+        sys.exit(f"error: the broker could not be asked: {without_password(str(error))}")
