@@ -65,3 +65,10 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
     queue_size: Annotated[
         int, msgspec.Meta(ge=0, description="a whole number, 0 or more"), env("CACHE_XFETCH_QUEUE_SIZE")
     ] = 100
+    local_max_entries: Annotated[
+        int, msgspec.Meta(ge=0, description="a whole number, 0 (off) or more"), env("CACHE_LOCAL_MAX_ENTRIES")
+    ] = 0
+    local_max_bytes: Annotated[
+        int, msgspec.Meta(gt=0, description="bytes, 1 or more"), env("CACHE_LOCAL_MAX_BYTES")
+    ] = 64 * MEBIBYTE
+    local_max_age_seconds: Annotated[PositiveSeconds, env("CACHE_LOCAL_MAX_AGE")] = 1.0
