@@ -1,0 +1,239 @@
+"""A TCP proxy that fails on demand, in front of any server a test has: Redis, RabbitMQ, a graph.
+
+It runs on a thread of its own, listens on the loopback address, and is switched while connections are open. A switch is
+done when the method returns: what the client sends from then on meets the new fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from refresher.embedded import free_port
+
+T = TypeVar("T")
+
+LOOPBACK: Final = "127.0.0.1"
+CHUNK_BYTES: Final = 65_536
+SWITCH_SECONDS: Final = 10.0
+RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to bytes on their way. The plain one lets everything pass.
+
+    ``delay_seconds`` holds back each chunk of a reply, ``bytes_per_second`` (0: no bound) is the width of the way back.
+    """
+
+    silent: bool = False
+    drops_replies: bool = False
+    delay_seconds: float = 0.0
+    bytes_per_second: float = 0.0
+
+
+PLAIN: Final = Fault()
+
+
+@dataclass(eq=False, slots=True)
+class _Pair:
+    """One client's connection and, once it is made, its connection to the server."""
+
+    client: asyncio.StreamWriter
+    server: asyncio.StreamWriter | None = None
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def end(self, *, orderly: bool) -> None:
+        """End both sides now: with FIN, or with RST, which loses what was on its way."""
+        if not orderly:
+            for writer in filter(None, (self.client, self.server)):
+                sock = writer.get_extra_info("socket")
+                if sock.fileno() >= 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+                writer.transport.abort()
+        for task in self.tasks:
+            task.cancel()
+
+
+class FaultProxy:
+    """Forwards to one server, as long as it is not told otherwise. Thread-safe; ends with `close`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self.port = free_port()
+        self._fault, self._cut_reply_after = PLAIN, -1
+        self._pairs: set[_Pair] = set()
+        self._listener: asyncio.Server | None = None
+        self._changed = asyncio.Event()
+        self._accepted = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
+
+    @classmethod
+    def before(cls, url: str) -> Self:
+        """Start a proxy in front of the server that ``url`` names (host and port)."""
+        parts = urlsplit(url)
+        assert parts.hostname
+        assert parts.port
+        proxy = cls(parts.hostname, parts.port)
+        proxy._thread.start()
+        proxy._call(proxy._listen())
+        return proxy
+
+    def url(self, url: str) -> str:
+        """Return ``url`` with this proxy's address in the place of the server's."""
+        parts = urlsplit(url)
+        user = parts.netloc.rpartition("@")[0]
+        return urlunsplit(
+            parts._replace(netloc=f"{user}@{LOOPBACK}:{self.port}" if user else f"{LOOPBACK}:{self.port}")
+        )
+
+    @property
+    def accepted(self) -> int:
+        """How many connections have been accepted so far."""
+        return self._accepted
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections of clients are open."""
+        return len(self._pairs)
+
+    def passes(self) -> None:
+        """Back to normal: listens, and what was held back goes on."""
+        self._call(self._switch(PLAIN))
+
+    def hangs(self) -> None:
+        """Accept and never answer; established connections go silent, both ways."""
+        self._call(self._switch(Fault(silent=True)))
+
+    def drops_replies(self) -> None:
+        """Let requests through, and lose every answer."""
+        self._call(self._switch(Fault(drops_replies=True)))
+
+    def slows(self, delay_seconds: float, bytes_per_second: float = 0.0) -> None:
+        """Hold each chunk of a reply back; ``bytes_per_second`` bounds the width of the way back."""
+        self._call(self._switch(Fault(delay_seconds=delay_seconds, bytes_per_second=bytes_per_second)))
+
+    def refuses(self) -> None:
+        """Close the port, and reset what is connected: the server has gone."""
+        self._call(self._refuse())
+
+    def cuts(self, *, orderly: bool = False) -> None:
+        """End every connection now, by RST, or with ``orderly`` by FIN. New ones are accepted as before."""
+        self._call(self._cut(orderly=orderly))
+
+    def cuts_next_reply_after(self, byte_count: int) -> None:
+        """Let so many bytes of the next reply through, then reset its connection. Once."""
+        self._call(self._cut_next(byte_count))
+
+    def leads_to(self, url: str) -> None:
+        """Connect new connections to another server. Those that are open stay where they are."""
+        parts = urlsplit(url)
+        assert parts.hostname
+        assert parts.port
+        self._target = (parts.hostname, parts.port)
+
+    def close(self) -> None:
+        """Reset everything, and end the thread."""
+        self._call(self._refuse())
+        self._call(asyncio.sleep(0))  # the closed transports end in the loop's next round
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(SWITCH_SECONDS)
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(SWITCH_SECONDS)
+
+    async def _listen(self) -> None:
+        if self._listener is None:
+            self._listener = await asyncio.start_server(self._serve, LOOPBACK, self.port)
+
+    async def _switch(self, fault: Fault) -> None:
+        self._fault = fault
+        self._changed.set()
+        self._changed = asyncio.Event()
+        await self._listen()
+
+    async def _refuse(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        await self._cut(orderly=False)
+
+    async def _cut(self, *, orderly: bool) -> None:
+        tasks = [task for pair in self._pairs for task in pair.tasks]
+        for pair in list(self._pairs):
+            pair.end(orderly=orderly)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _cut_next(self, byte_count: int) -> None:
+        self._cut_reply_after = byte_count
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._accepted += 1
+        pair = _Pair(writer)
+        self._pairs.add(pair)
+        task = asyncio.current_task()
+        assert task is not None
+        pair.tasks.append(task)
+        try:
+            await self._until_not_silent()
+            back_reader, pair.server = await asyncio.open_connection(*self._target)
+            pair.tasks.append(asyncio.create_task(self._pump_replies(back_reader, pair)))
+            await self._pump_requests(reader, pair.server)
+        except (OSError, asyncio.CancelledError):
+            pass  # either side has gone, or the connection was cut
+        finally:
+            self._pairs.discard(pair)
+            for end in filter(None, (pair.client, pair.server)):
+                end.close()
+
+    async def _until_not_silent(self) -> None:
+        while self._fault.silent:
+            await self._changed.wait()
+
+    async def _pump_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            await self._until_not_silent()
+            writer.write(data)
+            await writer.drain()
+
+    async def _pump_replies(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
+        try:
+            while data := await reader.read(CHUNK_BYTES):
+                await self._until_not_silent()
+                if self._fault.drops_replies:
+                    continue
+                await self._send_reply(data, pair)
+        except OSError:
+            pass  # the client has gone
+        finally:
+            pair.client.close()
+
+    async def _send_reply(self, data: bytes, pair: _Pair) -> None:
+        if self._cut_reply_after >= 0:
+            pair.client.write(data[: self._cut_reply_after])
+            self._cut_reply_after = -1
+            await pair.client.drain()
+            pair.end(orderly=False)
+            return
+        fault = self._fault
+        pause_seconds = fault.delay_seconds
+        if fault.bytes_per_second:
+            pause_seconds += len(data) / fault.bytes_per_second
+        if pause_seconds:
+            await asyncio.sleep(pause_seconds)
+        pair.client.write(data)
+        await pair.client.drain()
