@@ -24,6 +24,7 @@ from api_client.errors import (
     WaitTimeout,
 )
 from api_client.events import ReaderEvents, RefreshReason
+from api_client.handles import CachedQuery, cached_query
 from api_client.read_plan import EntryState, RefreshState
 from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
@@ -32,6 +33,7 @@ __all__ = [
     "CacheClient",
     "CacheError",
     "CacheUnavailable",
+    "CachedQuery",
     "ConfigurationError",
     "DecodeError",
     "Entry",
@@ -47,5 +49,6 @@ __all__ = [
     "UnknownQuery",
     "WaitTimeout",
     "__version__",
+    "cached_query",
     "get_cached",
 ]

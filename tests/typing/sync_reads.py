@@ -1,0 +1,97 @@
+"""What a type checker is to make of the sync reader. Read by `test_inference.py`, never run.
+
+``# is`` says what `reveal_type` tells on that line; ``# error`` the code of the error that a wrong use must be.
+"""
+
+# ruff: noqa: B018 - wrong uses stand here on purpose
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, reveal_type
+
+from api_client import CacheClient, CachedQuery, cached_query, get_cached
+
+
+@dataclass
+class Friend:
+    name: str
+
+
+class Row(TypedDict):
+    name: str
+
+
+# --- CacheClient.get, get_cached
+client = CacheClient.from_env()
+reveal_type(client.get("friends_of"))  # is Any
+reveal_type(client.get("friends_of", {"person_id": 42}, type=list[Friend]))  # is list[Friend]
+reveal_type(client.get("friends_of", type=Row, max_age="1m"))  # is Row
+reveal_type(client.get("friends_of", type=list[Friend], default=None))  # is list[Friend] | None
+reveal_type(client.get("friends_of", type=list[Friend], default="none"))  # is list[Friend] | str
+reveal_type(client.get("friends_of", default=0))  # is Any
+reveal_type(get_cached("friends_of", type=list[Friend]))  # is list[Friend]
+reveal_type(get_cached("friends_of", type=dict[str, Row], default=None))  # is dict[str, Row] | None
+client.get(42)  # error call-overload
+client.get("friends_of", 42)  # error call-overload
+client.get("friends_of", type=42)  # error call-overload
+client.get("friends_of", max_age=[])  # error call-overload
+client.get("friends_of", maxage="1m")  # error call-overload
+get_cached("friends_of", fresh="yes")  # error call-overload
+wrong: int = client.get("friends_of", type=list[Friend])  # error assignment
+
+# --- CachedQuery: the type of the value
+friends_of = CachedQuery("friends_of", returns=list[Friend], max_age="10m")
+maybe = CachedQuery("friend", returns=Friend | None, version=2)
+row = CachedQuery("row", returns=Row)
+level = CachedQuery("level", returns=Literal["low", "high"])
+anything = CachedQuery("anything", returns=Any)
+reveal_type(friends_of)  # is CachedQuery[..., list[Friend]]
+reveal_type(friends_of(person_id=42))  # is list[Friend]
+reveal_type(maybe(person_id=42))  # is Friend | None
+reveal_type(row())  # is Row
+reveal_type(level())  # is Literal['low'] | Literal['high']
+reveal_type(anything())  # is Any
+reveal_type(friends_of.get({"person_id": 42}, timeout=1))  # is list[Friend]
+reveal_type(friends_of.get({"person_id": 42}, default=None))  # is list[Friend] | None
+reveal_type(friends_of.get_entry({"person_id": 42}))  # is Entry[list[Friend]]
+reveal_type(friends_of.get_entry({"person_id": 42}).value[0].name)  # is str
+reveal_type(friends_of.on(client))  # is CachedQuery[[*Any, **Any], list[Friend]]
+reveal_type(friends_of.refresh({"person_id": 42}, wait=True))  # is RefreshState
+reveal_type(friends_of.invalidate({"person_id": 42}))  # is Invalidation
+reveal_type(friends_of.key({"person_id": 42}))  # is CacheKey
+friends_of(person_id=42)[0].age  # error attr-defined
+maybe(person_id=42).name  # error union-attr
+row()["age"]  # error typeddict-item
+friends_of.get({"person_id": 42}, version=2)  # error call-overload
+friends_of.get_entry({"person_id": 42}, default=None)  # error call-arg
+friends_of.name = "other"  # error misc
+CachedQuery("friends_of")  # error call-arg
+CachedQuery("friends_of", returns=42)  # error arg-type
+CachedQuery("friends_of", returns=int, ttl="1m")  # error call-arg
+CachedQuery("friends_of", returns=int, version="2")  # error arg-type
+
+
+# --- cached_query: the params as well
+@cached_query("friends_of", timeout="200ms")
+def close_friends(person_id: int, limit: int = 10) -> list[Friend]:
+    raise NotImplementedError
+
+
+@cached_query("friend")
+def friend(person_id: int) -> Friend | None:
+    raise NotImplementedError
+
+
+reveal_type(close_friends)  # is CachedQuery[[person_id: int, limit: int =], list[Friend]]
+reveal_type(close_friends(person_id=42))  # is list[Friend]
+reveal_type(close_friends(42, limit=3))  # is list[Friend]
+reveal_type(friend(42))  # is Friend | None
+reveal_type(close_friends.on(client)(42))  # is list[Friend]
+reveal_type(close_friends.get({"person_id": 42}, default=None))  # is list[Friend] | None
+close_friends()  # error call-arg
+close_friends("Ada")  # error arg-type
+close_friends(person=42)  # error call-arg
+close_friends(42, 3, 4)  # error call-arg
+close_friends(42, max_age="1m")  # error call-arg
+cached_query("friends_of", returns=int)  # error call-arg

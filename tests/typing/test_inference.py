@@ -1,0 +1,57 @@
+"""What mypy infers for calls of the reader, line by line: the types are part of the public contract."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = Path(__file__).parent
+TOLD = re.compile(
+    r'^(?P<file>[^:]+):(?P<line>\d+): (?:note: Revealed type is "(?P<is>.*)"|error: .*\[(?P<error>[a-z-]+)\])$'
+)
+EXPECTED = re.compile(r"# (?P<what>is|error) (?P<told>.+)$")
+# mypy spells types with their modules, and a TypedDict with its items.
+MODULES = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z_])")
+TYPED_DICT = re.compile(r"TypedDict\((\w+), \{[^}]*\}\)")
+
+
+def expected_of(sample: Path) -> dict[int, tuple[str, str]]:
+    lines = enumerate(sample.read_text().splitlines(), start=1)
+    found = ((number, EXPECTED.search(line)) for number, line in lines if not line.startswith("#"))
+    return {number: (match["what"], match["told"]) for number, match in found if match}
+
+
+def told_of(sample: Path, cache: Path) -> dict[int, tuple[str, str]]:
+    """What mypy says of a sample, by line. A line of another file is a fault of the package itself."""
+    mypy = subprocess.run(
+        [
+            sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}", "--no-error-summary",
+            "--hide-error-context", "--follow-untyped-imports", str(sample),
+        ],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert not mypy.stderr
+    told: dict[int, tuple[str, str]] = {}
+    for line in mypy.stdout.splitlines():
+        match = TOLD.match(line)
+        if match and match["is"]:
+            told[int(match["line"])] = ("is", TYPED_DICT.sub(r"\1", MODULES.sub("", match["is"])))
+        elif match:
+            assert Path(match["file"]).name == sample.name, line
+            told[int(match["line"])] = ("error", match["error"])
+    return told
+
+
+@pytest.mark.parametrize("name", ["sync_reads"])
+def test_a_type_checker_infers_what_the_samples_say(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    sample = SAMPLES / f"{name}.py"
+    expected = expected_of(sample)
+    told = told_of(sample, tmp_path_factory.getbasetemp() / "mypy")
+    wrong = {line: (told.get(line), expected.get(line)) for line in expected.keys() | told.keys()}
+    assert {line: pair for line, pair in sorted(wrong.items()) if pair[0] != pair[1]} == {}
+    assert len(expected) > 5
