@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from api_client import entry
 from api_client.entry import (
@@ -76,6 +77,12 @@ def test_the_docstring_has_every_field() -> None:
     assert len(ROWS) == len(FIELDS)
 
 
+def test_a_compressed_payload_is_a_flag_that_a_reader_must_understand() -> None:
+    raw = encode(replace(HEADER, is_compressed=True), DIGEST, b"frame")
+    assert (raw[3], RAW[3], entry.MustUnderstand.COMPRESSED) == (1, 0, 1)
+    assert (decode_header(raw, DIGEST).is_compressed, decode_header(RAW, DIGEST).is_compressed) == (True, False)
+
+
 def test_an_entry_is_its_header_and_its_payload() -> None:
     assert RAW[100:] == b"payload"
     assert decode_header(RAW, DIGEST) == HEADER
@@ -88,23 +95,25 @@ def test_an_entry_is_its_header_and_its_payload() -> None:
         {"delta_samples": (0.5, 1.5, 2.25)},
         {"bookmarks": ("b",), "delta_samples": (0.25,)},
         {"flags": Flag.HANDOFF, "ttl_seconds": 0.0},
+        {"is_compressed": True},
+        {"is_compressed": True, "flags": Flag.HANDOFF, "bookmarks": ("b",)},
         {"degree": MAX_DEGREE},
         {"generation": 2**53 - 1, "token": 2**53 - 1},
     ],
 )
 def test_extensions_and_extremes_come_out_as_they_went_in(changes: dict[str, Any]) -> None:
-    header = HEADER._replace(**changes)
+    header = replace(HEADER, **changes)
     decoded = decode_header(encode(header, DIGEST, b"x" * 10), DIGEST)
-    assert decoded == header._replace(length=decoded.length)
+    assert decoded == replace(header, length=decoded.length)
     assert decoded.is_handoff == ("flags" in changes)
 
 
 def test_a_degree_larger_than_its_field_is_the_largest() -> None:
-    assert decode_header(encode(HEADER._replace(degree=2**40), DIGEST, b""), DIGEST).degree == MAX_DEGREE
+    assert decode_header(encode(replace(HEADER, degree=2**40), DIGEST, b""), DIGEST).degree == MAX_DEGREE
 
 
 def test_an_extension_field_of_a_later_release_is_skipped() -> None:
-    known = encode(HEADER._replace(bookmarks=("b1",)), DIGEST, b"")
+    known = encode(replace(HEADER, bookmarks=("b1",)), DIGEST, b"")
     unknown = b"\xee\x00\x03abc"
     raw = known[:6] + struct.pack(">H", len(known) + len(unknown)) + known[8:100] + unknown + known[100:] + b"payload"
     decoded = decode_header(raw, DIGEST)
@@ -119,7 +128,7 @@ def patched(offset: int, new: bytes, raw: bytes = RAW) -> bytes:
     return raw[:offset] + new + raw[offset + len(new) :]
 
 
-WITH_BOOKMARKS = encode(HEADER._replace(bookmarks=("bookmark",)), DIGEST, b"payload")
+WITH_BOOKMARKS = encode(replace(HEADER, bookmarks=("bookmark",)), DIGEST, b"payload")
 UNREADABLE = {
     "empty": (b"", "garbage"),
     "text": (b"hello world" * 20, "garbage"),
@@ -127,7 +136,9 @@ UNREADABLE = {
     "wrong magic": (patched(0, b"XX"), "garbage"),
     "older version": (patched(2, b"\x00"), "version"),
     "newer version": (patched(2, b"\x02"), "version"),
-    "unknown must-understand flag": (patched(3, b"\x01"), "flags"),
+    "newer version, with an unknown flag": (patched(2, b"\x02\xff"), "version"),
+    "unknown must-understand flag": (patched(3, b"\x02"), "flags"),
+    "an unknown must-understand flag beside a known one": (patched(3, b"\x03"), "flags"),
     "all must-understand flags": (patched(3, b"\xff"), "flags"),
     "another key's": (patched(8, b"\xff"), "digest"),
     "another key's, in the last byte kept": (patched(19, b"\xff"), "digest"),
@@ -175,4 +186,4 @@ def test_the_token_is_read_at_its_frozen_place_whatever_the_rest_is(raw: bytes |
 @pytest.mark.parametrize("bookmarks", [("x" * 65_536,), ("x" * 40_000, "y" * 40_000)])
 def test_extensions_that_do_not_fit_are_refused_and_not_cut(bookmarks: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="bytes"):
-        encode(HEADER._replace(bookmarks=bookmarks), DIGEST, b"")
+        encode(replace(HEADER, bookmarks=bookmarks), DIGEST, b"")
