@@ -6,8 +6,11 @@ connection fails in milliseconds, a silent one after half a second); the publish
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from redis.exceptions import ConnectionError, DataError, ResponseError, TimeoutError
 
 from api_client import messages
 from api_client.messages import RefreshItem
@@ -48,7 +51,10 @@ class Broker(Protocol):
     """The way to the workers."""
 
     def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
-        """Hand refreshes over; raises what the broker raises."""
+        """Hand refreshes over in one message; raises what the broker raises."""
+
+    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+        """Hand refreshes over in a message each; what went wrong with each of them, or None."""
 
     def waiting(self) -> int:
         """Return how many early and stale refreshes wait."""
@@ -70,15 +76,64 @@ class CeleryBroker:
         Raises:
             kombu.exceptions.OperationalError: the broker refuses, is silent, or is full.
         """
-        queue = miss_queue(self._namespace) if someone_waits else refresh_queue(self._namespace)
         self.app.send_task(
             messages.TASK_NAME,
             args=(messages.encode(items),),
-            queue=declared(queue),
+            queue=declared(self._queue(someone_waits)),
             retry=False,
             ignore_result=True,
             **shown_options(items, self._namespace),
         )
+
+    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+        """Publish a message an item, in one round trip where the transport can; what went wrong with each, or None.
+
+        One message of many items would be as quick, but a worker does its items one after the other: several workers
+        share what lies in the queue as several messages. And the queue's length then counts refreshes.
+
+        In one round trip it takes 0.10 ms a message; sent one by one, 0.38 ms. Where the broker answers, but not that
+        all is well, each is sent alone, so that it is known which are there: a double costs a look at the record. What
+        follows one that found the broker gone or silent is not tried.
+        """
+        if len(items) > 1:
+            try:
+                if self._publish_at_once(items, declared(self._queue(someone_waits))):
+                    return [None] * len(items)
+            except Exception as error:  # noqa: BLE001 - told to whoever asked for each of the items
+                if _is_out_of_reach(error):
+                    return [error] * len(items)
+        return self._publish_one_by_one(items, someone_waits)
+
+    def _publish_at_once(self, items: Sequence[RefreshItem], queue: Any) -> bool:
+        """Publish all, or say that this transport can't do it in one round trip."""
+        amqp = self.app.amqp
+        with self.app.producer_pool.acquire(block=True, timeout=TIMEOUT_SECONDS) as producer:
+            # kombu before 5.7 has no batches.
+            if not getattr(producer, "supports_batch_publish", False):
+                return False
+            with producer.batch():
+                for item in items:
+                    # What send_task does, without the 50 µs for options that none of these messages has.
+                    message = amqp.create_task_message(
+                        str(uuid.uuid4()), messages.TASK_NAME, (messages.encode([item]),), {},
+                        ignore_result=True, **shown_options([item], self._namespace),
+                    )  # fmt: skip
+                    amqp.send_task_message(producer, messages.TASK_NAME, message, queue=queue, retry=False)
+        return True
+
+    def _publish_one_by_one(self, items: Sequence[RefreshItem], someone_waits: bool) -> list[Exception | None]:  # noqa: FBT001
+        errors: list[Exception | None] = []
+        for item in items:
+            last = errors[-1] if errors else None
+            if last is not None and _is_out_of_reach(last):
+                errors.append(last)
+                continue
+            try:
+                self.publish([item], someone_waits=someone_waits)
+                errors.append(None)
+            except Exception as error:  # noqa: BLE001 - told to whoever asked for this item
+                errors.append(error)
+        return errors
 
     def waiting(self) -> int:
         """Return how many messages wait in the queue of early and stale refreshes; 0 where there is no queue yet.
@@ -88,6 +143,9 @@ class CeleryBroker:
         """
         with self.app.pool.acquire(block=True, timeout=TIMEOUT_SECONDS) as connection:
             return queue_length(connection, refresh_queue(self._namespace))
+
+    def _queue(self, someone_waits: bool) -> str:  # noqa: FBT001
+        return miss_queue(self._namespace) if someone_waits else refresh_queue(self._namespace)
 
     def close(self) -> None:
         """Close the connections. The broker can be used again afterwards."""
@@ -105,12 +163,29 @@ class CeleryBroker:
 
 def queue_length(connection: Any, queue: str) -> int:
     """Return how many messages wait in ``queue`` of a kombu connection; 0 where there is none."""
+    if connection.transport.driver_type == "redis":
+        # A channel of its own would connect anew each time, 3 ms; a queue that is not there leaves this one as it is.
+        return _declared_length(connection, connection.default_channel, queue)
     with connection.channel() as channel:
-        try:
-            return int(channel.queue_declare(queue=queue, passive=True).message_count)
-        except connection.channel_errors:
-            # Redis drops an empty list, and RabbitMQ knows no queue before its first message or worker.
-            return 0
+        return _declared_length(connection, channel, queue)
+
+
+def _declared_length(connection: Any, channel: Any, queue: str) -> int:
+    try:
+        return int(channel.queue_declare(queue=queue, passive=True).message_count)
+    except connection.channel_errors:
+        # Redis drops an empty list, and RabbitMQ knows no queue before its first message or worker.
+        return 0
+
+
+def _is_out_of_reach(error: Exception) -> bool:
+    """Tell whether the next message would meet the same error, and take as long."""
+    from kombu.exceptions import OperationalError
+
+    cause = error.__cause__ or error
+    if isinstance(cause, (ResponseError, DataError)):
+        return False
+    return isinstance(error, OperationalError) or isinstance(cause, (OSError, ConnectionError, TimeoutError))
 
 
 def _publishing_app(url: str) -> Celery:

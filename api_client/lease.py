@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from api_client.keys import CacheKey
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Argument: TypeAlias = str | bytes | int
 
 # Room for all that one call may give (16 of 1,024 characters, and the line ends) beside what was there before.
@@ -93,13 +93,13 @@ class AcquireReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(Generic[T_co]):
     """One run of one script: what to send, and how its reply is read."""
 
     script: str
     keys: tuple[str, ...]
     args: tuple[Argument, ...]
-    parse: Callable[[Any], T]
+    parse: Callable[[Any], T_co]
 
 
 def claim(

@@ -178,6 +178,10 @@ class _InlineBroker:
         for item in items:
             self._refresh(item)
 
+    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+        self.publish(items, someone_waits=someone_waits)
+        return [None] * len(items)
+
     def waiting(self) -> int:
         return 0
 

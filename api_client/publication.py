@@ -1,0 +1,277 @@
+"""Claim and publish a batch of triggers, each with an end of its own. Blocking; runs on the publisher's thread.
+
+::
+
+    breaker open ──▶ dropped, nothing is asked                         (a claim that came along is taken back)
+    early, too many wait ──▶ dropped                                    (the length is known for 0.25 s)
+    claims, one round trip ──▶ refused: deduplicated; queued for long ──▶ published again
+                           └─▶ granted ──▶ published, one round trip ──▶ triggered
+                                                            └──▶ failed: claims taken back, one round trip
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from redis.exceptions import RedisError, ResponseError
+
+from api_client import lease, messages
+from api_client.asked import LONGEST_SILENCE_SECONDS, AskedRecently
+from api_client.breaker import Breaker
+from api_client.broker import Broker
+from api_client.decisions import Decisions, TriggerOutcome
+from api_client.events import ReaderEvents, RefreshReason
+from api_client.lease import Call, ClaimReply, ClaimStatus, RecordState
+from api_client.settings import ReaderSettings
+from api_client.triggers import Trigger, TriggerDropped
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LENGTH_CACHED_SECONDS: Final = 0.25
+REPUBLISH_SECONDS: Final = 5.0  # then 10, 20 …: while the workers are down, doubles must not fill the queue
+
+
+class Steps(Protocol):
+    """Runs steps of lease records."""
+
+    def run(self, call: Call[T], /) -> T: ...  # noqa: D102
+
+    def run_all(self, calls: Sequence[Call[T]], /) -> list[T]:
+        """Run steps in one round trip; raises a ResponseError when one of them met one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What is to be published. ``claim_id`` is that of the claim to take back when it can't be; '' for none."""
+
+    trigger: Trigger
+    number: int
+    claim_id: str
+    is_again: bool = False
+
+
+class Publication:
+    """Claims and publishes. Not thread-safe, but for `give_back`."""
+
+    def __init__(
+        self,
+        settings: ReaderSettings,
+        store: Steps,
+        broker: Broker,
+        asked: AskedRecently,
+        decisions: Decisions,
+        events: ReaderEvents,
+        *,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._settings, self._store, self._broker = settings, store, broker
+        self._asked, self._decisions, self._events, self._monotonic = asked, decisions, events, monotonic
+        self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, longest_pause_seconds=30.0, monotonic=monotonic)
+        self._length, self._length_known_until = 0, 0.0
+
+    def handle(self, batch: Sequence[Trigger]) -> None:
+        """Bring triggers of one queue (all waited for, or none) to their ends."""
+        if self._breaker.is_waiting():
+            # Nobody will publish a claim that was made: the next one who asks may claim at once.
+            self._unclaim([trigger.claim_id for trigger in batch], batch)
+            for trigger in batch:
+                self._dropped(trigger, TriggerDropped("breaker"))
+            return
+        ready = [_Ready(trigger, trigger.claim_number, trigger.claim_id) for trigger in batch if trigger.claim_number]
+        ready += self._claim(self._without_surplus([trigger for trigger in batch if not trigger.claim_number]))
+        if ready:
+            self._publish(ready)
+
+    def give_back(self, trigger: Trigger, why: str) -> None:
+        """End a trigger that will not be tried: nobody waits for it, and its claim is free for the next one."""
+        self._decisions.came_of(trigger.key.entry, TriggerOutcome.DROPPED, why)
+        _tell(trigger, TriggerDropped(why))
+        self._unclaim([trigger.claim_id], [trigger])
+
+    def _without_surplus(self, triggers: list[Trigger]) -> list[Trigger]:
+        """Drop early refreshes beyond what the queue may hold; the others go on."""
+        early = [trigger for trigger in triggers if trigger.reason is RefreshReason.EARLY]
+        if not early:
+            return triggers
+        others = [trigger for trigger in triggers if trigger.reason is not RefreshReason.EARLY]
+        try:
+            room = max(0, self._settings.queue_size - self._waiting())
+        except Exception as error:  # noqa: BLE001 - told to those whom it concerns
+            for trigger in early:
+                self._failed(trigger, error)
+            return others
+        for trigger in early[room:]:
+            # Asked again when the length is looked at again: past its soft expiry the key need not wait for a second.
+            left_seconds = self._length_known_until - self._monotonic()
+            self._asked.correct(trigger.key.entry, trigger.noted_number, left_seconds)
+            self._dropped(trigger, TriggerDropped("backpressure"))
+        return others + early[:room]
+
+    def _claim(self, triggers: Sequence[Trigger]) -> list[_Ready]:
+        """Claim; what was granted, and what has been queued for so long that it is due to be published again."""
+        claim_ids = [uuid.uuid4().hex for _ in triggers]
+        replies = self._run_all([self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
+        granted, queued = [], []
+        for trigger, claim_id, reply in zip(triggers, claim_ids, replies, strict=True):
+            if isinstance(reply, Exception):
+                self._failed(trigger, reply)
+                continue
+            self._note(trigger, reply)
+            if reply.status is ClaimStatus.CLAIMED:
+                granted.append(_Ready(trigger, reply.number, claim_id))
+                continue
+            why = "already_refreshed" if reply.status is ClaimStatus.ALREADY_REFRESHED else reply.state.value
+            self._events.refresh_deduplicated(trigger.key.query, state=why)
+            self._decisions.came_of(trigger.key.entry, TriggerOutcome.DEDUPLICATED, why)
+            if reply.status is ClaimStatus.REFUSED and reply.state is RecordState.QUEUED:
+                queued.append(trigger)
+            else:
+                _tell(trigger, None)
+        return granted + self._due_again(queued)
+
+    def _claim_call(self, trigger: Trigger, claim_id: str) -> Call[ClaimReply]:
+        return lease.claim(
+            trigger.key,
+            claim_id=claim_id,
+            seen_token=trigger.seen_token,
+            queue_ttl_seconds=self._settings.queue_ttl_seconds,
+            retention_seconds=self._settings.record_retention_seconds,
+        )
+
+    def _note(self, trigger: Trigger, reply: ClaimReply) -> None:
+        left_seconds = reply.left_seconds
+        if reply.status is ClaimStatus.ALREADY_REFRESHED:
+            # Reads of the old entry may still be on their way, and none of them need ask for what is there already.
+            left_seconds = LONGEST_SILENCE_SECONDS
+        self._asked.correct(trigger.key.entry, trigger.noted_number, left_seconds)
+
+    def _due_again(self, queued: Sequence[Trigger]) -> list[_Ready]:
+        """Return what is due to be published again: its message may have gone with a worker, or was never sent."""
+        replies = self._run_all([lease.republish(each.key, interval_seconds=REPUBLISH_SECONDS) for each in queued])
+        due = []
+        for trigger, number in zip(queued, replies, strict=True):
+            if isinstance(number, Exception):
+                self._failed(trigger, number)
+            elif number:
+                due.append(_Ready(trigger, number, "", is_again=True))
+            else:
+                _tell(trigger, None)
+        return due
+
+    def _publish(self, ready: Sequence[_Ready]) -> None:
+        if self._breaker.allows():
+            errors = self._sent([messages.item_for(one.trigger.key, one.number, one.trigger.reason) for one in ready],
+                                someone_waits=ready[0].trigger.someone_waits)  # fmt: skip
+        else:
+            errors = [TriggerDropped("breaker")] * len(ready)
+        failed = [one for one, error in zip(ready, errors, strict=True) if error is not None]
+        self._unclaim([one.claim_id for one in failed], [one.trigger for one in failed])
+        for one, error in zip(ready, errors, strict=True):
+            if isinstance(error, TriggerDropped):
+                self._dropped(one.trigger, error)
+            elif error is not None:
+                self._failed(one.trigger, error)
+            else:
+                self._triggered(one)
+
+    def _sent(self, items: Sequence[messages.RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+        errors: list[Exception | None]
+        try:
+            errors = self._broker.publish_each(items, someone_waits=someone_waits)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked for each of the items
+            errors = [error] * len(items)
+        if None in errors:
+            self._breaker.succeeded()
+        else:
+            self._breaker.failed()
+        self._length += errors.count(None)
+        return errors
+
+    def _waiting(self) -> int:
+        """Return how many refreshes wait in the broker, as known for 0.25 s, and as published since."""
+        now = self._monotonic()
+        if now >= self._length_known_until:
+            if not self._breaker.allows():
+                raise TriggerDropped("breaker")
+            try:
+                self._length = self._broker.waiting()
+            except Exception:
+                self._breaker.failed()
+                raise
+            self._breaker.succeeded()
+            self._length_known_until = now + LENGTH_CACHED_SECONDS
+        return self._length
+
+    def _run_all(self, calls: Sequence[Call[T]]) -> list[T | Exception]:
+        """Run steps in one round trip; one that Redis refuses ends alone."""
+        replies: list[T | Exception] = []
+        try:
+            replies.extend(self._store.run_all(calls) if calls else ())
+        except ResponseError:
+            replies.extend(self._alone(calls))
+        except Exception as error:  # noqa: BLE001 - told to whoever asked for each of them
+            replies.extend([error] * len(calls))
+        return replies
+
+    def _alone(self, calls: Sequence[Call[T]]) -> Iterator[T | Exception]:
+        """Run steps one by one. Some may have been done already: each may be repeated."""
+        for call in calls:
+            try:
+                yield self._store.run(call)
+            except Exception as error:  # noqa: BLE001 - told to whoever asked for it
+                yield error
+
+    def _unclaim(self, claim_ids: Sequence[str], triggers: Sequence[Trigger]) -> None:
+        retention_seconds = self._settings.record_retention_seconds
+        calls = [
+            lease.unclaim(trigger.key, claim_id=claim_id, retention_seconds=retention_seconds)
+            for trigger, claim_id in zip(triggers, claim_ids, strict=True)
+            if claim_id
+        ]
+        self._run_all(calls)  # where Redis can't be asked the claims run out
+
+    def _triggered(self, one: _Ready) -> None:
+        key = one.trigger.key
+        if one.is_again:
+            self._events.refresh_republished(key.query)
+        else:
+            self._events.refresh_triggered(key.query, reason=one.trigger.reason)
+        what = TriggerOutcome.REPUBLISHED if one.is_again else TriggerOutcome.PUBLISHED
+        self._decisions.came_of(key.entry, what)
+        _tell(one.trigger, None)
+
+    def _dropped(self, trigger: Trigger, dropped: TriggerDropped) -> None:
+        self._events.refresh_dropped(trigger.key.query, why=dropped.why)
+        self._decisions.came_of(trigger.key.entry, TriggerOutcome.DROPPED, dropped.why)
+        _tell(trigger, dropped)
+
+    def _failed(self, trigger: Trigger, error: Exception) -> None:
+        if isinstance(error, TriggerDropped):
+            self._dropped(trigger, error)
+            return
+        self._events.trigger_failed(trigger.key.query, why=type(error).__name__)
+        self._decisions.came_of(trigger.key.entry, TriggerOutcome.FAILED, type(error).__name__)
+        if trigger.done is None and not isinstance(error, (RedisError, OSError, *_broker_errors())):
+            log.error("the publisher met an error it does not know", exc_info=error)
+        _tell(trigger, error)
+
+
+def _tell(trigger: Trigger, error: Exception | None) -> None:
+    """End the future of whoever waits for the trigger's end; one that was cancelled meanwhile is left alone."""
+    if trigger.done is None or not trigger.done.set_running_or_notify_cancel():
+        return
+    if error is None:
+        trigger.done.set_result(None)
+    else:
+        trigger.done.set_exception(error)
+
+
+def _broker_errors() -> tuple[type[Exception], ...]:
+    from kombu.exceptions import KombuError, OperationalError
+
+    return (OperationalError, KombuError)

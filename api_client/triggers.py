@@ -1,0 +1,76 @@
+"""What a reader hands to its publisher, and the bounded backlog in between."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import islice
+
+from api_client.events import RefreshReason
+from api_client.keys import CacheKey
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """One refresh to ask for.
+
+    ``claim_number`` and ``claim_id`` are those of a claim that the caller has made itself (it waits for the value, and
+    needed the stamp); without them the publisher claims, for the entry that carried ``seen_token``. ``mark`` is the
+    number under which the caller noted that it asks (`AskedRecently`); default ``seen_token``. ``done`` is told the
+    outcome.
+    """
+
+    key: CacheKey
+    reason: RefreshReason
+    seen_token: int | None = None
+    claim_number: int = 0
+    claim_id: str = ""
+    someone_waits: bool = False
+    done: Future[None] | None = None
+    mark: int | None = None
+
+    @property
+    def noted_number(self) -> int:
+        """The number under which this asking was noted."""
+        return (self.seen_token or 0) if self.mark is None else self.mark
+
+
+class TriggerDropped(ConnectionError):
+    """A trigger that was not tried: breaker (of the broker, open), backpressure, backlog (of this process), closed."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"it was not tried ({why})")
+        self.why = why
+
+
+@dataclass(slots=True)
+class Backlog:
+    """Two queues, the first for those who wait. Not thread-safe.
+
+    A key for which a trigger is in the second already takes no second place: the newer one, which knows the newer
+    entry, replaces it. So a publisher that is held up for seconds is not filled by one key that is read often.
+    """
+
+    most: int
+    waiting: dict[str, Trigger] = field(default_factory=dict)
+    others: dict[str, Trigger] = field(default_factory=dict)
+
+    def put(self, trigger: Trigger) -> bool:
+        """Add a trigger; False when the backlog is full. Those who wait are bounded by the callers that wait."""
+        # One that comes with a claim is that claim's own, and is told apart by it.
+        place = trigger.claim_id or trigger.key.entry
+        if trigger.someone_waits:
+            self.waiting[place] = trigger
+        elif place in self.others or len(self.others) < self.most:
+            self.others[place] = trigger
+        else:
+            return False
+        return True
+
+    def take(self, most: int) -> list[Trigger]:
+        """Remove up to ``most`` of the oldest triggers: of those who wait, and only else of the others."""
+        queue = self.waiting or self.others
+        return [queue.pop(place) for place in list(islice(queue, most))]
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.others)
