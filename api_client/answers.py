@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+import msgspec
+
 from api_client.entry import Header
 from api_client.read_plan import EntryState, RefreshState
 
@@ -21,8 +23,7 @@ class NoDefault:
 NO_DEFAULT: Final = NoDefault()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry(Generic[T]):
+class Entry(msgspec.Struct, Generic[T], frozen=True):
     """One answer of the cache. Durations in seconds; ``age`` counts from the begin of the load.
 
     ``ttl_remaining`` is negative past the soft expiry; ``delta`` is the mean lead time of a refresh, ``beta`` the

@@ -50,9 +50,17 @@ class RedisClock:
         Raises:
             RuntimeError: nothing has been learnt yet.
         """
+        return self.at_us(self._monotonic())
+
+    def at_us(self, monotonic_now: float) -> int:
+        """Return Redis' time at a moment of the monotonic clock (s), in µs since 1970.
+
+        Raises:
+            RuntimeError: nothing has been learnt yet.
+        """
         if self._offset_us is None:
             raise RuntimeError("Redis' clock has not been learnt yet")
-        return int(self._monotonic() * 1e6) + self._offset_us
+        return int(monotonic_now * 1e6) + self._offset_us
 
     def learn(self, redis_us: int, *, asked_at: float) -> None:
         """Take over ``redis_us``, which Redis said between ``asked_at`` (monotonic seconds) and now."""

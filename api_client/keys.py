@@ -22,6 +22,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from api_client.errors import InvalidQuery
@@ -32,6 +33,9 @@ MAX_PARAMS_BYTES: Final = 16_384
 MAX_DEPTH: Final = 16
 MAX_VERSION: Final = 65_535
 DIGEST_BYTES: Final = 16
+REMEMBERED_KEYS: Final = 4_096
+MOST_REMEMBERED_PARAMS: Final = 8
+LONGEST_REMEMBERED_TEXT: Final = 64
 
 _QUERY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
@@ -71,9 +75,38 @@ class CacheKey:
 def make_key(namespace: str, query: str, params: Params | None, version: int) -> CacheKey:
     """Return the key of (query, version, params).
 
+    The last few thousand are remembered where the params are short and flat: making one takes longer than looking at
+    the entry.
+
     Raises:
         InvalidQuery: a name that is not one, a version outside 1 to 65,535, params that are not JSON-like.
     """
+    if type(query) is not str or type(version) is not int:
+        return _new_key(namespace, query, params, version)
+    if params is None:
+        return _remembered_key(namespace, query, version)
+    if type(params) is dict and len(params) <= MOST_REMEMBERED_PARAMS:
+        for value in params.values():
+            kind = type(value)
+            # No floats: 0.0 and -0.0 are equal and not the same. Nothing nested: so are 1, 1.0 and True in there.
+            if kind is str:
+                if len(value) > LONGEST_REMEMBERED_TEXT:
+                    break
+            elif kind is not int and kind is not bool and value is not None:
+                break
+        else:
+            return _remembered_key(namespace, query, version, *params, *params.values())
+    return _new_key(namespace, query, params, version)
+
+
+@lru_cache(maxsize=REMEMBERED_KEYS, typed=True)
+def _remembered_key(namespace: str, query: str, version: int, *names_then_values: Any) -> CacheKey:
+    half = len(names_then_values) // 2
+    params = dict(zip(names_then_values[:half], names_then_values[half:], strict=True))
+    return _new_key(namespace, query, params, version)
+
+
+def _new_key(namespace: str, query: str, params: Params | None, version: int) -> CacheKey:
     check_query_name(query)
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= MAX_VERSION:
         raise InvalidQuery(
@@ -83,8 +116,19 @@ def make_key(namespace: str, query: str, params: Params | None, version: int) ->
     digest = hashlib.blake2b(f"{query}\n{version}\n{canonical}".encode(), digest_size=DIGEST_BYTES).digest()
     tag = f"{{{query}:{version}:{digest.hex()}}}"
     return CacheKey(
-        query, version, canonical, digest, f"{namespace}:e1:{tag}", f"{namespace}:l1:{tag}", f"{namespace}:n1:{tag}"
+        query,
+        version,
+        canonical,
+        digest,
+        entry_prefix(namespace) + tag,
+        f"{namespace}:l1:{tag}",
+        f"{namespace}:n1:{tag}",
     )
+
+
+def entry_prefix(namespace: str) -> str:
+    """Return what every entry's key of a namespace begins with, and no other key."""
+    return f"{namespace}:e1:"
 
 
 def dead_letters_key(namespace: str) -> str:

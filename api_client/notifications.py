@@ -33,27 +33,29 @@ class Notifications:
     def __init__(self, client: redis.Redis, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._client, self._monotonic = client, monotonic
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[threading.Event]] = {}
+        self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._pubsub: Any = None
         self._thread: threading.Thread | None = None
         self._retry_at = 0.0
         self._closed = False
 
     @contextmanager
-    def listening(self, channel: str) -> Iterator[threading.Event]:
-        """Give an event that is set at each notification on ``channel``. Without a connection it just stays unset."""
-        event = threading.Event()
+    def listening(self, channel: str, wake: Callable[[], object]) -> Iterator[None]:
+        """Have ``wake`` called at each notification on ``channel``, on the listening thread; it must not block.
+
+        Without a connection it just is not called.
+        """
         with self._lock:
-            self._waiting.setdefault(channel, []).append(event)
+            self._waiting.setdefault(channel, []).append(wake)
             if self._pubsub is None:
                 self._start_listening()
             elif len(self._waiting[channel]) == 1:
                 self._write("subscribe", channel)
         try:
-            yield event
+            yield
         finally:
             with self._lock:
-                self._waiting[channel].remove(event)
+                self._waiting[channel].remove(wake)
                 if not self._waiting[channel]:
                     del self._waiting[channel]
                     self._write("unsubscribe", channel)
@@ -127,5 +129,5 @@ class Notifications:
 
     def _wake(self, channel: str) -> None:
         with self._lock:
-            for event in self._waiting.get(channel, ()):
-                event.set()
+            for wake in self._waiting.get(channel, ()):
+                wake()

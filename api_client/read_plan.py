@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from api_client import xfetch
 from api_client.entry import Header, UnreadableEntry, decode_header, frozen_token
@@ -45,8 +45,7 @@ class Floor:
 PLAIN: Final = Floor()
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """``header`` is None where there is no entry that can be read; ``trigger`` is why a refresh is to be asked for."""
 
     header: Header | None
@@ -77,12 +76,13 @@ def judge(
         return Judgement(
             None, good=False, trigger=RefreshReason.MISS, seen_token=frozen_token(raw), unreadable=error.reason
         )
-    if not _good_enough(header, floor, now_us, stamp):
+    if not good_enough(header, floor, now_us, stamp):
         return Judgement(header, good=False, trigger=RefreshReason.MISS, seen_token=header.token)
-    return Judgement(header, good=True, trigger=_trigger(header, now_us, u), seen_token=header.token)
+    return Judgement(header, good=True, trigger=trigger_of(header, now_us, u), seen_token=header.token)
 
 
-def _good_enough(header: Header, floor: Floor, now_us: int, stamp: int | None) -> bool:
+def good_enough(header: Header, floor: Floor, now_us: int, stamp: int | None = None) -> bool:
+    """Tell whether a call with this floor may have the entry; the arguments are those of `judge`."""
     after_call = stamp is not None and header.token > stamp
     if (floor.fresh or header.is_handoff) and not after_call:
         return False
@@ -92,7 +92,8 @@ def _good_enough(header: Header, floor: Floor, now_us: int, stamp: int | None) -
     return after_call or floor.max_age_seconds is None or age_us <= floor.max_age_seconds * xfetch.MICROSECONDS
 
 
-def _trigger(header: Header, now_us: int, u: float) -> RefreshReason | None:
+def trigger_of(header: Header, now_us: int, u: float) -> RefreshReason | None:
+    """Return why a refresh is to be asked for on this read, if it is."""
     if header.is_handoff:
         return None
     if header.is_stale(now_us):

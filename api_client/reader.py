@@ -24,9 +24,10 @@ from api_client.lease import ClaimStatus
 from api_client.link import CacheLink
 from api_client.notifications import Notifications
 from api_client.publisher import Publisher, Trigger
+from api_client.read_core import Answer, ReadCore
 from api_client.read_path import ReadPath
-from api_client.read_plan import Floor, RefreshState
-from api_client.redis_edge import connect, translated
+from api_client.read_plan import PLAIN, Floor, RefreshState
+from api_client.redis_edge import connect
 from api_client.settings import ReaderSettings
 from api_client.waits import WaitDriver
 
@@ -64,15 +65,17 @@ class CacheClient:
 
     def _set_up(self) -> None:
         settings = self.settings
-        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds)
+        url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
+        self._link = CacheLink(url, timeout_seconds)
         asked = AskedRecently(monotonic=monotonic_seconds)
-        self._notifications = Notifications(connect(settings.redis_url, timeout_seconds=settings.redis_timeout_seconds))
+        self._notifications = Notifications(connect(url, timeout_seconds=timeout_seconds))
+        self._timeout_default_seconds = settings.wait_timeout_ms / 1000
         self._publisher = Publisher(
-            settings, self._link.store, self._make_broker(), asked, self._events,
-            monotonic=monotonic_seconds,
-        )  # fmt: skip
+            settings, self._link.store, self._make_broker(), asked, self._events, monotonic=monotonic_seconds
+        )
         self._driver = WaitDriver(self._link, self._publisher, self._notifications, settings)
-        self._reads = ReadPath(settings, self._link, self._publisher, asked, self._driver, self._events)
+        core = ReadCore(settings, self._link.health, self._publisher, asked, self._events, None)
+        self._reads = ReadPath(core, self._link, self._publisher, self._driver, self._events)
 
     def _make_broker(self) -> Broker:
         """Return the way to the workers; `refresher.testing` puts its own here."""
@@ -117,7 +120,7 @@ class CacheClient:
             DecodeError: the value does not fit ``type``.
         """
         try:
-            return self.get_entry(query, params, type=type, **options).value
+            return self._read(query, params, type, options)[0]
         except (RefreshFailed, WaitTimeout, CacheUnavailable):
             if isinstance(default, NoDefault):
                 raise
@@ -127,14 +130,7 @@ class CacheClient:
         self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
     ) -> Entry[Any]:
         """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default."""
-        key = self.key(query, params, version=options.get("version", 1))
-        floor = floor_of(query, options)
-        timeout_seconds = self._timeout_seconds(query, options.get("timeout"))
-        try:
-            return self._reads.read(key, floor, timeout_seconds, type)
-        except CacheUnavailable:
-            self._events.unavailable(query)
-            raise
+        return Entry.of(*self._read(query, params, type, options))
 
     def key(self, query: str, params: Params | None = None, *, version: int = 1) -> CacheKey:
         """Return the key of (query, params, version): what the cache calls its entry and its lease record."""
@@ -174,10 +170,9 @@ class CacheClient:
         )
         if replicas <= 0:
             return Invalidation(self._link.run(call, query), None)
-        with translated(query):
-            generation, confirmed = self._link.store.run_and_wait(
-                call, replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2
-            )
+        generation, confirmed = self._link.run_and_wait(
+            call, query, replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2
+        )
         return Invalidation(generation, confirmed >= replicas)
 
     def refresh(
@@ -237,6 +232,18 @@ class CacheClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
+        key = make_key(self.settings.namespace, query, params, options.get("version", 1))
+        if options:
+            floor, timeout_seconds = floor_of(query, options), self._timeout_seconds(query, options.get("timeout"))
+        else:
+            floor, timeout_seconds = PLAIN, self._timeout_default_seconds
+        try:
+            return self._reads.read(key, floor, timeout_seconds, type_)
+        except CacheUnavailable:
+            self._events.unavailable(query)
+            raise
+
     def _publish_now(self, trigger: Trigger) -> None:
         done: Future[None] = Future()
         self._publisher.submit(replace(trigger, done=done))
@@ -248,7 +255,7 @@ class CacheClient:
 
     def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
         if timeout is None:
-            return self.settings.wait_timeout_ms / 1000
+            return self._timeout_default_seconds
         return duration_of(query, "timeout", timeout)
 
 

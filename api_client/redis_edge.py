@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import redis
 from redis import BlockingConnectionPool
@@ -33,7 +33,7 @@ def connect(url: str, *, timeout_seconds: float, retry: Retry | None = None) -> 
     Raises:
         ConfigurationError: redis-py can't use the URL.
     """
-    try:
+    with _readable(url):
         pool = BlockingConnectionPool.from_url(
             url,
             # More threads than this share connections; they wait for one no longer than for a reply.
@@ -45,12 +45,55 @@ def connect(url: str, *, timeout_seconds: float, retry: Retry | None = None) -> 
             health_check_interval=HEALTH_CHECK_SECONDS,
             retry=retry or Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
         )
+    # It owns the pool: closing it closes the connections.
+    return redis.Redis.from_pool(pool)
+
+
+def connection_maker(url: str, *, timeout_seconds: float) -> Callable[[], Any]:
+    """Return what makes single connections of redis-py, not connected yet, for `connections`.
+
+    They speak RESP2, whose replies come in the order of the requests and with nothing between them.
+
+    Raises:
+        ConfigurationError: redis-py can't use the URL.
+    """
+    with _readable(url):
+        pool = redis.ConnectionPool.from_url(url, **_thin(timeout_seconds), retry=Retry(NoBackoff(), 0))
+    return lambda: pool.connection_class(**pool.connection_kwargs)
+
+
+def async_connection_maker(url: str, *, timeout_seconds: float) -> Callable[[], Any]:
+    """Return what makes single connections of redis.asyncio, as `connection_maker` does.
+
+    Raises:
+        ConfigurationError: redis-py can't use the URL.
+    """
+    # Imported here: an application that never awaits need not load asyncio.
+    import redis.asyncio
+    from redis.asyncio.retry import Retry as AsyncRetry
+
+    with _readable(url):
+        pool = redis.asyncio.ConnectionPool.from_url(url, **_thin(timeout_seconds), retry=AsyncRetry(NoBackoff(), 0))
+    return lambda: pool.connection_class(**pool.connection_kwargs)
+
+
+def _thin(timeout_seconds: float) -> dict[str, Any]:
+    return {
+        "protocol": 2,
+        "socket_connect_timeout": timeout_seconds,
+        "socket_timeout": timeout_seconds,
+        "socket_keepalive": True,
+    }
+
+
+@contextmanager
+def _readable(url: str) -> Iterator[None]:
+    try:
+        yield
     except ValueError:
         # redis-py's own words may quote a part of the password.
         allowed = "allowed is a URL that redis-py can read, special characters in user and password percent-encoded"
         raise ConfigurationError("CACHE_REDIS_URL", f"'{without_password(url)}'", allowed) from None
-    # It owns the pool: closing it closes the connections.
-    return redis.Redis.from_pool(pool)
 
 
 @contextmanager

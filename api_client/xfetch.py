@@ -15,6 +15,8 @@ from typing import Final
 
 MICROSECONDS: Final = 1_000_000
 MAX_DRAW_DIGITS: Final = 15
+SMALLEST_DRAW: Final = 2.0**-53
+"""Of ``1 - random()``: Python's random() is a multiple of 2**-53 below 1."""
 
 
 def cut_draw(u: float, digits: int) -> float:
@@ -28,6 +30,17 @@ def cut_draw(u: float, digits: int) -> float:
 def lead_seconds(delta_seconds: float, beta: float, ttl_seconds: float, u: float) -> float:
     """Return how long before the soft expiry this draw refreshes: ``min(−δ·β·ln(u), ttl/2)``, in seconds."""
     return min(-delta_seconds * beta * math.log(u), ttl_seconds / 2)
+
+
+def earliest_positive_us(soft_expiry_us: int, *, delta_seconds: float, beta: float, ttl_seconds: float) -> int:
+    """Return the time before which no draw can be positive, in µs; a draw is at least 2**-53.
+
+    A reader that keeps an entry decides by this number alone, for as long as it lasts: no draw would change it.
+    """
+    if beta <= 0 or delta_seconds <= 0:
+        return soft_expiry_us
+    longest_seconds = lead_seconds(delta_seconds, beta, ttl_seconds, SMALLEST_DRAW)
+    return soft_expiry_us - math.ceil(longest_seconds * MICROSECONDS)
 
 
 def should_refresh(

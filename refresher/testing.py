@@ -26,12 +26,11 @@ import atexit
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Final, Self, Unpack, cast
+from typing import Any, Final, Self, cast
 
 import msgspec
 
 from api_client import default_client, entry
-from api_client.answers import Entry
 from api_client.broker import Broker
 from api_client.clock import monotonic_seconds
 from api_client.durations import Duration, seconds
@@ -39,6 +38,7 @@ from api_client.floors import ReadOptions
 from api_client.keys import Params
 from api_client.lease_store import LeaseStore
 from api_client.messages import RefreshItem
+from api_client.read_core import Answer
 from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 from refresher import values
@@ -199,11 +199,9 @@ class _InlineClient(CacheClient):
     def _make_broker(self) -> Broker:
         return _InlineBroker(self._refresh_inline)
 
-    def get_entry(
-        self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
-    ) -> Entry[Any]:
+    def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
         try:
-            return super().get_entry(query, params, type=type, **options)
+            return super()._read(query, params, type_, options)
         finally:
             self.flush("1m")
 
