@@ -1,0 +1,355 @@
+"""The in-process tier by itself: the orders of events that hurt, its bounds, its threads."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from api_client.entry import Flag, Header, Smoothed, decode_header, encode
+from api_client.keys import make_key
+from api_client.local_tier import (
+    ENTRY_OVERHEAD_BYTES,
+    KEYS_AT_ONCE,
+    MOST_FILLS,
+    MOST_SECOND_CHANCES,
+    NOT_KEPT,
+    LocalEntry,
+    LocalTier,
+)
+
+KEY, OTHER = "cache:e1:{q:1:aa}", "cache:e1:{q:1:bb}"
+ONE_ENTRY_BYTES = ENTRY_OVERHEAD_BYTES + 100
+
+
+def header(token: int = 1, generation: int = 0, **more: Any) -> Header:
+    smoothed = Smoothed(0.1, 0.0)
+    return Header(
+        token=token, generation=generation, soft_expiry_us=9 * 10**15, nonce=b"n" * 8, read_started_us=10**15,
+        fetched_at_us=10**15, ttl_seconds=300.0, delta=smoothed, run=smoothed, beta=1.0, degree=0, sigma=1.0, **more,
+    )  # fmt: skip
+
+
+def entry(token: int = 1, size: int = 100, generation: int = 0, value: Any = NOT_KEPT) -> LocalEntry:
+    return LocalEntry(b"x" * size, header(token, generation), 0, value)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def made(clock: Clock | None = None, *, entries: int = 100, size: int = 10**9, age: float = 1.0) -> LocalTier:
+    tier = LocalTier(max_entries=entries, max_bytes=size, max_age_seconds=age, monotonic=clock or Clock())
+    tier.resume()
+    return tier
+
+
+def put(tier: LocalTier, key: str, kept: LocalEntry | None = None) -> bool:
+    fill = tier.begin(key)
+    assert fill is not None
+    return tier.fill(fill, kept or entry())
+
+
+def test_what_was_filled_is_there_until_its_key_is_dropped() -> None:
+    tier, kept = made(), entry()
+    assert put(tier, KEY, kept)
+    assert put(tier, OTHER)
+    assert tier.entries.get(KEY) is kept
+    tier.drop_all(["cache:e1:{q:1:cc}", KEY])
+    assert list(tier.entries) == [OTHER]
+    assert tier.held_bytes == ONE_ENTRY_BYTES
+
+
+def test_a_new_tier_is_bypassed_and_keeps_nothing() -> None:
+    tier = LocalTier(max_entries=10, max_bytes=10**6, max_age_seconds=1.0)
+    assert tier.is_bypassed
+    assert tier.begin(KEY) is None
+
+
+# What may happen between the GET and its answer, and must keep an old value out.
+INVALIDATIONS: dict[str, Callable[[LocalTier], None]] = {
+    "the key's own message": lambda tier: tier.drop_all([OTHER, KEY]),
+    "this process's own invalidation": lambda tier: tier.drop(KEY),
+    "a flush": LocalTier.clear,
+    "the link is lost": LocalTier.bypass,
+    "the link is lost and comes back": lambda tier: (tier.bypass(), tier.resume())[0],
+    "the link comes back before the loss is seen": LocalTier.resume,
+}
+
+
+@pytest.mark.parametrize("name", INVALIDATIONS)
+def test_an_answer_that_an_invalidation_has_overtaken_is_not_kept(name: str) -> None:
+    tier = made()
+    fill = tier.begin(KEY)
+    assert fill is not None
+    INVALIDATIONS[name](tier)
+    assert not tier.fill(fill, entry())
+    assert tier.entries == {}
+    assert tier.held_bytes == 0
+
+
+@pytest.mark.parametrize("name", INVALIDATIONS)
+def test_it_is_dropped_where_the_answer_came_first(name: str) -> None:
+    tier = made()
+    assert put(tier, KEY)
+    INVALIDATIONS[name](tier)
+    assert tier.entries == {}
+
+
+def test_another_key_s_invalidation_does_not_keep_an_answer_out() -> None:
+    tier = made()
+    fill = tier.begin(KEY)
+    assert fill is not None
+    tier.drop(OTHER)
+    assert tier.fill(fill, entry())
+
+
+def test_a_read_begun_after_the_invalidation_is_kept_and_one_begun_before_is_not() -> None:
+    tier, new = made(), entry(token=2)
+    before = tier.begin(KEY)
+    tier.drop(KEY)
+    after = tier.begin(KEY)
+    assert before is not None
+    assert after is not None
+    assert tier.fill(after, new)
+    assert not tier.fill(before, entry(token=1))
+    assert tier.entries[KEY] is new
+
+
+def test_reads_of_one_process_do_not_go_back() -> None:
+    tier, new, invalidated = made(), entry(token=2), entry(token=2, generation=3)
+    early, late, latest, last = (tier.begin(KEY) for _ in range(4))
+    assert early is not None
+    assert late is not None
+    assert latest is not None
+    assert last is not None
+    assert tier.fill(late, new)
+    assert not tier.fill(early, entry(token=1))  # its answer was on its way for longer
+    assert tier.entries[KEY] is new
+    assert tier.fill(latest, invalidated)
+    assert not tier.fill(last, entry(token=2))
+    assert tier.entries[KEY] is invalidated
+
+
+def test_a_newer_one_past_its_age_is_no_reason_to_refuse() -> None:
+    clock = Clock()
+    tier = made(clock)
+    assert put(tier, KEY, entry(token=9))
+    clock.now += 1.0
+    assert put(tier, KEY, entry(token=1))
+
+
+def test_the_age_counts_from_before_the_get_was_sent() -> None:
+    clock = Clock()
+    tier, kept = made(clock, age=1.0), entry()
+    fill = tier.begin(KEY)
+    assert fill is not None
+    clock.now += 0.6
+    assert tier.fill(fill, kept)
+    assert kept.expires_at == pytest.approx(1001.0)
+
+
+def test_an_answer_that_took_longer_than_its_age_is_not_kept() -> None:
+    clock = Clock()
+    tier = made(clock, age=1.0)
+    fill = tier.begin(KEY)
+    assert fill is not None
+    clock.now += 1.0
+    assert not tier.fill(fill, entry())
+    assert tier.entries == {}
+
+
+def test_a_fill_works_once_and_abandoning_it_afterwards_is_harmless() -> None:
+    tier = made()
+    fill = tier.begin(KEY)
+    assert fill is not None
+    assert tier.fill(fill, entry())
+    assert not tier.fill(fill, entry(token=2))
+    tier.abandon(fill)
+    assert list(tier.entries) == [KEY]
+
+
+def test_an_abandoned_read_leaves_nothing_and_disturbs_no_other() -> None:
+    tier = made()
+    abandoned, other = tier.begin(KEY), tier.begin(KEY)
+    assert abandoned is not None
+    assert other is not None
+    tier.abandon(abandoned)
+    assert not tier.fill(abandoned, entry())
+    assert tier.fill(other, entry())
+    assert tier._fills == {}
+    assert tier._fill_count == 0
+
+
+def test_forgotten_fills_are_bounded_and_what_was_forgotten_is_refused() -> None:
+    tier = made()
+    first = tier.begin(KEY)
+    assert first is not None
+    for number in range(3 * MOST_FILLS):
+        tier.begin(f"{KEY}{number}")
+    assert sum(map(len, tier._fills.values())) == tier._fill_count <= MOST_FILLS
+    assert not tier.fill(first, entry())
+    assert put(tier, OTHER)
+
+
+def test_a_handoff_is_never_kept_and_takes_the_place_of_nothing() -> None:
+    tier = made()
+    assert put(tier, KEY)
+    fill = tier.begin(KEY)
+    assert fill is not None
+    assert not tier.fill(fill, LocalEntry(b"x" * 100, header(2, flags=Flag.HANDOFF), 0))
+    assert tier.entries == {}  # what was there before is old now
+
+
+def test_more_than_all_the_room_is_not_kept_and_puts_nobody_out() -> None:
+    tier = made(size=3 * ONE_ENTRY_BYTES)
+    assert put(tier, OTHER)
+    assert put(tier, KEY)
+    assert not put(tier, KEY, entry(token=2, size=3 * ONE_ENTRY_BYTES))
+    assert list(tier.entries) == [OTHER]  # and what KEY had before is gone: it was old
+    assert tier.held_bytes == ONE_ENTRY_BYTES
+
+
+@pytest.mark.parametrize("bound", [{"entries": 3}, {"size": 3 * ONE_ENTRY_BYTES}])
+def test_the_oldest_that_nobody_used_goes_first(bound: dict[str, int]) -> None:
+    tier = made(**bound)
+    for key in "abc":
+        assert put(tier, key)
+    tier.entries["a"].used = True
+    assert put(tier, "d")
+    assert list(tier.entries) == ["c", "d", "a"]
+    for key in "efg":
+        assert put(tier, key)
+    assert list(tier.entries) == ["e", "f", "g"]  # the second chance is used up
+    assert tier.held_bytes == 3 * ONE_ENTRY_BYTES
+
+
+def test_a_large_entry_puts_out_as_many_as_it_needs() -> None:
+    tier = made(size=4 * ONE_ENTRY_BYTES)
+    for key in "abcd":
+        assert put(tier, key)
+    assert put(tier, "large", entry(size=2 * ONE_ENTRY_BYTES))
+    assert list(tier.entries) == ["d", "large"]
+    assert tier.held_bytes <= 4 * ONE_ENTRY_BYTES
+
+
+def test_an_entry_past_its_age_gets_no_second_chance() -> None:
+    clock = Clock()
+    tier = made(clock, entries=2)
+    assert put(tier, "old")
+    tier.entries["old"].used = True
+    clock.now += 1.0
+    assert put(tier, "a")
+    assert put(tier, "b")
+    assert list(tier.entries) == ["a", "b"]
+
+
+def test_one_fill_never_walks_through_a_tier_that_is_all_in_use() -> None:
+    tier = made(entries=1000)
+    for number in range(1000):
+        assert put(tier, str(number))
+        tier.entries[str(number)].used = True
+    assert put(tier, KEY)
+    assert sum(kept.used for kept in tier.entries.values()) == 1000 - MOST_SECOND_CHANCES - 1
+    assert len(tier.entries) == 1000
+
+
+def test_entries_past_their_age_are_given_back() -> None:
+    clock = Clock()
+    tier = made(clock, entries=10_000)
+    for number in range(KEYS_AT_ONCE + 10):
+        assert put(tier, str(number))
+    clock.now += 0.5
+    assert put(tier, KEY)
+    tier.drop_expired()
+    assert len(tier.entries) == KEYS_AT_ONCE + 11
+    clock.now += 0.5
+    for _ in range(3):
+        tier.drop_expired()
+    assert list(tier.entries) == [KEY]
+    assert tier.held_bytes == ONE_ENTRY_BYTES
+
+
+def test_a_long_list_of_keys_is_dropped_whole() -> None:
+    tier = made(entries=10_000)
+    keys = [f"k{number}" for number in range(2 * KEYS_AT_ONCE + 1)]
+    for key in keys:
+        assert put(tier, key)
+    fill = tier.begin("late")
+    assert fill is not None
+    tier.drop_all([*keys, "late"])
+    assert tier.entries == {}
+    assert not tier.fill(fill, entry())
+    assert tier.held_bytes == 0
+
+
+def test_the_dictionary_of_a_hit_stays_the_same_object() -> None:
+    tier = made()
+    get = tier.entries.get
+    tier.bypass()
+    tier.resume()
+    tier.clear()
+    assert put(tier, KEY)
+    assert get(KEY) is tier.entries[KEY]
+
+
+def test_a_kept_value_counts() -> None:
+    assert entry(value="v" * 10_000).held_bytes > entry().held_bytes + 10_000
+
+
+@pytest.mark.parametrize("size", [0, 1024])
+def test_the_memory_that_is_reckoned_is_the_memory_that_is_taken(size: int) -> None:
+    count, tier = 2_000, made(entries=2_000)
+    samples = tuple(number / 7 for number in range(8))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(count):
+            key = make_key("cache", "friends_of", {"person_id": [number]}, 1)
+            full = header(10**15 + number, delta_samples=samples, bookmarks=("FB:kcwQ" + "x" * 32,))
+            raw = encode(full, key.digest, bytes(size))
+            assert put(tier, key.entry, LocalEntry(raw, decode_header(raw, key.digest), 0))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 < tier.held_bytes / (taken - before) < 1.6
+
+
+def test_threads_that_fill_drop_and_evict_leave_the_books_in_order() -> None:
+    tier = LocalTier(max_entries=20, max_bytes=15 * ONE_ENTRY_BYTES, max_age_seconds=60.0)
+    tier.resume()
+    failures: list[BaseException] = []
+    together = threading.Barrier(5)
+
+    def work(number: int) -> None:
+        try:
+            together.wait(20)
+            for turn in range(3_000):
+                key = f"k{(turn * 7 + number) % 40}"
+                if number == 0:
+                    (tier.drop_all, tier.drop_all, tier.drop_all, lambda _: tier.clear())[turn % 4]([key, "none"])
+                    continue
+                found = tier.entries.get(key)
+                if found is not None:
+                    found.used = True
+                elif (fill := tier.begin(key)) is not None:
+                    (tier.abandon(fill) if turn % 5 == 0 else tier.fill(fill, entry(size=100 + number * 50)))
+        except BaseException as error:  # noqa: BLE001 - it is the test's to show
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    assert tier.held_bytes == sum(kept.held_bytes for kept in tier.entries.values()) <= 15 * ONE_ENTRY_BYTES
+    assert len(tier.entries) <= 20
+    assert (tier._fills, tier._fill_count) == ({}, 0)
