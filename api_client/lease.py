@@ -7,9 +7,12 @@ nonce. All times that a script compares are Redis' own.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from functools import cache
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from api_client.keys import CacheKey
@@ -19,6 +22,7 @@ Argument: TypeAlias = str | bytes | int
 
 # Room for all that one call may give (16 of 1,024 characters, and the line ends) beside what was there before.
 MAX_BOOKMARKS_BYTES: Final = 32_768
+MAX_NAME_CHARACTERS: Final = 200
 
 
 class RecordState(StrEnum):
@@ -111,8 +115,12 @@ def claim(
     retention_seconds: float,
     force: bool = False,
     bookmarks: Sequence[str] = (),
+    by: str | None = None,
 ) -> Call[ClaimReply]:
-    """Claim the right to publish a refresh; ``seen_token`` None claims whatever entry is there."""
+    """Claim the right to publish a refresh; ``seen_token`` None claims whatever entry is there.
+
+    ``by`` is who claims, as `explain` shows it; default: this process.
+    """
     seen = "" if seen_token is None else seen_token
     return Call(
         "claim",
@@ -125,6 +133,7 @@ def claim(
             int(force),
             _lines(bookmarks),
             MAX_BOOKMARKS_BYTES,
+            _name(by),
         ),
         _claim_reply,
     )
@@ -149,12 +158,13 @@ def acquire(
     lease_seconds: float,
     budget_seconds: float,
     retention_seconds: float,
+    by: str | None = None,
 ) -> Call[AcquireReply]:
-    """Take the lease for a run of at most ``budget_seconds``; the token is drawn by the script."""
+    """Take the lease for a run of at most ``budget_seconds``; ``by`` as for `claim`. The script draws the token."""
     return Call(
         "acquire",
         (key.entry, key.record),
-        (nonce, claim_number, ticket, _us(lease_seconds), _us(budget_seconds), _ms(retention_seconds)),
+        (nonce, claim_number, ticket, _us(lease_seconds), _us(budget_seconds), _ms(retention_seconds), _name(by)),
         _acquire_reply,
     )
 
@@ -237,6 +247,22 @@ def invalidate(key: CacheKey, *, hard: bool, bookmarks: Sequence[str], retention
         (int(hard), _lines(bookmarks), MAX_BOOKMARKS_BYTES, _ms(retention_seconds), key.channel),
         int,
     )
+
+
+def this_process() -> str:
+    """Return what this process is called in lease records: host and process id."""
+    return f"{_host()}:{os.getpid()}"
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+def _name(by: str | None) -> str:
+    """Return a name that may be shown on a terminal, and that fills no memory."""
+    shown = this_process() if by is None else by
+    return "".join(character for character in shown[:MAX_NAME_CHARACTERS] if character.isprintable())
 
 
 def _us(duration_seconds: float) -> int:

@@ -49,8 +49,8 @@ class Refresher:
     def __init__(self, settings: WorkerSettings, surroundings: Surroundings) -> None:
         self._settings, self._around = settings, surroundings
 
-    def refresh(self, item: RefreshItem) -> Outcome:
-        """Handle one item to its end.
+    def refresh(self, item: RefreshItem, by: str | None = None) -> Outcome:
+        """Handle one item to its end; ``by`` is what the worker is called in the lease record (default: host:pid).
 
         Raises:
             CacheUnavailable: Redis could not be asked; the lease, if there is one, runs out by itself.
@@ -71,6 +71,7 @@ class Refresher:
                 lease_seconds=learned_lease_seconds(None, self._settings, self._jitter_seconds()),
                 budget_seconds=self._settings.budget_seconds,
                 retention_seconds=self._settings.record_retention_seconds,
+                by=by,
             )
         )
         if reply.status is not AcquireStatus.ACQUIRED:

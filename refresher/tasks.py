@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -43,6 +44,8 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
 
 def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> str:
     began, namespace, is_alone = monotonic(), runtime.settings.namespace, len(items) == 1
+    # The node's name, as Flower and `celery inspect` show it, and the process of its pool.
+    by = f"{task.request.hostname}:{os.getpid()}" if task.request.hostname else None
     ends: list[str] = []
     for done, item in enumerate(items):
         # Each item may take a whole budget: what does not fit before the soft limit goes back as a message of its own.
@@ -50,7 +53,7 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
             _send_again(task, namespace, items[done:], countdown=None)
             break
         try:
-            outcome = _refresh(runtime, item)
+            outcome = _refresh(runtime, item, by)
             if outcome.again is not None:
                 # Before the next item begins: whatever that one meets, this one's ticket is on its way.
                 _try_again(task, namespace, outcome, outcome.again, is_alone=is_alone)
@@ -64,9 +67,9 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
     return "; ".join(ends)
 
 
-def _refresh(runtime: Runtime, item: RefreshItem) -> Outcome:
+def _refresh(runtime: Runtime, item: RefreshItem, by: str | None) -> Outcome:
     try:
-        return runtime.refresher.refresh(item)
+        return runtime.refresher.refresh(item, by)
     except CacheUnavailable:
         # Counted in the item: Celery's counter goes up with the load's attempts too, and ends with the message.
         if item.cache_attempt >= MOST_CACHE_RETRIES:

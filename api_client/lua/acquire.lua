@@ -8,6 +8,7 @@
 -- ARGV[4]  lease_us            µs
 -- ARGV[5]  budget_us           µs      the run's limit: no renewal goes beyond it
 -- ARGV[6]  retention_ms        ms
+-- ARGV[7]  by                  text    who runs it, for people
 --
 -- returns  {status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, entry_header}
 --          status: 1 acquired, 2 already fresh, 3 held (state says by what, left_us for how long)
@@ -53,7 +54,7 @@ end
 redis.call('HSET', KEYS[2], 'state', 'running', 'until', text(now + math.min(lease_us, budget_us)), 'number', text(token),
   'token', text(token), 'nonce', nonce, 'limit', text(now + budget_us), 'claimed_at', text(claimed_at),
   -- 0 says "none" where a run is handed back.
-  'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)))
+  'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)), 'by', ARGV[7])
 redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'attempts', 'ended_by')
 redis.call('PEXPIRE', KEYS[2], text(math.ceil(budget_us / 1000) + tonumber(ARGV[6])))
 return { 1, 'running', text(math.min(lease_us, budget_us)), text(token), text(now), text(claimed_at),

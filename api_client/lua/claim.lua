@@ -9,6 +9,7 @@
 -- ARGV[5]  force               0|1     1 passes cooling
 -- ARGV[6]  bookmarks           lines   to be read after; merged also when the claim is refused
 -- ARGV[7]  bookmarks_limit     bytes
+-- ARGV[8]  by                  text    who claims, for people
 --
 -- returns  {status, state, left_us, kind, attempts, number, claim_number, now_us}
 --          status: 1 claimed, 2 already refreshed, 3 refused (state and left_us say by what and for how long)
@@ -41,7 +42,7 @@ end
 local queue_ttl_us = tonumber(ARGV[3])
 redis.call('HSET', KEYS[2], 'state', 'queued', 'until', text(now + queue_ttl_us), 'number', text(number),
   'claim', claim_id, 'claim_number', text(number), 'claimed_at', text(now), 'published', text(now), 'republished', '0',
-  'bookmarks', merge_bookmarks(record.bookmarks, ARGV[6], tonumber(ARGV[7])))
+  'bookmarks', merge_bookmarks(record.bookmarks, ARGV[6], tonumber(ARGV[7])), 'by', ARGV[8])
 redis.call('HDEL', KEYS[2], 'ticket', 'kind', 'attempts', 'ended_by')
 redis.call('PEXPIRE', KEYS[2], text(math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])))
 return { 1, 'queued', text(queue_ttl_us), '', 0, text(number), text(number), text(now) }

@@ -67,7 +67,7 @@ end
 -- No claim, no run: what an invalidation left behind stays until the next acquire takes it up.
 local function rest_invalidated(key, retention_ms)
   redis.call('HSET', key, 'state', 'invalidated', 'until', '0')
-  redis.call('HDEL', key, 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'attempts')
+  redis.call('HDEL', key, 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'attempts', 'by')
   redis.call('PEXPIRE', key, retention_ms)
 end
 

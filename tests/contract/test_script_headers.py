@@ -19,8 +19,10 @@ OWN = {"token": 7, "nonce": b"nonce--1"}
 CALLS: dict[str, Call[object]] = {
     call.script: call
     for call in (
-        lease.acquire(KEY, nonce=b"n", claim_number=1, ticket="t", lease_seconds=1, budget_seconds=1, **TIMES),
-        lease.claim(KEY, claim_id="c", seen_token=1, queue_ttl_seconds=1, **TIMES),
+        lease.acquire(
+            KEY, nonce=b"n", claim_number=1, ticket="t", lease_seconds=1, budget_seconds=1, by="p:1", **TIMES
+        ),
+        lease.claim(KEY, claim_id="c", seen_token=1, queue_ttl_seconds=1, by="p:1", **TIMES),
         lease.commit(KEY, **OWN, entry=b"e", hard_ttl_seconds=1, **TIMES),
         lease.fail(KEY, **OWN, cooling_seconds=1, kind="k", attempts=1, **TIMES),
         lease.hand_back(KEY, **OWN, queue_ttl_seconds=1, **TIMES),
@@ -39,6 +41,7 @@ SENT = {
     "queue_ttl_us": {1_000_000}, "force": {0}, "bookmarks": {""}, "bookmarks_limit": {lease.MAX_BOOKMARKS_BYTES},
     "token": {7}, "entry": {b"e"}, "hard_ttl_ms": {1_000}, "channel": {KEY.channel}, "cooling_us": {1_000_000},
     "kind": {"k"}, "attempts": {1}, "hard": {1}, "interval_us": {1_000_000}, "pause_us": {1_000_000},
+    "by": {"p:1"},
 }  # fmt: skip
 KEYS_SENT = {"entry": KEY.entry, "record": KEY.record}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -33,6 +34,7 @@ class Task:
             "a": Outcome(OutcomeKind.RETRY, "a", why="network", again=AGAIN_A, pause_seconds=4)
         }
         self.publish_error: Exception | None = None
+        self.names: list[str | None] = []
         app.send_task = self._send  # type: ignore[method-assign, unused-ignore]
         runtime = SimpleNamespace(settings=WorkerSettings(), refresher=self)
         add_task(app, cast("PerProcess", SimpleNamespace(get=lambda: runtime)), {"shared": False})
@@ -41,14 +43,16 @@ class Task:
     def run(self, *items: RefreshItem, retries: int = 0) -> str:
         queue = refresh_queue("cache")
         self.task.push_request(
-            id="id", retries=retries, called_directly=False, delivery_info={"exchange": queue, "routing_key": queue}
-        )
+            id="id", retries=retries, called_directly=False, hostname="celery@node",
+            delivery_info={"exchange": queue, "routing_key": queue},
+        )  # fmt: skip
         try:
             return str(self.task.run(messages.encode(items)))
         finally:
             self.task.pop_request()
 
-    def refresh(self, item: RefreshItem) -> Outcome:
+    def refresh(self, item: RefreshItem, by: str | None = None) -> Outcome:
+        self.names.append(by)
         self.diary.append(("refresh", item.query))
         end = self.ends.get(item.query, Outcome(OutcomeKind.COMMITTED, item.query))
         if isinstance(end, Exception):
@@ -67,6 +71,11 @@ class Task:
 def task() -> Iterator[Task]:
     with Celery("test", set_as_current=False) as app:
         yield Task(app)
+
+
+def test_a_run_is_known_by_the_node_s_name_and_its_process(task: Task) -> None:
+    task.run(B, C)
+    assert task.names == [f"celery@node:{os.getpid()}"] * 2
 
 
 def again(item: RefreshItem, cache_attempt: int) -> RefreshItem:

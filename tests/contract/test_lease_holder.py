@@ -1,0 +1,58 @@
+"""Whose a lease record is: who claimed it, who runs it. For people; no step looks at it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from api_client import lease
+from tests.support.lease_world import World
+
+TIMES = {"retention_seconds": 60_000.0}
+
+
+def claim(world: World, claim_id: str, by: str | None) -> None:
+    world.store.run(lease.claim(world.key, claim_id=claim_id, seen_token=None, queue_ttl_seconds=600, by=by, **TIMES))
+
+
+def acquire(world: World, nonce: bytes, by: str | None) -> int:
+    call = lease.acquire(
+        world.key, nonce=nonce, claim_number=0, ticket="", lease_seconds=600, budget_seconds=600, by=by, **TIMES
+    )
+    return world.store.run(call).token
+
+
+def holder(world: World) -> str | None:
+    by = world.record().get("by")
+    return None if by is None else by.decode()
+
+
+def test_a_record_is_the_claimer_s_then_the_worker_s_and_stays_so_while_it_cools(world: World) -> None:
+    claim(world, "first", "reader:1")
+    assert holder(world) == "reader:1"
+    claim(world, "second", "reader:2")
+    assert holder(world) == "reader:1", "a claim that is refused changes nothing"
+    token = acquire(world, b"nonce--1", "celery@node:7")
+    assert holder(world) == "celery@node:7"
+    assert acquire(world, b"nonce--1", "celery@node:7") == token
+    world.fail(token)
+    assert holder(world) == "celery@node:7"
+    world.invalidate()
+    assert holder(world) is None, "nobody's: the next one who asks may claim"
+
+
+def test_without_a_name_it_is_this_process(world: World) -> None:
+    world.claim()
+    host, _, pid = (holder(world) or "").rpartition(":")
+    assert host
+    assert int(pid) == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("by", "kept"),
+    [("x" * 1_000, "x" * 200), ("a\x1b[31m\nb\0", "a[31mb"), ("", ""), ("wörker@höst:1", "wörker@höst:1")],
+)
+def test_a_name_may_be_shown_and_fills_no_memory(world: World, by: str, kept: str) -> None:
+    claim(world, "first", by)
+    assert holder(world) == kept
