@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from api_client import compression
 from api_client.errors import DecodeError
 
 _encoder = msgspec.msgpack.Encoder()
+_decode_any = msgspec.msgpack.Decoder().decode
 
 
 def encode(value: Any) -> bytes:
@@ -21,22 +23,49 @@ def encode(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
-def decode(payload: bytes | memoryview, type_: Any = Any, *, query: str, max_bytes: int) -> Any:
-    """Return the value, checked against ``type_`` (a dataclass, msgspec.Struct, TypedDict, list[…], …).
+def decode(
+    raw: bytes | memoryview,
+    type_: Any = Any,
+    *,
+    offset: int = 0,
+    is_compressed: bool = False,
+    query: str,
+    max_bytes: int,
+) -> Any:
+    """Return the value of the payload that begins at ``offset``, checked against ``type_``.
+
+    Args:
+        raw: the payload, or an entry with its header before it.
+        type_: a dataclass, msgspec.Struct, TypedDict, union, list[…], …; docs/values.md says what becomes what.
+        offset: bytes before the payload.
+        is_compressed: what the entry's header says.
+        query: for the errors.
+        max_bytes: bounds the payload, as it is stored and as it was before.
 
     Raises:
         DecodeError: it does not fit, is broken, or larger than ``max_bytes``.
+        TypeError: ``type_`` is nothing that can be decoded to.
     """
-    if len(payload) > max_bytes:
-        raise DecodeError(
-            f"the value of {query!r} has {len(payload)} bytes; CACHE_MAX_VALUE_BYTES allows {max_bytes}", query=query
-        )
+    # On the path of each hit: the slice is cheaper than a view of it, and Any needs no look-up.
+    content: bytes | memoryview = raw[offset:] if offset else raw
+    if len(content) > max_bytes:
+        raise _too_large(query, len(content), max_bytes)
     try:
-        return _decoder(type_).decode(payload)
+        if is_compressed:
+            content = compression.expand(content, max_bytes)
+        return _decode_any(content) if type_ is Any else _decoder(type_).decode(content)
+    except compression.TooLarge as error:
+        raise _too_large(query, error.size, max_bytes) from None
     except msgspec.ValidationError as error:
         raise DecodeError(f"the value of {query!r} does not fit {_name(type_)}: {error}", query=query) from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DecodeError(f"the payload of {query!r} is broken: {error}", query=query) from error
+
+
+def _too_large(query: str, size: int, max_bytes: int) -> DecodeError:
+    return DecodeError(
+        f"the value of {query!r} has {size} bytes; CACHE_MAX_VALUE_BYTES allows {max_bytes}", query=query
+    )
 
 
 @lru_cache(maxsize=256)
@@ -53,4 +82,4 @@ def _decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def _name(type_: Any) -> str:
-    return getattr(type_, "__name__", None) or str(type_)
+    return type_.__name__ if isinstance(type_, type) else str(type_)

@@ -122,7 +122,14 @@ class ReadCore:
         Raises:
             DecodeError.
         """
-        return payload.decode(memoryview(raw)[header.length :], type_, query=key.query, max_bytes=self._max_value_bytes)
+        return payload.decode(
+            raw,
+            type_,
+            offset=header.length,
+            is_compressed=header.is_compressed,
+            query=key.query,
+            max_bytes=self._max_value_bytes,
+        )
 
     def _ask_for(self, key: CacheKey, reason: RefreshReason, seen_token: int) -> RefreshState:
         # Noted before it is handed over: of a thousand readers in a row, one asks.

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from api_client import lease
+from api_client.compression import pack
 from api_client.entry import Header
 from api_client.entry import encode as encode_entry
 from api_client.errors import InvalidQuery
@@ -124,7 +125,9 @@ class Refresher:
             header = header_of(run, query, loaded, read_started_us, self._settings)
         except ValueError as error:
             raise LoadFailed("beta_function", str(error), is_transient=False) from error
-        return self._commit(run, header, payload, hard_ttl_seconds(query))
+        packed = pack(payload, self._settings.compress_min_bytes)
+        header = msgspec.structs.replace(header, is_compressed=packed.is_compressed)
+        return self._commit(run, header, packed.content, hard_ttl_seconds(query))
 
     def _query(self, run: Run) -> Query:
         query = self._around.registry.find(run.item.query, run.item.version)

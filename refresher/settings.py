@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from api_client.environment import PositiveMilliseconds, Seconds, env
-from api_client.settings import SharedSettings
+from api_client.settings import MEBIBYTE, SharedSettings
 
 
 class RefreshMode(StrEnum):
@@ -80,6 +80,11 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     refresh_mode: Annotated[
         RefreshMode, msgspec.Meta(description="topology_sensitive or plain"), env("TSPR_REFRESH_MODE")
     ] = RefreshMode.TOPOLOGY_SENSITIVE
+    compress_min_bytes: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=512 * MEBIBYTE, description="bytes, 0 (never) to 536870912"),
+        env("CACHE_COMPRESS_MIN_BYTES"),
+    ] = 16 * 1024
     lease_floor_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_LOCK_TIMEOUT_MS")] = 5000.0
 
     @property

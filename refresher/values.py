@@ -1,19 +1,24 @@
 """How what the graph returns becomes a payload: the driver's own types in a plain, documented shape.
 
-=====================================  ==================================================================
-Neo4j                                  payload
-=====================================  ==================================================================
-Date, Time, DateTime, Duration         ISO 8601 text
-Point                                  ``{"srid": …, "coordinates": […]}``
-Node                                   ``{"id": …, "labels": […], "properties": {…}}``
-Relationship                           ``{"id": …, "type": …, "start": …, "end": …, "properties": {…}}``
-Path                                   ``{"nodes": […], "relationships": […]}``
-Record                                 a dict
-=====================================  ==================================================================
+======================  =============================================================================
+Neo4j                   payload
+======================  =============================================================================
+Date, Time, DateTime    ISO 8601 text, with nine digits of the second and the offset; no name of a zone
+Duration                ISO 8601 text; one sign before it, where all of it goes back and months are 0
+Point                   ``{"srid": …, "coordinates": […]}``
+Node                    ``{"id": …, "labels": […], "properties": {…}}``
+Relationship            ``{"id": …, "type": …, "start": …, "end": …, "properties": {…}}``
+Path                    ``{"nodes": […], "relationships": […]}``
+Record                  a dict
+======================  =============================================================================
+
+docs/values.md says what a reader makes of them.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -26,7 +31,7 @@ from refresher.errors import LoadFailed
 
 
 def encode(value: Any, *, query: str, max_bytes: int) -> bytes:
-    """Return the payload of a loader's value.
+    """Return the payload of a loader's value, not compressed.
 
     Raises:
         LoadFailed: ``not_encodable`` or ``too_large``; neither gets better by another attempt.
@@ -55,14 +60,34 @@ def _plain(value: object) -> object:
     if isinstance(value, Record):
         return {name: _plain(item) for name, item in dict(value).items()}
     if isinstance(value, Duration):
-        return value.iso_format()
+        return _duration(value)
     if isinstance(value, Point):
         return {"srid": value.srid, "coordinates": list(value)}
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {_duration(key) if isinstance(key, Duration) else key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
+    if isinstance(value, msgspec.Struct):
+        return _plain_struct(value)
+    if dataclasses.is_dataclass(value):
+        names = (field.name for field in dataclasses.fields(value))
+        return {name: _plain(getattr(value, name)) for name in names if hasattr(value, name)}
     return value
+
+
+def _plain_struct(value: msgspec.Struct) -> msgspec.Struct:
+    # A copy that is changed, since the type's own options (tag, rename, array_like) are for the encoder to apply.
+    plain = copy.copy(value)
+    for name in value.__struct_fields__:
+        msgspec.structs.force_setattr(plain, name, _plain(getattr(value, name)))
+    return plain
+
+
+def _duration(value: Duration) -> str:
+    # Python's timedelta is read from "-P1DT2S", and not from the driver's "P-1DT-2S".
+    if not value.months and any(value) and max(value) <= 0:
+        return f"-{(-value).iso_format()}"
+    return value.iso_format()
 
 
 def _shape(value: object) -> object:

@@ -200,6 +200,7 @@ VARIABLES = sorted(
         "TSPR_REFRESH_MODE", "STAMPEDE_LOCK_TIMEOUT_MS", "STAMPEDE_JITTER_MIN_MS", "STAMPEDE_JITTER_MAX_MS",
         "STAMPEDE_WAIT_POLL_MS", "STAMPEDE_WAIT_TIMEOUT_MS", "CACHE_QUEUE_TTL", "CACHE_COOLING",
         "CACHE_RECORD_RETENTION", "CACHE_REDIS_TIMEOUT", "CACHE_MAX_VALUE_BYTES",
+        "CACHE_COMPRESS_MIN_BYTES",
     }
 )  # fmt: skip
 written = st.text() | st.integers().map(str) | st.floats().map(str) | st.from_regex(r"\d+(ms|s|m|h)", fullmatch=True)

@@ -11,7 +11,7 @@ import kombu.utils.json
 import msgspec
 import pytest
 
-from api_client import messages
+from api_client import messages, payload
 from api_client.entry import Smoothed, decode_header, encode
 from api_client.errors import CacheUnavailable
 from api_client.events import RefreshReason
@@ -91,7 +91,7 @@ class Worker(WorkerEvents):
     def _encode(self, value: Any, **_: Any) -> bytes:
         if isinstance(value, LoadFailed):
             raise value
-        return b"\xa5value"
+        return payload.encode(value) if isinstance(value, str) else b"\xa5value"
 
     @contextmanager
     def _hold(self, held: HeldLease) -> Iterator[None]:
@@ -159,6 +159,19 @@ def test_the_header_says_what_the_run_was_and_when(worker: Worker) -> None:
     assert (header.delta, header.run) == (Smoothed(2.25, 1.125), Smoothed(0.25, 0.125))
     assert (header.degree, header.beta) == (10, pytest.approx(3.3026, abs=1e-3))
     assert worker.calls["commit"].args[3] == 360_000
+
+
+@pytest.mark.parametrize(("length", "is_compressed"), [(16_381, True), (16_380, False)])
+def test_a_payload_of_the_least_size_or_more_is_stored_compressed_and_the_header_says_so(
+    worker: Worker, length: int, *, is_compressed: bool
+) -> None:
+    loaded = "x" * length  # MessagePack puts three bytes before it
+    worker.loads.append(loaded)
+    worker.refresher.refresh(ITEM)
+    header, raw = worker.header(), worker.calls["commit"].args[2]
+    assert (header.is_compressed, len(raw) < 200) == (is_compressed, is_compressed)
+    value = payload.decode(raw, offset=header.length, is_compressed=is_compressed, query="q", max_bytes=20_000)
+    assert value == loaded
 
 
 def test_what_was_learned_goes_on_from_the_entry_that_was_there(worker: Worker) -> None:

@@ -40,6 +40,7 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "CACHE_XFETCH_RETRY_BACKOFF": ((WORKER,), 2.0, ("0.9", "101", "nan", "x")),
     "CACHE_XFETCH_RND_PRECISION": ((WORKER,), 0, ("-1", "16", "x", "1.5")),
     "TSPR_REFRESH_MODE": ((WORKER,), RefreshMode.TOPOLOGY_SENSITIVE, ("topology", "PLAIN", "x")),
+    "CACHE_COMPRESS_MIN_BYTES": ((WORKER,), 16384, ("-1", "x", "1.5", "16KiB", "536870913")),
     "STAMPEDE_LOCK_TIMEOUT_MS": ((WORKER,), 5000.0, ("0", "-1", "nan", "5s", "3600001")),
     "STAMPEDE_JITTER_MIN_MS": (BOTH, 0.0, ("-1", "nan", "x")),
     "STAMPEDE_JITTER_MAX_MS": (BOTH, 50.0, ("-1", "nan", "x", "3600001")),
@@ -60,6 +61,7 @@ GOOD = {
     "NEO4J_URI": ("neo4j+s://h", "bolt+ssc://h", "neo4j://h:1", "bolt://[::1]:7687", "neo4j://h?policy=eu"),
     "CACHE_XFETCH_ENABLED": ("false", " On ", "0"),
     "CACHE_XFETCH_MIN_TTL": ("0", "1m30s"), "CACHE_XFETCH_TIMEOUT": ("0.1", "1h"), "TSPR_REFRESH_MODE": ("plain",),
+    "CACHE_COMPRESS_MIN_BYTES": ("0", "1"),
     "CACHE_COOLING": ("1", "1000ms"), "CACHE_XFETCH_RETRY_MAX": ("0",), "CACHE_XFETCH_QUEUE_SIZE": ("0",),
 }  # fmt: skip
 
