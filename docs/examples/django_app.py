@@ -1,0 +1,58 @@
+"""Django in one file.
+
+::
+
+    gunicorn --workers 2 django_app:application
+    python django_app.py runserver --noreload
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+from django.conf import settings
+from django.core.management import execute_from_command_line
+from django.core.management.utils import get_random_secret_key
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_GET, require_POST
+from friends import friends_of
+
+from api_client import CacheError
+
+settings.configure(
+    ALLOWED_HOSTS=["127.0.0.1", "localhost"],
+    ROOT_URLCONF=__name__,
+    SECRET_KEY=get_random_secret_key(),
+)
+
+
+@require_GET
+def friends(request: HttpRequest, person_id: int) -> HttpResponse:
+    """Answer from the cache, at once while there is a value within its grace."""
+    try:
+        found = friends_of(person_id=person_id)
+    except CacheError:  # nothing to answer with: the load failed, took too long, or the cache is down
+        return JsonResponse({"error": "not available now"}, status=503)
+    return JsonResponse([asdict(friend) for friend in found], safe=False)
+
+
+@csrf_exempt
+@require_POST
+def changed(request: HttpRequest, person_id: int) -> HttpResponse:
+    """Whoever has written to the graph says so here: from now on the value is stale, and the next read refreshes it."""
+    friends_of.invalidate({"person_id": person_id})
+    return HttpResponse(status=204)
+
+
+urlpatterns = [
+    path("people/<int:person_id>/friends", friends),
+    path("people/<int:person_id>/friends/changed", changed),
+]
+application = get_wsgi_application()
+
+if __name__ == "__main__":
+    execute_from_command_line(sys.argv)

@@ -1,0 +1,35 @@
+"""Flask, in processes that gunicorn forks.
+
+::
+
+    gunicorn --preload --workers 2 flask_app:app
+"""
+
+from __future__ import annotations
+
+from flask import Flask
+from friends import Friend, friends_of
+
+from api_client import CacheError
+
+app = Flask(__name__)
+
+
+@app.get("/people/<int:person_id>/friends")
+def friends(person_id: int) -> list[Friend]:
+    """Answer from the cache, at once while there is a value within its grace."""
+    return friends_of(person_id=person_id)
+
+
+@app.post("/people/<int:person_id>/friends/changed")
+def changed(person_id: int) -> tuple[str, int]:
+    """Whoever has written to the graph says so here: from now on the value is stale, and the next read refreshes it."""
+    friends_of.invalidate({"person_id": person_id})
+    return "", 204
+
+
+@app.errorhandler(CacheError)
+def no_value(error: CacheError) -> tuple[dict[str, str], int]:
+    """Nothing to answer with: the load failed, took too long, or the cache is down."""
+    app.logger.warning("%s", error)
+    return {"error": "not available now"}, 503

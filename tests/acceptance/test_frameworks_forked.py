@@ -1,0 +1,125 @@
+"""The examples for Flask and Django under their real servers: each forked process reads, triggers and ends well."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import neo4j
+import pytest
+
+from tests.acceptance.conftest import ROOT, System
+from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import eventually
+from tests.support.web_server import EXAMPLES, WebServer, commands_of
+
+BUSY_MASTER = ("--config", str(ROOT / "tests" / "support" / "busy_master.py"))
+PERSON = 42
+
+
+class Graph:
+    """One person with one friend, whose name changes."""
+
+    def __init__(self, session: neo4j.Session) -> None:
+        self._session = session
+        session.run("CREATE (:Person {id: $id})-[:KNOWS]->(:Person {id: 1, name: 'Ada'})", id=PERSON).consume()
+
+    def rename(self, name: str) -> None:
+        self._session.run("MATCH (f:Person {id: 1}) SET f.name = $name", name=name).consume()
+
+
+@pytest.fixture
+def graph(arcadedb: Any) -> Iterator[Graph]:
+    driver = neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password))
+    with driver, driver.session(database=arcadedb.database) as session:
+        yield Graph(session)
+        session.run("MATCH (p:Person) DETACH DELETE p").consume()
+
+
+@pytest.fixture
+def worker(system: System) -> None:
+    """A real worker with the examples' query."""
+    system.start_worker(REFRESHER_QUERIES="my_queries", PYTHONPATH=f"{EXAMPLES}{os.pathsep}{ROOT}")
+
+
+def started(stack: ExitStack, system: System, command: str, folder: Path, *extra: str, **changes: str) -> WebServer:
+    env = {**system.env, "HOME": str(folder), **changes}  # gunicorn has a socket in the home directory
+    server = WebServer.start(command, env, folder / "server.log", *extra)
+    stack.callback(server.process.kill)
+    stack.callback(server.http.close)
+    return server
+
+
+def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
+    """A change comes out of the application: the old value at once, then what a worker has loaded."""
+    before = server.friends(PERSON)
+    graph.rename(name)
+    server.tell_changed(PERSON)
+    assert server.friends(PERSON) == before != [name]
+    eventually(lambda: server.friends(PERSON) == [name], 10, f"the refreshed value with {name} is served")
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("local_entries", ["0", "1000"])
+def test_every_child_of_a_preloaded_and_busy_master_refreshes(
+    system: System, stack: ExitStack, graph: Graph, tmp_path: Path, local_entries: str
+) -> None:
+    [command] = commands_of("flask_app.py")
+    assert "--preload" in command
+    server = started(stack, system, command, tmp_path, *BUSY_MASTER, CACHE_LOCAL_MAX_ENTRIES=local_entries)
+    eventually(lambda: len(server.children()) == 2, 10, "two workers")
+    first, second = server.children()
+
+    for pid in (first, second):
+        with server.only(pid):
+            check_refresh(server, graph, f"seen by {pid}")
+            assert server.answered_by()[-1] == pid
+    assert server.trouble() == []
+
+    os.kill(first, signal.SIGKILL)
+    third = eventually(lambda: server.children() - {first, second}, 20, "another worker is forked").pop()
+    with server.only(third):
+        check_refresh(server, graph, f"seen by {third}")
+        assert server.answered_by()[-1] == third
+
+    assert server.stop() == 0
+    assert [line for line in server.trouble() if f"pid:{first}" not in line] == []
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("command", commands_of("django_app.py"))
+def test_django_answers_and_refreshes(
+    system: System, stack: ExitStack, graph: Graph, tmp_path: Path, command: str
+) -> None:
+    server = started(stack, system, command, tmp_path)
+    assert server.friends(PERSON) == ["Ada"]
+    check_refresh(server, graph, "Grace")
+    assert server.stop(signal.SIGTERM if "gunicorn" in command else signal.SIGINT) == 0
+    assert [line for line in server.trouble() if "development server" not in line] == []
+
+
+@pytest.mark.usefixtures("worker", "graph")
+def test_a_graceful_stop_publishes_what_was_triggered_just_before(
+    system: System, stack: ExitStack, tmp_path: Path
+) -> None:
+    broker = system.env["CELERY_BROKER_URL"]
+    proxy = stack.enter_context(FaultProxy.before(broker))
+    [command] = commands_of("flask_app.py")
+    server = started(stack, system, command, tmp_path, *BUSY_MASTER, CELERY_BROKER_URL=proxy.url(broker))
+    client = system.client()
+    key = client.key("friends_of", {"person_id": PERSON})
+    eventually(lambda: not system.record(key), 10, "what the master has triggered is done")
+    client.invalidate("friends_of", {"person_id": PERSON})
+    stale = system.cache.get(key.entry)
+
+    # The child has no connection to the broker yet, and making one takes some answers: the server is told to end long
+    # before that.
+    proxy.slows(0.05)
+    assert server.friends(PERSON) == ["Ada"]
+    assert server.stop() == 0
+    eventually(lambda: system.cache.get(key.entry) != stale, 10, "the refresh was done")
+    assert server.trouble() == []
