@@ -13,10 +13,9 @@ import refresher
 from api_client import CacheClient, CacheError
 
 API_CLIENT = [
-    "CacheClient", "CacheError", "CacheUnavailable", "CachedQuery", "ConfigurationError", "DecodeError",
-    "Entry", "EntryState", "InvalidQuery", "Invalidation", "ReaderEvents", "ReaderSettings", "RefreshFailed", "RefreshReason",
-    "RefreshState", "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "cached_query",
-    "get_cached",
+    "CacheClient", "CacheError", "CacheUnavailable", "CachedQuery", "ConfigurationError", "DecodeError", "Entry",
+    "EntryState", "InvalidQuery", "Invalidation", "ReaderEvents", "ReaderSettings", "RefreshFailed", "RefreshReason",
+    "RefreshState", "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "cached_query", "get_cached",
 ]  # fmt: skip
 REFRESHER = [
     "RefreshMode", "RefresherError", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__", "install",
