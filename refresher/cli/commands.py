@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from api_client import CacheError, __version__
+from refresher.cli.bench import bench
 from refresher.cli.demo import demo
 from refresher.errors import RefresherError
 
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(demo)
+app.add_typer(bench)
 
 
 def expected_errors() -> tuple[type[Exception], ...]:

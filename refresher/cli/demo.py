@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
+from refresher.cli.arguments import without_password
 from refresher.demo.options import (
     DEFAULT_READERS,
     DEFAULT_SECONDS,
@@ -16,17 +16,6 @@ from refresher.demo.options import (
     SHORTEST_SECONDS,
     DemoOptions,
 )
-
-
-def _without_password(url: str | None) -> str | None:
-    """Refuse a password on the command line, where everyone on the machine can read it."""
-    try:
-        has_password = url is not None and (urlsplit(url).password is not None or "password=" in urlsplit(url).query)
-    except ValueError as error:
-        raise typer.BadParameter("not a URL") from error
-    if has_password:
-        raise typer.BadParameter("no password on the command line: put it into the environment, see --help")
-    return url
 
 
 def demo(
@@ -43,7 +32,7 @@ def demo(
         str | None,
         typer.Option(
             metavar="URI",
-            callback=_without_password,
+            callback=without_password,
             help="Your own Neo4j, without Person nodes; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from "
             "the environment. What was loaded is removed in the end.",
         ),
@@ -52,7 +41,7 @@ def demo(
         str | None,
         typer.Option(
             metavar="URL",
-            callback=_without_password,
+            callback=without_password,
             help="Your own Redis, cache and broker both; REDIS_PASSWORD is read from the environment. The demo's keys "
             "are removed in the end.",
         ),

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, urlsplit
 
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
 from api_client.environment import without_password
 from api_client.redis_edge import connect, translated
+from refresher.addresses import with_password
 from refresher.demo.errors import DemoError
 from refresher.demo.tidying import remove_graph, remove_keys
 from refresher.embedded import ArcadeDbServer, RedisServer
@@ -90,19 +90,10 @@ def _environment(options: DemoOptions) -> dict[str, str]:
     # Never the namespace of an application: the queues are named after it too.
     environ["CACHE_NAMESPACE"] = f"demo-{secrets.token_hex(4)}"
     if options.redis_url:
-        environ["CACHE_REDIS_URL"] = environ["CELERY_BROKER_URL"] = _with_password(options.redis_url, environ)
+        environ["CACHE_REDIS_URL"] = environ["CELERY_BROKER_URL"] = with_password(options.redis_url, environ)
     if options.neo4j_uri:
         environ["NEO4J_URI"] = options.neo4j_uri
     return environ
-
-
-def _with_password(url: str, environ: dict[str, str]) -> str:
-    password = environ.get("REDIS_PASSWORD", "")
-    if not password:
-        return url
-    parts = urlsplit(url)
-    user, host = quote(parts.username or "", safe=""), parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def test_the_constraints_are_exact_and_name_no_index() -> None:
 def test_every_dependency_is_pinned() -> None:
     project = tomllib.loads(committed()["pyproject.toml"])["project"]
     wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
-    names = {re.match(r"[A-Za-z0-9_-]+", one)[0].lower() for one in wanted} - {"refresher"}  # type: ignore[index]
+    names = {re.match(r"[A-Za-z0-9._-]+", one)[0].lower() for one in wanted} - {"refresher"}  # type: ignore[index]
     pinned = {line.split("==")[0].lower() for line in committed()["constraints.txt"].splitlines() if "==" in line}
     assert names <= pinned
 

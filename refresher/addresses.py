@@ -1,0 +1,16 @@
+"""Addresses of one's own servers, as a command line gives them: the password comes from the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlsplit
+
+
+def with_password(url: str, environ: Mapping[str, str]) -> str:
+    """Return a Redis URL with the password of REDIS_PASSWORD in it; as it was where there is none."""
+    password = environ.get("REDIS_PASSWORD", "")
+    if not password:
+        return url
+    parts = urlsplit(url)
+    user, host = quote(parts.username or "", safe=""), parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()

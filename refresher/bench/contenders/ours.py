@@ -1,0 +1,79 @@
+"""The readers of this project, by default settings: decision and decoding are part of a read."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from api_client import CacheClient
+from refresher.bench.contenders.contender import AsyncContender, Course, SyncContender
+from refresher.bench.payloads import Value
+from refresher.bench.seeding import QUERY, Seeder
+
+LOCAL: Final[Mapping[str, Any]] = MappingProxyType({"local_max_entries": 10_000})
+
+
+def seed(course: Course) -> None:
+    """Put fresh entries under all numbers."""
+    with course.place.plain() as client:
+        Seeder(client, course.place.namespace, course.value_of).put(course.numbers)
+
+
+class OurSync(SyncContender):
+    """`CacheClient.get`, one client for all threads."""
+
+    title = "CacheClient"
+    changes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def set_up(self) -> None:
+        seed(self.course)
+        self._client = CacheClient(self.course.place.settings(**self.changes))
+
+    def reader(self) -> Callable[[int], Value]:
+        get = self._client.get
+        return lambda number: get(QUERY, {"person_id": number})
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class OurLocalSync(OurSync):
+    """The same with its in-process tier."""
+
+    title = "CacheClient, in-process tier"
+    is_local = True
+    changes = LOCAL
+
+
+class OurAsync(AsyncContender):
+    """`AsyncCacheClient.get`."""
+
+    title = "AsyncCacheClient"
+    changes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if find_spec("api_client.aio") else "not there yet"
+
+    async def set_up(self) -> None:
+        seed(self.course)
+        aio: Any = importlib.import_module("api_client.aio")
+        self._client = aio.AsyncCacheClient(self.course.place.settings(**self.changes))
+
+    def reader(self) -> Callable[[int], Awaitable[Value]]:
+        get = self._client.get
+        return lambda number: get(QUERY, {"person_id": number})
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class OurLocalAsync(OurAsync):
+    """The same with its in-process tier."""
+
+    title = "AsyncCacheClient, in-process tier"
+    is_local = True
+    changes = LOCAL

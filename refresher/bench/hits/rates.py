@@ -1,0 +1,99 @@
+"""How fast a hit is, in seven modes, against redis-py itself and against other caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from refresher.bench.contenders.aiocache_cache import Aiocache
+from refresher.bench.contenders.cashews_caches import CashewsClientSideEarly, CashewsClientSideGet, CashewsEarly
+from refresher.bench.contenders.contender import Contender, Course
+from refresher.bench.contenders.django_caches import DjangoCacheback, DjangoRedis
+from refresher.bench.contenders.dogpile_cache import DogpileCache
+from refresher.bench.contenders.ours import OurAsync, OurLocalAsync, OurLocalSync, OurSync
+from refresher.bench.contenders.redis_py import RedisAsyncioGet, RedisPyClientSideCache, RedisPyGet
+from refresher.bench.figures import Figure, Must, Rate, Result, Target
+from refresher.bench.hits.group import Group, Setting
+from refresher.bench.racing import Race, Rules, run_race
+
+KEYS: Final = 64
+_SYNC: Final = (RedisPyGet, OurSync, DogpileCache, DjangoRedis, DjangoCacheback)
+_ASYNC: Final = (RedisAsyncioGet, OurAsync, CashewsEarly, Aiocache)
+
+
+@dataclass(frozen=True, slots=True)
+class Mode(Group):
+    """One mode: the first contender is the baseline, the second is ours.
+
+    Attributes:
+        contenders: who runs.
+        concurrency: threads or tasks.
+        one_key: all of them read the same.
+        at_least: what ours must be, as a multiple of the baseline; None: nothing is asked.
+        peers_at_least: the same for single peers; of all others ours must be faster.
+    """
+
+    contenders: tuple[type[Contender], ...] = ()
+    concurrency: int = 1
+    one_key: bool = False
+    at_least: float | None = None
+    peers_at_least: tuple[tuple[type[Contender], float], ...] = ()
+
+    def run(self, setting: Setting) -> Result:
+        """Measure the rates of all contenders."""
+        course = Course(setting.place, range(KEYS), setting.value_of)
+        options = setting.options
+        rules = Rules(self.concurrency, self.one_key, options.scale, options.seed, uvloop=options.uvloop)
+        race = run_race([kind(course) for kind in self.contenders], rules)
+        return Result(self.name, self.title, tuple(self._rates(race)), tuple(self._figures(race)))
+
+    def _rates(self, race: Race) -> list[Rate]:
+        baseline, ours = (kind.title for kind in self.contenders[:2])
+        return [
+            Rate(
+                self.name,
+                kind.title,
+                tuple(race.tally.seconds_a_read(kind.title)),
+                tuple(race.times_as_fast(kind.title, baseline)),
+                tuple(race.times_as_fast(ours, kind.title)),
+                race.left_out.get(kind.title) or race.notes.get(kind.title, ""),
+            )
+            for kind in self.contenders
+        ]
+
+    def _figures(self, race: Race) -> list[Figure]:
+        baseline, ours, *peers = self.contenders
+        special = {peer: Target(Must.AT_LEAST, least) for peer, least in self.peers_at_least}
+        asked: list[tuple[type[Contender], Target | None]] = [
+            (baseline, None if self.at_least is None else Target(Must.AT_LEAST, self.at_least)),
+            *((peer, special.get(peer, Target(Must.MORE_THAN, 1))) for peer in peers),
+        ]
+        return [
+            Figure(
+                self.name,
+                f"{ours.title} against {other.title}",
+                tuple(race.times_as_fast(ours.title, other.title)),
+                target=target,
+                note=race.left_out.get(ours.title) or race.left_out.get(other.title, ""),
+            )
+            for other, target in asked
+        ]
+
+
+MODES: Final[Sequence[Mode]] = (
+    Mode("sync-1", "remote hit, sync, 1 thread", _SYNC, at_least=1.1),
+    Mode("sync-8", "remote hit, sync, 8 threads", _SYNC, concurrency=8, at_least=2),
+    Mode("async-1", "remote hit, async, 1 task", _ASYNC),
+    Mode("async-64", "remote hit, async, 64 tasks on distinct keys", _ASYNC, concurrency=64, at_least=3),
+    Mode("async-64-one-key", "remote hit, async, 64 tasks on one key", _ASYNC, 64, one_key=True, at_least=10),
+    Mode(
+        "local-sync", "local hit, sync, 1 thread", (RedisPyGet, OurLocalSync, RedisPyClientSideCache),
+        at_least=60, peers_at_least=((RedisPyClientSideCache, 8),),
+    ),
+    Mode(
+        "local-async", "local hit, async, 1 task",
+        (RedisAsyncioGet, OurLocalAsync, CashewsClientSideEarly, CashewsClientSideGet),
+        at_least=30, peers_at_least=((CashewsClientSideEarly, 8),),
+    ),
+)  # fmt: skip

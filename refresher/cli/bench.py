@@ -1,0 +1,17 @@
+"""``refresher bench``: a benchmark a file, and a line here."""
+
+from __future__ import annotations
+
+import typer
+
+from refresher.cli.bench_hits import hits
+
+bench = typer.Typer(
+    name="bench", help="Benchmarks; each starts the servers that it needs.", no_args_is_help=True, rich_markup_mode=None
+)
+bench.command()(hits)
+
+
+@bench.callback()
+def _bench() -> None:
+    """Take the benchmark's name also while there is only one."""

@@ -1,0 +1,77 @@
+"""``refresher bench hits``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from refresher.bench.options import (
+    DEFAULT_OUT,
+    DEFAULT_READERS,
+    DEFAULT_ROUNDS,
+    MOST_READERS,
+    MOST_ROUNDS,
+    BenchOptions,
+)
+from refresher.bench.payloads import PayloadKind
+from refresher.cli.arguments import without_password
+
+_WIDTH_IN_A_FILE: Final = 150
+
+
+def hits(
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MOST_ROUNDS, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Run this group alone; may be repeated.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Little of everything: shows that all works, not how fast it is.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also what takes minutes and 3 GB of memory: a million entries.")
+    ] = False,
+    payload: Annotated[
+        PayloadKind, typer.Option(help="What the values are: rows of a query, or one text; 1 KiB both.")
+    ] = PayloadKind.ROWS,
+    readers: Annotated[
+        int | None,
+        typer.Option(
+            min=4, max=MOST_READERS, help=f"Concurrent readers where an entry expires. [default: {DEFAULT_READERS}]"
+        ),
+    ] = None,
+    uvloop: Annotated[bool, typer.Option("--uvloop", help="Run the asyncio modes on uvloop.")] = False,
+    redis_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            callback=without_password,
+            help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
+            "removed in the end.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order of turns and of what is drawn.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON and CSV go.")] = DEFAULT_OUT,
+) -> None:
+    """Measure what a hit costs, against redis-py itself and against other caches, with the targets beside it.
+
+    Ratios of one run, since times of two machines can't be compared. Exits with 0 whether targets are reached or not.
+    """
+    from rich.console import Console
+
+    from refresher.bench.hits.run import run_hits
+
+    options = BenchOptions(
+        rounds=rounds, readers=readers, redis_url=redis_url, only=tuple(only or ()), quick=quick, full=full,
+        uvloop=uvloop, payload=payload, seed=seed, out=out,
+    )  # fmt: skip
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDTH_IN_A_FILE)
+    run_hits(options, console)
