@@ -1,0 +1,296 @@
+"""The publisher's batches on a real Redis: one round trip for the claims, one for the messages, an end for each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+
+import pytest
+import redis
+
+from api_client import ReaderEvents, ReaderSettings, RefreshReason
+from api_client import lease as steps
+from api_client.asked import AskedRecently
+from api_client.broker import Broker, CeleryBroker, refresh_queue
+from api_client.decisions import Decisions
+from api_client.keys import CacheKey, make_key
+from api_client.lease_store import LeaseStore
+from api_client.messages import RefreshItem
+from api_client.publisher import Publisher, Trigger, TriggerDropped
+from refresher.embedded import RedisServer
+from tests.support.lease_world import World
+
+NAMESPACE = "cache"
+
+
+class Diary(ReaderEvents):
+    """What the publisher told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
+        self.told.append(("triggered", reason.value))
+
+    def refresh_republished(self, query: str) -> None:
+        self.told.append(("republished", ""))
+
+    def refresh_deduplicated(self, query: str, *, state: str) -> None:
+        self.told.append(("deduplicated", state))
+
+    def refresh_dropped(self, query: str, *, why: str) -> None:
+        self.told.append(("dropped", why))
+
+    def trigger_failed(self, query: str, *, why: str) -> None:
+        self.told.append(("failed", why))
+
+
+class Script(Broker):
+    """A broker that does what a test says, for what no real one can be made to do on demand."""
+
+    def __init__(self) -> None:
+        self.length: int | Exception = 0
+        self.error: Callable[[RefreshItem], Exception | None] = lambda _: None
+        self.messages: list[tuple[list[int], bool]] = []
+        self.asked_for_length = 0
+
+    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
+        raise NotImplementedError
+
+    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+        errors = [self.error(item) for item in items]
+        sent = [item.decoded_params["n"] for item, error in zip(items, errors, strict=True) if error is None]
+        self.messages.append((sent, someone_waits))
+        return errors
+
+    def waiting(self) -> int:
+        self.asked_for_length += 1
+        if isinstance(self.length, Exception):
+            raise self.length
+        return self.length
+
+    def close(self) -> None:
+        pass
+
+
+class Clock:
+    """Real time, and what a test adds to it."""
+
+    def __init__(self) -> None:
+        self.ahead_seconds = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_seconds
+
+
+class Bench:
+    """A publisher whose thread a test holds while it hands triggers over."""
+
+    def __init__(self, server: RedisServer, broker: Broker, **settings: object) -> None:
+        self.client = redis.Redis.from_url(server.url(0))
+        self.broker, self.events, self.clock, self.decisions = broker, Diary(), Clock(), Decisions()
+        self.asked = AskedRecently(monotonic=self.clock)
+        self.publisher = Publisher(
+            ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]
+            LeaseStore(self.client), broker, self.asked, self.events, monotonic=self.clock, decisions=self.decisions,
+        )  # fmt: skip
+
+    def trigger(self, n: int, reason: RefreshReason = RefreshReason.STALE, **changes: object) -> Trigger:
+        return Trigger(key(n), reason, **{"seen_token": 0, **changes})  # type: ignore[arg-type]
+
+    def handle(self, *triggers: Trigger) -> list[bool]:
+        """Hand all over as one batch (of each queue), and wait for its end."""
+        held, go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            assert go.wait(20)
+
+        self.publisher.do_soon(hold)
+        assert held.wait(20)
+        accepted = self.publisher.submit_all(triggers)
+        go.set()
+        assert self.publisher.flush(20)
+        return accepted
+
+    def claimed(self, n: int) -> bool:
+        return bool(self.client.exists(key(n).record))
+
+    def close(self) -> None:
+        self.publisher.close()
+        self.client.close()
+
+
+def key(n: int) -> CacheKey:
+    return make_key(NAMESPACE, "q", {"n": n}, 1)
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def bench(clean_redis: RedisServer, script: Script) -> Iterator[Bench]:
+    made = Bench(clean_redis, script, queue_size=10)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def celery_bench(clean_redis: RedisServer) -> Iterator[Bench]:
+    made = Bench(clean_redis, CeleryBroker(clean_redis.url(1), NAMESPACE))
+    yield made
+    made.close()
+
+
+def failing(*numbers: int) -> Callable[[RefreshItem], Exception | None]:
+    return lambda item: OSError("no") if item.decoded_params["n"] in numbers else None
+
+
+def test_a_batch_is_two_round_trips_and_a_message_an_item(celery_bench: Bench, clean_redis: RedisServer) -> None:
+    celery_bench.handle(celery_bench.trigger(1_000), celery_bench.trigger(1_001))  # scripts are loaded, queues declared
+    with redis.Redis.from_url(clean_redis.url(1)) as control:
+        control.delete(refresh_queue(NAMESPACE))
+        before = control.info("stats")["total_reads_processed"]
+        assert celery_bench.handle(*(celery_bench.trigger(n) for n in range(64))) == [True] * 64
+        # How often the server read from a socket: one pipeline may take some reads, 128 commands alone take 128.
+        assert control.info("stats")["total_reads_processed"] - before < 24
+        assert control.llen(refresh_queue(NAMESPACE)) == 64
+    assert celery_bench.events.told[2:] == [("triggered", "stale")] * 64
+    assert all(celery_bench.claimed(n) for n in range(64))
+
+
+def test_a_claim_that_redis_refuses_fails_alone(bench: Bench, script: Script) -> None:
+    bench.client.set(key(2).record, "no hash")
+    ends: list[Future[None]] = [Future() for _ in range(3)]
+    bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
+    assert sorted(bench.events.told) == [("failed", "ResponseError"), *[("triggered", "stale")] * 2]
+    assert [done.exception(0) is None for done in ends] == [True, False, True]
+    assert script.messages == [([1, 3], False)]
+
+
+def test_a_message_that_fails_gives_its_own_claim_back_and_no_other(bench: Bench, script: Script) -> None:
+    script.error = failing(2)
+    ends: list[Future[None]] = [Future() for _ in range(3)]
+    bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
+    assert [bench.claimed(n) for n in (1, 2, 3)] == [True, False, True]
+    assert sorted(bench.events.told) == [("failed", "OSError"), *[("triggered", "stale")] * 2]
+    assert [done.exception(0) is None for done in ends] == [True, False, True]
+    told = [bench.decisions.outcome(key(n).entry) for n in (1, 2)]
+    assert [(came.what.value, came.why) for came in told if came] == [("published", ""), ("failed", "OSError")]
+
+
+def test_a_broker_that_is_gone_opens_the_breaker_and_leaves_no_claim(bench: Bench, script: Script) -> None:
+    script.error = failing(*range(100))
+    for round_ in range(3):
+        bench.handle(*(bench.trigger(n) for n in range(round_ * 10, round_ * 10 + 10)))
+    assert bench.events.told == [("failed", "OSError")] * 30
+    bench.events.told.clear()
+    ended: Future[None] = Future()
+    # A claim that its reader made, and now nobody publishes.
+    own = steps.claim(key(40), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
+    number = LeaseStore(bench.client).run(own).number
+    bench.handle(
+        bench.trigger(41), bench.trigger(40, claim_id="own", claim_number=number, someone_waits=True, done=ended)
+    )
+    assert bench.events.told == [("dropped", "breaker")] * 2
+    assert isinstance(ended.exception(0), TriggerDropped)
+    assert not any(bench.claimed(n) for n in range(50))
+    script.error = failing()
+    bench.clock.ahead_seconds += 1.1  # the probe is a whole batch
+    bench.handle(bench.trigger(41), bench.trigger(42))
+    assert script.messages[-1] == ([41, 42], False)
+
+
+def test_early_refreshes_beyond_the_queue_s_size_are_dropped_and_no_others(bench: Bench, script: Script) -> None:
+    script.length = 7
+    early = [bench.trigger(n, RefreshReason.EARLY) for n in range(5)]
+    for trigger in early:
+        bench.asked.note(trigger.key.entry, 0, 1.0)
+    bench.handle(*early, bench.trigger(5), bench.trigger(6, RefreshReason.INVALIDATED))
+    assert bench.events.told.count(("dropped", "backpressure")) == 2
+    assert set(script.messages[0][0]) == {0, 1, 2, 5, 6}
+    # What was published since counts, though the length is not asked for again.
+    bench.handle(bench.trigger(7, RefreshReason.EARLY))
+    assert script.asked_for_length == 1
+    assert bench.events.told[-1] == ("dropped", "backpressure")
+    # Not silent for a second: until the length is looked at again.
+    left = [bench.asked.left_seconds(trigger.key.entry) for trigger in early]
+    assert [value > 0.5 for value in left] == [True, True, True, False, False]
+    assert max(left[3:]) <= 0.25
+
+
+def test_a_queue_whose_length_can_t_be_told_stops_the_early_ones_alone(bench: Bench, script: Script) -> None:
+    script.length = OSError("no")
+    bench.handle(bench.trigger(1, RefreshReason.EARLY), bench.trigger(2))
+    assert sorted(bench.events.told) == [("failed", "OSError"), ("triggered", "stale")]
+
+
+def test_those_who_wait_go_first_and_to_their_own_queue(bench: Bench, script: Script) -> None:
+    bench.handle(bench.trigger(1), bench.trigger(2, someone_waits=True), bench.trigger(3))
+    assert script.messages == [([2], True), ([1, 3], False)]
+
+
+def test_a_key_that_is_handed_over_twice_before_its_turn_is_claimed_once(bench: Bench, script: Script) -> None:
+    assert bench.handle(*[bench.trigger(1)] * 5, bench.trigger(2)) == [True] * 6
+    assert script.messages == [([1, 2], False)]
+    assert bench.events.told == [("triggered", "stale")] * 2
+
+
+def test_what_is_queued_for_long_is_published_again_with_the_batch(bench: Bench, script: Script) -> None:
+    bench.handle(bench.trigger(1), bench.trigger(2))
+    bench.client.hset(key(1).record, "published", 1)
+    bench.handle(bench.trigger(1), bench.trigger(2), bench.trigger(3))
+    assert script.messages[-1] == ([3, 1], False)
+    assert bench.events.told[2:] == [
+        ("deduplicated", "queued"), ("deduplicated", "queued"), ("triggered", "stale"), ("republished", ""),
+    ]  # fmt: skip
+
+
+def test_reads_of_an_entry_that_was_replaced_meanwhile_are_told_for_a_second(bench: Bench) -> None:
+    world = World(bench.client, LeaseStore(bench.client), key(1))
+    world.plant(9)
+    bench.asked.note(key(1).entry, 5, 1.0)
+    bench.handle(bench.trigger(1, seen_token=5))
+    assert bench.events.told == [("deduplicated", "already_refreshed")]
+    assert bench.asked.left_seconds(key(1).entry) > 0.5
+    assert not bench.asked.note(key(1).entry, 5, 1.0), "the old entry, read late"
+    assert bench.asked.note(key(1).entry, 9, 1.0), "the new one, at once"
+
+
+def test_an_end_that_nobody_waits_for_any_more_is_no_error(bench: Bench) -> None:
+    given_up, other = Future[None](), Future[None]()
+    assert given_up.cancel()
+    bench.handle(bench.trigger(1, done=given_up), bench.trigger(2, done=other))
+    assert other.result(0) is None
+    assert bench.events.told == [("triggered", "stale")] * 2
+
+
+def test_a_full_backlog_takes_some_and_says_which(clean_redis: RedisServer, script: Script) -> None:
+    bench = Bench(clean_redis, script)
+    bench.publisher._backlog.most = 2
+    assert bench.handle(*(bench.trigger(n) for n in range(3))) == [True, True, False]
+    came = bench.decisions.outcome(key(2).entry)
+    assert came is not None
+    assert (came.what.value, came.why) == ("dropped", "backlog")
+    bench.close()
+    assert bench.publisher.submit_all([bench.trigger(4)]) == [False]
+    assert bench.publisher.submit_all([]) == []
+
+
+def test_a_redis_that_is_gone_fails_all_and_the_thread_lives_on(script: Script) -> None:
+    with RedisServer.start() as server:
+        bench = Bench(server, script)
+        bench.handle(bench.trigger(0))
+        server.kill()
+        ends: list[Future[None]] = [Future() for _ in range(3)]
+        bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
+        assert all(isinstance(done.exception(0), redis.ConnectionError) for done in ends)
+        assert bench.events.told[1:] == [("failed", "ConnectionError")] * 3
+        server.restart(keep_data=False)
+        bench.handle(bench.trigger(1), bench.trigger(2))
+        assert bench.events.told[4:] == [("triggered", "stale")] * 2
+        bench.close()

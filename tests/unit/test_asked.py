@@ -1,0 +1,126 @@
+"""One trigger a key: what a process was told, and the backlog in front of its publisher."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from api_client.asked import AskedRecently
+from api_client.events import RefreshReason
+from api_client.keys import make_key
+from api_client.triggers import Backlog, Trigger
+
+
+class Time:
+    """A monotonic clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def asked(time: Time) -> AskedRecently:
+    return AskedRecently(monotonic=time)
+
+
+def test_of_many_threads_one_asks(asked: AskedRecently) -> None:
+    start = threading.Barrier(16)
+
+    def read(_: int) -> list[bool]:
+        start.wait(10)
+        return [asked.note("k", 7, 1.0) for _ in range(200)]
+
+    with ThreadPoolExecutor(16) as pool:
+        said = list(itertools.chain.from_iterable(pool.map(read, range(16))))
+    assert said.count(True) == 1
+
+
+def test_a_covered_key_costs_no_lock(asked: AskedRecently) -> None:
+    asked.note("k", 7, 1.0)
+    with asked._lock, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(asked.note, "k", 7, 1.0).result(10) is False
+
+
+def test_a_late_reader_of_an_old_entry_does_not_ask_nor_take_the_note_of_the_new_one(asked: AskedRecently) -> None:
+    assert asked.note("k", 8, 1.0)
+    assert not asked.note("k", 7, 1.0)
+    assert not asked.note("k", 8, 1.0)
+
+
+def test_an_answer_about_an_old_entry_leaves_the_note_of_the_new_one(asked: AskedRecently) -> None:
+    asked.note("k", 8, 1.0)
+    asked.correct("k", 7, 0.0)
+    assert asked.covers("k", 8)
+
+
+def test_an_older_number_is_asked_for_again_once_the_note_is_over(asked: AskedRecently, time: Time) -> None:
+    # A failover may bring an older entry back.
+    asked.note("k", 8, 1.0)
+    time.now += 1.01
+    assert asked.note("k", 7, 1.0)
+
+
+def test_how_long_a_note_holds_can_be_told(asked: AskedRecently, time: Time) -> None:
+    assert asked.left_seconds("k") == 0
+    asked.note("k", 7, 0.4)
+    time.now += 0.1
+    assert asked.left_seconds("k") == pytest.approx(0.3)
+    time.now += 1
+    assert asked.left_seconds("k") == 0
+
+
+def trigger(n: int, **changes: object) -> Trigger:
+    return Trigger(make_key("t", "q", {"n": n}, 1), RefreshReason.STALE, **changes)  # type: ignore[arg-type]
+
+
+def numbers(triggers: list[Trigger]) -> list[int]:
+    return [trigger.key.params["n"] for trigger in triggers]
+
+
+def test_a_key_has_one_place_in_the_backlog_and_the_newest_trigger_has_it() -> None:
+    backlog = Backlog(most=2)
+    for token, n in enumerate((1, 2, 1, 1)):
+        assert backlog.put(trigger(n, seen_token=token))
+    assert len(backlog) == 2
+    taken = backlog.take(10)
+    assert numbers(taken) == [1, 2]
+    assert [each.seen_token for each in taken] == [3, 1]
+
+
+def test_a_full_backlog_takes_no_more_keys_but_for_those_who_wait() -> None:
+    backlog = Backlog(most=1)
+    assert [backlog.put(trigger(n)) for n in (1, 2)] == [True, False]
+    assert backlog.put(trigger(3, someone_waits=True, claim_id="c", claim_number=1))
+    assert numbers(backlog.take(10)) == [3], "those who wait first, and not in one batch with the others"
+    assert numbers(backlog.take(10)) == [1]
+
+
+def test_two_claims_of_one_key_are_two() -> None:
+    backlog = Backlog(most=5)
+    for claim_id in ("a", "b"):
+        backlog.put(trigger(1, claim_id=claim_id, claim_number=1, someone_waits=True))
+    assert [each.claim_id for each in backlog.take(5)] == ["a", "b"]
+
+
+def test_a_batch_is_bounded_and_the_oldest_are_in_it() -> None:
+    backlog = Backlog(most=100)
+    for n in range(5):
+        backlog.put(trigger(n))
+    assert [numbers(backlog.take(2)) for _ in range(4)] == [[0, 1], [2, 3], [4], []]
+
+
+@pytest.mark.parametrize(("mark", "noted"), [(None, 7), (9, 9), (0, 0)])
+def test_a_trigger_is_noted_by_its_mark_or_by_its_token(mark: int | None, noted: int) -> None:
+    assert trigger(1, seen_token=7, mark=mark).noted_number == noted
+    assert trigger(1).noted_number == 0
