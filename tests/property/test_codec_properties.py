@@ -13,7 +13,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api_client import messages, payload
+from api_client import compression, messages, payload
 from api_client.entry import (
     FIXED_HEADER_BYTES,
     MAX_DEGREE,
@@ -123,6 +123,33 @@ def test_any_numbers_in_a_whole_header_are_decided_about_without_an_error(number
 def test_an_arbitrary_payload_is_a_value_or_a_decode_error(content: bytes, type_: Any) -> None:
     with suppress(DecodeError):
         payload.decode(content, type_, query="q", max_bytes=150)
+
+
+FRAME = compression.pack(payload.encode([{"name": "Ada"}] * 40), 1).content
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(FRAME) - 1), st.integers(0, 255)), max_size=8), st.integers(0, len(FRAME) + 1)
+)
+def test_a_frame_with_any_bytes_changed_or_cut_off_is_a_value_or_a_decode_error(
+    changes: list[tuple[int, int]], kept: int
+) -> None:
+    mutated = bytearray(FRAME + b"x")
+    for position, byte in changes:
+        mutated[position] = byte
+    with suppress(DecodeError):
+        payload.decode(bytes(mutated[:kept]), is_compressed=True, query="q", max_bytes=10_000)
+
+
+@given(st.binary(max_size=50), st.lists(json_values, min_size=1, max_size=2), st.integers(1, 200))
+def test_a_packed_payload_comes_out_as_it_went_in(header: bytes, values: list[object], copies: int) -> None:
+    try:
+        packed = compression.pack(payload.encode(values * copies), 1)
+    except OverflowError:
+        assume(False)
+    raw = header + packed.content
+    decoded = payload.decode(raw, offset=len(header), is_compressed=packed.is_compressed, query="q", max_bytes=10**7)
+    assert decoded == values * copies
 
 
 @given(json_values)

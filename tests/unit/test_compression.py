@@ -1,0 +1,155 @@
+"""Compressed payloads: worth it or left alone, and no frame takes more memory than is allowed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+import zstandard
+
+from api_client import compression, payload
+from api_client.compression import Packed, pack
+from api_client.errors import DecodeError
+
+KIB, MIB = 1024, 1024 * 1024
+ROWS = [{"name": f"person {number}", "city": "Amsterdam"} for number in range(200)]
+PLAIN = payload.encode(ROWS)
+FRAME = pack(PLAIN, 1).content
+
+
+def read(frame: bytes, max_bytes: int = 100 * KIB, **options: Any) -> Any:
+    return payload.decode(frame, is_compressed=True, query="friends_of", max_bytes=max_bytes, **options)
+
+
+def bomb(size: int, *, says_its_size: bool = True) -> bytes:
+    """A frame of some kilobytes that expands to ``size``."""
+    compressor = zstandard.ZstdCompressor().compressobj(size=size if says_its_size else -1)
+    zeros = bytes(MIB)
+    return b"".join(compressor.compress(zeros) for _ in range(size // MIB)) + compressor.flush()
+
+
+def lying(frame: bytes, size: int) -> bytes:
+    assert frame[4] & 0b1110_0000 == 0b1000_0000, "a byte that tells the window, then four that tell the size"
+    return frame[:6] + size.to_bytes(4, "little") + frame[10:]
+
+
+def test_a_payload_is_compressed_from_the_least_size_on_and_comes_out_as_it_went_in() -> None:
+    packed = pack(PLAIN, len(PLAIN))
+    assert packed.is_compressed
+    assert len(packed.content) < len(PLAIN) / 3
+    assert read(packed.content) == ROWS
+    assert read(b"header" + packed.content, offset=6) == ROWS
+
+
+@pytest.mark.parametrize("min_bytes", [0, len(PLAIN) + 1])
+def test_a_payload_below_the_least_size_stays_as_it_is_and_0_means_never(min_bytes: int) -> None:
+    assert pack(PLAIN, min_bytes) == Packed(PLAIN, is_compressed=False)
+
+
+@pytest.mark.parametrize(("zeros", "is_compressed"), [(0, False), (100, False), (200, True)])
+def test_what_does_not_save_an_eighth_stays_as_it_is(zeros: int, *, is_compressed: bool) -> None:
+    noise = random.Random(1).randbytes(1_000)  # noqa: S311 - no secret
+    packed = pack(noise + bytes(zeros), 1)
+    assert packed.is_compressed is is_compressed
+    if not is_compressed:
+        assert packed.content == noise + bytes(zeros)
+
+
+def test_the_bound_is_on_what_is_stored_and_on_what_comes_out_of_it() -> None:
+    assert read(FRAME, max_bytes=len(PLAIN)) == ROWS
+    with pytest.raises(DecodeError, match=f"'friends_of' has {len(PLAIN)} bytes; .* allows {len(PLAIN) - 1}") as caught:
+        read(FRAME, max_bytes=len(PLAIN) - 1)
+    assert caught.value.query == "friends_of"
+    with pytest.raises(DecodeError, match=f"has {len(FRAME)} bytes"):
+        read(FRAME, max_bytes=len(FRAME) - 1)
+
+
+BIG = bomb(4 * MIB)
+BROKEN = {
+    "nothing": b"",
+    "no frame": PLAIN,
+    "magic alone": FRAME[:4],
+    "cut": FRAME[:-1],
+    "more after it": FRAME + b"\x00",
+    "another frame after it": FRAME + FRAME,
+    "a frame that is to be skipped": b"\x50\x2a\x4d\x18\x05\x00\x00\x00hello",
+    "no word of its size": bomb(MIB, says_its_size=False),
+    "more in it than it says": lying(BIG, 1_000),
+    "less in it than it says": lying(BIG, 5 * MIB),
+    "a window of terabytes": BIG[:5] + b"\xff" + BIG[6:],
+    "a dictionary that nobody has": zstandard.ZstdCompressor(
+        dict_data=zstandard.ZstdCompressionDict(PLAIN[:2_000], dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    ).compress(PLAIN),
+    "changed in the middle": FRAME[:40] + bytes(byte ^ 0xFF for byte in FRAME[40:60]) + FRAME[60:],
+    "no MessagePack in it": pack(b"\xc1" * 1_000, 1).content,
+}
+
+
+@pytest.mark.parametrize("name", list(BROKEN))
+def test_a_broken_frame_is_a_decode_error(name: str) -> None:
+    with pytest.raises(DecodeError, match=r"payload of 'friends_of' is broken") as caught:
+        read(BROKEN[name], max_bytes=8 * MIB)
+    assert caught.value.query == "friends_of"
+
+
+READ_BOMBS = """
+import resource, sys
+from api_client import payload
+from api_client.errors import DecodeError
+
+frames = [bytes.fromhex(line) for line in sys.stdin.read().split()]
+assert payload.decode(frames.pop(0), is_compressed=True, query="q", max_bytes=2**20) == 7
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for frame in frames:
+    try:
+        payload.decode(frame, is_compressed=True, query="q", max_bytes=2**20)
+        sys.exit("read a bomb")
+    except DecodeError:
+        pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_no_bomb_takes_more_memory_than_is_allowed_whatever_it_says_of_its_size() -> None:
+    real = bomb(256 * MIB)
+    assert len(real) < 32 * KIB
+    harmless = zstandard.ZstdCompressor().compress(payload.encode(7))
+    frames = [harmless, real, lying(real, 100_000), lying(real, MIB), bomb(256 * MIB, says_its_size=False)]
+    told = subprocess.run(
+        [sys.executable, "-c", READ_BOMBS],
+        input="\n".join(frame.hex() for frame in frames),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    grown = int(told.stdout) * (1 if sys.platform == "darwin" else KIB)
+    assert grown < 8 * MIB
+
+
+def test_each_thread_has_a_codec_of_its_own() -> None:
+    codecs: list[object] = []
+    threads = [threading.Thread(target=lambda: codecs.append(compression._codec())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(codec) for codec in [*codecs, compression._codec()]}) == 3
+    assert compression._codec() is compression._codec()
+
+
+LOADED = """
+import sys
+import api_client, refresher.refresh
+from api_client import compression, payload
+assert payload.decode(compression.pack(b"\\x07", 0).content, query="q", max_bytes=9) == 7
+before = "zstandard" in sys.modules
+payload.decode(compression.pack(b"\\xd9\\xff" + bytes(255), 1).content, is_compressed=True, query="q", max_bytes=999)
+print(before, "zstandard" in sys.modules)
+"""
+
+
+def test_the_package_is_imported_at_the_first_compressed_payload() -> None:
+    told = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["False", "True"]
