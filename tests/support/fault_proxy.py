@@ -89,10 +89,8 @@ class FaultProxy:
     def url(self, url: str) -> str:
         """Return ``url`` with this proxy's address in the place of the server's."""
         parts = urlsplit(url)
-        user = parts.netloc.rpartition("@")[0]
-        return urlunsplit(
-            parts._replace(netloc=f"{user}@{LOOPBACK}:{self.port}" if user else f"{LOOPBACK}:{self.port}")
-        )
+        user = "".join(parts.netloc.rpartition("@")[:2])
+        return urlunsplit(parts._replace(netloc=f"{user}{LOOPBACK}:{self.port}"))
 
     @property
     def accepted(self) -> int:

@@ -1,0 +1,186 @@
+"""A system whose reader is behind proxies: cache and broker on servers of their own, a worker that is never cut off."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import redis
+
+from api_client import ReaderSettings
+from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
+from tests.acceptance.conftest import System
+from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.any_reader import KINDS, AnyReader, Told
+from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import eventually
+
+QUERY = "long_lived"
+SLACK_SECONDS = 1.0  # what a busy machine may add to a bound
+READER_SILENCE_SECONDS = 1.0  # a process asks for one key no more often
+_numbers = itertools.count(1)
+
+
+class World:
+    """A system, and entries for a test to read, made by a client that no fault meets.
+
+    ``parts`` is the system: its control, its workers. ``broker`` is a URL, or a server that a test may kill.
+    """
+
+    def __init__(self, parts: System, cache_server: RedisServer, broker: RedisServer | str) -> None:
+        self.parts, self.cache_server = parts, cache_server
+        self.broker_server = broker if isinstance(broker, RedisServer) else None
+        self.broker_url = broker.url() if isinstance(broker, RedisServer) else broker
+        parts.env |= {"CELERY_BROKER_URL": self.broker_url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
+        # The machine may be busy: what this client does is not what is tested.
+        self.healthy = parts.client(CACHE_REDIS_TIMEOUT="10s")
+        self._workers: list[GuardedProcess] = []
+
+    def start_worker(self) -> None:
+        """Start one more worker; it consumes when this returns."""
+        self._workers.append(self.parts.start_worker())
+
+    def kill_workers(self) -> None:
+        """SIGKILL them all."""
+        while self._workers:
+            self._workers.pop().kill()
+
+    @property
+    def namespace(self) -> str:
+        return self.parts.env["CACHE_NAMESPACE"]
+
+    def unknown(self) -> dict[str, Any]:
+        """Params of an entry that nobody has asked for yet."""
+        return {"key": f"key-{next(_numbers)}"}
+
+    def fresh(self) -> dict[str, Any]:
+        """Params of a fresh entry."""
+        params = self.unknown()
+        self.healthy.get(QUERY, params, timeout=30)
+        return params
+
+    def stale(self) -> dict[str, Any]:
+        """Params of a stale entry that nobody has asked to refresh."""
+        params = self.fresh()
+        self.healthy.invalidate(QUERY, params)
+        return params
+
+    def record_of(self, params: dict[str, Any]) -> dict[str, str]:
+        """The lease record as it stands."""
+        return self.parts.record(self.healthy.key(QUERY, params))
+
+    @contextmanager
+    def full(self, server: RedisServer) -> Iterator[None]:
+        """Let a server refuse whatever needs memory."""
+        with redis.Redis.from_url(server.url()) as client:
+            client.config_set("maxmemory", 1)
+            try:
+                yield
+            finally:
+                client.config_set("maxmemory", 0)
+
+
+Servers = tuple[RedisServer, ArcadeDbServer]
+
+
+@pytest.fixture(scope="module")
+def shared_servers(redis_server: RedisServer, arcadedb: ArcadeDbServer) -> Servers:
+    """What no fault meets: the control's Redis, and the graph."""
+    return redis_server, arcadedb
+
+
+def make_world(stack: ExitStack, servers: Servers, folder: Path, broker_url: str = "") -> World:
+    """Start the cache's server, the broker's unless there is one, and a worker."""
+    cache = stack.enter_context(RedisServer.start())
+    broker = broker_url or stack.enter_context(RedisServer.start())
+    world = World(System(stack, cache, *servers, folder), cache, broker)
+    world.start_worker()
+    return world
+
+
+@pytest.fixture(scope="module")
+def world_on_redis(shared_servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Redis is the broker, too."""
+    with ExitStack() as stack:
+        yield make_world(stack, shared_servers, tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def world_on_rabbitmq(
+    shared_servers: Servers, rabbitmq: RabbitMqServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """RabbitMQ is the broker."""
+    with ExitStack() as stack:
+        yield make_world(stack, shared_servers, tmp_path_factory.mktemp("world"), rabbitmq.url)
+
+
+@pytest.fixture
+def make_own_world(stack: ExitStack, shared_servers: Servers, tmp_path: Path) -> Callable[[], World]:
+    """A world whose servers and worker a test may kill."""
+    return lambda: make_world(stack, shared_servers, tmp_path)
+
+
+@pytest.fixture
+def told() -> Told:
+    """What the reader under test told."""
+    return Told()
+
+
+def with_open_connections(reader: AnyReader, world: World) -> AnyReader:
+    """The reader, connected to cache and broker for each kind of call: what comes next hits it in mid-stream."""
+    params = world.fresh()
+    reader.refresh(QUERY, params)
+    eventually(lambda: reader.get(QUERY, params)["load"] == 2, 10, "it is refreshed")
+    assert reader.flush(10)
+    return reader
+
+
+class Proxies:
+    """The proxies of a test, one for each server."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._made: dict[str, FaultProxy] = {}
+
+    def before(self, url: str) -> FaultProxy:
+        """The one in front of the server that ``url`` names."""
+        server = url.rpartition("@")[2].partition("/")[0]
+        if server not in self._made:
+            self._made[server] = self._stack.enter_context(FaultProxy.before(url))
+        return self._made[server]
+
+
+@pytest.fixture
+def proxies(stack: ExitStack) -> Proxies:
+    return Proxies(stack)
+
+
+class MakeReader(Protocol):
+    """Make a reader behind proxies; settings by their names."""
+
+    def __call__(self, world: World, **settings: Any) -> AnyReader: ...
+
+
+@pytest.fixture(params=sorted(KINDS))
+def make_reader(request: pytest.FixtureRequest, stack: ExitStack, proxies: Proxies, told: Told) -> MakeReader:
+    """Readers of each kind, whose way to cache and broker leads through the test's proxies."""
+
+    def make(world: World, **settings: Any) -> AnyReader:
+        cache_url, broker_url = world.cache_server.url(0), world.broker_url
+        reader = KINDS[request.param](
+            ReaderSettings(
+                redis_url=proxies.before(cache_url).url(cache_url),
+                broker_url=proxies.before(broker_url).url(broker_url),
+                **{"namespace": world.namespace, **settings},
+            ),
+            told,
+        )
+        stack.callback(reader.close)
+        return reader
+
+    return make

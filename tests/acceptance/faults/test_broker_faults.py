@@ -1,0 +1,155 @@
+"""What a reader returns, and when, while the broker fails; and that it heals by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from api_client import EntryState, RefreshState, TriggerFailed, WaitTimeout
+from api_client.broker import TIMEOUT_SECONDS as BROKER_TIMEOUT_SECONDS
+from tests.acceptance.faults.conftest import (
+    QUERY,
+    READER_SILENCE_SECONDS,
+    SLACK_SECONDS,
+    MakeReader,
+    Proxies,
+    World,
+    with_open_connections,
+)
+from tests.support.any_reader import Told, answer_of
+from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import eventually
+
+WAIT_SECONDS = 0.7
+PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication
+BREAKER_PAUSE_SECONDS = 1.0  # of the broker's breaker, the first; it doubles with each probe that fails
+ROUND_TRIP_SECONDS = 0.3
+FAULTS: dict[str, Callable[[FaultProxy], None]] = {
+    "hung": FaultProxy.hangs,
+    "loses_replies": FaultProxy.drops_replies,
+    "refused": FaultProxy.refuses,
+}
+
+
+@pytest.fixture(params=["redis", "rabbitmq"])
+def world(request: pytest.FixtureRequest) -> World:
+    """Both brokers."""
+    made: World = request.getfixturevalue(f"world_on_{request.param}")
+    return made
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_what_each_call_returns_while_the_broker_fails(
+    world: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str
+) -> None:
+    fresh, stale, invalidated = world.fresh(), world.stale(), world.fresh()
+    reader = with_open_connections(make_reader(world, wait_timeout_ms=WAIT_SECONDS * 1000), world)
+    FAULTS[fault](proxies.before(world.broker_url))
+
+    hits = [answer_of(reader.get_entry, QUERY, fresh), answer_of(reader.get_entry, QUERY, stale)]
+    assert [(hit.value.state, hit.value.refresh) for hit in hits] == [
+        (EntryState.FRESH, RefreshState.NONE),
+        (EntryState.STALE, RefreshState.TRIGGERED),
+    ]
+    invalidation = answer_of(reader.invalidate, QUERY, invalidated)
+    hits.append(answer_of(reader.get_entry, QUERY, invalidated))
+    assert hits[-1].value.generation == invalidation.value.generation
+    # Whoever waits for a silent broker's answer waits that long.
+    assert max(answer.seconds for answer in (*hits, invalidation)) < BROKER_TIMEOUT_SECONDS
+
+    manual = world.unknown()
+    refreshed = answer_of(reader.refresh, QUERY, manual)
+    assert isinstance(refreshed.error, TriggerFailed)
+    assert refreshed.seconds < PUBLISH_SECONDS + SLACK_SECONDS
+    miss, with_default = (
+        answer_of(reader.get, QUERY, world.unknown()),
+        answer_of(reader.get, QUERY, world.unknown(), default="fallback"),
+    )
+    assert isinstance(miss.error, WaitTimeout)
+    assert with_default.value == "fallback"
+    for waited in (miss, with_default):
+        assert WAIT_SECONDS <= waited.seconds < WAIT_SECONDS + SLACK_SECONDS
+
+    assert reader.flush(10)
+    assert world.record_of(manual) == {}  # no claim is left, so the next one may claim at once
+    assert told["failed"] == told["failed: OperationalError"] >= 3
+    assert told["unavailable"] == 0
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back(
+    world: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str
+) -> None:
+    stale = world.stale()
+    reader = make_reader(world)
+    FAULTS[fault](proxies.before(world.broker_url))
+
+    def breaker_is_open() -> bool:
+        hit = answer_of(reader.get_entry, QUERY, stale)
+        assert hit.value.state is EntryState.STALE
+        assert hit.seconds < BROKER_TIMEOUT_SECONDS
+        return told["dropped: breaker"] > 0
+
+    eventually(breaker_is_open, 15, "the broker's breaker is open")
+    refreshed = [answer_of(reader.refresh, QUERY, world.unknown()) for _ in range(2)]
+    assert all(isinstance(answer.error, TriggerFailed) for answer in refreshed)
+    assert min(answer.seconds for answer in refreshed) < BROKER_TIMEOUT_SECONDS  # one at most was tried, as a probe
+
+    proxies.before(world.broker_url).passes()
+    # A probe may just have failed and doubled the pause.
+    within_seconds = 2 * BREAKER_PAUSE_SECONDS + READER_SILENCE_SECONDS + SLACK_SECONDS
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, within_seconds, "it is refreshed")
+
+
+def test_a_slow_broker_delays_a_miss_and_no_hit(
+    world: World, make_reader: MakeReader, proxies: Proxies, told: Told
+) -> None:
+    fresh, stale = world.fresh(), world.stale()
+    reader = with_open_connections(make_reader(world), world)
+    proxies.before(world.broker_url).slows(ROUND_TRIP_SECONDS)
+
+    hits = [answer_of(reader.get_entry, QUERY, fresh), answer_of(reader.get_entry, QUERY, stale)]
+    assert [hit.value.state for hit in hits] == [EntryState.FRESH, EntryState.STALE]
+    assert max(hit.seconds for hit in hits) < ROUND_TRIP_SECONDS
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 5, "it is refreshed all the same")
+    refreshed = answer_of(reader.refresh, QUERY, world.unknown())
+    assert refreshed.value is RefreshState.TRIGGERED
+    assert ROUND_TRIP_SECONDS <= refreshed.seconds < PUBLISH_SECONDS
+    miss = answer_of(reader.get_entry, QUERY, world.unknown())
+    assert miss.value.state is EntryState.MISS
+    assert ROUND_TRIP_SECONDS <= miss.seconds < PUBLISH_SECONDS
+    assert told["failed"] == told["dropped: breaker"] == 0
+
+
+def test_a_full_broker_refuses_and_costs_no_hit(world_on_redis: World, make_reader: MakeReader, told: Told) -> None:
+    world = world_on_redis
+    assert world.broker_server is not None
+    stale = world.stale()
+    reader = with_open_connections(make_reader(world, wait_timeout_ms=WAIT_SECONDS * 1000), world)
+    with world.full(world.broker_server):
+        hit = answer_of(reader.get_entry, QUERY, stale)
+        assert hit.value.state is EntryState.STALE
+        assert hit.seconds < BROKER_TIMEOUT_SECONDS
+        assert isinstance(answer_of(reader.refresh, QUERY, world.unknown()).error, TriggerFailed)
+        assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
+        assert told["failed: OperationalError"] >= 2
+    # The worker has met the full broker, too, and may have dropped a message: readers publish again after 5 s.
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 20, "it is refreshed")
+
+
+def test_a_broker_that_was_killed_comes_back_and_so_do_reader_and_worker(
+    stack: ExitStack, make_own_world: Callable[[], World], make_reader: MakeReader
+) -> None:
+    world = make_own_world()
+    assert world.broker_server is not None
+    stale = world.stale()
+    reader = with_open_connections(make_reader(world), world)
+    world.broker_server.kill()
+    hit = answer_of(reader.get_entry, QUERY, stale)
+    assert hit.value.state is EntryState.STALE
+    assert hit.seconds < BROKER_TIMEOUT_SECONDS
+    world.broker_server.restart(keep_data=False)
+    # The worker dials again after 2, 4, 6 … s; what was published in between waits for it.
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 20, "it is refreshed")

@@ -1,0 +1,152 @@
+"""What a reader returns, and when, while the way to the cache's Redis fails; and that it heals by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from api_client import CacheUnavailable, EntryState, RefreshState
+from tests.acceptance.faults.conftest import (
+    QUERY,
+    READER_SILENCE_SECONDS,
+    SLACK_SECONDS,
+    MakeReader,
+    Proxies,
+    World,
+    with_open_connections,
+)
+from tests.support.any_reader import Answer, AnyReader, Told, answer_of
+from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import eventually
+
+REDIS_TIMEOUT_SECONDS = 0.25  # CACHE_REDIS_TIMEOUT's default
+FAILURES_THAT_OPEN_IT = 5
+FAULTS: dict[str, Callable[[FaultProxy], None]] = {
+    "hung": FaultProxy.hangs,
+    "loses_replies": FaultProxy.drops_replies,
+    "refused": FaultProxy.refuses,
+    "too_slow": partial(FaultProxy.slows, delay_seconds=2 * REDIS_TIMEOUT_SECONDS),
+}
+
+
+def calls_of(reader: AnyReader, world: World) -> list[Callable[[], object]]:
+    """One call of each kind."""
+    fresh, stale = world.fresh(), world.stale()
+    return [
+        lambda: reader.get(QUERY, fresh),
+        lambda: reader.get(QUERY, stale),
+        lambda: reader.get(QUERY, world.unknown()),
+        lambda: reader.refresh(QUERY, world.unknown()),
+        lambda: reader.invalidate(QUERY, world.unknown()),
+    ]
+
+
+def is_unavailable_in_time(answer: Answer) -> bool:
+    return isinstance(answer.error, CacheUnavailable) and answer.seconds < REDIS_TIMEOUT_SECONDS + SLACK_SECONDS
+
+
+@pytest.mark.parametrize("connected", [True, False], ids=["in_mid_stream", "from_the_start"])
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_each_call_ends_within_the_timeout_and_at_once_when_the_breaker_is_open(
+    world_on_redis: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str, connected: bool
+) -> None:
+    world = world_on_redis
+    reader = make_reader(world)
+    if connected:
+        with_open_connections(reader, world)
+    calls = calls_of(reader, world)
+    assert len(calls) == FAILURES_THAT_OPEN_IT
+    FAULTS[fault](proxies.before(world.cache_server.url()))
+
+    for call in calls:
+        assert is_unavailable_in_time(answer_of(call)), told
+    # A single probe a pause is tried, and all else is answered at once.
+    answers = [answer_of(call) for call in calls_of(reader, world)]
+    assert all(is_unavailable_in_time(answer) for answer in answers)
+    assert sum(answer.seconds >= REDIS_TIMEOUT_SECONDS for answer in answers) <= 1
+    assert answer_of(reader.get, QUERY, world.unknown(), default="fallback").value == "fallback"
+    assert told["unavailable"] == 7
+    assert told["miss"] == 0
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_a_stale_value_is_served_and_fresh_again_when_redis_answers_again(
+    world_on_redis: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str
+) -> None:
+    world = world_on_redis
+    stale = world.stale()
+    reader = with_open_connections(make_reader(world), world)
+    FAULTS[fault](proxies.before(world.cache_server.url()))
+    for _ in range(FAILURES_THAT_OPEN_IT + 1):
+        assert reader.get(QUERY, stale, default="fallback") == "fallback"
+
+    proxies.before(world.cache_server.url()).passes()
+    # The breaker's pause is still short: 0.25 s, twice that after each probe that failed.
+    eventually(
+        lambda: reader.get(QUERY, stale, default="fallback") != "fallback", 1 + SLACK_SECONDS, "it answers again"
+    )
+    eventually(
+        lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
+        READER_SILENCE_SECONDS + SLACK_SECONDS,
+        "it is refreshed",
+    )
+    assert reader.refresh(QUERY, stale) is RefreshState.TRIGGERED
+
+
+def test_a_slow_redis_that_answers_in_time_costs_one_round_trip_a_hit(
+    world_on_redis: World, make_reader: MakeReader, proxies: Proxies
+) -> None:
+    world = world_on_redis
+    round_trip_seconds = 0.4
+    fresh, stale = world.fresh(), world.stale()
+    reader = with_open_connections(make_reader(world, redis_timeout_seconds=10 * round_trip_seconds), world)
+    proxies.before(world.cache_server.url()).slows(round_trip_seconds)
+    hits = [answer_of(reader.get_entry, QUERY, fresh), answer_of(reader.get_entry, QUERY, stale)]
+    assert [hit.value.state for hit in hits] == [EntryState.FRESH, EntryState.STALE]
+    assert max(hit.seconds for hit in hits) < 2 * round_trip_seconds  # no second one, for claim or clock
+    miss = answer_of(reader.get_entry, QUERY, world.unknown(), timeout="30s")
+    assert miss.value.state is EntryState.MISS
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 10, "it is refreshed all the same")
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["rst", "fin"])
+def test_a_cut_between_two_reads_is_not_noticed(
+    world_on_redis: World, make_reader: MakeReader, proxies: Proxies, told: Told, orderly: bool
+) -> None:
+    world = world_on_redis
+    fresh = world.fresh()
+    reader = with_open_connections(make_reader(world), world)
+    for _ in range(FAILURES_THAT_OPEN_IT + 1):
+        proxies.before(world.cache_server.url()).cuts(orderly=orderly)
+        assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH
+    assert told["unavailable"] == 0
+
+
+def test_a_reply_cut_in_its_middle_is_asked_for_once_more(
+    world_on_redis: World, make_reader: MakeReader, proxies: Proxies, told: Told
+) -> None:
+    world = world_on_redis
+    fresh, manual = world.fresh(), world.unknown()
+    reader = with_open_connections(make_reader(world), world)
+    proxy = proxies.before(world.cache_server.url())
+    accepted = proxy.accepted
+    proxy.cuts_next_reply_after(40)  # in the entry's header
+    assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH
+    assert proxy.accepted > accepted
+    assert reader.refresh(QUERY, fresh) is RefreshState.TRIGGERED  # its scripts are known to Redis by now
+    proxy.cuts_next_reply_after(1)  # the claim is made, its answer is lost: asked again, it is the same claim
+    assert reader.refresh(QUERY, manual) is RefreshState.TRIGGERED
+    assert told["unavailable"] == 0
+
+
+def test_an_invalidation_whose_answer_was_lost_has_been_made(
+    world_on_redis: World, make_reader: MakeReader, proxies: Proxies
+) -> None:
+    world = world_on_redis
+    fresh = world.fresh()
+    reader = with_open_connections(make_reader(world), world)
+    proxies.before(world.cache_server.url()).drops_replies()
+    assert is_unavailable_in_time(answer_of(reader.invalidate, QUERY, fresh))
+    assert world.healthy.get_entry(QUERY, fresh).state is EntryState.STALE

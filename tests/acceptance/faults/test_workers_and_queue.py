@@ -1,0 +1,79 @@
+"""What a reader returns while no worker takes its refreshes, or the queue is full; and that it heals by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from api_client import EntryState, RefreshState, WaitTimeout
+from tests.acceptance.faults.conftest import QUERY, SLACK_SECONDS, MakeReader, World
+from tests.acceptance.test_main_job import age_past_half_of_its_ttl
+from tests.support.any_reader import Told, answer_of
+from tests.support.waiting import eventually
+
+WAIT_SECONDS = 0.7
+
+
+@pytest.fixture
+def world(make_own_world: Callable[[], World]) -> World:
+    return make_own_world()
+
+
+def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_asked(
+    world: World, make_reader: MakeReader, told: Told
+) -> None:
+    fresh, stale, cold, manual = world.fresh(), world.stale(), world.unknown(), world.unknown()
+    reader = make_reader(world, wait_timeout_ms=WAIT_SECONDS * 1000)
+    world.kill_workers()
+    assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH
+    hit = reader.get_entry(QUERY, stale)
+    assert (hit.state, hit.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
+    assert reader.flush(10)
+    again = reader.get_entry(QUERY, stale)
+    assert (again.state, again.refresh) == (EntryState.STALE, RefreshState.SUPPRESSED)
+    miss, with_default = (
+        answer_of(reader.get, QUERY, cold),
+        answer_of(reader.get, QUERY, world.unknown(), default="fallback"),
+    )
+    assert isinstance(miss.error, WaitTimeout)
+    assert with_default.value == "fallback"
+    for waited in (miss, with_default):
+        assert WAIT_SECONDS <= waited.seconds < WAIT_SECONDS + SLACK_SECONDS
+    assert reader.refresh(QUERY, manual) is RefreshState.TRIGGERED
+    assert reader.refresh(QUERY, manual) is RefreshState.SUPPRESSED
+    assert reader.invalidate(QUERY, fresh).generation > 0
+    assert told["triggered: invalidated"] == 1
+    assert told["triggered: miss"] == 2
+    assert told["unavailable"] == told["failed"] == 0
+
+    world.start_worker()
+    # Nobody has to ask again: the messages are there.
+    eventually(lambda: world.parts.loads(manual["key"]) == world.parts.loads(cold["key"]) == 1, 10, "it loads them")
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 10, "the stale one is refreshed")
+
+
+def test_a_full_queue_drops_early_refreshes_and_nothing_else(world: World, make_reader: MakeReader, told: Told) -> None:
+    early, stale = {"key": "early"}, world.stale()
+    world.healthy.get("always_early", early, timeout=20)
+    age_past_half_of_its_ttl(world.parts, world.healthy)
+    reader = make_reader(world, queue_size=1, wait_timeout_ms=WAIT_SECONDS * 1000)
+    world.kill_workers()
+    reader.refresh(QUERY, world.unknown())  # one waits: the queue is full
+
+    hit = reader.get_entry("always_early", early)
+    assert (hit.state, hit.refresh) == (EntryState.FRESH, RefreshState.TRIGGERED)
+    assert reader.flush(10)
+    assert told["dropped: backpressure"] == 1
+    assert reader.get_entry(QUERY, stale).state is EntryState.STALE
+    assert reader.refresh(QUERY, world.unknown()) is RefreshState.TRIGGERED
+    assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
+    assert told["triggered: invalidated"] == told["triggered: miss"] == 1
+
+    world.start_worker()
+    eventually(lambda: world.parts.loads(stale["key"]) == 2, 10, "the stale one is loaded")
+    eventually(
+        lambda: reader.get_entry("always_early", early) and world.parts.loads(early["key"]) == 2,
+        10,
+        "the queue is empty again, and early refreshes go",
+    )
