@@ -10,8 +10,10 @@
 from __future__ import annotations
 
 from api_client._version import __version__
+from api_client.aio import AsyncCacheClient
 from api_client.answers import Entry, Invalidation
-from api_client.default_client import get_cached
+from api_client.batches import QueryCall
+from api_client.default_client import aget_cached, get_cached
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
@@ -30,6 +32,7 @@ from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 
 __all__ = [
+    "AsyncCacheClient",
     "CacheClient",
     "CacheError",
     "CacheUnavailable",
@@ -40,6 +43,7 @@ __all__ = [
     "EntryState",
     "InvalidQuery",
     "Invalidation",
+    "QueryCall",
     "ReaderEvents",
     "ReaderSettings",
     "RefreshFailed",
@@ -49,6 +53,7 @@ __all__ = [
     "UnknownQuery",
     "WaitTimeout",
     "__version__",
+    "aget_cached",
     "cached_query",
     "get_cached",
 ]

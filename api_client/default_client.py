@@ -1,4 +1,4 @@
-"""`get_cached`: the reader of an application that needs only one."""
+"""`get_cached` and `aget_cached`: the readers of an application that needs only one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import threading
 from typing import Any, TypeVar, Unpack, overload
 
+from api_client.aio import AsyncCacheClient
 from api_client.floors import ReadOptions
 from api_client.keys import Params
 from api_client.reader import CacheClient
@@ -16,6 +17,7 @@ D = TypeVar("D")
 
 _lock = threading.Lock()
 _client: CacheClient | None = None
+_async_client: AsyncCacheClient | None = None
 
 
 def default_client() -> CacheClient:
@@ -33,6 +35,21 @@ def default_client() -> CacheClient:
     return _client
 
 
+def default_async_client() -> AsyncCacheClient:
+    """Return the process's own async client, made from the environment at the first call; any event loop may use it.
+
+    Raises:
+        ConfigurationError: a variable is wrong.
+    """
+    global _async_client  # noqa: PLW0603 - as above
+    if _async_client is None:
+        with _lock:
+            if _async_client is None:
+                _async_client = AsyncCacheClient.from_env()
+                atexit.register(_async_client.close_threads)
+    return _async_client
+
+
 def _after_fork_in_child() -> None:
     # Another thread of the parent may have held it at the fork.
     global _lock  # noqa: PLW0603
@@ -47,6 +64,14 @@ def use_as_default(client: CacheClient | None) -> CacheClient | None:
     global _client
     with _lock:
         before, _client = _client, client
+    return before
+
+
+def use_as_async_default(client: AsyncCacheClient | None) -> AsyncCacheClient | None:
+    """Let `aget_cached` use this client (None: make one from the environment again); the one used until now."""
+    global _async_client
+    with _lock:
+        before, _async_client = _async_client, client
     return before
 
 
@@ -67,3 +92,20 @@ def get_cached(query: str, params: Params | None = None, **options: Any) -> Any:
     due. Options and errors are those of `CacheClient.get`.
     """
     return default_client().get(query, params, **options)
+
+
+@overload
+async def aget_cached(
+    query: str, params: Params | None = None, *, type: type[T], **options: Unpack[ReadOptions]
+) -> T: ...
+@overload
+async def aget_cached(
+    query: str, params: Params | None = None, *, type: type[T], default: D, **options: Unpack[ReadOptions]
+) -> T | D: ...
+@overload
+async def aget_cached(
+    query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
+) -> Any: ...
+async def aget_cached(query: str, params: Params | None = None, **options: Any) -> Any:
+    """Return the value of a query, as `get_cached`, without holding the event loop."""
+    return await default_async_client().get(query, params, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -11,6 +12,7 @@ import redis
 from redis.exceptions import NoScriptError
 
 from api_client.lease import Call
+from api_client.wire import Command
 
 T = TypeVar("T")
 
@@ -65,6 +67,21 @@ class LeaseStore:
             for call in calls:
                 pipeline.evalsha(self._scripts[call.script].sha, len(call.keys), *call.keys, *call.args)
             return list(pipeline.execute())
+
+
+def by_hash(call: Call[Any]) -> Command:
+    """Return the command that runs a step whose script Redis knows."""
+    return ("EVALSHA", _sha(call.script), len(call.keys), *call.keys, *call.args)
+
+
+def by_source(call: Call[Any]) -> Command:
+    """Return the command that runs a step and lets Redis know its script."""
+    return ("EVAL", source(call.script), len(call.keys), *call.keys, *call.args)
+
+
+@cache
+def _sha(name: str) -> str:
+    return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
 
 
 @cache

@@ -6,12 +6,15 @@ A read goes three ways, each tried in turn: the in-process tier, the entry in Re
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from api_client import payload, xfetch
 from api_client.asked import AskedRecently
 from api_client.clock import monotonic_seconds
+from api_client.decisions import Decisions
 from api_client.entry import Header, decode_header
+from api_client.errors import DecodeError, WaitTimeout
 from api_client.events import ReaderEvents, RefreshReason
 from api_client.health import Health
 from api_client.keys import CacheKey
@@ -19,6 +22,7 @@ from api_client.local_tier import NOT_KEPT, Fill, LocalEntry, LocalTier
 from api_client.publisher import Publisher, Trigger
 from api_client.read_plan import PLAIN, EntryState, Floor, RefreshState, good_enough, judge, trigger_of
 from api_client.settings import ReaderSettings
+from api_client.tracking import TrackingLink
 from api_client.unreadable import Unreadable
 
 Answer: TypeAlias = tuple[Any, Header, EntryState, RefreshState, int]
@@ -32,7 +36,7 @@ class ReadCore:
     """Serves reads from what is there. Thread-safe.
 
     Args:
-        tier: the in-process tier; None: there is none.
+        tier: the in-process tier, and ``tracking``, who tells it what has changed; None: there is none.
     """
 
     def __init__(
@@ -41,14 +45,17 @@ class ReadCore:
         health: Health,
         publisher: Publisher,
         asked: AskedRecently,
+        decisions: Decisions,
         events: ReaderEvents,
         tier: LocalTier | None,
+        tracking: TrackingLink | None,
     ) -> None:
         self._max_value_bytes = settings.max_value_bytes
         self._clock, self._publisher, self._asked, self._events = health.clock, publisher, asked, events
+        self._note = decisions.note
         self._tells_hits = type(events) is not ReaderEvents
         self._unreadable = Unreadable(events)
-        self.tier = tier
+        self.tier, self.tracking = tier, tracking
 
     def serve_local(self, key: CacheKey, floor: Floor, type_: Any) -> Answer | None:
         """Answer from the in-process tier; None: it has nothing that is good enough.
@@ -71,23 +78,47 @@ class ReadCore:
         if now_us < kept.earliest_us:
             state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
         else:
-            trigger = trigger_of(header, now_us, 1.0 - random.random())  # noqa: S311 - no secret
+            u = 1.0 - random.random()  # noqa: S311 - no secret
+            trigger = trigger_of(header, now_us, u)
             state = EntryState.STALE if header.is_stale(now_us) else EntryState.FRESH
             refresh = RefreshState.NONE if trigger is None else self._ask_for(key, trigger, header.token)
+            self._note(key.entry, now_us, u, refresh)
         if self._tells_hits:
             self._tell_hit(key, header, now_us, trigger)
         return value, header, state, refresh, now_us
 
-    def serve(self, key: CacheKey, raw: bytes | None, floor: Floor, type_: Any, fill: Fill | None) -> Answer | int:
-        """Answer from the entry's bytes as Redis gave them, and let the tier have them (``fill``: see `LocalTier`).
+    def begin(self, key: CacheKey) -> Fill | None:
+        """Tell the tier that a read of the entry is about to be sent."""
+        if self.tier is None or self.tracking is None:
+            return None
+        self.tracking.start()
+        return self.tier.begin(key.entry)
 
-        Returns the token of the entry (0: none) where it is not good enough, and has to be waited for.
+    def abandon(self, fill: Fill | None) -> None:
+        """Tell the tier that the read has failed."""
+        if self.tier is not None and fill is not None:
+            self.tier.abandon(fill)
+
+    def serve(
+        self,
+        key: CacheKey,
+        raw: bytes | None,
+        floor: Floor,
+        type_: Any,
+        fill: Fill | None,
+        together: list[Trigger] | None = None,
+    ) -> Answer | int:
+        """Answer from the entry's bytes as Redis gave them, and let the tier have them (``fill``: see `begin`).
+
+        Returns the token of the entry (0: none) where it is not good enough, and has to be waited for. A trigger is
+        handed over at once, or put into ``together``, for `submit`.
 
         Raises:
             DecodeError.
         """
         now_us = self._clock.now_us()
-        verdict = judge(raw, key.digest, floor, now_us=now_us, u=1.0 - random.random())  # noqa: S311 - no secret
+        u = 1.0 - random.random()  # noqa: S311 - no secret
+        verdict = judge(raw, key.digest, floor, now_us=now_us, u=u)
         header = verdict.header
         if verdict.unreadable:
             self._unreadable.note(key, verdict.unreadable)
@@ -95,26 +126,21 @@ class ReadCore:
             if fill is not None:
                 self._keep(fill, raw, header, NOT_KEPT)
             return verdict.seen_token
-        value = self.value(raw, header, type_, key)
+        try:
+            value = self.value(raw, header, type_, key)
+        except DecodeError:
+            self.abandon(fill)
+            raise
         if fill is not None:
             self._keep(fill, raw, header, value if type_ is Any and type(value) in _SHARED_TYPES else NOT_KEPT)
         state = EntryState.STALE if header.is_stale(now_us) else EntryState.FRESH
         refresh = RefreshState.NONE
         if verdict.trigger is not None:
-            refresh = self._ask_for(key, verdict.trigger, header.token)
+            refresh = self._ask_for(key, verdict.trigger, header.token, together)
+        self._note(key.entry, now_us, u, refresh)
         if self._tells_hits:
             self._tell_hit(key, header, now_us, verdict.trigger)
         return value, header, state, refresh, now_us
-
-    def waited(self, key: CacheKey, raw: bytes, type_: Any) -> Answer:
-        """Answer from the bytes that a wait has brought.
-
-        Raises:
-            DecodeError.
-        """
-        header = decode_header(raw, key.digest)
-        value = self.value(raw, header, type_, key)
-        return value, header, EntryState.MISS, RefreshState.TRIGGERED, self._clock.now_us()
 
     def value(self, raw: bytes, header: Header, type_: Any, key: CacheKey) -> Any:
         """Decode an entry's payload: anew for each caller, who may change what it gets.
@@ -131,14 +157,41 @@ class ReadCore:
             max_bytes=self._max_value_bytes,
         )
 
-    def _ask_for(self, key: CacheKey, reason: RefreshReason, seen_token: int) -> RefreshState:
+    def submit(self, triggers: Sequence[Trigger]) -> list[bool]:
+        """Hand triggers over to the publisher; in their order, False for each that was dropped."""
+        accepted = self._publisher.submit_all(triggers)
+        for trigger, was_accepted in zip(triggers, accepted, strict=True):
+            if not was_accepted:
+                self._events.refresh_dropped(trigger.key.query, why="backlog")
+        return accepted
+
+    def now_us(self) -> int:
+        """Return Redis' time, which has been learnt before anything was read."""
+        return self._clock.now_us()
+
+    def tell_miss(self, key: CacheKey) -> None:
+        """Tell those who count that a read waits."""
+        self._events.miss(key.query)
+
+    def tell_unavailable(self, key: CacheKey) -> None:
+        """Tell those who count that Redis was unavailable."""
+        self._events.unavailable(key.query)
+
+    def tell_followed(self, key: CacheKey, waited_seconds: float) -> None:
+        """Tell those who count that a read was served by another one's wait."""
+        self._events.single_flight_hit(key.query, waited_seconds=waited_seconds)
+
+    def _ask_for(
+        self, key: CacheKey, reason: RefreshReason, seen_token: int, together: list[Trigger] | None = None
+    ) -> RefreshState:
         # Noted before it is handed over: of a thousand readers in a row, one asks.
         if not self._asked.note(key.entry, seen_token, 1.0):
             return RefreshState.SUPPRESSED
-        if self._publisher.submit(Trigger(key, reason, seen_token=seen_token)):
+        trigger = Trigger(key, reason, seen_token=seen_token)
+        if together is not None:
+            together.append(trigger)
             return RefreshState.TRIGGERED
-        self._events.refresh_dropped(key.query, why="backlog")
-        return RefreshState.DROPPED
+        return RefreshState.TRIGGERED if self.submit([trigger])[0] else RefreshState.DROPPED
 
     def _keep(self, fill: Fill, raw: bytes | None, header: Header | None, value: Any) -> None:
         assert self.tier is not None  # noqa: S101 - it gave the fill
@@ -162,3 +215,49 @@ class ReadCore:
             ttl_remaining_seconds=(header.soft_expiry_us - now_us) / 1e6,
             triggered=trigger is not None,
         )
+
+
+class Miss:
+    """One read that found nothing good enough: what it may share with others, and for how long it waits.
+
+    Args:
+        seen_token: the token of the entry that was not good enough; 0: there was none.
+    """
+
+    def __init__(self, core: ReadCore, key: CacheKey, floor: Floor, seen_token: int, timeout_seconds: float) -> None:
+        self._core, self.key, self.floor, self.seen_token = core, key, floor, seen_token
+        self._timeout_seconds, self._began = timeout_seconds, monotonic_seconds()
+        self._followed = False
+        core.tell_miss(key)
+
+    @property
+    def may_share(self) -> bool:
+        """Whether the wait of another caller serves as well."""
+        return self.floor.is_plain and not self.seen_token
+
+    @property
+    def left_seconds(self) -> float:
+        """How much of the caller's time is left."""
+        return max(0.0, self._timeout_seconds - (monotonic_seconds() - self._began))
+
+    def takes(self, raw: bytes, *, followed: bool) -> bool:
+        """Tell whether this call may have what a shared wait has brought."""
+        # A handoff was loaded for those who had asked before the load began; a follower came later.
+        self._followed = followed and not decode_header(raw, self.key.digest).is_handoff
+        return self._followed or not followed
+
+    def timed_out(self) -> WaitTimeout:
+        """Return the error for a follower whose own time ran out first."""
+        return WaitTimeout(self.key.query, self._timeout_seconds, "waiting with others")
+
+    def answer(self, raw: bytes, type_: Any) -> Answer:
+        """Answer from the bytes that the wait has brought.
+
+        Raises:
+            DecodeError.
+        """
+        if self._followed:
+            self._core.tell_followed(self.key, monotonic_seconds() - self._began)
+        header = decode_header(raw, self.key.digest)
+        value = self._core.value(raw, header, type_, self.key)
+        return value, header, EntryState.MISS, RefreshState.TRIGGERED, self._core.now_us()

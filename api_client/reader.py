@@ -1,43 +1,30 @@
-"""The sync reader: I/O only. What to do next is decided in `read_plan`, which an async reader can drive as well."""
+"""The sync reader: I/O only. What to do next is decided in `read_core` and `read_plan`, as for the async one."""
 
 from __future__ import annotations
 
-import os
-import uuid
-import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
-from api_client import lease
 from api_client.answers import NO_DEFAULT, Entry, Invalidation, NoDefault
-from api_client.asked import AskedRecently
-from api_client.broker import Broker, CeleryBroker
-from api_client.clock import monotonic_seconds
+from api_client.batches import AnyCall
+from api_client.client_base import PUBLISH_BOUND_SECONDS, ClientBase, manual_trigger, new_claim_id, state_of
 from api_client.durations import Duration, seconds
-from api_client.errors import CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
-from api_client.events import ReaderEvents, RefreshReason, guarded
-from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
-from api_client.keys import CacheKey, Params, make_key
-from api_client.lease import ClaimStatus
-from api_client.link import CacheLink
-from api_client.notifications import Notifications
-from api_client.publisher import Publisher, Trigger
-from api_client.read_core import Answer, ReadCore
+from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
+from api_client.floors import ReadOptions
+from api_client.keys import Params, make_key
+from api_client.publisher import Trigger
+from api_client.read_core import Answer
 from api_client.read_path import ReadPath
-from api_client.read_plan import PLAIN, Floor, RefreshState
-from api_client.redis_edge import connect
-from api_client.settings import ReaderSettings
+from api_client.read_plan import Floor, RefreshState
 from api_client.waits import WaitDriver
 
 T = TypeVar("T")
 D = TypeVar("D")
 
-PUBLISH_BOUND_SECONDS: Final = 3.0
 
-
-class CacheClient:
+class CacheClient(ClientBase):
     """A reader. Thread-safe; one a process is enough, and after a fork it comes up anew by itself.
 
     Args:
@@ -48,38 +35,9 @@ class CacheClient:
         ConfigurationError: a setting is wrong.
     """
 
-    def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
-        self.settings = settings or ReaderSettings.from_env()
-        self._events = guarded(events or ReaderEvents(), ReaderEvents)
-        self._set_up()
-        _clients.add(self)
-
-    @classmethod
-    def from_env(cls, *, events: ReaderEvents | None = None) -> CacheClient:
-        """Make a client from the environment.
-
-        Raises:
-            ConfigurationError: the first variable that is wrong.
-        """
-        return cls(ReaderSettings.from_env(), events=events)
-
-    def _set_up(self) -> None:
-        settings = self.settings
-        url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
-        self._link = CacheLink(url, timeout_seconds)
-        asked = AskedRecently(monotonic=monotonic_seconds)
-        self._notifications = Notifications(connect(url, timeout_seconds=timeout_seconds))
-        self._timeout_default_seconds = settings.wait_timeout_ms / 1000
-        self._publisher = Publisher(
-            settings, self._link.store, self._make_broker(), asked, self._events, monotonic=monotonic_seconds
-        )
-        self._driver = WaitDriver(self._link, self._publisher, self._notifications, settings)
-        core = ReadCore(settings, self._link.health, self._publisher, asked, self._events, None)
-        self._reads = ReadPath(core, self._link, self._publisher, self._driver, self._events)
-
-    def _make_broker(self) -> Broker:
-        """Return the way to the workers; `refresher.testing` puts its own here."""
-        return CeleryBroker(self.settings.broker_url, self.settings.namespace)
+    def _set_up_reads(self) -> None:
+        self._driver = WaitDriver(self._link, self._publisher, self._notifications, self.settings)
+        self._reads = ReadPath(self._core, self._link, self._publisher, self._driver)
 
     @overload
     def get(self, query: str, params: Params | None = None, *, type: type[T], **options: Unpack[ReadOptions]) -> T: ...
@@ -132,9 +90,21 @@ class CacheClient:
         """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default."""
         return Entry.of(*self._read(query, params, type, options))
 
-    def key(self, query: str, params: Params | None = None, *, version: int = 1) -> CacheKey:
-        """Return the key of (query, params, version): what the cache calls its entry and its lease record."""
-        return make_key(self.settings.namespace, query, params, version)
+    def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
+        """Read many at once: one round trip for all that is there, and one wait for all that is not.
+
+        Args:
+            calls: pairs of query and params, or `QueryCall`; of any queries, at most 10,000.
+            options: of all of them; as for `get`.
+
+        Returns an entry or an error for each, in their order: a bad or failing item does not touch the others.
+
+        Raises:
+            InvalidQuery: an option is wrong, or there are too many items.
+        """
+        batch = self._batch(calls, options)
+        self._reads.read_all(batch)
+        return batch.results
 
     def invalidate(
         self,
@@ -162,17 +132,15 @@ class CacheClient:
             InvalidQuery, CacheUnavailable.
         """
         key = self.key(query, params, version=version)
-        call = lease.invalidate(
-            key,
-            hard=hard,
-            bookmarks=bookmarks_of(query, bookmarks),
-            retention_seconds=self.settings.record_retention_seconds,
-        )
-        if replicas <= 0:
-            return Invalidation(self._link.run(call, query), None)
-        generation, confirmed = self._link.run_and_wait(
-            call, query, replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2
-        )
+        call = self._invalidation(key, hard=hard, bookmarks=bookmarks)
+        try:
+            if replicas <= 0:
+                return Invalidation(self._link.run(call, query), None)
+            generation, confirmed = self._link.run_and_wait(
+                call, query, replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2
+            )
+        finally:
+            self._forget_locally(key)  # also when the reply was lost: it may have been done
         return Invalidation(generation, confirmed >= replicas)
 
     def refresh(
@@ -199,22 +167,13 @@ class CacheClient:
         """
         key = self.key(query, params, version=version)
         timeout_seconds = self._timeout_seconds(query, timeout)
-        claim_id = uuid.uuid4().hex
-        reply = self._link.run(
-            lease.claim(
-                key, claim_id=claim_id, seen_token=None, force=True,
-                queue_ttl_seconds=self.settings.queue_ttl_seconds,
-                retention_seconds=self.settings.record_retention_seconds,
-            ),
-            query,
-        )  # fmt: skip
-        if reply.status is ClaimStatus.CLAIMED:
-            self._publish_now(
-                Trigger(key, RefreshReason.MANUAL, claim_number=reply.number, claim_id=claim_id, someone_waits=wait)
-            )
+        claim_id = new_claim_id()
+        reply = self._link.run(self._forced_claim(key, claim_id), query)
+        if trigger := manual_trigger(key, reply, claim_id, someone_waits=wait):
+            self._publish_now(trigger)
         if wait:
             self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
-        return RefreshState.TRIGGERED if reply.status is ClaimStatus.CLAIMED else RefreshState.SUPPRESSED
+        return state_of(reply)
 
     def flush(self, timeout: Duration = 1.0) -> bool:
         """Wait until every trigger of this process has been published or dropped; False when the time ran out."""
@@ -222,9 +181,7 @@ class CacheClient:
 
     def close(self) -> None:
         """Publish what is left, for at most a second, and end threads and connections."""
-        self._publisher.close()
-        self._notifications.close()
-        self._link.close()
+        self._close_parts()
 
     def __enter__(self) -> Self:
         return self
@@ -234,10 +191,7 @@ class CacheClient:
 
     def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
         key = make_key(self.settings.namespace, query, params, options.get("version", 1))
-        if options:
-            floor, timeout_seconds = floor_of(query, options), self._timeout_seconds(query, options.get("timeout"))
-        else:
-            floor, timeout_seconds = PLAIN, self._timeout_default_seconds
+        floor, timeout_seconds = self._wanted(query, options)
         try:
             return self._reads.read(key, floor, timeout_seconds, type_)
         except CacheUnavailable:
@@ -252,20 +206,3 @@ class CacheClient:
         except Exception as error:
             query = trigger.key.query
             raise TriggerFailed(f"the refresh of {query!r} could not be published: {error}", query=query) from error
-
-    def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
-        if timeout is None:
-            return self._timeout_default_seconds
-        return duration_of(query, "timeout", timeout)
-
-
-_clients: weakref.WeakSet[CacheClient] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    # Threads, locks and connections of the parent are of no use in the child.
-    for client in list(_clients):
-        client._set_up()  # noqa: SLF001 - this module's own class
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Final
+from contextlib import ExitStack
+from typing import Any, Final
 
 from api_client import lease
 from api_client.clock import monotonic_seconds
-from api_client.errors import WaitTimeout
+from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
 from api_client.events import RefreshReason
 from api_client.keys import CacheKey
 from api_client.lease import Call, ClaimReply
@@ -58,8 +59,7 @@ class WaitSteps:
         self._claim_id = ""
         self._published: Future[None] | None = None
 
-    def claim(self, seen_token: int | None) -> Call[ClaimReply]:
-        """Return the call for an `AskClaim`."""
+    def _claim(self, seen_token: int | None) -> Call[ClaimReply]:
         # Each ask is a claim of its own: an answer to an earlier one may still be on its way.
         self._claim_id = uuid.uuid4().hex
         return lease.claim(
@@ -71,8 +71,10 @@ class WaitSteps:
             bookmarks=sorted(self._floor.min_bookmarks),
         )
 
-    def republish(self) -> Call[int]:
-        """Return the call for an `AskRepublish`."""
+    def call(self, step: AskClaim | AskRepublish) -> Call[Any]:
+        """Return the call that a step asks for; its reply is the step's."""
+        if isinstance(step, AskClaim):
+            return self._claim(step.seen_token)
         return lease.republish(self.key, interval_seconds=REPUBLISH_INTERVAL_SECONDS)
 
     def publish(self, claim_number: int) -> None:
@@ -111,7 +113,7 @@ def _options(settings: ReaderSettings, timeout_seconds: float) -> WaitOptions:
 
 
 class WaitDriver:
-    """Waits for an entry that is good enough, on the calling thread."""
+    """Waits for entries that are good enough, on the calling thread; several waits go on together."""
 
     def __init__(
         self, link: CacheLink, publisher: Publisher, notifications: Notifications, settings: ReaderSettings
@@ -135,33 +137,107 @@ class WaitDriver:
         Raises:
             RefreshFailed, WaitTimeout, CacheUnavailable.
         """
-        steps = WaitSteps(key, floor, seen_token, timeout_seconds, self._settings, self._publisher, asked)
-        notified = threading.Event()
-        with self._notifications.listening(key.channel, notified.set):
-            try:
-                step = next(steps.plan)
-                while True:
-                    step = steps.plan.send(self._do(step, steps, notified, read_begins))
-            except StopIteration as done:
-                raw: bytes = done.value
-                return raw
-            except WaitTimeout as timeout:
-                told = steps.explained(timeout)
-                raise told from told.__cause__
+        (raw,) = self.wait_all([self.steps(key, floor, seen_token, timeout_seconds, asked)], read_begins)
+        if isinstance(raw, CacheError):
+            raise raw from raw.__cause__
+        return raw
 
-    def _do(self, step: Step, steps: WaitSteps, notified: threading.Event, read_begins: Callable[[], None]) -> Reply:
-        match step:
-            case Pause(duration_seconds):
-                came = notified.wait(duration_seconds)
-                notified.clear()
-                return came
-            case Read():
+    def steps(
+        self,
+        key: CacheKey,
+        floor: Floor,
+        seen_token: int,
+        timeout_seconds: float,
+        asked: ClaimReply | None = None,
+    ) -> WaitSteps:
+        """Return a wait to come, for `wait_all`; the arguments are those of `wait`."""
+        return WaitSteps(key, floor, seen_token, timeout_seconds, self._settings, self._publisher, asked)
+
+    def wait_all(
+        self, all_steps: Sequence[WaitSteps], read_begins: Callable[[], None] = lambda: None
+    ) -> list[bytes | CacheError]:
+        """Wait for several, with one round trip for what they ask at one time. The errors are those of `wait`."""
+        woken = threading.Event()
+        waits = [_Wait(steps, woken) for steps in all_steps]
+        with ExitStack() as listening:
+            for wait in waits:
+                listening.enter_context(self._notifications.listening(wait.steps.key.channel, wait.wake))
+            while under_way := [wait for wait in waits if wait.result is None]:
+                if busy := [wait for wait in under_way if not isinstance(wait.step, Pause)]:
+                    self._do(busy, read_begins)
+                else:
+                    _pause(under_way, woken)
+        return [wait.result for wait in waits if wait.result is not None]
+
+    def _do(self, waits: Sequence[_Wait], read_begins: Callable[[], None]) -> None:
+        """Do the steps on which these waits are, and go on to their next ones."""
+        asking = [wait for wait in waits if isinstance(wait.step, AskClaim | AskRepublish)]
+        reading = [wait for wait in waits if isinstance(wait.step, Read)]
+        for wait in waits:
+            if isinstance(wait.step, Publish):
+                wait.steps.publish(wait.step.claim_number)
+                wait.go_on(None)
+        try:
+            if asking:
+                self._ask(asking)
+            if reading:
                 read_begins()
-                return self._link.read(steps.key), self._link.now_us()
-            case AskClaim(seen_token):
-                return self._link.run(steps.claim(seen_token), steps.key.query)
-            case AskRepublish():
-                return self._link.run(steps.republish(), steps.key.query)
-            case Publish(claim_number):
-                steps.publish(claim_number)
-                return None
+                found = self._link.read_all([wait.steps.key for wait in reading])
+                now_us = self._link.now_us()
+                for wait, raw in zip(reading, found, strict=True):
+                    wait.go_on((raw, now_us))
+        except CacheUnavailable as error:
+            for wait in (*asking, *reading):
+                wait.fail(error)
+
+    def _ask(self, waits: Sequence[_Wait]) -> None:
+        calls = [wait.steps.call(wait.step) for wait in waits if isinstance(wait.step, AskClaim | AskRepublish)]
+        for wait, reply in zip(waits, self._link.run_all(calls, waits[0].steps.key.query), strict=True):
+            wait.go_on(reply)
+
+
+class _Wait:
+    """One of several waits on a thread."""
+
+    def __init__(self, steps: WaitSteps, woken: threading.Event) -> None:
+        self.steps, self._woken = steps, woken
+        self.notified = False
+        self.pauses_until = 0.0
+        self.result: bytes | CacheError | None = None
+        self.step: Step
+        self.go_on(None)
+
+    def wake(self) -> None:
+        """Take a notification (on the listening thread)."""
+        self.notified = True
+        self._woken.set()
+
+    def fail(self, error: CacheError) -> None:
+        """End it, unless it has ended."""
+        if self.result is None:
+            self.result = error
+
+    def go_on(self, reply: Reply) -> None:
+        """Take the reply to the step, and go on to the next one, or to the end."""
+        try:
+            self.step = self.steps.plan.send(reply)
+        except StopIteration as done:
+            self.result = done.value
+        except WaitTimeout as timeout:
+            self.result = self.steps.explained(timeout)
+        except CacheError as error:
+            self.result = error
+        else:
+            if isinstance(self.step, Pause):
+                self.pauses_until = monotonic_seconds() + self.step.duration_seconds
+
+
+def _pause(waits: Sequence[_Wait], woken: threading.Event) -> None:
+    """Pause until the first of them is notified or has paused for long enough."""
+    woken.wait(max(0.0, min(wait.pauses_until for wait in waits) - monotonic_seconds()))
+    woken.clear()  # before their own flags are looked at: what comes now sets it again
+    now = monotonic_seconds()
+    for wait in waits:
+        if wait.notified or now >= wait.pauses_until:
+            came, wait.notified = wait.notified, False
+            wait.go_on(came)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -10,12 +11,13 @@ import pytest
 
 import api_client
 import refresher
-from api_client import CacheClient, CacheError
+from api_client import AsyncCacheClient, CacheClient, CacheError
 
 API_CLIENT = [
-    "CacheClient", "CacheError", "CacheUnavailable", "CachedQuery", "ConfigurationError", "DecodeError", "Entry",
-    "EntryState", "InvalidQuery", "Invalidation", "ReaderEvents", "ReaderSettings", "RefreshFailed", "RefreshReason",
-    "RefreshState", "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "cached_query", "get_cached",
+    "AsyncCacheClient", "CacheClient", "CacheError", "CacheUnavailable", "CachedQuery", "ConfigurationError",
+    "DecodeError", "Entry", "EntryState", "InvalidQuery", "Invalidation", "QueryCall", "ReaderEvents", "ReaderSettings",
+    "RefreshFailed", "RefreshReason", "RefreshState", "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__",
+    "aget_cached", "cached_query", "get_cached",
 ]  # fmt: skip
 REFRESHER = [
     "RefreshMode", "RefresherError", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__", "install",
@@ -45,11 +47,22 @@ def test_every_error_of_the_reader_has_one_base() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", ["get", "get_entry", "invalidate", "refresh", "close", "from_env", "flush"])
-def test_a_client_has_the_methods_of_the_public_contract(name: str) -> None:
-    method = getattr(CacheClient, name)
+@pytest.mark.parametrize("client", [CacheClient, AsyncCacheClient])
+@pytest.mark.parametrize(
+    "name", ["get", "get_entry", "get_many", "invalidate", "refresh", "close", "from_env", "flush", "key"]
+)
+def test_a_client_has_the_methods_of_the_public_contract(client: type, name: str) -> None:
+    method = getattr(client, name)
     assert callable(method)
     assert method.__doc__
+
+
+@pytest.mark.parametrize("name", ["get", "get_entry", "get_many", "invalidate", "refresh", "flush"])
+def test_both_clients_take_the_same_arguments(name: str) -> None:
+    sync, awaited = getattr(CacheClient, name), getattr(AsyncCacheClient, name)
+    assert inspect.signature(awaited) == inspect.signature(sync)
+    assert inspect.iscoroutinefunction(awaited)
+    assert not inspect.iscoroutinefunction(sync)
 
 
 def test_importing_the_reader_loads_nothing_of_the_worker() -> None:

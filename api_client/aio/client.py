@@ -1,0 +1,173 @@
+"""The async reader: I/O only, over the same core as `api_client.reader`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from api_client.aio.link import AsyncCacheLink
+from api_client.aio.read_path import AsyncReadPath
+from api_client.aio.waits import AsyncWaitDriver
+from api_client.answers import NO_DEFAULT, Entry, Invalidation, NoDefault
+from api_client.batches import AnyCall
+from api_client.client_base import PUBLISH_BOUND_SECONDS, ClientBase, manual_trigger, new_claim_id, state_of
+from api_client.durations import Duration, seconds
+from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
+from api_client.floors import ReadOptions
+from api_client.keys import Params, make_key
+from api_client.publisher import Trigger
+from api_client.read_core import Answer
+from api_client.read_plan import Floor, RefreshState
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class AsyncCacheClient(ClientBase):
+    """A reader for asyncio. One a process is enough: it keeps one connection to Redis for each event loop that uses it.
+
+    Reads and waits hold no thread. What goes on in the background (publishing, notifications, the in-process tier's
+    link) has one thread each, as in `CacheClient`.
+
+    Args:
+        settings: default: read from the environment.
+        events: who counts what happens; default: nobody.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+    """
+
+    def _set_up_reads(self) -> None:
+        settings = self.settings
+        self._aio = AsyncCacheLink(settings.redis_url, settings.redis_timeout_seconds, self._link.health)
+        self._driver = AsyncWaitDriver(self._aio, self._publisher, self._notifications, settings)
+        self._reads = AsyncReadPath(self._core, self._aio, self._link, self._publisher, self._driver)
+
+    @overload
+    async def get(
+        self, query: str, params: Params | None = None, *, type: type[T], **options: Unpack[ReadOptions]
+    ) -> T: ...
+    @overload
+    async def get(
+        self, query: str, params: Params | None = None, *, type: type[T], default: D, **options: Unpack[ReadOptions]
+    ) -> T | D: ...
+    @overload
+    async def get(
+        self, query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
+    ) -> Any: ...
+    async def get(
+        self,
+        query: str,
+        params: Params | None = None,
+        *,
+        default: Any = NO_DEFAULT,
+        type: Any = Any,
+        **options: Unpack[ReadOptions],
+    ) -> Any:
+        """Return the value of a query, from the cache: at once while there is one within its grace.
+
+        Arguments and errors are those of `CacheClient.get`. Cancelling it cancels no other caller's wait.
+        """
+        try:
+            return (await self._read(query, params, type, options))[0]
+        except (RefreshFailed, WaitTimeout, CacheUnavailable):
+            if isinstance(default, NoDefault):
+                raise
+            return default
+
+    async def get_entry(
+        self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
+    ) -> Entry[Any]:
+        """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default."""
+        return Entry.of(*await self._read(query, params, type, options))
+
+    async def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
+        """Read many at once; as `CacheClient.get_many`."""
+        batch = self._batch(calls, options)
+        await self._reads.read_all(batch)
+        return batch.results
+
+    async def invalidate(
+        self,
+        query: str,
+        params: Params | None = None,
+        *,
+        version: int = 1,
+        hard: bool = False,
+        bookmarks: Collection[str] = (),
+        replicas: int = 0,
+    ) -> Invalidation:
+        """Make the value stale from now on, or gone; as `CacheClient.invalidate`."""
+        key = self.key(query, params, version=version)
+        call = self._invalidation(key, hard=hard, bookmarks=bookmarks)
+        try:
+            if replicas <= 0:
+                return Invalidation(await self._aio.run(call, query), None)
+            # WAIT would hold up all that shares the connection: it has one of its own, on a thread.
+            generation, confirmed = await asyncio.to_thread(
+                self._link.run_and_wait, call, query,
+                replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2,
+            )  # fmt: skip
+        finally:
+            self._forget_locally(key)  # also when the reply was lost: it may have been done
+        return Invalidation(generation, confirmed >= replicas)
+
+    async def refresh(
+        self,
+        query: str,
+        params: Params | None = None,
+        *,
+        version: int = 1,
+        wait: bool = False,
+        timeout: Duration | None = None,
+    ) -> RefreshState:
+        """Claim and publish a refresh now; as `CacheClient.refresh`."""
+        key = self.key(query, params, version=version)
+        timeout_seconds = self._timeout_seconds(query, timeout)
+        claim_id = new_claim_id()
+        reply = await self._aio.run(self._forced_claim(key, claim_id), query)
+        if trigger := manual_trigger(key, reply, claim_id, someone_waits=wait):
+            await self._publish_now(trigger)
+        if wait:
+            await self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
+        return state_of(reply)
+
+    async def flush(self, timeout: Duration = 1.0) -> bool:
+        """Wait until every trigger of this process has been published or dropped; False when the time ran out."""
+        return await asyncio.to_thread(self._publisher.flush, seconds(timeout))
+
+    async def close(self) -> None:
+        """Publish what is left, for at most a second, and end threads and this event loop's connection."""
+        self._aio.close()
+        await asyncio.to_thread(self._close_parts)
+
+    def close_threads(self) -> None:
+        """As `close`, for the end of a process whose event loop is gone: blocks, and leaves the connection to it."""
+        self._close_parts()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
+        key = make_key(self.settings.namespace, query, params, options.get("version", 1))
+        floor, timeout_seconds = self._wanted(query, options)
+        try:
+            return await self._reads.read(key, floor, timeout_seconds, type_)
+        except CacheUnavailable:
+            self._events.unavailable(query)
+            raise
+
+    async def _publish_now(self, trigger: Trigger) -> None:
+        done: Future[None] = Future()
+        self._publisher.submit(replace(trigger, done=done))
+        try:
+            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(done)), PUBLISH_BOUND_SECONDS)
+        except Exception as error:
+            query = trigger.key.query
+            raise TriggerFailed(f"the refresh of {query!r} could not be published: {error}", query=query) from error

@@ -1,0 +1,92 @@
+"""Single flight on an event loop: all tasks that miss one key share one wait, which is a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from api_client.errors import WaitTimeout
+from api_client.flights import ReadBegins
+
+AsyncLead: TypeAlias = Callable[[float, ReadBegins], Awaitable[bytes]]
+
+
+@dataclass(slots=True)
+class _Flight:
+    task: asyncio.Task[bytes]
+    read_began_at: float = 0.0
+    waiters: int = 0
+
+
+class AsyncFlights:
+    """The waits under way, by event loop and entry key. Waiters share the bytes, never a decoded value."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._flights: dict[tuple[int, str], _Flight] = {}
+
+    async def share(self, entry_key: str, timeout_seconds: float, lead: AsyncLead) -> tuple[bytes, bool]:
+        """Return the entry's bytes, and whether another caller's wait brought them.
+
+        The rules are those of `Flights.share`. A waiter that is cancelled leaves the wait to the others; the wait ends
+        when none is left.
+
+        Raises:
+            TimeoutError: a follower's own time ran out first.
+            Exception: what ``lead`` raised, for all who share it.
+        """
+        came_at = self._monotonic()
+        deadline = came_at + timeout_seconds
+        key = (id(asyncio.get_running_loop()), entry_key)
+        while True:
+            flight = self._flights.get(key)
+            leads = flight is None
+            if flight is None:
+                flight = self._take_off(key, deadline - self._monotonic(), lead)
+            if not await self._landed(key, flight, None if leads else max(0.0, deadline - self._monotonic())):
+                raise TimeoutError
+            if flight.task.cancelled():  # its last waiter had gone just when this one came
+                continue
+            if leads:
+                return flight.task.result(), False
+            error = flight.task.exception()
+            if error is None and flight.read_began_at >= came_at:
+                return flight.task.result(), True
+            if error is not None and not isinstance(error, WaitTimeout):
+                raise error
+            if self._monotonic() >= deadline:
+                raise TimeoutError
+
+    def _take_off(self, key: tuple[int, str], timeout_seconds: float, lead: AsyncLead) -> _Flight:
+        def read_begins() -> None:
+            flight.read_began_at = self._monotonic()
+
+        async def fly() -> bytes:
+            try:
+                return await lead(timeout_seconds, read_begins)
+            finally:
+                # Gone before it is done: whoever comes now looks at the entry for itself.
+                self._forget(key, flight)
+
+        flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(fly()))
+        # Its error is seen, also when all who waited are gone.
+        flight.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return flight
+
+    async def _landed(self, key: tuple[int, str], flight: _Flight, timeout_seconds: float | None) -> bool:
+        """Wait for it; a task that is cancelled here leaves it to those who wait on."""
+        flight.waiters += 1
+        try:
+            done, _ = await asyncio.wait({flight.task}, timeout=timeout_seconds)
+            return bool(done)
+        finally:
+            flight.waiters -= 1
+            if not flight.waiters and not flight.task.done():
+                self._forget(key, flight)
+                flight.task.cancel()
+
+    def _forget(self, key: tuple[int, str], flight: _Flight) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]

@@ -1,0 +1,80 @@
+"""The async reader's link to Redis: as `api_client.link`, awaited, with the same health."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+
+from api_client.aio.connections import AsyncConnections
+from api_client.clock import monotonic_seconds
+from api_client.health import TIME_REQUEST, Health
+from api_client.keys import CacheKey
+from api_client.lease import Call
+from api_client.lease_store import by_hash, by_source
+from api_client.redis_edge import async_connection_maker
+from api_client.wire import Command, pack
+
+T = TypeVar("T")
+
+
+class AsyncCacheLink:
+    """Reads entries and runs lease steps; every failure is a CacheUnavailable, at once while the breaker is open."""
+
+    def __init__(self, url: str, timeout_seconds: float, health: Health) -> None:
+        self.health = health
+        self._connections = AsyncConnections(
+            async_connection_maker(url, timeout_seconds=timeout_seconds), timeout_seconds=timeout_seconds
+        )
+
+    async def read(self, key: CacheKey) -> bytes | None:
+        """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
+        if self.health.breaker.is_open:
+            self.health.check(key.query)
+        try:
+            reply = await self._connections.get(key.entry)
+        except (RedisError, OSError) as error:
+            raise self.health.failure(error, key.query) from error
+        return self.health.entry_of(reply, key.query)
+
+    async def ask_all(self, commands: Sequence[Command], query: str | None) -> list[object]:
+        """Send commands in one write and return their replies; an error reply is returned as an exception."""
+        return list(await asyncio.gather(*(self._ask(pack(*command), query) for command in commands)))
+
+    async def run(self, call: Call[T], query: str) -> T:
+        """Run one step of the lease record. A script that Redis has forgotten is sent whole."""
+        reply = await self._ask(pack(*by_hash(call)), query)
+        if isinstance(reply, NoScriptError):
+            reply = await self._ask(pack(*by_source(call)), query)
+        if isinstance(reply, RedisError):
+            if isinstance(reply, ReadOnlyError):
+                # A demoted master: the next connection finds the new one.
+                self._connections.drop()
+            raise self.health.failure(reply, query) from reply
+        return call.parse(reply)
+
+    async def now_us(self) -> int:
+        """Return Redis' time; asks Redis only when it never has been asked."""
+        if not self.health.clock.is_known:
+            await self.learn_clock()
+        return self.health.clock.now_us()
+
+    async def learn_clock(self) -> None:
+        """Ask Redis for its time."""
+        asked_at = monotonic_seconds()
+        self.health.learn_time(await self._ask(TIME_REQUEST, None), asked_at=asked_at)
+
+    def close(self) -> None:
+        """Close this event loop's connection."""
+        self._connections.drop()
+
+    async def _ask(self, request: bytes, query: str | None) -> object:
+        self.health.check(query)
+        try:
+            reply: object = await self._connections.ask(request)
+        except (RedisError, OSError) as error:
+            raise self.health.failure(error, query) from error
+        self.health.breaker.succeeded()
+        return reply

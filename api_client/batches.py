@@ -1,0 +1,169 @@
+"""Many reads at once: one round trip for what is there, one batch for what is to be refreshed. No I/O in here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from api_client.answers import Entry
+from api_client.errors import CacheError, CacheUnavailable, InvalidQuery
+from api_client.keys import CacheKey, Params, make_key
+from api_client.local_tier import Fill
+from api_client.publisher import Trigger
+from api_client.read_core import Answer, Miss, ReadCore
+from api_client.read_plan import Floor, RefreshState
+
+A = TypeVar("A")
+
+MOST_IN_A_BATCH: Final = 10_000
+
+
+class QueryCall(NamedTuple):
+    """One item of a batch; a plain pair of query and params is one as well.
+
+    ``version`` and ``type`` are those of `CacheClient.get`.
+    """
+
+    query: str
+    params: Params | None = None
+    version: int = 1
+    type: Any = Any
+
+
+AnyCall: TypeAlias = QueryCall | tuple[str, Params | None]
+
+
+@dataclass(slots=True)
+class _Key:
+    """One key of a batch: who wants it, and the miss that it has become."""
+
+    key: CacheKey
+    wanted: list[tuple[int, Any]]
+    """Places in the batch, and the type of each."""
+    fill: Fill | None = None
+    miss: Miss | None = None
+
+
+class Batch:
+    """The items of one call, and what is known of each so far; `results` in their order at the end.
+
+    Args:
+        calls: what to read; an item that can't be is answered by its InvalidQuery.
+        floor: of all of them.
+        timeout_seconds: for those that have to wait.
+
+    Raises:
+        InvalidQuery: more than 10,000 items.
+    """
+
+    def __init__(
+        self, core: ReadCore, namespace: str, calls: Iterable[AnyCall], floor: Floor, timeout_seconds: float
+    ) -> None:
+        self._core, self._floor, self._timeout_seconds = core, floor, timeout_seconds
+        self._results: list[Answer | CacheError | None] = []
+        self._keys: dict[str, _Key] = {}
+        for place, call in enumerate(calls):
+            if place >= MOST_IN_A_BATCH:
+                raise InvalidQuery(f"more than {MOST_IN_A_BATCH} items in a batch, which is the most allowed")
+            self._results.append(None)
+            try:
+                query, params, version, type_ = _checked(call)
+                key = make_key(namespace, query, params, version)
+            except InvalidQuery as error:
+                self._results[place] = error
+            else:
+                self._keys.setdefault(key.entry, _Key(key, [])).wanted.append((place, type_))
+
+    @property
+    def results(self) -> list[Entry[Any] | CacheError]:
+        """An entry or an error for each item, in their order."""
+        return [
+            result if isinstance(result, CacheError) else Entry.of(*result)
+            for result in self._results
+            if result is not None
+        ]
+
+    def serve_local(self) -> None:
+        """Answer what the in-process tier has."""
+        if self._core.tier is None:
+            return
+        for entry_key, asked in list(self._keys.items()):
+            for place, type_ in asked.wanted:
+                self._results[place] = _or_error(self._core.serve_local, asked.key, self._floor, type_)
+            if all(self._results[place] is not None for place, _ in asked.wanted):
+                del self._keys[entry_key]
+
+    def begin(self) -> list[CacheKey]:
+        """Return the keys to read, each once; the tier is told."""
+        for asked in self._keys.values():
+            asked.fill = self._core.begin(asked.key)
+        return [asked.key for asked in self._keys.values()]
+
+    def abandon(self) -> None:
+        """Tell the tier that the read has failed."""
+        for asked in self._keys.values():
+            self._core.abandon(asked.fill)
+
+    def fail(self, error: CacheUnavailable) -> None:
+        """Answer all that is left by the error of Redis."""
+        for asked in self._keys.values():
+            for place, _ in asked.wanted:
+                self._results[place] = error
+            self._core.tell_unavailable(asked.key)
+        self._keys.clear()
+
+    def serve(self, found: Sequence[bytes | None]) -> list[Miss]:
+        """Answer from the entries' bytes, in the order of `begin`; return what has to be waited for.
+
+        What they trigger is handed over together.
+        """
+        together: list[Trigger] = []
+        triggering: list[int] = []
+        for asked, raw in zip(self._keys.values(), found, strict=True):
+            for place, type_ in asked.wanted:
+                answer = _or_error(self._core.serve, asked.key, raw, self._floor, type_, asked.fill, together)
+                asked.fill = None
+                if isinstance(answer, int):
+                    asked.miss = Miss(self._core, asked.key, self._floor, answer, self._timeout_seconds)
+                    break
+                self._results[place] = answer
+                if len(together) > len(triggering):
+                    triggering.append(place)
+        for place, accepted in zip(triggering, self._core.submit(together), strict=True):
+            if not accepted:
+                self._mark_dropped(place)
+        return [asked.miss for asked in self._keys.values() if asked.miss is not None]
+
+    def end(self, waited: Sequence[bytes | CacheError]) -> None:
+        """Answer from what the waits have brought, in the order of `serve`."""
+        missed = [asked for asked in self._keys.values() if asked.miss is not None]
+        for asked, raw in zip(missed, waited, strict=True):
+            if isinstance(raw, CacheUnavailable):
+                self._core.tell_unavailable(asked.key)
+            for place, type_ in asked.wanted:
+                if isinstance(raw, CacheError):
+                    self._results[place] = raw
+                elif asked.miss is not None:
+                    self._results[place] = _or_error(asked.miss.answer, raw, type_)
+
+    def _mark_dropped(self, place: int) -> None:
+        result = self._results[place]
+        if isinstance(result, tuple):
+            value, header, state, _, now_us = result
+            self._results[place] = value, header, state, RefreshState.DROPPED, now_us
+
+
+def _or_error(serve: Callable[..., A], *args: Any) -> A | CacheError:
+    try:
+        return serve(*args)
+    except CacheError as error:
+        return error
+
+
+def _checked(call: object) -> QueryCall:
+    if isinstance(call, QueryCall):
+        return call
+    if isinstance(call, tuple) and len(call) == len(("query", "params")):
+        return QueryCall(*call)
+    raise InvalidQuery(f"{call!r:.100} in a batch: allowed are a pair of query and params, and a QueryCall")

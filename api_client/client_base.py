@@ -1,0 +1,175 @@
+"""What the sync and the async client have in common: settings, parts, and coming up anew after a fork."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import weakref
+from collections.abc import Collection, Iterable
+from typing import Final, Self
+
+from api_client import lease
+from api_client.asked import AskedRecently
+from api_client.batches import AnyCall, Batch
+from api_client.broker import Broker, CeleryBroker
+from api_client.clock import monotonic_seconds
+from api_client.decisions import Decisions
+from api_client.durations import Duration
+from api_client.events import ReaderEvents, RefreshReason, guarded
+from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
+from api_client.keys import CacheKey, Params, make_key
+from api_client.lease import Call, ClaimReply, ClaimStatus
+from api_client.link import CacheLink
+from api_client.local_tier import LocalTier
+from api_client.notifications import Notifications
+from api_client.publisher import Publisher, Trigger
+from api_client.read_core import ReadCore
+from api_client.read_plan import PLAIN, Floor, RefreshState
+from api_client.redis_edge import connect
+from api_client.settings import ReaderSettings
+from api_client.tracking import TrackingLink
+
+PUBLISH_BOUND_SECONDS: Final = 3.0
+
+
+class ClientBase:
+    """The parts of a reader, made again in a forked child; and what its calls ask for. No I/O of its own.
+
+    Args:
+        settings: default: read from the environment.
+        events: who counts what happens; default: nobody.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+    """
+
+    def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
+        self.settings = settings or ReaderSettings.from_env()
+        self._events = guarded(events or ReaderEvents(), ReaderEvents)
+        self._default_timeout_seconds = self.settings.wait_timeout_ms / 1000
+        self._set_up()
+        _clients.add(self)
+
+    @classmethod
+    def from_env(cls, *, events: ReaderEvents | None = None) -> Self:
+        """Make a client from the environment.
+
+        Raises:
+            ConfigurationError: the first variable that is wrong.
+        """
+        return cls(ReaderSettings.from_env(), events=events)
+
+    def key(self, query: str, params: Params | None = None, *, version: int = 1) -> CacheKey:
+        """Return the key of (query, params, version): what the cache calls its entry and its lease record."""
+        return make_key(self.settings.namespace, query, params, version)
+
+    def _set_up(self) -> None:
+        settings = self.settings
+        url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
+        self._link = CacheLink(url, timeout_seconds)
+        self._notifications = Notifications(connect(url, timeout_seconds=timeout_seconds))
+        asked = AskedRecently(monotonic=monotonic_seconds)
+        self._decisions = Decisions()
+        self._publisher = Publisher(
+            settings, self._link.store, self._make_broker(), asked, self._events,
+            monotonic=monotonic_seconds, decisions=self._decisions,
+        )  # fmt: skip
+        self._tier, self._tracking = _local_tier(settings)
+        self._core = ReadCore(
+            settings, self._link.health, self._publisher, asked, self._decisions, self._events,
+            self._tier, self._tracking,
+        )  # fmt: skip
+        self._set_up_reads()
+
+    def _set_up_reads(self) -> None:
+        """Make the parts that differ."""
+        raise NotImplementedError
+
+    def _make_broker(self) -> Broker:
+        """Return the way to the workers; `refresher.testing` puts its own here."""
+        return CeleryBroker(self.settings.broker_url, self.settings.namespace)
+
+    def _wanted(self, query: str, options: ReadOptions) -> tuple[Floor, float]:
+        """Return what a call asks of an entry, and for how many seconds it waits for one."""
+        if not options:
+            return PLAIN, self._default_timeout_seconds
+        return floor_of(query, options), self._timeout_seconds(query, options.get("timeout"))
+
+    def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
+        return self._default_timeout_seconds if timeout is None else duration_of(query, "timeout", timeout)
+
+    def _invalidation(self, key: CacheKey, *, hard: bool, bookmarks: Collection[str]) -> Call[int]:
+        return lease.invalidate(
+            key,
+            hard=hard,
+            bookmarks=bookmarks_of(key.query, bookmarks),
+            retention_seconds=self.settings.record_retention_seconds,
+        )
+
+    def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
+        floor, timeout_seconds = self._wanted("get_many", options)
+        return Batch(self._core, self.settings.namespace, calls, floor, timeout_seconds)
+
+    def _forget_locally(self, key: CacheKey) -> None:
+        # The process sees its own invalidation at once; the others hear of it.
+        if self._tier is not None:
+            self._tier.drop(key.entry)
+
+    def _forced_claim(self, key: CacheKey, claim_id: str) -> Call[ClaimReply]:
+        return lease.claim(
+            key, claim_id=claim_id, seen_token=None, force=True,
+            queue_ttl_seconds=self.settings.queue_ttl_seconds,
+            retention_seconds=self.settings.record_retention_seconds,
+        )  # fmt: skip
+
+    def _close_parts(self) -> None:
+        self._publisher.close()
+        self._notifications.close()
+        if self._tracking is not None:
+            self._tracking.close()
+        self._link.close()
+
+
+def new_claim_id() -> str:
+    """Return an id that no other claim has."""
+    return uuid.uuid4().hex
+
+
+def manual_trigger(key: CacheKey, reply: ClaimReply, claim_id: str, *, someone_waits: bool) -> Trigger | None:
+    """Return what is to be published for a forced claim; None where it was refused."""
+    if reply.status is not ClaimStatus.CLAIMED:
+        return None
+    return Trigger(key, RefreshReason.MANUAL, claim_number=reply.number, claim_id=claim_id, someone_waits=someone_waits)
+
+
+def state_of(reply: ClaimReply) -> RefreshState:
+    """Return what a forced claim came to."""
+    return RefreshState.TRIGGERED if reply.status is ClaimStatus.CLAIMED else RefreshState.SUPPRESSED
+
+
+def _local_tier(settings: ReaderSettings) -> tuple[LocalTier | None, TrackingLink | None]:
+    if not settings.local_max_entries:
+        return None, None
+    tier = LocalTier(
+        max_entries=settings.local_max_entries,
+        max_bytes=settings.local_max_bytes,
+        max_age_seconds=settings.local_max_age_seconds,
+    )
+    return tier, TrackingLink(
+        settings.redis_url,
+        timeout_seconds=settings.redis_timeout_seconds,
+        tier=tier,
+        namespace=settings.namespace,
+    )
+
+
+_clients: weakref.WeakSet[ClientBase] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    # Threads, locks and connections of the parent are of no use in the child.
+    for client in list(_clients):
+        client._set_up()  # noqa: SLF001 - this module's own class
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
