@@ -4,7 +4,7 @@
 Neo4j                   payload
 ======================  =============================================================================
 Date, Time, DateTime    ISO 8601 text, with nine digits of the second and the offset; no name of a zone
-Duration                ISO 8601 text; one sign before it, where all of it goes back and months are 0
+Duration                ISO 8601 text; one sign before it, where all of it goes back in time
 Point                   ``{"srid": …, "coordinates": […]}``
 Node                    ``{"id": …, "labels": […], "properties": {…}}``
 Relationship            ``{"id": …, "type": …, "start": …, "end": …, "properties": {…}}``
@@ -85,7 +85,7 @@ def _plain_struct(value: msgspec.Struct) -> msgspec.Struct:
 
 def _duration(value: Duration) -> str:
     # Python's timedelta is read from "-P1DT2S", and not from the driver's "P-1DT-2S".
-    if not value.months and any(value) and max(value) <= 0:
+    if any(value) and max(value) <= 0:
         return f"-{(-value).iso_format()}"
     return value.iso_format()
 

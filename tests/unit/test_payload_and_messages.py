@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypedDict, TypeVar, Union
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -26,6 +28,34 @@ class Struct(msgspec.Struct):
 
 class Typed(TypedDict):
     name: str
+
+
+class Cat(msgspec.Struct, tag=True):
+    lives: int
+
+
+class Dog(msgspec.Struct, tag=True):
+    tricks: list[str]
+
+
+@dataclass
+class Household:
+    members: list[Person | None]
+    pets: list[Cat | Dog] = field(default_factory=list)
+    by_room: dict[str, list[list[Person]]] = field(default_factory=dict)
+
+
+class Pair(NamedTuple):
+    first: int
+    second: str | None = None
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Page(Generic[T]):
+    items: list[T]
 
 
 ANN = {"name": "Ann"}
@@ -67,6 +97,24 @@ def test_a_value_comes_out_as_it_went_in(value: object) -> None:
         (int | None, None, None),
         (float, 1, 1.0),
         (Any, ANN, ANN),
+        (Optional[Person], None, None),  # noqa: UP045 - as many spell it
+        (Union[Person, None], ANN, Person("Ann")),  # noqa: UP007
+        (Person | int | str, ANN, Person("Ann")),
+        (Person | int | str, 5, 5),
+        (Cat | Dog, {"type": "Dog", "tricks": ["roll"]}, Dog(["roll"])),
+        (list[list[Person]], [[ANN], []], [[Person("Ann")], []]),
+        (
+            Household,
+            {"members": [ANN, None], "pets": [{"type": "Cat", "lives": 9}]},
+            Household([Person("Ann"), None], [Cat(9)]),
+        ),
+        (Household, {"members": [], "by_room": {"hall": [[ANN]]}}, Household([], [], {"hall": [[Person("Ann")]]})),
+        (Pair, [1], Pair(1)),
+        (Page[Person], {"items": [ANN]}, Page([Person("Ann")])),
+        (set[str], ["a", "b"], {"a", "b"}),
+        (Person, {**ANN, "of a later release": 1}, Person("Ann")),
+        (Literal["a", "b"], "a", "a"),
+        (Annotated[int, msgspec.Meta(ge=0)], 5, 5),
     ],
 )
 def test_a_value_is_decoded_into_the_type_asked_for(type_: Any, value: object, expected: object) -> None:
@@ -83,6 +131,19 @@ def test_a_value_is_decoded_into_the_type_asked_for(type_: Any, value: object, e
         (int, "5", "int"),
         (int, None, "int"),
         (str, b"5", "str"),
+        (Household, {"members": [ANN, {"name": None}]}, "`$.members[1].name`"),
+        (Household, {"members": [], "pets": [{"type": "Cat", "lives": "9"}]}, "`$.pets[0].lives`"),
+        (Household, {"members": [], "pets": [{"type": "Cow"}]}, "`$.pets[0].type`"),
+        (Household, {"members": [], "by_room": {"hall": [[{}]]}}, "`name` - at `$.by_room[...][0][0]`"),
+        (Typed, {"name": 5}, "does not fit Typed: Expected `str`, got `int` - at `$.name`"),
+        (list[Struct], [{"name": 5}], "Struct]: Expected `str`, got `int` - at `$[0].name`"),
+        (Page[Person], {"items": [5]}, "Person]: Expected `object`, got `int` - at `$.items[0]`"),
+        (Pair, [1, 2], "`$[1]`"),
+        (int | None, "x", "does not fit int | None: Expected `int | null`, got `str`"),
+        (Literal["a"], "b", "Invalid enum value 'b'"),
+        (Annotated[int, msgspec.Meta(ge=0)], -1, ">= 0"),
+        (datetime, "yesterday", "datetime"),
+        (UUID, "42", "UUID"),
     ],
 )
 def test_what_does_not_fit_is_a_decode_error_that_names_query_and_field(type_: Any, value: object, named: str) -> None:
@@ -109,9 +170,24 @@ def test_a_payload_over_the_limit_is_not_even_looked_at() -> None:
         payload.decode(raw, query="q", max_bytes=98)
 
 
-def test_an_annotation_that_is_no_type_is_told_as_such() -> None:
-    with pytest.raises((TypeError, DecodeError)):
-        payload.decode(payload.encode(1), [int], query="q", max_bytes=100)
+@pytest.mark.parametrize("type_", [[int], 5, Person | Household, Struct | Person])
+def test_what_can_t_be_decoded_to_is_a_type_error(type_: Any) -> None:
+    with pytest.raises(TypeError):
+        payload.decode(payload.encode(1), type_, query="q", max_bytes=100)
+
+
+def test_a_payload_may_lie_behind_other_bytes() -> None:
+    raw = b"\xc1" * 100 + payload.encode([ANN])
+    assert payload.decode(raw, offset=100, query="q", max_bytes=11) == [ANN]
+    assert payload.decode(raw, list[Person], offset=100, query="q", max_bytes=11) == [Person("Ann")]
+    with pytest.raises(DecodeError, match="has 11 bytes; CACHE_MAX_VALUE_BYTES allows 10"):
+        payload.decode(raw, offset=100, query="q", max_bytes=10)
+
+
+def test_each_decode_gives_a_value_of_its_own() -> None:
+    raw = payload.encode([ANN])
+    payload.decode(raw, query="q", max_bytes=100).append("the caller's own")
+    assert payload.decode(raw, query="q", max_bytes=100) == [ANN]
 
 
 FULL = RefreshItem(

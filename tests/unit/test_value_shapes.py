@@ -1,0 +1,238 @@
+"""Each row of docs/values.md, on values of the driver's own types: what is stored, what a reader gets, as what type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path as FilePath
+from typing import Any, TypedDict
+from uuid import UUID
+
+import msgspec
+import neo4j
+import pytest
+import pytz
+from neo4j import graph as driver
+from neo4j.spatial import CartesianPoint, WGS84Point
+from neo4j.time import Date, DateTime, Duration, Time
+
+from api_client import payload
+from api_client.errors import DecodeError
+from refresher import values
+
+MIB = 1024 * 1024
+DOC = (FilePath(__file__).parents[2] / "docs" / "values.md").read_text(encoding="utf-8")
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class PersonStruct(msgspec.Struct):
+    name: str
+
+
+class PersonDict(TypedDict):
+    name: str
+
+
+def types_of_the_page() -> dict[str, Any]:
+    """What the page's own Python block declares."""
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", DOC, re.DOTALL) if "class Point" in block)
+    declared: dict[str, Any] = {"__name__": __name__}
+    exec(compile(code, "docs/values.md", "exec", dont_inherit=True), declared)  # noqa: S102 - the page's example
+    return declared
+
+
+NAMES: dict[str, Any] = {
+    **types_of_the_page(), "time": time, "datetime": datetime, "timedelta": timedelta, "UTC": UTC, "Decimal": Decimal,
+    "UUID": UUID, "Colour": Colour, "PersonStruct": PersonStruct, "PersonDict": PersonDict,
+}  # fmt: skip
+Point, Node, Relationship, Path, Person, Knows = (
+    NAMES[name] for name in ("Point", "Node", "Relationship", "Path", "Person", "Knows")
+)
+BERLIN = pytz.timezone("Europe/Berlin")
+PLUS_1, PLUS_2 = timezone(timedelta(hours=1)), timezone(timedelta(hours=2))
+ROUNDED_US = 123457
+
+
+def a_path() -> driver.Path:
+    graph = driver.Graph()
+    ann = driver.Node(graph, "4:x:1", 1, ["Person", "Admin"], {"name": "Ann"})
+    bob = driver.Node(graph, "4:x:2", 2, [], {"name": "Bob"})
+    knows = graph.relationship_type("KNOWS")(graph, "5:x:7", 7, {"since": Date(2020, 1, 2)})
+    knows._start_node, knows._end_node = ann, bob
+    return driver.Path(ann, knows)
+
+
+ANN, BOB = Node("4:x:1", ["Admin", "Person"], Person("Ann")), Node("4:x:2", [], Person("Bob"))
+KNOWS = Relationship("5:x:7", "KNOWS", "4:x:1", "4:x:2", Knows(date(2020, 1, 2)))
+# row of the page: (what the loader returns, what the types but str come to, in the page's order)
+ROWS: dict[str, tuple[list[object], list[object]]] = {
+    "Date": ([Date(2026, 7, 21)], [date(2026, 7, 21)]),
+    "LocalTime": ([Time(9, 27, 1, 5)], [time(9, 27, 1)]),
+    "Time": ([Time(9, 27, 1, 123456000, tzinfo=PLUS_1)], [time(9, 27, 1, 123456, tzinfo=PLUS_1)]),
+    "LocalDateTime": (
+        [DateTime(2026, 7, 21, 9, 27, 1, 123456789)], [datetime(2026, 7, 21, 9, 27, 1, ROUNDED_US)],
+    ),
+    "DateTime, with an offset or a zone's name": (
+        [
+            DateTime(2026, 7, 21, 9, 27, 1, 123456000, tzinfo=PLUS_2),
+            BERLIN.localize(DateTime(2026, 7, 21, 9, 27, 1, 123456000)),
+        ],
+        [datetime(2026, 7, 21, 9, 27, 1, 123456, tzinfo=PLUS_2)],
+    ),
+    "Duration": (
+        [Duration(weeks=2, hours=16, minutes=12, seconds=30.5)],
+        [timedelta(days=14, hours=16, minutes=12, seconds=30.5)],
+    ),
+    "Duration, all of it back in time": ([Duration(days=-2, seconds=-3)], [timedelta(days=-2, seconds=-3)]),
+    "Duration with months, or with parts of both signs": ([Duration(months=14, days=3, seconds=-4)], []),
+    "Point, cartesian": ([CartesianPoint((1.5, 2.5))], [Point(7203, [1.5, 2.5])]),
+    "Point, cartesian 3D": ([CartesianPoint((1.5, 2.5, 3.5))], [Point(9157, [1.5, 2.5, 3.5])]),
+    "Point, WGS 84: longitude, latitude": ([WGS84Point((4.9, 52.4))], [Point(4326, [4.9, 52.4])]),
+    "Point, WGS 84 3D: longitude, latitude, height": (
+        [WGS84Point((4.9, 52.4, 3.5))], [Point(4979, [4.9, 52.4, 3.5])],
+    ),
+    "Node": ([a_path().start_node], [ANN]),
+    "Relationship": ([a_path().relationships[0]], [KNOWS]),
+    "Path": ([a_path()], [Path([ANN, BOB], [KNOWS])]),
+    "Record": ([neo4j.Record({"name": "Ann"})], [Person("Ann")]),
+    "Integer, Float, Boolean, String, null": ([[1, 1.5, True, "Ann", None]], [[1, 1.5, True, "Ann", None]]),
+    "ByteArray": ([b"\x00\x01", bytearray(b"\x00\x01")], [b"\x00\x01"]),
+    "datetime with a zone": (
+        [datetime(2026, 7, 21, 9, 27, 1, 5, tzinfo=PLUS_2)], [datetime(2026, 7, 21, 7, 27, 1, 5, tzinfo=UTC)],
+    ),
+    "datetime without": ([datetime(2026, 7, 21, 9, 27, 1, 5)], [datetime(2026, 7, 21, 9, 27, 1, 5)]),
+    "date": ([date(2026, 7, 21)], [date(2026, 7, 21)]),
+    "time": ([time(9, 27, 1)], [time(9, 27, 1)]),
+    "timedelta": ([timedelta(days=1, hours=2)], [timedelta(days=1, hours=2)]),
+    "Decimal": ([Decimal("1.10")], [Decimal("1.10")]),
+    "UUID": ([UUID(int=42)], [UUID(int=42)]),
+    "Enum": ([Colour.RED], [Colour.RED]),
+    "list, tuple, set": ([[1, 2], (1, 2), {1, 2}, frozenset({1, 2})], [[1, 2], (1, 2), {1, 2}]),
+    "dict with keys that are not text": ([{1: "a"}], [{1: "a"}]),
+    "dataclass, Struct, TypedDict": (
+        [Person("Ann"), PersonStruct("Ann"), PersonDict(name="Ann")],
+        [Person("Ann"), PersonStruct("Ann"), {"name": "Ann"}],
+    ),
+}  # fmt: skip
+
+
+def rows() -> dict[str, tuple[object, list[Any]]]:
+    """The page's two tables of values: what stands for stored, and the types."""
+    found = {}
+    for heading in ("From the graph", "From Python"):
+        section = DOC.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+        lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+        for title, stored, types in (re.split(r" (?<!\\)\| ", line.strip("| ")) for line in lines):
+            named = [eval(one.replace("\\|", "|"), NAMES) for one in re.findall(r"`(.*?)`", types)]  # noqa: S307
+            found[title] = (eval(stored.strip("`"), NAMES), named)  # noqa: S307 - the project's own page
+    return found
+
+
+PAGE = rows()
+
+
+def stored(value: object) -> bytes:
+    return values.encode(value, query="q", max_bytes=MIB)
+
+
+def read(raw: bytes, type_: Any = Any) -> Any:
+    return payload.decode(raw, type_, query="q", max_bytes=MIB)
+
+
+def test_the_page_has_the_rows_that_are_tested() -> None:
+    assert list(PAGE) == list(ROWS)
+
+
+@pytest.mark.parametrize(("title", "value"), [(title, value) for title, (given, _) in ROWS.items() for value in given])
+def test_what_is_stored_is_what_the_page_says(title: str, value: object) -> None:
+    shown, _ = PAGE[title]
+    decoded = read(stored(value))
+    assert (type(decoded), decoded) == (type(shown), shown)
+    # As deep in a result as it is found there.
+    assert read(stored([neo4j.Record({"at": [{"deep": value}]})])) == [{"at": [{"deep": shown}]}]
+
+
+@pytest.mark.parametrize(("title", "value"), [(title, value) for title, (given, _) in ROWS.items() for value in given])
+def test_it_can_be_read_as_each_type_that_the_page_names(title: str, value: object) -> None:
+    shown, types = PAGE[title]
+    expected = [*ROWS[title][1], *([shown] if str in types else [])]
+    for type_, wanted in zip(types, expected, strict=True):
+        decoded = read(stored({"row": [value]}), dict[str, list[type_]])["row"][0]  # type: ignore[valid-type]
+        assert (type(decoded), decoded) == (type(wanted), wanted)
+        if isinstance(decoded, datetime | time):
+            assert decoded.tzinfo == wanted.tzinfo
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "told"),
+    [
+        (Duration(months=1), timedelta, r"[Dd]uration"),
+        (Duration(days=1, seconds=-5), timedelta, r"[Dd]uration"),
+        (DateTime(9999, 12, 31, 23, 59, 59, 999_999_999), datetime, "datetime"),
+    ],
+)
+def test_what_the_page_says_can_t_be_read_is_a_decode_error(value: object, type_: Any, told: str) -> None:
+    row = msgspec.defstruct("Row", [("took", type_)])
+    with pytest.raises(DecodeError, match=rf"the value of 'q' does not fit .*{told}.* at `\$\[0\]\.took`"):
+        read(stored([{"took": value}]), list[row])  # type: ignore[valid-type]
+    assert read(stored(value), str)
+
+
+def test_the_last_half_microsecond_of_a_day_is_rounded_up_as_the_page_says() -> None:
+    assert read(stored(Time(23, 59, 59, 999_999_500)), time) == time(0, 0)
+
+
+@dataclass
+class Home:
+    at: object
+    since: object
+
+
+class HomeStruct(msgspec.Struct, tag="home", rename="upper", frozen=True):
+    at: object
+    since: object
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        (Home(CartesianPoint((1.0, 2.0)), Duration(days=1)), {}),
+        (HomeStruct(CartesianPoint((1.0, 2.0)), Duration(days=1)), {"type": "home"}),
+        ((HomeStruct(neo4j.Record({"srid": 7203, "coordinates": (1.0, 2.0)}), Duration(days=1)),), {"type": "home"}),
+    ],
+)
+def test_what_is_in_a_dataclass_or_a_struct_has_its_shape_there_too(value: object, shape: Mapping[str, str]) -> None:
+    decoded = read(stored(value))
+    (decoded,) = decoded if isinstance(decoded, list) else [decoded]
+    lower = {name.lower(): item for name, item in decoded.items()}
+    assert lower == {"at": {"srid": 7203, "coordinates": [1.0, 2.0]}, "since": "P1D", **shape}
+
+
+def test_a_struct_with_the_driver_s_types_is_left_as_it_was() -> None:
+    value = HomeStruct(CartesianPoint((1.0, 2.0)), Duration(days=1))
+    stored(value)
+    assert value == HomeStruct(CartesianPoint((1.0, 2.0)), Duration(days=1))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Duration(), "PT0S"),
+        (Duration(nanoseconds=-5), "-PT0.000000005S"),
+        (Duration(months=-1, days=-2), "-P1M2D"),
+        (Duration(months=-1, days=2), "P-1M2D"),
+    ],
+)
+def test_a_sign_stands_before_a_duration_that_goes_back_in_all_its_parts(value: Duration, text: str) -> None:
+    assert read(stored(value)) == text
+
+
+def test_a_duration_as_a_key_is_text_and_not_four_numbers() -> None:
+    assert read(stored({Duration(days=1): 1, Date(2020, 1, 2): 2})) == {"P1D": 1, "2020-01-02": 2}
