@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import tracking
+from api_client.invalidations import InvalidationStream
 from api_client.local_tier import LocalEntry
 from refresher.embedded import RedisServer, ServerMissing
 from refresher.embedded.redis_server import bundled_redis_server
@@ -127,14 +127,14 @@ def test_an_answer_that_was_overtaken_by_its_invalidation_is_not_kept(tracked: T
 
 def test_the_tier_is_off_until_redis_has_agreed(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     reached, gate = threading.Event(), threading.Event()
-    original = tracking._Session.track
+    original = InvalidationStream.track
 
-    def held(session: tracking._Session, prefix: str) -> None:
+    def held(stream: InvalidationStream, prefix: str) -> None:
         reached.set()
         assert gate.wait(PATIENCE_SECONDS)
-        original(session, prefix)
+        original(stream, prefix)
 
-    monkeypatch.setattr(tracking._Session, "track", held)
+    monkeypatch.setattr(InvalidationStream, "track", held)
     with Tracked(server.url()) as tracked:
         assert reached.wait(PATIENCE_SECONDS)
         assert tracked.tier.begin(KEY) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -10,20 +9,19 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-import redis
 
+from api_client.invalidations import PROBE_SECONDS
 from api_client.local_tier import LocalEntry
 from api_client.tracking import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_REFUSED_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    PROBE_SECONDS,
     STEADY_SECONDS,
 )
 from refresher.embedded import RedisServer, ServerMissing
 from tests.support.fault_proxy import FaultProxy
 from tests.support.requirements import skip_or_fail
-from tests.support.tracked import HEADER, PATIENCE_SECONDS, Tracked, entry_key
+from tests.support.tracked import HEADER, PATIENCE_SECONDS, Tracked, entry_key, losses
 from tests.support.waiting import eventually
 
 KEY, OTHER = entry_key("aa"), entry_key("bb")
@@ -62,17 +60,6 @@ def off(tracked: Tracked, within_seconds: float = NOTICED_SECONDS) -> None:
     assert tracked.tier.entries == {}
 
 
-def works(tracked: Tracked) -> None:
-    """The tier is on, keeps, and hears."""
-    tracked.up().keep(KEY)
-    tracked.control.set(KEY, "new")
-    eventually(lambda: KEY not in tracked.tier.entries, PATIENCE_SECONDS, "the key is dropped")
-
-
-def losses(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-
-
 def probes(tracked: Tracked) -> int:
     """How often the server was asked for a sign of life, the greeting included."""
     calls: int = tracked.control.info("commandstats")["cmdstat_hello"]["calls"]
@@ -94,7 +81,7 @@ def test_a_connection_that_is_cut_turns_the_tier_off_and_a_new_one_on(
     seen_off = watch_for_off(tracked)
     CUTS[how](tracked, proxy)
     assert seen_off.wait(PATIENCE_SECONDS)
-    works(tracked)
+    tracked.works(KEY)
     assert not tracked.tier.fill(fill, LocalEntry(b"old", HEADER, 0))
     assert OTHER not in tracked.tier.entries
     assert tracked.tracking_ids().isdisjoint(before)
@@ -127,7 +114,7 @@ def test_a_link_that_has_gone_silent_is_noticed(
     SILENCES[how](proxy)
     off(tracked)
     proxy.passes()
-    works(tracked)
+    tracked.works(KEY)
     assert len(losses(caplog)) == 1
 
 
@@ -137,7 +124,7 @@ def test_a_server_that_is_stopped_is_noticed_and_goes_on(server: RedisServer, tr
         off(tracked)
     finally:
         os.kill(server.pid, signal.SIGCONT)
-    works(tracked)
+    tracked.works(KEY)
 
 
 def test_a_server_that_is_killed_and_comes_back(
@@ -146,7 +133,7 @@ def test_a_server_that_is_killed_and_comes_back(
     server.kill()
     off(tracked)
     server.restart(keep_data=False)
-    works(tracked)
+    tracked.works(KEY)
     assert len(losses(caplog)) == 1
 
 
@@ -154,14 +141,14 @@ def test_a_port_that_is_closed(tracked: Tracked, proxy: FaultProxy) -> None:
     proxy.refuses()
     off(tracked)
     proxy.passes()
-    works(tracked)
+    tracked.works(KEY)
 
 
 def test_a_slow_link_is_not_a_lost_one(tracked: Tracked, proxy: FaultProxy, caplog: pytest.LogCaptureFixture) -> None:
     before, probed = tracked.tracking_ids(), probes(tracked)
     proxy.slows(TIMEOUT_SECONDS / 5)
     eventually(lambda: probes(tracked) >= probed + 3, PATIENCE_SECONDS, "three probes")
-    works(tracked)
+    tracked.works(KEY)
     assert tracked.tracking_ids() == before
     assert losses(caplog) == []
 
@@ -172,46 +159,6 @@ def test_a_node_that_becomes_a_replica_is_left(server: RedisServer, tracked: Tra
     assert seen_off.wait(PATIENCE_SECONDS)
     tracked.up()  # where the URL leads now; here the same node
     assert tracked.tracking_ids().isdisjoint(before)
-
-
-def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> None:
-    """Several attempts have failed, the log has one line that says why, and no secret."""
-    eventually(lambda: tracked.link._failures >= 3, PATIENCE_SECONDS, "three attempts")
-    assert tracked.tier.is_bypassed
-    (line,) = losses(caplog)
-    assert why in line
-    assert "sesame" not in caplog.text
-
-
-REFUSALS = {
-    "no right to track": (">sesame +@all -client", "NOPERM"),
-    "another password": (">other +@all", "it refuses this user or password"),
-}
-
-
-@pytest.mark.parametrize("what", REFUSALS)
-def test_a_refusal_is_told_once_and_tried_again(
-    server: RedisServer, what: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    rights, why = REFUSALS[what]
-    made = Tracked(f"redis://reader:sesame@{server.host}:{server.port}/0", server.url())
-    made.control.execute_command("ACL", "SETUSER", "reader", "on", "~*", "&*", *rights.split())
-    with made as tracked:
-        refused(tracked, caplog, why)
-        made.control.execute_command("ACL", "SETUSER", "reader", ">sesame", "+@all")
-        works(tracked)
-
-
-class WithoutResp3(RedisServer):
-    """Looks at its server in RESP2, as it has to."""
-
-    def _client(self, timeout_seconds: float) -> redis.Redis:
-        return redis.Redis.from_url(self.url(), protocol=2, socket_timeout=timeout_seconds)
-
-
-def test_a_server_that_knows_no_resp3_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    with WithoutResp3.start(extra_config={"rename-command": 'HELLO ""'}) as old, Tracked(old.url()) as tracked:
-        refused(tracked, caplog, "to HELLO")
 
 
 def test_pauses_grow_to_a_bound_and_begin_anew_once_a_link_has_held(server: RedisServer) -> None:
@@ -251,7 +198,7 @@ def test_without_a_thread_the_tier_is_off_and_the_next_second_tries_again(
         assert len(losses(caplog)) == 1
         offset[0] = 1.0
         tracked.link.start()
-        works(tracked)
+        tracked.works(KEY)
 
 
 def test_an_unforeseen_error_does_not_end_the_thread(
@@ -265,7 +212,7 @@ def test_an_unforeseen_error_does_not_end_the_thread(
         patched.setattr(tracked.tier, "drop_all", broken)
         tracked.control.set(KEY, "new")
         assert seen_off.wait(PATIENCE_SECONDS)
-    works(tracked)
+    tracked.works(KEY)
     assert "ZeroDivisionError" in losses(caplog)[0]
 
 
@@ -276,7 +223,7 @@ def test_a_child_that_closes_its_copy_leaves_the_parent_s_connection_alone(track
         tracked.link.close()
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    works(tracked)
+    tracked.works(KEY)
     assert tracked.tracking_ids() == before
 
 
@@ -286,4 +233,4 @@ def test_a_start_never_waits_for_a_silent_server(server: RedisServer, proxy: Fau
         # Its connecting takes a minute; we are here.
         assert tracked.tier.begin(KEY) is None
         proxy.passes()
-        works(tracked)
+        tracked.works(KEY)

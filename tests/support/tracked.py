@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Self
 
+import pytest
 import redis
 
 from api_client.entry import Header, Smoothed
@@ -63,6 +65,12 @@ class Tracked:
             assert isinstance(raw, bytes)
             assert self.tier.fill(fill, LocalEntry(raw, HEADER, 0))
 
+    def works(self, key: str) -> None:
+        """See that the tier is on, keeps, and hears."""
+        self.up().keep(key)
+        self.control.set(key, "new")
+        eventually(lambda: key not in self.tier.entries, PATIENCE_SECONDS, f"{key} is dropped")
+
     def heard_all(self) -> None:
         """Wait until the link has handled all that was written before: messages come in order."""
         marker = entry_key("marker")
@@ -79,3 +87,8 @@ class Tracked:
     def tracking_ids(self) -> set[int]:
         """The server's ids of the connections that track."""
         return {int(one["id"]) for one in self.control.client_list() if "B" in one["flags"]}
+
+
+def losses(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings so far: one an outage."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]

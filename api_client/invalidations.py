@@ -1,0 +1,158 @@
+"""One connection over which Redis says which entries have changed: RESP3, with CLIENT TRACKING in BCAST mode.
+
+Used by the thread of `tracking`, which knows when to open one and what follows from its end.
+"""
+
+from __future__ import annotations
+
+import builtins
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import hiredis
+from redis.exceptions import ConnectionError, TimeoutError
+
+from api_client.wire import CHUNK_BYTES, NEEDS_MORE, pack
+
+PROBE_SECONDS: Final = 0.25
+
+# Switches to RESP3, which alone has push messages, and later is a question that changes nothing. The answer has the
+# node's role: a master that was demoted keeps its connections, and they are of no use.
+_PROBE: Final = pack("HELLO", 3)
+
+_PASSING: Final = ("BUSY", "LOADING", "MASTERDOWN")  # errors that say nothing of what the server can do
+
+
+class TrackingRefused(Exception):
+    """Redis, or a proxy before it, does not do what is needed: RESP3, CLIENT TRACKING, this user."""
+
+
+class InvalidationStream:
+    """One connection that tracks. Used by one thread; only `wake` may be called by another.
+
+    Args:
+        made: a connection of redis-py, not connected yet: it does TLS, authentication and SELECT.
+        timeout_seconds: for connecting, and for each answer.
+        monotonic: the clock, in seconds.
+    """
+
+    def __init__(self, made: Any, timeout_seconds: float, monotonic: Callable[[], float]) -> None:
+        self._made, self._timeout_seconds, self._monotonic = made, timeout_seconds, monotonic
+        # Names come as text at once, as the tier has them; a foreign one with other bytes in it just is not ours.
+        self._reader = hiredis.Reader(encoding="utf-8", errors="replace", notEnoughData=NEEDS_MORE)
+        self._socket: socket.socket | None = None
+        self._heard_at = self._asked_at = 0.0
+        self._awaits_answer = False
+        self._role: str | None = None
+
+    def track(self, prefix: str) -> None:
+        """Connect and ask for the invalidations of the keys under ``prefix``; back when Redis has agreed.
+
+        Raises:
+            TrackingRefused: it has not.
+            redis.exceptions.RedisError, OSError: no connection, or no answer, or not now.
+        """
+        self._made.connect()
+        sock: socket.socket = self._made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
+        sock.settimeout(self._timeout_seconds)
+        self._socket = sock
+        sock.sendall(_PROBE + pack("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", prefix))
+        answers: list[Any] = []
+        deadline = self._monotonic() + self._timeout_seconds
+        while len(answers) < 2:
+            if self._monotonic() >= deadline:
+                raise TimeoutError("it did not answer in time")
+            # What is pushed meanwhile is of no interest: nothing has been kept yet.
+            answers += [message for message in self._receive() if not isinstance(message, hiredis.PushNotification)]
+        self._answered(answers[0])
+        if answers[1] != "OK":
+            raise _refusal(answers[1], "CLIENT TRACKING")
+        _give_up_after(sock, PROBE_SECONDS)
+        self._heard_at = self._asked_at = self._monotonic()
+
+    def listen(self) -> tuple[list[str], bool]:
+        """Wait for messages, not longer than to the next probe: the keys that have changed, and whether all have."""
+        changed: list[str] = []
+        all_gone = False
+        try:
+            messages = self._receive()
+        except (builtins.TimeoutError, BlockingIOError):  # Python's timeout, the kernel's
+            return changed, all_gone
+        self._heard_at = self._monotonic()
+        for message in messages:
+            if not isinstance(message, hiredis.PushNotification):
+                self._answered(message)
+            elif message[0] == "invalidate":
+                all_gone = all_gone or message[1] is None  # FLUSHALL or FLUSHDB
+                changed += message[1] or ()
+        return changed, all_gone
+
+    def probe(self) -> bool:
+        """Ask for a sign of life if that is due; tell whether it was.
+
+        Raises:
+            redis.exceptions.TimeoutError: nothing has come since the last question, for too long.
+            OSError: the connection is gone.
+        """
+        assert self._socket is not None  # noqa: S101 - track came first
+        now = self._monotonic()
+        if self._awaits_answer:
+            if now - max(self._asked_at, self._heard_at) >= self._timeout_seconds:
+                raise TimeoutError("it has gone silent")
+            return False
+        if now - self._asked_at < PROBE_SECONDS:
+            return False
+        self._socket.sendall(_PROBE)
+        self._asked_at, self._awaits_answer = now, True
+        return True
+
+    def wake(self) -> None:
+        """End a `listen` that waits, from another thread."""
+        sock = self._socket
+        if sock is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS' own, which another thread may not call
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._made.disconnect()
+
+    def _receive(self) -> list[Any]:
+        assert self._socket is not None  # noqa: S101 - track came first
+        chunk = self._socket.recv(CHUNK_BYTES)
+        if not chunk:
+            raise ConnectionError("the connection was closed")
+        self._reader.feed(chunk)
+        messages = []
+        while (message := self._reader.gets()) is not NEEDS_MORE:
+            messages.append(message)
+        return messages
+
+    def _answered(self, answer: Any) -> None:
+        self._awaits_answer = False
+        if not isinstance(answer, dict):
+            raise _refusal(answer, "HELLO")
+        role = answer.get("role")
+        if self._role not in (None, role):
+            raise ConnectionError(f"its node became a {role}")
+        self._role = role
+
+
+def _refusal(answer: object, command: str) -> Exception:
+    told = f"it answered {str(answer)[:200]!r} to {command}"
+    return ConnectionError(told) if str(answer).startswith(_PASSING) else TrackingRefused(told)
+
+
+def _give_up_after(sock: socket.socket, timeout_seconds: float) -> None:
+    if isinstance(sock, ssl.SSLSocket):
+        sock.settimeout(timeout_seconds)
+        return
+    # The kernel's timeout: with Python's, a message that has come waits for the interpreter's lock twice.
+    sock.settimeout(None)
+    bound = struct.pack("@ll", *divmod(round(timeout_seconds * 1e6), 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)

@@ -1,0 +1,97 @@
+"""A Redis that does not agree to send invalidations: the tier stays off, says so once, and tries again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from refresher.embedded import RedisServer, ServerMissing
+from tests.support.requirements import skip_or_fail
+from tests.support.tracked import PATIENCE_SECONDS, Tracked, entry_key, losses
+from tests.support.waiting import eventually
+
+KEY = entry_key("aa")
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A server of the test's own, to be stopped and killed."""
+    try:
+        started = RedisServer.start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with started:
+        yield started
+
+
+def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> None:
+    """Several attempts have failed, the log has one line that says why, and no secret."""
+    eventually(lambda: tracked.link._failures >= 3, PATIENCE_SECONDS, "three attempts")
+    assert tracked.tier.is_bypassed
+    (line,) = losses(caplog)
+    assert why in line
+    assert "sesame" not in caplog.text
+
+
+REFUSALS = {
+    "no right to track": (">sesame +@all -client", "NOPERM"),
+    "another password": (">other +@all", "it refuses this user or password"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_a_refusal_is_told_once_and_tried_again(
+    server: RedisServer, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rights, why = REFUSALS[what]
+    made = Tracked(f"redis://reader:sesame@{server.host}:{server.port}/0", server.url())
+    made.control.execute_command("ACL", "SETUSER", "reader", "on", "~*", "&*", *rights.split())
+    with made as tracked:
+        refused(tracked, caplog, why)
+        made.control.execute_command("ACL", "SETUSER", "reader", ">sesame", "+@all")
+        tracked.works(KEY)
+
+
+class WithoutResp3(RedisServer):
+    """Looks at its server in RESP2, as it has to."""
+
+    def _client(self, timeout_seconds: float) -> redis.Redis:
+        return redis.Redis.from_url(self.url(), protocol=2, socket_timeout=timeout_seconds)
+
+
+def test_a_server_that_knows_no_resp3_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    with WithoutResp3.start(extra_config={"rename-command": 'HELLO ""'}) as old, Tracked(old.url()) as tracked:
+        refused(tracked, caplog, "to HELLO")
+
+
+def test_a_server_that_is_busy_with_a_script_is_no_refusal(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Tracked(server.url())
+    made.control.config_set("lua-time-limit", 1)
+    endless = threading.Thread(target=run_endless_script, args=(server,))
+    endless.start()
+    eventually(lambda: is_busy(made), PATIENCE_SECONDS, "the server is busy")
+    with made as tracked:
+        eventually(lambda: losses(caplog), PATIENCE_SECONDS, "a failed attempt")
+        assert "lost" in losses(caplog)[0]
+        assert "BUSY" in losses(caplog)[0]
+        tracked.control.script_kill()
+        endless.join(PATIENCE_SECONDS)
+        tracked.works(KEY)
+
+
+def run_endless_script(server: RedisServer) -> None:
+    with redis.Redis.from_url(server.url(), socket_timeout=60) as client, pytest.raises(redis.ResponseError):
+        client.eval("while true do end", 0)
+
+
+def is_busy(tracked: Tracked) -> bool:
+    try:
+        tracked.control.get(KEY)
+    except redis.ResponseError as error:
+        return "BUSY" in str(error)
+    return False
