@@ -150,7 +150,7 @@ def failing(*numbers: int) -> Callable[[RefreshItem], Exception | None]:
     return lambda item: OSError("no") if item.decoded_params["n"] in numbers else None
 
 
-def test_a_batch_is_two_round_trips_and_a_message_an_item(celery_bench: Bench, clean_redis: RedisServer) -> None:
+def test_a_batch_is_a_few_round_trips_and_a_message_an_item(celery_bench: Bench, clean_redis: RedisServer) -> None:
     celery_bench.handle(celery_bench.trigger(1_000), celery_bench.trigger(1_001))  # scripts are loaded, queues declared
     with redis.Redis.from_url(clean_redis.url(1)) as control:
         control.delete(refresh_queue(NAMESPACE))
