@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
 
 import neo4j
 import pytest
 
-from api_client import EntryState, RefreshFailed
+from api_client import EntryState, RefreshFailed, payload
+from api_client.entry import decode_header
 from refresher.errors import LoadFailed
 from refresher.graph import Graph
 from refresher.queries import Query, Registry, query
@@ -60,6 +63,133 @@ def test_bookmarks_reach_the_session_that_reads(neo4j_system: System, session: n
         client.get("from_graph", {"name": "hub"}, timeout=30)
     assert caught.value.kind == "rejected_by_graph"
     assert b"InvalidBookmark" in neo4j_system.cache.zrange("cache:dead1", 0, -1)[0]
+
+
+SHAPES = """
+CREATE (:Item {
+  name: 'shapes', day: date('2026-07-21'), local: localtime('09:27:01.123456'), time: time('09:27:01-03:30'),
+  plain: localdatetime('2026-07-21T09:27:01'), zoned: datetime('2026-07-21T09:27:01.123456789[Europe/Berlin]'),
+  took: duration('P14M3DT4.5S'), lasted: duration('P14DT16H12M30.5S'), back: duration({days: -2, seconds: -3}),
+  flat: point({x: 1.5, y: 2.5}), deep: point({x: 1.5, y: 2.5, z: 3.5}),
+  home: point({longitude: 4.9, latitude: 52.4}), peak: point({longitude: 4.9, latitude: 52.4, height: 3.5})
+})-[:LINK {since: date('2020-01-02')}]->(:Item {name: 'other'})
+"""
+
+
+@dataclass
+class Point:
+    srid: int
+    coordinates: list[float]
+
+
+@dataclass
+class Item:
+    name: str
+    day: date
+    local: time
+    time: time
+    plain: datetime
+    zoned: datetime
+    took: str
+    lasted: timedelta
+    back: timedelta
+    flat: Point
+    deep: Point
+    home: Point
+    peak: Point
+
+
+@dataclass
+class Named:
+    name: str
+
+
+@dataclass
+class ItemNode:
+    id: str
+    labels: list[str]
+    properties: Item
+
+
+@dataclass
+class AnyNode:
+    id: str
+    labels: list[str]
+    properties: Named
+
+
+@dataclass
+class Since:
+    since: date
+
+
+@dataclass
+class Link:
+    id: str
+    type: str
+    start: str
+    end: str
+    properties: Since
+
+
+@dataclass
+class Way:
+    nodes: list[AnyNode]
+    relationships: list[Link]
+
+
+@dataclass
+class Row:
+    n: int
+    day: date
+
+
+@dataclass
+class Shapes:
+    node: ItemNode
+    link: Link
+    way: Way
+    zoned: datetime
+    zone: str
+    took: str
+    back_is_read_by_the_graph: bool
+    rows: list[Row]
+
+
+def test_values_of_the_graph_s_own_types_reach_a_reader_as_the_types_that_it_asks_for(
+    neo4j_system: System, session: neo4j.Session
+) -> None:
+    session.run(SHAPES).consume()
+    neo4j_system.start_worker()
+    client = neo4j_system.client()
+    got = client.get("shapes", type=Shapes, timeout=30)
+
+    a, b = got.way.nodes
+    at = datetime(2026, 7, 21, 9, 27, 1, 123457, tzinfo=timezone(timedelta(hours=2)))
+    assert got.node.properties == Item(
+        name="shapes", day=date(2026, 7, 21), local=time(9, 27, 1, 123456),
+        time=time(9, 27, 1, tzinfo=timezone(-timedelta(hours=3, minutes=30))), plain=datetime(2026, 7, 21, 9, 27, 1),
+        zoned=at, took="P1Y2M3DT4.5S", lasted=timedelta(days=14, hours=16, minutes=12, seconds=30.5),
+        back=timedelta(days=-2, seconds=-3), flat=Point(7203, [1.5, 2.5]), deep=Point(9157, [1.5, 2.5, 3.5]),
+        home=Point(4326, [4.9, 52.4]), peak=Point(4979, [4.9, 52.4, 3.5]),
+    )  # fmt: skip
+    assert (got.zoned, got.zoned.utcoffset(), got.zone) == (at, timedelta(hours=2), "Europe/Berlin")
+    assert (got.took, got.back_is_read_by_the_graph) == ("P1Y2M3DT4.5S", True)
+    assert (got.node.id, got.node.labels, a.properties, b.properties) == (
+        a.id,
+        ["Item"],
+        Named("shapes"),
+        Named("other"),
+    )
+    assert got.link == Link(got.link.id, "LINK", a.id, b.id, Since(date(2020, 1, 2)))
+    assert got.way.relationships == [got.link]
+    assert (len(got.rows), got.rows[0]) == (2_000, Row(1, date(2026, 1, 2)))
+
+    key = client.key("shapes")
+    raw = neo4j_system.cache.get(key.entry)
+    assert decode_header(raw, key.digest).is_compressed
+    assert len(raw) < 20_000 < len(payload.encode(client.get("shapes")))
+    assert client.get("shapes")["zoned"] == "2026-07-21T09:27:01.123456789+02:00"
 
 
 def registered(loader_body: str, **options: object) -> Query:
