@@ -19,10 +19,12 @@ import pytz
 from neo4j import graph as driver
 from neo4j.spatial import CartesianPoint, WGS84Point
 from neo4j.time import Date, DateTime, Duration, Time
+from neo4j.vector import Vector
 
 from api_client import payload
 from api_client.errors import DecodeError
 from refresher import values
+from refresher.errors import LoadFailed
 
 MIB = 1024 * 1024
 DOC = (FilePath(__file__).parents[2] / "docs" / "values.md").read_text(encoding="utf-8")
@@ -219,6 +221,13 @@ def test_a_struct_with_the_driver_s_types_is_left_as_it_was() -> None:
     value = HomeStruct(CartesianPoint((1.0, 2.0)), Duration(days=1))
     stored(value)
     assert value == HomeStruct(CartesianPoint((1.0, 2.0)), Duration(days=1))
+
+
+def test_a_vector_is_refused_and_its_numbers_are_not() -> None:
+    vector = Vector.from_native([1.5, 2.5], "f32")
+    with pytest.raises(LoadFailed, match=r"neo4j\.vector\.Vector has no shape in a payload"):
+        stored({"embedding": vector})
+    assert read(stored(vector.to_native()), list[float]) == [1.5, 2.5]
 
 
 @pytest.mark.parametrize(

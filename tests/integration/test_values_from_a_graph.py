@@ -1,0 +1,75 @@
+"""Values of a graph's own types, as the embedded graph and the driver really give them, read as Python's types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta, timezone
+from typing import Any
+
+import neo4j
+import pytest
+
+from api_client import payload
+from refresher import values
+from refresher.embedded import ArcadeDbServer
+
+PLUS_2, MINUS = timezone(timedelta(hours=2)), timezone(-timedelta(hours=3, minutes=30))
+
+
+@pytest.fixture(scope="module")
+def session(arcadedb: ArcadeDbServer) -> Iterator[neo4j.Session]:
+    with (
+        neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password)) as driver,
+        driver.session(database=arcadedb.database) as opened,
+    ):
+        yield opened
+
+
+def read(value: object, type_: Any = Any) -> Any:
+    encoded = values.encode(value, query="q", max_bytes=100_000)
+    return payload.decode(encoded, type_, query="q", max_bytes=100_000)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("date('2026-07-21')", date(2026, 7, 21)),
+        ("localtime('09:27:01')", time(9, 27, 1)),
+        ("time('09:27:01-03:30')", time(9, 27, 1, tzinfo=MINUS)),
+        ("localdatetime('2026-07-21T09:27:01.123456')", datetime(2026, 7, 21, 9, 27, 1, 123456)),
+        ("datetime('2026-07-21T09:27:01+02:00')", datetime(2026, 7, 21, 9, 27, 1, tzinfo=PLUS_2)),
+        ("datetime('2026-07-21T09:27:01[Europe/Berlin]')", datetime(2026, 7, 21, 9, 27, 1, tzinfo=PLUS_2)),
+        ("duration('P14DT4.5S')", timedelta(days=14, seconds=4.5)),
+        ("duration({days: -2, seconds: -3})", timedelta(days=-2, seconds=-3)),
+        ("duration('P14M3DT4S')", "P1Y2M3DT4S"),
+        ("point({x: 1.5, y: 2.5})", {"srid": 7203, "coordinates": [1.5, 2.5]}),
+        ("point({longitude: 4.9, latitude: 52.4})", {"srid": 4326, "coordinates": [4.9, 52.4]}),
+    ],
+)
+def test_a_value_of_the_graph_is_read_as_python_s_own(
+    session: neo4j.Session, expression: str, expected: object
+) -> None:
+    record = session.run(f"RETURN {expression} AS value").single(strict=True)  # type: ignore[arg-type]
+    decoded = read(record, dict[str, type(expected)])["value"]  # type: ignore[misc]
+    assert decoded == expected
+    if isinstance(expected, datetime | time):
+        assert decoded.utcoffset() == expected.utcoffset()
+
+
+def test_a_node_a_relationship_and_a_path_have_the_documented_shape(session: neo4j.Session) -> None:
+    session.run("CREATE (:Shaped {name: 'a'})-[:LEADS {since: 5}]->(:Shaped {name: 'b'})").consume()
+    try:
+        record = session.run("MATCH way = (a:Shaped)-[link:LEADS]->(b:Shaped) RETURN a, b, link, way").single(
+            strict=True
+        )
+        shown = read(record)
+    finally:
+        session.run("MATCH (n:Shaped) DETACH DELETE n").consume()
+    a, b, link = shown["a"], shown["b"], shown["link"]
+    assert (a, b) == tuple(
+        {"id": record[name].element_id, "labels": ["Shaped"], "properties": {"name": name}} for name in ("a", "b")
+    )
+    assert link == {
+        "id": record["link"].element_id, "type": "LEADS", "start": a["id"], "end": b["id"], "properties": {"since": 5},
+    }  # fmt: skip
+    assert shown["way"] == {"nodes": [a, b], "relationships": [link]}
