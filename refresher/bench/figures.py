@@ -47,6 +47,7 @@ class Figure:
         unit: ``×``, ``ms``, ``bytes`` …; empty for a count.
         target: None: for information.
         note: what a reader of the table has to know of it.
+        is_worst: the figure is the largest of the rounds: a promise that one round broke is broken.
     """
 
     group: str
@@ -55,11 +56,12 @@ class Figure:
     unit: str = "×"
     target: Target | None = None
     note: str = ""
+    is_worst: bool = False
 
     @property
     def value(self) -> float:
-        """The median of the rounds; NaN where there are none."""
-        return middle(self.rounds)
+        """The median of the rounds, or the largest; NaN where there are none."""
+        return max(self.rounds, default=math.nan) if self.is_worst else middle(self.rounds)
 
     @property
     def reached(self) -> bool | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from api_client import CacheClient
+from api_client import AsyncCacheClient, CacheClient
 from refresher.bench.contenders.contender import AsyncContender, Course, SyncContender
 from refresher.bench.payloads import Value
 from refresher.bench.seeding import QUERY, Seeder
@@ -54,14 +52,9 @@ class OurAsync(AsyncContender):
     title = "AsyncCacheClient"
     changes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
-    @classmethod
-    def missing(cls) -> str:
-        return "" if find_spec("api_client.aio") else "not there yet"
-
     async def set_up(self) -> None:
         seed(self.course)
-        aio: Any = importlib.import_module("api_client.aio")
-        self._client = aio.AsyncCacheClient(self.course.place.settings(**self.changes))
+        self._client = AsyncCacheClient(self.course.place.settings(**self.changes))
 
     def reader(self) -> Callable[[int], Awaitable[Value]]:
         get = self._client.get

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from refresher.bench.errors import BenchError
+from refresher.bench.herd.readers import Kind
 from refresher.bench.hits.group import Group
+from refresher.bench.hits.herds import HerdGroup
 from refresher.bench.hits.hung_broker import HungBroker
 from refresher.bench.hits.memory import Memory
 from refresher.bench.hits.million import Million
@@ -18,6 +20,8 @@ GROUPS: Final[Sequence[Group]] = (
     *MODES,
     Triggering("trigger", "a read that asks for a refresh"),
     HungBroker("hung-broker", "reads while the broker hangs"),
+    HerdGroup("herd-threads", "concurrent readers of one key in 4 processes, threads", kind=Kind.THREADS),
+    HerdGroup("herd-asyncio", "concurrent readers of one key in 4 processes, asyncio", kind=Kind.ASYNCIO),
     Memory("memory", "what an entry costs in Redis"),
     Million("million", "a full cache", is_long=True),
 )

@@ -66,6 +66,6 @@ def _heading(about: dict[str, Any]) -> str:
         ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in hardware.items()),
         ", ".join(f"{name} {value}" for name, value in software.items()),
         f"payload: {about['payload']}; Redis: {about['redis']}; loop: {loop}; seed: {about['seed']}",
-        f"medians of {scale['rounds']} rounds; the warm-up round before them does not count",
+        f"medians of {scale['rounds']} rounds, the warm-up not counted; readers of a herd: {scale['readers']:,}",
     )
     return "\n".join(lines)

@@ -1,0 +1,83 @@
+"""`refresher bench hits --quick` as CI runs it: all of it works, and every row is there. Nothing here is timed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refresher.bench.hits.groups import GROUPS
+from refresher.bench.hits.rates import MODES
+from refresher.embedded import RedisServer
+
+ROOT = Path(__file__).parents[2]
+RUN_SECONDS = 150
+
+
+def bench(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "refresher.cli", "bench", "hits", *args],
+        capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, **environ}, timeout=RUN_SECONDS,
+    )  # fmt: skip
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_quick_run_has_every_row(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = bench("--quick", "--out", str(out))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+    content = json.loads((out / "hits.json").read_text())
+    assert [result["group"] for result in content["results"]] == [group.name for group in GROUPS]
+    assert content["machine"]["cores"]
+    assert content["versions"]["redis"]
+
+    rates = rows_of(out / "rates.csv")
+    assert [(row["group"], row["contender"]) for row in rates] == [
+        (mode.name, kind.title) for mode in MODES for kind in mode.contenders
+    ]
+    # Whoever is installed was measured: a contender that raised or read a wrong value would be left out, with a note.
+    installed = {(mode.name, kind.title) for mode in MODES for kind in mode.contenders if not kind.missing()}
+    assert [row for row in rates if (row["group"], row["contender"]) in installed and not row["us_per_read"]] == []
+
+    figures = rows_of(out / "figures.csv")
+    assert {row["group"] for row in figures} == {group.name for group in GROUPS}
+    assert [row for row in figures if not row["value"]] == []
+    # No figure of a quick run says how fast anything is; these say that what was measured is what they name.
+    exact = {row["figure"]: row["value"] for row in figures if row["figure"].endswith(("recomputes", "errors"))}
+    assert exact["cold key: recomputes"] == exact["at soft expiry: recomputes"] == "1"
+    assert "figures and targets" in done.stdout
+
+
+def test_ones_own_redis_is_left_as_it_was(clean_redis: RedisServer, tmp_path: Path) -> None:
+    url = f"redis://127.0.0.1:{clean_redis.port}/0"
+    groups = ("--only", "sync-1", "--only", "memory", "--only", "trigger")
+    done = bench("--quick", *groups, "--redis-url", url, "--out", str(tmp_path), REDIS_PASSWORD=clean_redis.password)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with clean_redis._client(5) as client:
+        assert client.keys() == []
+    assert clean_redis.password not in done.stdout + (tmp_path / "hits.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--only", "nonsense"), "error: no group 'nonsense'; there are sync-1, "),
+        (("--redis-url", "redis://:secret@localhost"), "no password on the command line"),
+        (("--redis-url", "redis://127.0.0.1:1/0", "--quick"), "error: the cache's Redis can't be used"),
+    ],
+)
+def test_a_wrong_call_is_one_line(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    done = bench(*args, "--out", str(tmp_path))
+    assert done.returncode in (1, 2)
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
