@@ -73,6 +73,15 @@ def test_a_new_tier_is_bypassed_and_keeps_nothing() -> None:
     assert tier.begin(KEY) is None
 
 
+def test_a_tier_whose_link_is_lost_begins_nothing_until_it_is_back() -> None:
+    tier = made()
+    tier.bypass()
+    assert tier.is_bypassed
+    assert tier.begin(KEY) is None
+    tier.resume()
+    assert put(tier, KEY)
+
+
 # What may happen between the GET and its answer, and must keep an old value out.
 INVALIDATIONS: dict[str, Callable[[LocalTier], None]] = {
     "the key's own message": lambda tier: tier.drop_all([OTHER, KEY]),
