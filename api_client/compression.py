@@ -42,7 +42,7 @@ def pack(payload: bytes, min_bytes: int) -> Packed:
     return Packed(frame, is_compressed=True) if len(frame) <= len(payload) * MOST_KEPT else Packed(payload)
 
 
-def expand(frame: bytes | memoryview, max_bytes: int) -> bytes:
+def expand(frame: bytes, max_bytes: int) -> bytes:
     """Return the content of a frame. No more than ``max_bytes`` is ever allocated, whatever the frame says or hides.
 
     Raises:

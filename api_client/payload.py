@@ -24,7 +24,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(
-    raw: bytes | memoryview,
+    raw: bytes,
     type_: Any = Any,
     *,
     offset: int = 0,
@@ -46,8 +46,8 @@ def decode(
         DecodeError: it does not fit, is broken, or larger than ``max_bytes``.
         TypeError: ``type_`` is nothing that can be decoded to.
     """
-    # On the path of each hit: the slice is cheaper than a view of it, and Any needs no look-up.
-    content: bytes | memoryview = raw[offset:] if offset else raw
+    # On the path of each hit: a slice is cheaper than a view, and Any needs no look-up.
+    content = raw[offset:]
     if len(content) > max_bytes:
         raise _too_large(query, len(content), max_bytes)
     try:
