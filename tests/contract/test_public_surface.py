@@ -29,7 +29,7 @@ before = dict(os.environ)
 import api_client
 print(json.dumps({"modules": sorted(sys.modules), "environ_kept": before == dict(os.environ)}))
 """
-TOO_HEAVY = {"neo4j", "flower", "refresher", "celery", "kombu", "numpy", "rich", "typer"}
+TOO_HEAVY = {"neo4j", "flower", "refresher", "celery", "kombu", "numpy", "rich", "typer", "zstandard"}
 
 
 @pytest.mark.parametrize(("package", "names"), [(api_client, API_CLIENT), (refresher, REFRESHER)])
