@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 
+from api_client import invalidations
 from api_client.invalidations import InvalidationStream
 from api_client.local_tier import LocalEntry
 from refresher.embedded import RedisServer, ServerMissing
@@ -160,7 +161,8 @@ def test_a_storm_of_invalidations_is_heard_to_its_end(tracked: Tracked, how: str
     assert tracked.tracking_ids() == ids  # the link was never lost
 
 
-def test_closing_ends_thread_and_connection_for_good(server: RedisServer) -> None:
+def test_closing_ends_thread_and_connection_for_good(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invalidations, "PROBE_SECONDS", 60.0)  # it is woken, it does not just look up now and then
     with Tracked(server.url()) as tracked:
         tracked.up().keep(KEY)
         tracked.link.close()
