@@ -10,8 +10,9 @@ from api_client.answers import Entry
 from api_client.errors import CacheError, CacheUnavailable, InvalidQuery
 from api_client.keys import CacheKey, Params, make_key
 from api_client.local_tier import Fill
+from api_client.misses import Miss
 from api_client.publisher import Trigger
-from api_client.read_core import Answer, Miss, ReadCore
+from api_client.read_core import Answer, ReadCore
 from api_client.read_plan import Floor, RefreshState
 
 A = TypeVar("A")

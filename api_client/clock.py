@@ -62,6 +62,10 @@ class RedisClock:
             raise RuntimeError("Redis' clock has not been learnt yet")
         return int(monotonic_now * 1e6) + self._offset_us
 
+    def monotonic_at(self, redis_us: int) -> float:
+        """Return the moment of the monotonic clock (s) at which Redis' clock shows ``redis_us``."""
+        return (redis_us - self.at_us(0.0)) / 1e6
+
     def learn(self, redis_us: int, *, asked_at: float) -> None:
         """Take over ``redis_us``, which Redis said between ``asked_at`` (monotonic seconds) and now."""
         heard_at = self._monotonic()

@@ -81,29 +81,38 @@ def make_key(namespace: str, query: str, params: Params | None, version: int) ->
     Raises:
         InvalidQuery: a name that is not one, a version outside 1 to 65,535, params that are not JSON-like.
     """
-    if type(query) is not str or type(version) is not int:
-        return _new_key(namespace, query, params, version)
-    if params is None:
-        return _remembered_key(namespace, query, version)
-    if type(params) is dict and len(params) <= MOST_REMEMBERED_PARAMS:
-        for value in params.values():
-            kind = type(value)
-            # No floats: 0.0 and -0.0 are equal and not the same. Nothing nested: so are 1, 1.0 and True in there.
-            if kind is str:
-                if len(value) > LONGEST_REMEMBERED_TEXT:
-                    break
-            elif kind is not int and kind is not bool and value is not None:
-                break
-        else:
+    try:
+        if params is None:
+            return _remembered_key(namespace, query, version)
+        if type(params) is dict:
             return _remembered_key(namespace, query, version, *params, *params.values())
+    except (TypeError, _NotRemembered):  # a TypeError: something that can't be hashed
+        pass
     return _new_key(namespace, query, params, version)
+
+
+class _NotRemembered(Exception):
+    """Params that could be mistaken for others, or take much memory."""
 
 
 @lru_cache(maxsize=REMEMBERED_KEYS, typed=True)
 def _remembered_key(namespace: str, query: str, version: int, *names_then_values: Any) -> CacheKey:
+    """Make a key once for arguments that are equal and of the same types.
+
+    No floats: 0.0 and -0.0 are equal and not the same. Nothing nested: so are 1, 1.0 and True in there, where nobody
+    compares the types. What is refused is not remembered, so that looking it up again refuses it again.
+    """
     half = len(names_then_values) // 2
-    params = dict(zip(names_then_values[:half], names_then_values[half:], strict=True))
-    return _new_key(namespace, query, params, version)
+    names, values = names_then_values[:half], names_then_values[half:]
+    if half > MOST_REMEMBERED_PARAMS or not all(map(_is_short_and_flat, values)):
+        raise _NotRemembered
+    return _new_key(namespace, query, dict(zip(names, values, strict=True)), version)
+
+
+def _is_short_and_flat(value: object) -> bool:
+    if type(value) is str:
+        return len(value) <= LONGEST_REMEMBERED_TEXT
+    return type(value) in {int, bool, type(None)}
 
 
 def _new_key(namespace: str, query: str, params: Params | None, version: int) -> CacheKey:

@@ -37,20 +37,22 @@ class LocalEntry:
     Args:
         raw: the whole entry, as Redis gave it.
         header: its header.
-        earliest_us: Redis' time before which no draw can ask for a refresh.
+        earliest_at: monotonic seconds; before then no draw can ask for a refresh.
         value: the decoded value where it is immutable and flat (text, bytes, a number); else NOT_KEPT.
 
     Attributes:
         expires_at: monotonic seconds; from here on it may not be served. Set by `LocalTier.fill`.
+        quiet_until: monotonic seconds, the earlier of the two: until then a hit has nothing to decide. Set with it.
         used: set by whoever serves it; such an entry is evicted later than others.
         held_bytes: the memory that it takes, about; reckoned when it is made, so ``value`` has to be there then.
     """
 
-    __slots__ = ("earliest_us", "expires_at", "header", "held_bytes", "raw", "used", "value")
+    __slots__ = ("earliest_at", "expires_at", "header", "held_bytes", "quiet_until", "raw", "used", "value")
 
-    def __init__(self, raw: bytes, header: Header, earliest_us: int, value: Any = NOT_KEPT) -> None:
-        self.raw, self.header, self.earliest_us, self.value = raw, header, earliest_us, value
-        self.expires_at, self.used = 0.0, False
+    def __init__(self, raw: bytes, header: Header, earliest_at: float, value: Any = NOT_KEPT) -> None:
+        self.raw, self.header, self.earliest_at, self.value = raw, header, earliest_at, value
+        self.expires_at = self.quiet_until = 0.0
+        self.used = False
         self.held_bytes = ENTRY_OVERHEAD_BYTES + len(raw) + EXTENSION_GROWTH * (header.length - FIXED_HEADER_BYTES)
         if value is not NOT_KEPT:
             self.held_bytes += sys.getsizeof(value)
@@ -142,6 +144,7 @@ class LocalTier:
                     return False
                 self._remove(key, there)
             entry.expires_at = fill.begun_at + self._max_age_seconds
+            entry.quiet_until = min(entry.expires_at, entry.earliest_at)
             if entry.header.is_handoff or entry.held_bytes > self._max_bytes or entry.expires_at <= now:
                 return False
             self.entries[key] = entry

@@ -6,15 +6,16 @@ A read goes three ways, each tried in turn: the in-process tier, the entry in Re
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from api_client import payload, xfetch
 from api_client.asked import AskedRecently
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
-from api_client.entry import Header, decode_header
-from api_client.errors import DecodeError, WaitTimeout
+from api_client.entry import Header, UnreadableEntry, decode_header
+from api_client.errors import CacheUnavailable, DecodeError
 from api_client.events import ReaderEvents, RefreshReason
 from api_client.health import Health
 from api_client.keys import CacheKey
@@ -56,6 +57,22 @@ class ReadCore:
         self._tells_hits = type(events) is not ReaderEvents
         self._unreadable = Unreadable(events)
         self.tier, self.tracking = tier, tracking
+        self._kept: Mapping[str, LocalEntry] = {} if tier is None else tier.entries
+        self._last_raw: bytes | None = None
+        self._shared: LocalEntry | None = None
+
+    def quiet_value(self, key: CacheKey) -> Any:
+        """Return the value where the tier has it and nothing is to be decided; NOT_KEPT: go the whole way.
+
+        This is what most local reads are, and nothing here is done that the whole way would do otherwise.
+        """
+        kept = self._kept.get(key.entry)
+        if kept is None or time.monotonic() >= kept.quiet_until or self._tells_hits:
+            return NOT_KEPT
+        kept.used = True
+        if kept.value is not NOT_KEPT:
+            return kept.value
+        return self.value(kept.raw, kept.header, Any, key)
 
     def serve_local(self, key: CacheKey, floor: Floor, type_: Any) -> Answer | None:
         """Answer from the in-process tier; None: it has nothing that is good enough.
@@ -63,7 +80,7 @@ class ReadCore:
         Raises:
             DecodeError.
         """
-        kept = self.tier.entries.get(key.entry) if self.tier is not None else None
+        kept = self._kept.get(key.entry)
         now = monotonic_seconds()
         if kept is None or now >= kept.expires_at:
             return None
@@ -75,7 +92,7 @@ class ReadCore:
         value = kept.value
         if value is NOT_KEPT or type_ is not Any:
             value = self.value(kept.raw, header, type_, key)
-        if now_us < kept.earliest_us:
+        if now < kept.earliest_at:
             state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
         else:
             u = 1.0 - random.random()  # noqa: S311 - no secret
@@ -93,6 +110,12 @@ class ReadCore:
             return None
         self.tracking.start()
         return self.tier.begin(key.entry)
+
+    def failed(self, key: CacheKey, fill: Fill | None, error: BaseException) -> None:
+        """Tell the tier that a read has failed, and those who count where Redis was unavailable."""
+        self.abandon(fill)
+        if isinstance(error, CacheUnavailable):
+            self.tell_unavailable(key)
 
     def abandon(self, fill: Fill | None) -> None:
         """Tell the tier that the read has failed."""
@@ -116,7 +139,13 @@ class ReadCore:
         Raises:
             DecodeError.
         """
-        now_us = self._clock.now_us()
+        now = monotonic_seconds()
+        now_us = self._clock.at_us(now)
+        if raw is not None and raw is self._last_raw and floor is PLAIN and fill is None:
+            shared = self._serve_shared(key, raw, type_, now)
+            if shared is not None:
+                return shared
+        self._last_raw = raw
         u = 1.0 - random.random()  # noqa: S311 - no secret
         verdict = judge(raw, key.digest, floor, now_us=now_us, u=u)
         header = verdict.header
@@ -141,6 +170,30 @@ class ReadCore:
         if self._tells_hits:
             self._tell_hit(key, header, now_us, verdict.trigger)
         return value, header, state, refresh, now_us
+
+    def _serve_shared(self, key: CacheKey, raw: bytes, type_: Any, now: float) -> Answer | None:
+        """Answer from the very bytes that were served last: those who ask in one tick share a reply.
+
+        So they share what can be said of it, too, while nothing is to be decided. What is to be goes the whole way.
+        """
+        shared = self._shared
+        if shared is None or shared.raw is not raw:
+            try:
+                header = decode_header(raw, key.digest)
+            except UnreadableEntry:
+                return None
+            shared = self._shared = LocalEntry(raw, header, 0.0 if header.is_handoff else self._earliest_at(header))
+            value = self.value(raw, header, Any, key)
+            shared.value = value if type(value) in _SHARED_TYPES else NOT_KEPT
+        if now >= shared.earliest_at:
+            return None
+        header, value = shared.header, shared.value
+        if value is NOT_KEPT or type_ is not Any:
+            value = self.value(raw, header, type_, key)
+        now_us = self._clock.at_us(now)
+        if self._tells_hits:
+            self._tell_hit(key, header, now_us, None)
+        return value, header, EntryState.FRESH, RefreshState.NONE, now_us
 
     def value(self, raw: bytes, header: Header, type_: Any, key: CacheKey) -> Any:
         """Decode an entry's payload: anew for each caller, who may change what it gets.
@@ -198,15 +251,16 @@ class ReadCore:
         if raw is None or header is None or header.is_handoff:
             self.tier.abandon(fill)
             return
-        earliest_us = 0  # invalidated: each read is positive
-        if header.generation <= header.token:
-            earliest_us = xfetch.earliest_positive_us(
-                header.soft_expiry_us,
-                delta_seconds=header.delta.mean,
-                beta=header.beta,
-                ttl_seconds=header.ttl_seconds,
-            )
-        self.tier.fill(fill, LocalEntry(raw, header, earliest_us, value))
+        self.tier.fill(fill, LocalEntry(raw, header, self._earliest_at(header), value))
+
+    def _earliest_at(self, header: Header) -> float:
+        """Return when a draw can ask for a refresh at the earliest, in monotonic seconds."""
+        if header.generation > header.token:
+            return 0.0  # invalidated: every read asks
+        earliest_us = xfetch.earliest_positive_us(
+            header.soft_expiry_us, delta_seconds=header.delta.mean, beta=header.beta, ttl_seconds=header.ttl_seconds
+        )
+        return self._clock.monotonic_at(earliest_us)
 
     def _tell_hit(self, key: CacheKey, header: Header, now_us: int, trigger: RefreshReason | None) -> None:
         self._events.hit(
@@ -215,49 +269,3 @@ class ReadCore:
             ttl_remaining_seconds=(header.soft_expiry_us - now_us) / 1e6,
             triggered=trigger is not None,
         )
-
-
-class Miss:
-    """One read that found nothing good enough: what it may share with others, and for how long it waits.
-
-    Args:
-        seen_token: the token of the entry that was not good enough; 0: there was none.
-    """
-
-    def __init__(self, core: ReadCore, key: CacheKey, floor: Floor, seen_token: int, timeout_seconds: float) -> None:
-        self._core, self.key, self.floor, self.seen_token = core, key, floor, seen_token
-        self._timeout_seconds, self._began = timeout_seconds, monotonic_seconds()
-        self._followed = False
-        core.tell_miss(key)
-
-    @property
-    def may_share(self) -> bool:
-        """Whether the wait of another caller serves as well."""
-        return self.floor.is_plain and not self.seen_token
-
-    @property
-    def left_seconds(self) -> float:
-        """How much of the caller's time is left."""
-        return max(0.0, self._timeout_seconds - (monotonic_seconds() - self._began))
-
-    def takes(self, raw: bytes, *, followed: bool) -> bool:
-        """Tell whether this call may have what a shared wait has brought."""
-        # A handoff was loaded for those who had asked before the load began; a follower came later.
-        self._followed = followed and not decode_header(raw, self.key.digest).is_handoff
-        return self._followed or not followed
-
-    def timed_out(self) -> WaitTimeout:
-        """Return the error for a follower whose own time ran out first."""
-        return WaitTimeout(self.key.query, self._timeout_seconds, "waiting with others")
-
-    def answer(self, raw: bytes, type_: Any) -> Answer:
-        """Answer from the bytes that the wait has brought.
-
-        Raises:
-            DecodeError.
-        """
-        if self._followed:
-            self._core.tell_followed(self.key, monotonic_seconds() - self._began)
-        header = decode_header(raw, self.key.digest)
-        value = self._core.value(raw, header, type_, self.key)
-        return value, header, EntryState.MISS, RefreshState.TRIGGERED, self._core.now_us()

@@ -11,8 +11,9 @@ from api_client.errors import CacheUnavailable, WaitTimeout
 from api_client.flights import Flights
 from api_client.keys import CacheKey
 from api_client.link import CacheLink
+from api_client.misses import Miss
 from api_client.publisher import Publisher
-from api_client.read_core import Answer, Miss, ReadCore
+from api_client.read_core import Answer, ReadCore
 from api_client.read_plan import PLAIN, Floor
 from api_client.waits import WaitDriver
 
@@ -36,13 +37,17 @@ class ReadPath:
         try:
             raw = self._link.read(key)
             self._know_the_time()
-        except BaseException:
-            self._core.abandon(fill)
+        except BaseException as error:
+            self._core.failed(key, fill, error)
             raise
         answer = self._core.serve(key, raw, floor, type_, fill)
         if isinstance(answer, int):
             miss = Miss(self._core, key, floor, answer, timeout_seconds)
-            return miss.answer(self._wait(miss), type_)
+            try:
+                return miss.answer(self._wait(miss), type_)
+            except CacheUnavailable:
+                self._core.tell_unavailable(key)
+                raise
         return answer
 
     def read_all(self, batch: Batch) -> None:

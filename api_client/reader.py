@@ -14,6 +14,7 @@ from api_client.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
 from api_client.floors import ReadOptions
 from api_client.keys import Params, make_key
+from api_client.local_tier import NOT_KEPT
 from api_client.publisher import Trigger
 from api_client.read_core import Answer
 from api_client.read_path import ReadPath
@@ -77,6 +78,10 @@ class CacheClient(ClientBase):
             RefreshFailed, UnknownQuery, WaitTimeout, CacheUnavailable: no value; see `api_client.errors`.
             DecodeError: the value does not fit ``type``.
         """
+        if self._tier is not None and type is Any and not options:
+            value = self._core.quiet_value(make_key(self._namespace, query, params, 1))
+            if value is not NOT_KEPT:
+                return value
         try:
             return self._read(query, params, type, options)[0]
         except (RefreshFailed, WaitTimeout, CacheUnavailable):
@@ -190,13 +195,9 @@ class CacheClient(ClientBase):
         self.close()
 
     def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
-        key = make_key(self.settings.namespace, query, params, options.get("version", 1))
+        key = make_key(self._namespace, query, params, options.get("version", 1))
         floor, timeout_seconds = self._wanted(query, options)
-        try:
-            return self._reads.read(key, floor, timeout_seconds, type_)
-        except CacheUnavailable:
-            self._events.unavailable(query)
-            raise
+        return self._reads.read(key, floor, timeout_seconds, type_)
 
     def _publish_now(self, trigger: Trigger) -> None:
         done: Future[None] = Future()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -18,6 +18,7 @@ from api_client.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
 from api_client.floors import ReadOptions
 from api_client.keys import Params, make_key
+from api_client.local_tier import NOT_KEPT
 from api_client.publisher import Trigger
 from api_client.read_core import Answer
 from api_client.read_plan import Floor, RefreshState
@@ -71,6 +72,10 @@ class AsyncCacheClient(ClientBase):
 
         Arguments and errors are those of `CacheClient.get`. Cancelling it cancels no other caller's wait.
         """
+        if self._tier is not None and type is Any and not options:
+            value = self._core.quiet_value(make_key(self._namespace, query, params, 1))
+            if value is not NOT_KEPT:
+                return value
         try:
             return (await self._read(query, params, type, options))[0]
         except (RefreshFailed, WaitTimeout, CacheUnavailable):
@@ -154,14 +159,10 @@ class AsyncCacheClient(ClientBase):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
-        key = make_key(self.settings.namespace, query, params, options.get("version", 1))
+    def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Awaitable[Answer]:
+        key = make_key(self._namespace, query, params, options.get("version", 1))
         floor, timeout_seconds = self._wanted(query, options)
-        try:
-            return await self._reads.read(key, floor, timeout_seconds, type_)
-        except CacheUnavailable:
-            self._events.unavailable(query)
-            raise
+        return self._reads.read(key, floor, timeout_seconds, type_)
 
     async def _publish_now(self, trigger: Trigger) -> None:
         done: Future[None] = Future()

@@ -146,28 +146,21 @@ class AsyncConnections:
         self._by_loop: dict[asyncio.AbstractEventLoop, Multiplexed] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Multiplexed]] = {}
 
+    def current(self) -> Multiplexed | None:
+        """Return this event loop's connection; None where there is none, or it is lost."""
+        connection = self._by_loop.get(asyncio.get_running_loop())
+        return None if connection is None or connection.is_lost else connection
+
     async def get(self, key: str) -> Any:
-        """Read one string; its reply, an error reply as an exception that is not raised.
+        """Read one string, on a connection that is made where there is none; its reply is as for `Multiplexed.get`.
 
         Raises:
             redis.exceptions.RedisError, OSError: no connection, or no reply on it.
         """
-        connection = self._by_loop.get(asyncio.get_running_loop())
-        if connection is not None and not connection.is_lost:
-            try:
-                return await connection.get(key)
-            except ConnectionError:  # closed meanwhile: once more, on a new one
-                pass
         return await (await self._opened()).get(key)
 
     async def ask(self, request: bytes) -> Any:
-        """Send one command, as `get`. It may be sent twice, when the connection is lost meanwhile."""
-        connection = self._by_loop.get(asyncio.get_running_loop())
-        if connection is not None and not connection.is_lost:
-            try:
-                return await connection.ask(request)
-            except ConnectionError:
-                pass
+        """Send one command, as `get`."""
         return await (await self._opened()).ask(request)
 
     def drop(self) -> None:
@@ -178,10 +171,10 @@ class AsyncConnections:
 
     async def _opened(self) -> Multiplexed:
         """Return a connection that is not lost. Those who come while it is being made wait for the same one."""
-        loop = asyncio.get_running_loop()
-        connection = self._by_loop.get(loop)
-        if connection is not None and not connection.is_lost:
+        connection = self.current()
+        if connection is not None:
             return connection
+        loop = asyncio.get_running_loop()
         opening = self._opening.get(loop)
         if opening is None:
             opening = self._opening[loop] = loop.create_task(self._open(loop))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import ConnectionError, NoScriptError, ReadOnlyError, RedisError
 
 from api_client.aio.connections import AsyncConnections
 from api_client.clock import monotonic_seconds
@@ -34,7 +34,14 @@ class AsyncCacheLink:
         if self.health.breaker.is_open:
             self.health.check(key.query)
         try:
-            reply = await self._connections.get(key.entry)
+            connection = self._connections.current()
+            if connection is None:
+                reply = await self._connections.get(key.entry)
+            else:
+                try:
+                    reply = await connection.get(key.entry)
+                except ConnectionError:  # closed meanwhile: once more, on a new one
+                    reply = await self._connections.get(key.entry)
         except (RedisError, OSError) as error:
             raise self.health.failure(error, key.query) from error
         return self.health.entry_of(reply, key.query)
@@ -72,8 +79,16 @@ class AsyncCacheLink:
 
     async def _ask(self, request: bytes, query: str | None) -> object:
         self.health.check(query)
+        reply: object
         try:
-            reply: object = await self._connections.ask(request)
+            connection = self._connections.current()
+            if connection is None:
+                reply = await self._connections.ask(request)
+            else:
+                try:
+                    reply = await connection.ask(request)
+                except ConnectionError:
+                    reply = await self._connections.ask(request)
         except (RedisError, OSError) as error:
             raise self.health.failure(error, query) from error
         self.health.breaker.succeeded()

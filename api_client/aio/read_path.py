@@ -14,8 +14,9 @@ from api_client.clock import monotonic_seconds
 from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
 from api_client.keys import CacheKey
 from api_client.link import CacheLink
+from api_client.misses import Miss
 from api_client.publisher import Publisher
-from api_client.read_core import Answer, Miss, ReadCore
+from api_client.read_core import Answer, ReadCore
 from api_client.read_plan import PLAIN, Floor
 
 
@@ -50,13 +51,17 @@ class AsyncReadPath:
                 await self._link.learn_clock()
             elif clock.is_due_once():
                 self._publisher.do_soon(self._relearn_clock)
-        except BaseException:
-            self._core.abandon(fill)
+        except BaseException as error:
+            self._core.failed(key, fill, error)
             raise
         answer = self._core.serve(key, raw, floor, type_, fill)
         if isinstance(answer, int):
             miss = Miss(self._core, key, floor, answer, timeout_seconds)
-            return miss.answer(await self._wait(miss), type_)
+            try:
+                return miss.answer(await self._wait(miss), type_)
+            except CacheUnavailable:
+                self._core.tell_unavailable(key)
+                raise
         return answer
 
     async def read_all(self, batch: Batch) -> None:
