@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
-from api_client import CachedQuery, DecodeError, EntryState, RefreshState, cached_query
+from api_client import (
+    AsyncCacheClient,
+    CachedQuery,
+    DecodeError,
+    Entry,
+    EntryState,
+    InvalidQuery,
+    RefreshState,
+    cached_query,
+    default_client,
+)
+from api_client.settings import ReaderSettings
 from refresher.testing import InlineCache
 
 
@@ -71,3 +84,69 @@ def test_the_options_of_the_handle_hold_for_its_reads(cache: InlineCache) -> Non
     assert len(cache.outcomes) == 1
     recent(person_id=42)
     assert len(cache.outcomes) == 2
+
+
+def test_a_batch_gives_an_entry_or_an_error_for_each(cache: InlineCache) -> None:
+    cache.answer("friend", lambda person_id: {"name": "Ada"} if person_id else {"name": 3})
+    found = friend.many([{"person_id": 1}, {"person id": 1}, {"person_id": 0}], timeout="30s")
+    assert isinstance(found[0], Entry)
+    assert found[0].value == Friend("Ada")
+    assert [type(error) for error in found[1:]] == [InvalidQuery, DecodeError]
+
+
+def test_handles_of_different_queries_go_in_one_batch(cache: InlineCache) -> None:
+    cache.answer("friend", lambda person_id: {"name": "Ada"})
+    found = cache.client.get_many([friends_of.of(person_id=42), friend.of(person_id=1), some_friends.of(42)])
+    assert [entry.value for entry in found if isinstance(entry, Entry)] == [
+        [Friend("friend 42")],
+        Friend("Ada"),
+        [Friend("friend 42")],
+    ]
+
+
+def async_settings(cache: InlineCache) -> ReaderSettings:
+    redis_url = cache.client.settings.redis_url
+    return msgspec.structs.replace(cache.client.settings, broker_url=redis_url.removesuffix("/0") + "/1")
+
+
+def test_on_an_async_client_the_same_methods_are_awaited(cache: InlineCache) -> None:
+    params = {"person_id": 42}
+    before = friends_of.get_entry(params)
+
+    async def read() -> None:
+        async with AsyncCacheClient(async_settings(cache)) as client:
+            bound = friends_of.on(client)
+            assert await bound(person_id=42) == [Friend("friend 42")]
+            assert await some_friends.on(client)(42) == [Friend("friend 42")]
+            assert await bound.get(params, max_age="1m", default=None) == [Friend("friend 42")]
+            assert (await bound.get_entry(params)).token == before.token
+            assert [entry.value for entry in await bound.many([params, params]) if isinstance(entry, Entry)] == [
+                [Friend("friend 42")]
+            ] * 2
+            assert bound.key(params) == friends_of.key(params)
+            assert (await bound.invalidate(params)).generation > before.token
+            assert await bound.refresh(params) is RefreshState.TRIGGERED
+            assert await bound.refresh(params) is RefreshState.SUPPRESSED
+            with pytest.raises(InvalidQuery, match="version is the handle's own"):
+                await bound.get(params, version=1)  # type: ignore[call-overload]
+            assert repr(bound) == "<AsyncCachedQuery 'friends_of', version 2>"
+            assert bound == friends_of.on(client)
+
+    asyncio.run(read())
+
+
+def test_aget_reads_through_the_default_async_client(cache: InlineCache) -> None:
+    friends_of(person_id=42)
+
+    async def read() -> None:
+        async with AsyncCacheClient(async_settings(cache)) as client:
+            before = default_client.use_as_async_default(client)
+            try:
+                assert await friends_of.aget(person_id=42) == [Friend("friend 42")]
+                assert await some_friends.aget(42) == [Friend("friend 42")]
+            finally:
+                default_client.use_as_async_default(before)
+        with pytest.raises(InvalidQuery, match="'friends_of' is bound to a sync client"):
+            await friends_of.on(cache.client).aget(person_id=42)
+
+    asyncio.run(read())

@@ -37,7 +37,11 @@ class WebServer:
     def __init__(self, process: GuardedProcess, port: int) -> None:
         self.process = process
         # No environment's proxy: the server is on this machine.
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False)
+        # No connection is kept: a process that is stopped must not be asked on one.
+        self.http = httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=15, trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )  # fmt: skip
 
     @classmethod
     def start(cls, command: str, env: Mapping[str, str], log_file: Path, *extra: str) -> Self:

@@ -57,6 +57,9 @@ reveal_type(friends_of.get({"person_id": 42}, default=None))  # is list[Friend] 
 reveal_type(friends_of.get_entry({"person_id": 42}))  # is Entry[list[Friend]]
 reveal_type(friends_of.get_entry({"person_id": 42}).value[0].name)  # is str
 reveal_type(friends_of.on(client))  # is CachedQuery[[*Any, **Any], list[Friend]]
+reveal_type(friends_of.many([{"person_id": 42}]))  # is list[Entry[list[Friend]] | CacheError]
+reveal_type(friends_of.of(person_id=42))  # is tuple[str, Mapping[str, Any] | None, int, Any, fallback=QueryCall]
+reveal_type(client.get_many([friends_of.of(person_id=42), row.of(), ("x", {})]))  # is list[Entry[Any] | CacheError]
 reveal_type(friends_of.refresh({"person_id": 42}, wait=True))  # is RefreshState
 reveal_type(friends_of.invalidate({"person_id": 42}))  # is Invalidation
 reveal_type(friends_of.key({"person_id": 42}))  # is CacheKey
@@ -89,6 +92,7 @@ reveal_type(close_friends(42, limit=3))  # is list[Friend]
 reveal_type(friend(42))  # is Friend | None
 reveal_type(close_friends.on(client)(42))  # is list[Friend]
 reveal_type(close_friends.get({"person_id": 42}, default=None))  # is list[Friend] | None
+close_friends.of(person="Ada")  # error call-arg
 close_friends()  # error call-arg
 close_friends("Ada")  # error arg-type
 close_friends(person=42)  # error call-arg

@@ -47,7 +47,7 @@ def told_of(sample: Path, cache: Path) -> dict[int, tuple[str, str]]:
     return told
 
 
-@pytest.mark.parametrize("name", ["sync_reads"])
+@pytest.mark.parametrize("name", ["sync_reads", "async_reads"])
 def test_a_type_checker_infers_what_the_samples_say(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     sample = SAMPLES / f"{name}.py"
     expected = expected_of(sample)

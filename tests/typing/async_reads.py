@@ -1,0 +1,68 @@
+"""What a type checker is to make of the async reader; as `sync_reads.py`."""
+
+# ruff: noqa: B018 - wrong uses stand here on purpose
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict, reveal_type
+
+from api_client import AsyncCacheClient, CacheClient, CachedQuery, aget_cached, cached_query
+
+
+@dataclass
+class Friend:
+    name: str
+
+
+class Row(TypedDict):
+    name: str
+
+
+friends_of = CachedQuery("friends_of", returns=list[Friend])
+maybe = CachedQuery("friend", returns=Friend | None)
+
+
+@cached_query("friends_of")
+def close_friends(person_id: int, limit: int = 10) -> list[Friend]:
+    raise NotImplementedError
+
+
+async def read() -> None:
+    async with AsyncCacheClient.from_env() as client:
+        # --- AsyncCacheClient.get, aget_cached
+        reveal_type(client)  # is AsyncCacheClient
+        reveal_type(await client.get("friends_of"))  # is Any
+        reveal_type(await client.get("friends_of", type=list[Friend]))  # is list[Friend]
+        reveal_type(await client.get("friends_of", type=Row, default=None))  # is Row | None
+        reveal_type(await aget_cached("friends_of", type=list[Friend]))  # is list[Friend]
+        reveal_type(await aget_cached("friends_of", type=list[Friend], default=0))  # is list[Friend] | int
+        await client.get("friends_of", type=42)  # error call-overload
+        await client.get("friends_of", maxage=1)  # error call-overload
+        (await client.get("friends_of", type=Friend)).age  # error attr-defined
+        client.get("friends_of", type=Friend).name  # error attr-defined
+
+        # --- CachedQuery
+        reveal_type(await friends_of.aget(person_id=42))  # is list[Friend]
+        reveal_type(await maybe.aget())  # is Friend | None
+        bound = friends_of.on(client)
+        reveal_type(await bound(person_id=42))  # is list[Friend]
+        reveal_type(await bound.get({"person_id": 42}, timeout=1))  # is list[Friend]
+        reveal_type(await bound.get({"person_id": 42}, default=None))  # is list[Friend] | None
+        reveal_type(await bound.get_entry({"person_id": 42}))  # is Entry[list[Friend]]
+        reveal_type(await bound.many([{"person_id": 42}]))  # is list[Entry[list[Friend]] | CacheError]
+        reveal_type(await bound.refresh({"person_id": 42}))  # is RefreshState
+        reveal_type(await bound.invalidate({"person_id": 42}))  # is Invalidation
+        reveal_type(await client.get_many([bound.of(person_id=42)]))  # is list[Entry[Any] | CacheError]
+        bound(person_id=42)[0]  # error index
+        bound.aget(person_id=42)  # error attr-defined
+
+        # --- cached_query
+        reveal_type(await close_friends.aget(42))  # is list[Friend]
+        reveal_type(await close_friends.on(client)(42, limit=3))  # is list[Friend]
+        await close_friends.aget("Ada")  # error arg-type
+        await close_friends.on(client)(person=42)  # error call-arg
+
+
+def on_a_sync_client(client: CacheClient) -> None:
+    reveal_type(close_friends.on(client)(42))  # is list[Friend]
