@@ -167,7 +167,8 @@ def test_what_cannot_succeed_is_told_to_those_who_wait_and_not_retried(
         client.get(query, params, timeout=20)
     assert (caught.value.kind, caught.value.attempts, caught.value.query) == (kind, 1, query)
     assert isinstance(caught.value, UnknownQuery) == (kind == "unknown_query")
-    letter = system.cache.zrange("cache:dead1", 0, -1)
+    # It is written after those who wait have been told.
+    letter = eventually(lambda: system.cache.zrange("cache:dead1", 0, -1), 10, "the dead letter is there")
     assert len(letter) == 1
     assert f'"kind":"{kind}"'.encode() in letter[0]
 
