@@ -9,6 +9,7 @@ import typer
 from api_client import CacheError, __version__
 from refresher.cli.bench import bench
 from refresher.cli.demo import demo
+from refresher.cli.explain import explain
 from refresher.errors import RefresherError
 
 # No rich markup and no pretty tracebacks: help and errors are plain lines, in a terminal as in a log.
@@ -21,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(demo)
+app.command()(explain)
 app.add_typer(bench)
 
 

@@ -1,0 +1,127 @@
+"""``refresher explain``."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from redis.exceptions import RedisError
+
+from api_client.broker import CeleryBroker
+from api_client.environment import without_password
+from api_client.errors import CacheUnavailable, InvalidQuery
+from api_client.explain import Explanation, explain_reads, explanation
+from api_client.explain_text import details_of, reason_of
+from api_client.keys import CacheKey, make_key
+from api_client.read_plan import EntryState
+from api_client.redis_edge import connect, reason
+from api_client.settings import ReaderSettings
+
+TIMEOUT_SECONDS = 2.0
+NAME_COLUMNS = 10
+
+_COLOURS = {EntryState.FRESH: "green", EntryState.STALE: "yellow", EntryState.MISS: "red"}
+
+
+def params_of(arguments: list[str]) -> dict[str, Any]:
+    """Read params: ``name=value`` each, the value JSON where it is, else text; or JSON objects whole.
+
+    Raises:
+        typer.BadParameter: an argument is neither.
+    """
+    params: dict[str, Any] = {}
+    for argument in arguments:
+        if argument.lstrip().startswith("{"):
+            params.update(_object(argument))
+            continue
+        name, equals, value = argument.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{argument!r}: allowed is NAME=VALUE, or a JSON object")
+        try:
+            params[name] = json.loads(value)
+        except ValueError:
+            params[name] = value
+    return params
+
+
+def _object(argument: str) -> dict[str, Any]:
+    try:
+        decoded = json.loads(argument)
+    except ValueError as error:
+        raise typer.BadParameter(f"no JSON: {error}") from None
+    if not isinstance(decoded, dict):
+        raise typer.BadParameter("allowed is NAME=VALUE, or a JSON object")
+    return decoded
+
+
+def explain(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")],
+    params: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE|JSON", help="Its params: person_id=42 name=Ada, or one JSON object."),
+    ] = None,
+    version: Annotated[int, typer.Option(min=1, help="The version that readers ask for.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
+) -> None:
+    """Tell why a cached value is refreshed now, or not: what is left of it, how likely a refresh is, and whose it is.
+
+    Redis and broker are those of the environment (CACHE_REDIS_URL, CELERY_BROKER_URL, CACHE_NAMESPACE). What a reader
+    drew last is known to its process alone: there, client.explain() tells it.
+    """
+    settings = ReaderSettings.from_env()
+    try:
+        key = make_key(settings.namespace, query, params_of(params or []), version)
+    except InvalidQuery as error:
+        raise typer.BadParameter(str(error)) from None
+    explained = explanation(key, _replies(settings, key), queue_length=_queue_length(settings))
+    if as_json:
+        typer.echo(json.dumps(asdict(explained), indent=2))
+    else:
+        _print(explained)
+
+
+def _replies(settings: ReaderSettings, key: CacheKey) -> list[Any]:
+    client = connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)
+    try:
+        with closing(client), client.pipeline(transaction=False) as pipeline:
+            for command in explain_reads(key):
+                pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
+            return list(pipeline.execute(raise_on_error=False))
+    except (RedisError, OSError) as error:
+        url = without_password(settings.redis_url)
+        raise CacheUnavailable(f"the cache at CACHE_REDIS_URL={url} can't be used: {reason(error)}") from error
+
+
+def _queue_length(settings: ReaderSettings) -> int | None:
+    """Return how many refreshes wait; None where the broker can't be asked, which explains no less of the entry."""
+    with closing(CeleryBroker(settings.broker_url, settings.namespace)) as broker:
+        try:
+            return broker.waiting()
+        except Exception:  # noqa: BLE001 - whatever a broker raises
+            return None
+
+
+def _print(explained: Explanation) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(
+        Text.assemble(
+            (f"{explained.query} v{explained.version}", "bold"), ": ",
+            (reason_of(explained), _COLOURS[explained.state]),
+        )
+    )  # fmt: skip
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", width=NAME_COLUMNS)
+    table.add_column(overflow="fold")
+    for name, line in details_of(explained):
+        table.add_row(name, Text(line))
+    if explained.queue_length is None:
+        table.add_row("queue", Text("the broker at CELERY_BROKER_URL can't be asked"))
+    table.add_row("key", Text(explained.key))
+    console.print(table)

@@ -1,0 +1,132 @@
+"""``refresher explain`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from api_client import lease
+from api_client.broker import CeleryBroker
+from api_client.entry import Smoothed
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from api_client.messages import RefreshItem
+from refresher.embedded import RedisServer, free_port
+from tests.support.lease_world import World
+
+ROOT = Path(__file__).parents[2]
+SECRET = "canary-8d13"
+
+
+class Cache:
+    """A key under which a test puts what it likes, and the command that explains it."""
+
+    def __init__(self, server: RedisServer, client: redis.Redis) -> None:
+        self.server = server
+        key = make_key("cache", "friends_of", {"person_id": 42, "name": SECRET, "tags": ["a", 1]}, 2)
+        self.world = World(client, LeaseStore(client), key)
+        self.params = ["person_id=42", f"name={SECRET}", '{"tags": ["a", 1]}', "--version", "2"]
+
+    def plant(self, left_seconds: float) -> None:
+        now_us = self.world.now_us()
+        self.world.plant(
+            now_us - 40_000_000, soft_expiry_us=now_us + int(left_seconds * 1e6), ttl_seconds=3_600.0,
+            read_started_us=now_us - 40_000_000, fetched_at_us=now_us - 39_000_000,
+            beta=3.3, degree=10, delta=Smoothed(2.5, 0.5),
+        )  # fmt: skip
+
+    def explain(self, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "refresher.cli", "explain", *arguments],
+            env={
+                **os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "CACHE_REDIS_URL": self.server.url(0),
+                "CELERY_BROKER_URL": self.server.url(1), **changes,
+            },
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def cache(clean_redis: RedisServer) -> Iterator[Cache]:
+    with redis.Redis.from_url(clean_redis.url(0)) as client:
+        yield Cache(clean_redis, client)
+
+
+def test_it_tells_why_and_whose(cache: Cache) -> None:
+    cache.plant(-30.0)
+    call = lease.acquire(
+        cache.world.key, nonce=b"nonce--1", claim_number=cache.world.claim().number, ticket="",
+        lease_seconds=600, budget_seconds=600, retention_seconds=600, by="celery@web-1:4711",
+    )  # fmt: skip
+    cache.world.store.run(call)
+    broker = CeleryBroker(cache.server.url(1), "cache")
+    broker.publish([RefreshItem(query="q")], someone_waits=False)
+    broker.close()
+    done = cache.explain("friends_of", *cache.params)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "every read asks for a refresh; celery@web-1:4711 loads it" in done.stdout
+    assert "δ 2.5 s, β 3.3 (degree 10, σ 1), at most 30 min early; likely now: 100 %" in done.stdout
+    assert "1 waiting" in done.stdout
+    assert cache.world.key.entry in done.stdout
+    assert SECRET not in done.stdout
+
+
+def test_it_fits_a_narrow_terminal(cache: Cache) -> None:
+    cache.plant(900.0)
+    done = cache.explain("friends_of", *cache.params, COLUMNS="60")
+    assert max(map(len, done.stdout.splitlines())) <= 60
+    assert "not refreshed: 15 min left;" in done.stdout
+
+
+def test_it_speaks_json(cache: Cache) -> None:
+    cache.plant(900.0)
+    cache.world.claim()
+    said = json.loads(cache.explain("friends_of", *cache.params, "--json").stdout)
+    assert (said["state"], said["degree"], said["record"]["state"], said["queue_length"]) == ("fresh", 10, "queued", 0)
+    assert said["ttl_remaining"] == pytest.approx(900, abs=60)
+    assert said["record"]["by"].endswith(f":{os.getpid()}")
+
+
+def test_a_key_that_nobody_has_asked_for_is_no_failure(cache: Cache) -> None:
+    done = cache.explain("friends_of", "person_id=7")
+    assert done.returncode == 0
+    assert "a miss: there is no entry; the next read asks, and waits" in done.stdout
+
+
+def test_without_a_broker_the_rest_is_told(cache: Cache) -> None:
+    done = cache.explain("friends_of", CELERY_BROKER_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/1")
+    assert done.returncode == 0
+    assert "the broker at CELERY_BROKER_URL can't be asked" in done.stdout
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_without_redis_it_is_one_line_and_exit_code_1(cache: Cache) -> None:
+    done = cache.explain("friends_of", CACHE_REDIS_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/0")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the cache at CACHE_REDIS_URL=redis://:***@127.0.0.1:")
+    assert len(done.stderr.splitlines()) == 1
+    assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["friends of"],
+        ["friends_of", "person"],
+        ["friends_of", "{x"],
+        ["friends_of", "1x=2"],
+        ["f", "--version", "0"],
+        [],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(cache: Cache, arguments: list[str]) -> None:
+    done = cache.explain(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,207 @@
+"""What an explanation says, from replies as Redis gives them. Durations in seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api_client.decisions import Decision, Decisions, Outcome, TriggerOutcome
+from api_client.entry import Flag, Smoothed, encode
+from api_client.explain import Explanation, explain_reads, explanation
+from api_client.explain_text import details_of, duration, percent, reason_of
+from api_client.keys import make_key
+from api_client.read_plan import EntryState, RefreshState
+from api_client.xfetch import refresh_probability
+from tests.support.lease_world import a_header
+
+SECRET = "canary-41f0"
+KEY = make_key("cache", "friends_of", {"person": SECRET}, 2)
+NOW_US = 1_800_000_000_000_000
+GONE, NEVER = -2, -1
+
+
+def entry(left_seconds: float, **changes: Any) -> bytes:
+    """An entry that was loaded 10 s ago, with a TTL of 60 s, δ 2 s and β 3."""
+    fields = {
+        "soft_expiry_us": NOW_US + int(left_seconds * 1e6), "read_started_us": NOW_US - 10_000_000,
+        "fetched_at_us": NOW_US - 9_000_000, "ttl_seconds": 60.0, "delta": Smoothed(2.0, 0.5), "beta": 3.0, "degree": 8,
+    }  # fmt: skip
+    return encode(a_header(7, **(fields | changes)), KEY.digest, b"\xa5value")
+
+
+def explained(
+    head: Any, record: Any = (), *, left_ms: int = 90_000, now: Any = (b"1800000000", b"0"), **process: Any
+) -> Explanation:
+    return explanation(KEY, [head, 106, left_ms, record, now], **process)
+
+
+def decided(refresh: RefreshState, *, u: float = 0.5, ago_seconds: float = 1.0) -> Decision:
+    return Decision(NOW_US - int(ago_seconds * 1e6), u, refresh)
+
+
+def record(state: str, left_seconds: float = 4.0, **fields: str) -> list[bytes]:
+    given = {"state": state, "until": str(NOW_US + int(left_seconds * 1e6)), "nonce": "x", **fields}
+    return [part.encode() for pair in given.items() for part in pair]
+
+
+def test_what_is_asked_is_small_and_names_no_param() -> None:
+    commands = explain_reads(KEY)
+    assert [command[0] for command in commands] == ["GETRANGE", "STRLEN", "PTTL", "HGETALL", "TIME"]
+    assert SECRET not in str(commands)
+
+
+def test_a_fresh_entry_tells_what_its_decision_rests_on() -> None:
+    said = explained(entry(20.0))
+    assert (said.state, said.is_invalidated, said.unreadable) == (EntryState.FRESH, False, None)
+    assert said.age == pytest.approx(10)
+    assert said.ttl_remaining == pytest.approx(20)
+    assert said.grace_left == pytest.approx(90)
+    assert (said.delta, said.beta, said.degree, said.sigma, said.lead_bound) == (2.0, 3.0, 8, 1.0, 30.0)
+    assert said.probability == refresh_probability(20.0, delta_seconds=2.0, beta=3.0, ttl_seconds=60.0)
+    assert "not refreshed: 20.0 s left; a refresh is 3.6 % likely now" in str(said)
+
+
+def test_a_draw_that_was_not_early_enough() -> None:
+    said = explained(entry(20.0), decision=decided(RefreshState.NONE, u=0.83))
+    assert said.last is not None
+    assert said.last.lead == pytest.approx(1.118, abs=0.001)
+    assert said.last.left == pytest.approx(21)
+    assert reason_of(said) == "not refreshed: 20.0 s left, drew 0.83 → lead 1.1 s; a refresh is 3.6 % likely now"
+
+
+def test_a_draw_is_cut_as_the_decision_cut_it() -> None:
+    said = explained(entry(20.0, draw_digits=1), decision=decided(RefreshState.NONE, u=0.83))
+    assert said.last is not None
+    assert said.last.lead == pytest.approx(0.632, abs=0.001)
+
+
+def test_a_draw_on_the_entry_before_this_one_has_no_lead_here() -> None:
+    said = explained(entry(20.0), decision=decided(RefreshState.TRIGGERED, ago_seconds=9.5))
+    assert said.last is not None
+    assert (said.last.lead, said.last.left) == (None, None)
+    assert reason_of(said).startswith("not refreshed: 20.0 s left;")
+    assert "9.5 s ago (of an entry before this one), drew 0.5, asked for a refresh" in str(said)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "silent_seconds", "said"),
+    [
+        (None, 0.0, "the next read asks"),
+        (None, 0.4, "this process has asked, and does not for 0.4 s more"),
+        (Outcome(TriggerOutcome.DROPPED, "backpressure", 0.1), 0.2,
+         "this process could not ask (too many refreshes wait, and this one was early) and does not for 0.2 s more"),
+        (Outcome(TriggerOutcome.FAILED, "OperationalError", 0.1), 0.9,
+         "this process could not ask (OperationalError) and does not for 0.9 s more"),
+    ],
+)  # fmt: skip
+def test_a_positive_draw_and_what_came_of_it(outcome: Outcome | None, silent_seconds: float, said: str) -> None:
+    told = explained(
+        entry(1.0), decision=decided(RefreshState.SUPPRESSED, u=0.1), outcome=outcome, silent_seconds=silent_seconds
+    )
+    assert reason_of(told) == f"due early: 2.0 s were left, drew 0.1 → lead 13.8 s; {said}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "next_", "line"),
+    [
+        (record("queued", by="web:1"), "one is queued", "queued, by web:1, 4.0 s left"),
+        (record("running", by="celery@a:7", token="9"), "celery@a:7 loads it",
+         "running, by celery@a:7, 4.0 s left, token 9"),
+        (record("running", token="9"), "a worker loads it", "running, 4.0 s left, token 9"),
+        (record("running", -1.0, by="celery@a:7", token="9"), "the next read asks",
+         "running, by celery@a:7, ran out, anyone may claim, token 9"),
+        (record("retrying", kind="deadlock", attempts="2"), "a load failed (deadlock) and is tried again",
+         "retrying, 4.0 s left, deadlock after 2 attempts"),
+        (record("cooling", kind="syntax", attempts="1"), "it was given up (syntax) and cools for 4.0 s more",
+         "cooling, 4.0 s left, syntax after 1 attempt"),
+        (record("invalidated", generation="12", bookmarks="a\nb"), "the next read asks",
+         "invalidated, invalidated as 12, 2 bookmarks to read after"),
+        ([], "the next read asks", "idle"),
+        ({b"state": b"queued", b"until": str(NOW_US + 1_000_000).encode()}, "one is queued", "queued, 1.0 s left"),
+        (record("a state of a later release"), "the next read asks", "idle"),
+        (Exception("WRONGTYPE"), "the next read asks", "idle"),
+    ],
+)  # fmt: skip
+def test_a_stale_entry_and_whose_its_lease_is(fields: Any, next_: str, line: str) -> None:
+    said = explained(entry(-3.0), fields)
+    assert said.probability == 1.0
+    assert reason_of(said) == f"stale for 3.0 s, so every read asks for a refresh; {next_}"
+    assert dict(details_of(said))["lease"] == line
+
+
+def test_an_invalidated_entry_is_stale_whatever_is_left() -> None:
+    said = explained(entry(20.0, generation=8))
+    assert (said.state, said.is_invalidated, said.probability) == (EntryState.STALE, True, 1.0)
+    assert reason_of(said).startswith("invalidated, so every read asks")
+
+
+@pytest.mark.parametrize(
+    ("head", "left_ms", "unreadable", "why"),
+    [
+        (b"", GONE, None, "there is no entry"),
+        (b"", NEVER, "garbage", "what lies under the key is no entry"),
+        (Exception("WRONGTYPE"), NEVER, "garbage", "what lies under the key is no entry"),
+        (entry(5.0)[:2] + b"\x09" + entry(5.0)[3:], 90_000, "version", "the entry is of a later release"),
+        (entry(5.0)[:3] + b"\x80" + entry(5.0)[4:], 90_000, "flags", "the entry needs a later release"),
+        (entry(5.0)[:8] + bytes(12) + entry(5.0)[20:], 90_000, "digest", "the entry is another key's"),
+        (entry(-1.0, flags=int(Flag.HANDOFF), ttl_seconds=0.0), 4_000, "handoff",
+         "the value is for those who waited for it alone (TTL 0)"),
+    ],
+)  # fmt: skip
+def test_a_miss_and_why(head: Any, left_ms: int, unreadable: str | None, why: str) -> None:
+    said = explained(head, left_ms=left_ms)
+    assert (said.state, said.unreadable) == (EntryState.MISS, unreadable)
+    assert reason_of(said) == f"a miss: {why}; the next read asks, and waits"
+
+
+def test_a_header_alone_is_enough_and_redis_py_s_replies_are_as_good() -> None:
+    head = entry(20.0, bookmarks=("b" * 500,))
+    said = explained(head[:700], now=(1_800_000_000, 0), left_ms=NEVER)
+    assert (said.ttl_remaining, said.grace_left) == (20.0, None)
+    assert "kept for ever" in str(said)
+
+
+def test_no_early_refresh_is_said_so() -> None:
+    said = explained(entry(20.0, beta=0.0), decision=decided(RefreshState.NONE))
+    assert said.last is not None
+    assert said.last.lead == 0
+    assert "no early refresh (β 0)" in str(said)
+
+
+def test_params_are_never_shown() -> None:
+    said = explained(entry(1.0), record("queued"), decision=decided(RefreshState.TRIGGERED), queue_length=3)
+    assert SECRET not in f"{said} {said!r}"
+    assert "3 waiting" in str(said)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (0.25, "0.25 s"), (9.94, "9.9 s"), (41.23, "41.2 s"), (300, "5 min"), (7_200, "2.0 h")],
+)
+def test_durations_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"), [(0, "0 %"), (1, "100 %"), (0.37, "37 %"), (0.034, "3.4 %"), (1e-9, "less than 0.01 %")]
+)
+def test_probabilities_for_people(probability: float, text: str) -> None:
+    assert percent(probability) == text
+
+
+def test_decisions_remember_the_last_of_each_key_and_are_bounded() -> None:
+    now = [50.0]
+    decisions = Decisions(most=3, monotonic=lambda: now[0])
+    for number in range(20):
+        decisions.note("often", number, 0.5, RefreshState.NONE)
+        decisions.note(f"once-{number}", number, 0.5, RefreshState.TRIGGERED)
+        decisions.came_of(f"once-{number}", TriggerOutcome.PUBLISHED)
+    assert decisions.last("often") == Decision(19, 0.5, RefreshState.NONE)
+    kept = [number for number in range(20) if decisions.last(f"once-{number}")]
+    assert kept[-1] == 19
+    assert 3 <= len(kept) <= 7
+    assert [number for number in range(20) if decisions.outcome(f"once-{number}")] == [17, 18, 19]
+    decisions.came_of("once-19", TriggerOutcome.DROPPED, "breaker")
+    now[0] += 2
+    assert decisions.outcome("once-19") == Outcome(TriggerOutcome.DROPPED, "breaker", 2.0)
