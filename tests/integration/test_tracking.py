@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,13 +87,19 @@ def test_a_flush_drops_everything_and_what_is_on_its_way(tracked: Tracked, comma
     tracked.keep(KEY)  # and it goes on
 
 
-def test_what_is_no_entry_of_this_namespace_disturbs_nothing(tracked: Tracked) -> None:
+def test_what_is_no_entry_of_this_namespace_disturbs_nothing_and_is_not_even_told(
+    tracked: Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tracked.keep(KEY)
+    told: list[str] = []
+    drop_all = tracked.tier.drop_all
+    monkeypatch.setattr(tracked.tier, "drop_all", lambda keys: (told.extend(keys), drop_all(keys)))
     for key in ("cache:l1:{q:1:aa}", "cache:n1:{q:1:aa}", entry_key("aa", "cache2"), entry_key("aa", "xcache"), "aa"):
         tracked.control.set(key, "new")
     tracked.control.set(b"cache:e1:\xff\xfe", "not UTF-8")
     tracked.heard_all()
     assert KEY in tracked.tier.entries
+    assert told == ["cache:e1:\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}", entry_key("marker")]
 
 
 def test_messages_name_no_database_so_another_one_s_key_of_the_same_name_drops_it(
@@ -173,6 +180,14 @@ def test_closing_ends_thread_and_connection_for_good(server: RedisServer, monkey
         eventually(lambda: not tracked.tracking_ids(), PATIENCE_SECONDS, "the connection is closed")
         tracked.link.start()
         assert not tracked.link._thread.is_alive()
+
+
+def test_the_memory_of_entries_past_their_age_is_given_back_without_a_read(
+    tracked: Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked.keep(KEY, OTHER)
+    monkeypatch.setattr(tracked.tier, "_monotonic", lambda: time.monotonic() + 10_000)
+    eventually(lambda: tracked.tier.held_bytes == 0, PATIENCE_SECONDS, "nothing is held")
 
 
 def test_starting_twice_is_starting_once(tracked: Tracked) -> None:
