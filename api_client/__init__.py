@@ -26,6 +26,7 @@ from api_client.errors import (
     WaitTimeout,
 )
 from api_client.events import ReaderEvents, RefreshReason
+from api_client.explain import Explanation
 from api_client.handles import CachedQuery, cached_query
 from api_client.read_plan import EntryState, RefreshState
 from api_client.reader import CacheClient
@@ -41,6 +42,7 @@ __all__ = [
     "DecodeError",
     "Entry",
     "EntryState",
+    "Explanation",
     "InvalidQuery",
     "Invalidation",
     "QueryCall",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Self
 
 from api_client import lease
@@ -16,6 +16,7 @@ from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
 from api_client.durations import Duration
 from api_client.events import ReaderEvents, RefreshReason, guarded
+from api_client.explain import Explanation, explanation
 from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
 from api_client.keys import CacheKey, Params, make_key
 from api_client.lease import Call, ClaimReply, ClaimStatus
@@ -69,7 +70,7 @@ class ClientBase:
         url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
         self._link = CacheLink(url, timeout_seconds)
         self._notifications = Notifications(connect(url, timeout_seconds=timeout_seconds))
-        asked = AskedRecently(monotonic=monotonic_seconds)
+        self._asked = asked = AskedRecently(monotonic=monotonic_seconds)
         self._decisions = Decisions()
         self._publisher = Publisher(
             settings, self._link.store, self._make_broker(), asked, self._events,
@@ -110,6 +111,15 @@ class ClientBase:
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
         floor, timeout_seconds = self._wanted("get_many", options)
         return Batch(self._core, self.settings.namespace, calls, floor, timeout_seconds)
+
+    def _explanation(self, key: CacheKey, replies: Sequence[object]) -> Explanation:
+        return explanation(
+            key,
+            replies,
+            decision=self._decisions.last(key.entry),
+            outcome=self._decisions.outcome(key.entry),
+            silent_seconds=self._asked.left_seconds(key.entry),
+        )
 
     def _forget_locally(self, key: CacheKey) -> None:
         # The process sees its own invalidation at once; the others hear of it.

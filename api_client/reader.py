@@ -12,6 +12,7 @@ from api_client.batches import AnyCall
 from api_client.client_base import PUBLISH_BOUND_SECONDS, ClientBase, manual_trigger, new_claim_id, state_of
 from api_client.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
+from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
 from api_client.keys import Params, make_key
 from api_client.local_tier import NOT_KEPT
@@ -179,6 +180,21 @@ class CacheClient(ClientBase):
         if wait:
             self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
         return state_of(reply)
+
+    def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:
+        """Explain why the value is refreshed now or not; `str` of it is for people. Nothing is changed, one round trip.
+
+        Args:
+            query, params, version: as for `get`.
+
+        Returns the entry's state, what the decision rests on, this process's last decision about it and what came of
+        that, and the lease record with whoever holds it.
+
+        Raises:
+            InvalidQuery, CacheUnavailable.
+        """
+        key = self.key(query, params, version=version)
+        return self._explanation(key, self._link.ask_all(explain_reads(key), query))
 
     def flush(self, timeout: Duration = 1.0) -> bool:
         """Wait until every trigger of this process has been published or dropped; False when the time ran out."""

@@ -16,6 +16,7 @@ from api_client.batches import AnyCall
 from api_client.client_base import PUBLISH_BOUND_SECONDS, ClientBase, manual_trigger, new_claim_id, state_of
 from api_client.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
+from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
 from api_client.keys import Params, make_key
 from api_client.local_tier import NOT_KEPT
@@ -139,6 +140,11 @@ class AsyncCacheClient(ClientBase):
         if wait:
             await self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
         return state_of(reply)
+
+    async def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:
+        """Explain why the value is refreshed now or not; as `CacheClient.explain`."""
+        key = self.key(query, params, version=version)
+        return self._explanation(key, await self._aio.ask_all(explain_reads(key), query))
 
     async def flush(self, timeout: Duration = 1.0) -> bool:
         """Wait until every trigger of this process has been published or dropped; False when the time ran out."""

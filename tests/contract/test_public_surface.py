@@ -15,9 +15,9 @@ from api_client import AsyncCacheClient, CacheClient, CacheError
 
 API_CLIENT = [
     "AsyncCacheClient", "CacheClient", "CacheError", "CacheUnavailable", "CachedQuery", "ConfigurationError",
-    "DecodeError", "Entry", "EntryState", "InvalidQuery", "Invalidation", "QueryCall", "ReaderEvents", "ReaderSettings",
-    "RefreshFailed", "RefreshReason", "RefreshState", "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__",
-    "aget_cached", "cached_query", "get_cached",
+    "DecodeError", "Entry", "EntryState", "Explanation", "InvalidQuery", "Invalidation", "QueryCall", "ReaderEvents",
+    "ReaderSettings", "RefreshFailed", "RefreshReason", "RefreshState", "TriggerFailed", "UnknownQuery", "WaitTimeout",
+    "__version__", "aget_cached", "cached_query", "get_cached",
 ]  # fmt: skip
 REFRESHER = [
     "RefreshMode", "RefresherError", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__", "install",
@@ -49,7 +49,7 @@ def test_every_error_of_the_reader_has_one_base() -> None:
 
 @pytest.mark.parametrize("client", [CacheClient, AsyncCacheClient])
 @pytest.mark.parametrize(
-    "name", ["get", "get_entry", "get_many", "invalidate", "refresh", "close", "from_env", "flush", "key"]
+    "name", ["get", "get_entry", "get_many", "explain", "invalidate", "refresh", "close", "from_env", "flush", "key"]
 )
 def test_a_client_has_the_methods_of_the_public_contract(client: type, name: str) -> None:
     method = getattr(client, name)
@@ -57,7 +57,7 @@ def test_a_client_has_the_methods_of_the_public_contract(client: type, name: str
     assert method.__doc__
 
 
-@pytest.mark.parametrize("name", ["get", "get_entry", "get_many", "invalidate", "refresh", "flush"])
+@pytest.mark.parametrize("name", ["get", "get_entry", "get_many", "explain", "invalidate", "refresh", "flush"])
 def test_both_clients_take_the_same_arguments(name: str) -> None:
     sync, awaited = getattr(CacheClient, name), getattr(AsyncCacheClient, name)
     assert inspect.signature(awaited) == inspect.signature(sync)
