@@ -1,130 +1,22 @@
-"""The publisher's batches on a real Redis: one round trip for the claims, one for the messages, an end for each."""
+"""The publisher's batches on a real Redis: a round trip for the claims, one for the messages, an end for each."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
 import pytest
 import redis
 
-from api_client import ReaderEvents, ReaderSettings, RefreshReason
+from api_client import RefreshReason
 from api_client import lease as steps
-from api_client.asked import AskedRecently
-from api_client.broker import Broker, CeleryBroker, refresh_queue
-from api_client.decisions import Decisions
-from api_client.keys import CacheKey, make_key
+from api_client.broker import CeleryBroker, refresh_queue
 from api_client.lease_store import LeaseStore
 from api_client.messages import RefreshItem
-from api_client.publisher import Publisher, Trigger, TriggerDropped
+from api_client.publisher import TriggerDropped
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
-
-NAMESPACE = "cache"
-
-
-class Diary(ReaderEvents):
-    """What the publisher told, in order."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        self.told.append(("triggered", reason.value))
-
-    def refresh_republished(self, query: str) -> None:
-        self.told.append(("republished", ""))
-
-    def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        self.told.append(("deduplicated", state))
-
-    def refresh_dropped(self, query: str, *, why: str) -> None:
-        self.told.append(("dropped", why))
-
-    def trigger_failed(self, query: str, *, why: str) -> None:
-        self.told.append(("failed", why))
-
-
-class Script(Broker):
-    """A broker that does what a test says, for what no real one can be made to do on demand."""
-
-    def __init__(self) -> None:
-        self.length: int | Exception = 0
-        self.error: Callable[[RefreshItem], Exception | None] = lambda _: None
-        self.messages: list[tuple[list[int], bool]] = []
-        self.asked_for_length = 0
-
-    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
-        raise NotImplementedError
-
-    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
-        errors = [self.error(item) for item in items]
-        sent = [item.decoded_params["n"] for item, error in zip(items, errors, strict=True) if error is None]
-        self.messages.append((sent, someone_waits))
-        return errors
-
-    def waiting(self) -> int:
-        self.asked_for_length += 1
-        if isinstance(self.length, Exception):
-            raise self.length
-        return self.length
-
-    def close(self) -> None:
-        pass
-
-
-class Clock:
-    """Real time, and what a test adds to it."""
-
-    def __init__(self) -> None:
-        self.ahead_seconds = 0.0
-
-    def __call__(self) -> float:
-        return time.monotonic() + self.ahead_seconds
-
-
-class Bench:
-    """A publisher whose thread a test holds while it hands triggers over."""
-
-    def __init__(self, server: RedisServer, broker: Broker, **settings: object) -> None:
-        self.client = redis.Redis.from_url(server.url(0))
-        self.broker, self.events, self.clock, self.decisions = broker, Diary(), Clock(), Decisions()
-        self.asked = AskedRecently(monotonic=self.clock)
-        self.publisher = Publisher(
-            ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]
-            LeaseStore(self.client), broker, self.asked, self.events, monotonic=self.clock, decisions=self.decisions,
-        )  # fmt: skip
-
-    def trigger(self, n: int, reason: RefreshReason = RefreshReason.STALE, **changes: object) -> Trigger:
-        return Trigger(key(n), reason, **{"seen_token": 0, **changes})  # type: ignore[arg-type]
-
-    def handle(self, *triggers: Trigger) -> list[bool]:
-        """Hand all over as one batch (of each queue), and wait for its end."""
-        held, go = threading.Event(), threading.Event()
-
-        def hold() -> None:
-            held.set()
-            assert go.wait(20)
-
-        self.publisher.do_soon(hold)
-        assert held.wait(20)
-        accepted = self.publisher.submit_all(triggers)
-        go.set()
-        assert self.publisher.flush(20)
-        return accepted
-
-    def claimed(self, n: int) -> bool:
-        return bool(self.client.exists(key(n).record))
-
-    def close(self) -> None:
-        self.publisher.close()
-        self.client.close()
-
-
-def key(n: int) -> CacheKey:
-    return make_key(NAMESPACE, "q", {"n": n}, 1)
+from tests.support.publisher_bench import NAMESPACE, Bench, Script, key
 
 
 @pytest.fixture
@@ -259,6 +151,20 @@ def test_reads_of_an_entry_that_was_replaced_meanwhile_are_told_for_a_second(ben
     assert bench.asked.left_seconds(key(1).entry) > 0.5
     assert not bench.asked.note(key(1).entry, 5, 1.0), "the old entry, read late"
     assert bench.asked.note(key(1).entry, 9, 1.0), "the new one, at once"
+
+
+def test_an_invalidation_is_asked_for_at_once_after_a_refusal(bench: Bench) -> None:
+    world = World(bench.client, LeaseStore(bench.client), key(1))
+    world.plant(9)
+    world.fail(world.acquire(number=10).token)
+    assert bench.asked.note(key(1).entry, 9, 1.0)
+    bench.handle(bench.trigger(1, seen_token=9, mark=9))
+    assert bench.events.told == [("deduplicated", "cooling")]
+    generation = world.invalidate()  # the entry keeps its token, and cooling ends
+    assert bench.asked.note(key(1).entry, generation, 1.0)
+    bench.handle(bench.trigger(1, seen_token=9, mark=generation))
+    assert world.state() == "queued"
+    assert not bench.asked.note(key(1).entry, generation, 1.0)
 
 
 def test_an_end_that_nobody_waits_for_any_more_is_no_error(bench: Bench) -> None:

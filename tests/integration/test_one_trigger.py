@@ -1,0 +1,142 @@
+"""One trigger a key: what Redis is asked while many threads, in one process or two, read a value that is stale.
+
+Counted on Redis: scripts that were run. A claim is one; a claim that finds the key queued asks by a second one whether
+it is due to be published again. No worker is there, so nothing ends the waiting but the process' own memory.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from api_client import CacheClient, ReaderSettings, RefreshState
+from api_client.keys import CacheKey
+from api_client.lease_store import LeaseStore
+from refresher.embedded import RedisServer
+from tests.support.lease_world import World
+
+ROOT = Path(__file__).parents[2]
+READS, THREADS = 1_000, 8
+READER = """
+import json, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from api_client import CacheClient, ReaderSettings
+settings = ReaderSettings(redis_url=sys.argv[1], broker_url=sys.argv[2], redis_timeout_seconds=5)
+with CacheClient(settings) as client, ThreadPoolExecutor(8) as pool:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began = time.monotonic()
+    done = list(pool.map(lambda _: client.get_entry("q").refresh.value, range(int(sys.argv[3]))))
+    client.flush(20)
+    print(json.dumps({"seconds": time.monotonic() - began, "triggered": done.count("triggered")}))
+"""
+
+
+@pytest.fixture
+def client(clean_redis: RedisServer) -> Iterator[CacheClient]:
+    settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=5)
+    with CacheClient(settings) as made:
+        yield made
+
+
+@pytest.fixture
+def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(clean_redis.url(0)) as connected:
+        yield connected
+
+
+def plant_stale(control: redis.Redis, key: CacheKey, token: int = 7) -> World:
+    world = World(control, LeaseStore(control), key)
+    world.plant(token, soft_expiry_us=1)
+    return world
+
+
+def scripts_run(control: redis.Redis) -> int:
+    stats = control.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
+
+
+def load_scripts(client: CacheClient, control: redis.Redis) -> None:
+    """Let the client use the scripts once, so that none has to be loaded while they are counted."""
+    plant_stale(control, client.key("another"))
+    for _ in range(2):
+        client.get("another")
+        assert client.flush(20)
+        client._publisher._publication._asked._until.clear()  # asked again: it is queued, and asks to publish again
+    control.config_resetstat()
+
+
+def most_scripts(elapsed_seconds: float) -> int:
+    # A claim at once, then one a second: each of those is told "queued", and asks whether it is due again.
+    return 1 + 2 * int(elapsed_seconds)
+
+
+def test_a_thousand_reads_of_a_stale_key_by_many_threads_are_one_claim_a_second(
+    client: CacheClient, control: redis.Redis
+) -> None:
+    plant_stale(control, client.key("q"))
+    load_scripts(client, control)
+    began = time.monotonic()
+    with ThreadPoolExecutor(THREADS) as pool:
+        refreshes = list(pool.map(lambda _: client.get_entry("q").refresh, range(READS)))
+    elapsed_seconds = time.monotonic() - began
+    assert client.flush(20)
+    assert 1 <= scripts_run(control) <= most_scripts(elapsed_seconds)
+    assert refreshes.count(RefreshState.TRIGGERED) <= 1 + int(elapsed_seconds)
+    assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}
+
+
+def test_so_it_is_with_as_many_keys_as_are_read(client: CacheClient, control: redis.Redis) -> None:
+    keys = [{"n": n} for n in range(20)]
+    for params in keys:
+        plant_stale(control, client.key("q", params))
+    load_scripts(client, control)
+    began = time.monotonic()
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda n: client.get("q", keys[n % len(keys)]), range(READS)))
+    elapsed_seconds = time.monotonic() - began
+    assert client.flush(20)
+    assert len(keys) <= scripts_run(control) <= len(keys) * most_scripts(elapsed_seconds)
+
+
+def test_two_processes_ask_once_each(clean_redis: RedisServer, client: CacheClient, control: redis.Redis) -> None:
+    plant_stale(control, client.key("q"))
+    load_scripts(client, control)
+    command = [sys.executable, "-c", READER, clean_redis.url(0), clean_redis.url(1), str(READS)]
+    readers = [
+        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    for reader in readers:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+    told = []
+    for reader in readers:
+        assert reader.stdin is not None
+        reader.stdin.write("go\n")
+        reader.stdin.flush()
+    for reader in readers:
+        told.append(json.loads(reader.communicate(timeout=60)[0]))
+        assert reader.returncode == 0
+    most = sum(most_scripts(each["seconds"]) + 1 for each in told)  # the second to come is told "queued" at once
+    assert 2 <= scripts_run(control) <= most
+    assert sum(each["triggered"] for each in told) <= sum(1 + int(each["seconds"]) for each in told)
+
+
+def test_an_entry_that_has_changed_is_asked_for_at_once(client: CacheClient, control: redis.Redis) -> None:
+    world = plant_stale(control, client.key("q"))
+    load_scripts(client, control)
+    assert client.get_entry("q").refresh is RefreshState.TRIGGERED
+    assert client.flush(20)
+    assert client.get_entry("q").refresh is RefreshState.SUPPRESSED
+    assert scripts_run(control) == 1
+    world.acquire()
+    world.plant(8, soft_expiry_us=1)
+    assert client.get_entry("q").refresh is RefreshState.TRIGGERED

@@ -1,0 +1,123 @@
+"""A publisher on a real Redis whose thread a test holds, and a broker that does what a test says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import redis
+
+from api_client import ReaderEvents, ReaderSettings, RefreshReason
+from api_client.asked import AskedRecently
+from api_client.broker import Broker
+from api_client.decisions import Decisions
+from api_client.keys import CacheKey, make_key
+from api_client.lease_store import LeaseStore
+from api_client.messages import RefreshItem
+from api_client.publisher import Publisher, Trigger
+from refresher.embedded import RedisServer
+
+NAMESPACE = "cache"
+
+
+class Diary(ReaderEvents):
+    """What the publisher told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
+        self.told.append(("triggered", reason.value))
+
+    def refresh_republished(self, query: str) -> None:
+        self.told.append(("republished", ""))
+
+    def refresh_deduplicated(self, query: str, *, state: str) -> None:
+        self.told.append(("deduplicated", state))
+
+    def refresh_dropped(self, query: str, *, why: str) -> None:
+        self.told.append(("dropped", why))
+
+    def trigger_failed(self, query: str, *, why: str) -> None:
+        self.told.append(("failed", why))
+
+
+class Script(Broker):
+    """A broker that does what a test says, for what no real one can be made to do on demand."""
+
+    def __init__(self) -> None:
+        self.length: int | Exception = 0
+        self.error: Callable[[RefreshItem], Exception | None] = lambda _: None
+        self.messages: list[tuple[list[int], bool]] = []
+        self.asked_for_length = 0
+
+    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
+        raise NotImplementedError
+
+    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+        errors = [self.error(item) for item in items]
+        sent = [item.decoded_params["n"] for item, error in zip(items, errors, strict=True) if error is None]
+        self.messages.append((sent, someone_waits))
+        return errors
+
+    def waiting(self) -> int:
+        self.asked_for_length += 1
+        if isinstance(self.length, Exception):
+            raise self.length
+        return self.length
+
+    def close(self) -> None:
+        pass
+
+
+class Clock:
+    """Real time, and what a test adds to it."""
+
+    def __init__(self) -> None:
+        self.ahead_seconds = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_seconds
+
+
+class Bench:
+    """A publisher whose thread a test holds while it hands triggers over."""
+
+    def __init__(self, server: RedisServer, broker: Broker, **settings: object) -> None:
+        self.client = redis.Redis.from_url(server.url(0))
+        self.broker, self.events, self.clock, self.decisions = broker, Diary(), Clock(), Decisions()
+        self.asked = AskedRecently(monotonic=self.clock)
+        self.publisher = Publisher(
+            ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]
+            LeaseStore(self.client), broker, self.asked, self.events, monotonic=self.clock, decisions=self.decisions,
+        )  # fmt: skip
+
+    def trigger(self, n: int, reason: RefreshReason = RefreshReason.STALE, **changes: object) -> Trigger:
+        return Trigger(key(n), reason, **{"seen_token": 0, **changes})  # type: ignore[arg-type]
+
+    def handle(self, *triggers: Trigger) -> list[bool]:
+        """Hand all over as one batch (of each queue), and wait for its end."""
+        held, go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            assert go.wait(20)
+
+        self.publisher.do_soon(hold)
+        assert held.wait(20)
+        accepted = self.publisher.submit_all(triggers)
+        go.set()
+        assert self.publisher.flush(20)
+        return accepted
+
+    def claimed(self, n: int) -> bool:
+        return bool(self.client.exists(key(n).record))
+
+    def close(self) -> None:
+        self.publisher.close()
+        self.client.close()
+
+
+def key(n: int) -> CacheKey:
+    return make_key(NAMESPACE, "q", {"n": n}, 1)
