@@ -26,6 +26,7 @@ class Scale:
         latencies: reads timed one by one, of each kind in each round.
         readers: concurrent readers of a herd, over all its processes.
         herd_rounds: rounds of a herd that count.
+        lead_seconds: how far ahead its readers are told when to read.
         entries: of the large cache, and of the small one that it is compared with.
     """
 
@@ -35,6 +36,7 @@ class Scale:
     latencies: int
     readers: int
     herd_rounds: int
+    lead_seconds: float
     entries: tuple[int, int]
 
 
@@ -70,6 +72,6 @@ class BenchOptions:
         """How much that is."""
         if self.quick:
             rounds = self.rounds or 1
-            return Scale(rounds, 2, 0.01, 100, self.readers or 200, min(rounds, 1), (2_000, 1_000))
+            return Scale(rounds, 2, 0.01, 100, self.readers or 200, 1, 0.3, (2_000, 1_000))
         rounds = self.rounds or DEFAULT_ROUNDS
-        return Scale(rounds, 8, 0.05, 2_000, self.readers or DEFAULT_READERS, rounds, (1_000_000, 1_000))
+        return Scale(rounds, 8, 0.05, 2_000, self.readers or DEFAULT_READERS, rounds, 1.0, (1_000_000, 1_000))

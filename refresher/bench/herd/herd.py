@@ -18,14 +18,13 @@ from refresher.bench.errors import BenchError
 from refresher.bench.herd.flock import run_flock
 from refresher.bench.herd.queries import marks_of
 from refresher.bench.herd.readers import Kind, Read
-from refresher.bench.payloads import PayloadKind
+from refresher.bench.options import BenchOptions
 from refresher.bench.places import Place
 from refresher.bench.statistics import percentile
 
 Flock: TypeAlias = tuple[BaseProcess, Connection]
 
 PROCESSES: Final = 4
-LEAD_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 120.0
 _QUIET_SECONDS: Final = 0.5
 _END_SECONDS: Final = 5.0
@@ -53,8 +52,8 @@ class Outcome:
 class Herd:
     """Readers in `PROCESSES` processes, which stay for several runs. A context manager."""
 
-    def __init__(self, place: Place, kind: Kind, readers: int, payload: PayloadKind, *, uvloop: bool) -> None:
-        self._place, self._readers = place, readers
+    def __init__(self, place: Place, kind: Kind, options: BenchOptions) -> None:
+        self._place, self._scale = place, options.scale
         # Spawned: a fork would take over connections and threads of this process.
         spawn = multiprocessing.get_context("spawn")
         self._flocks: list[Flock] = []
@@ -62,8 +61,8 @@ class Herd:
             ours, theirs = spawn.Pipe()
             process = spawn.Process(
                 target=run_flock,
-                args=(theirs, place, kind, payload),
-                kwargs={"uvloop": uvloop},
+                args=(theirs, place, kind, options.payload),
+                kwargs={"uvloop": options.uvloop},
                 daemon=True,
             )
             process.start()
@@ -91,15 +90,15 @@ class Herd:
         self._answers(first)
 
     def aim(self, number: int) -> float:
-        """Get all readers ready to read a number, and return the moment for it, a second ahead (monotonic seconds).
+        """Get all readers ready to read a number, and return the moment for it, a little ahead (monotonic seconds).
 
         Loads of this number from now on are those that the readers cause.
         """
-        self._send((number, self._readers // PROCESSES), self._flocks)
+        self._send((number, self._scale.readers // PROCESSES), self._flocks)
         self._answers(self._flocks)
         with redis.Redis.from_url(self._place.control_url) as control:
             control.delete(marks_of(number))
-        return time.monotonic() + LEAD_SECONDS
+        return time.monotonic() + self._scale.lead_seconds
 
     def fire(self, at: float, number: int) -> Outcome:
         """Let all read at ``at``; back when the last of them has, and all that they caused is done.

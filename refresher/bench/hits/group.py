@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from refresher.bench.figures import Result
+from refresher.bench.herd.worker import celery_worker
 from refresher.bench.options import BenchOptions
 from refresher.bench.payloads import ValueOf, value_of
 from refresher.bench.places import Place
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Setting:
-    """Where and how a group runs."""
+    """Where and how the groups of a run run.
+
+    Attributes:
+        place: the servers.
+        options: what was asked for.
+        stack: what is opened here stays for the groups after this one.
+    """
 
     place: Place
     options: BenchOptions
+    stack: ExitStack
+    _has_worker: bool = False
+
+    def start_worker(self) -> None:
+        """Start a real Celery worker, unless one runs already.
+
+        Raises:
+            EmbeddedServerError, BenchError: it did not start.
+        """
+        if not self._has_worker:
+            self.stack.enter_context(celery_worker(self.place, self.options.payload))
+            self._has_worker = True
 
     @property
     def value_of(self) -> ValueOf:

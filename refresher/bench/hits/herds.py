@@ -16,7 +16,6 @@ from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.herd.herd import Herd, Outcome
 from refresher.bench.herd.queries import LOAD_SECONDS, QUERY
 from refresher.bench.herd.readers import EARLY_SECONDS, Kind
-from refresher.bench.herd.worker import celery_worker
 from refresher.bench.hits.group import Group, Setting
 from refresher.bench.seeding import Seeder
 from refresher.bench.statistics import WARM_UP_ROUND, middle
@@ -103,10 +102,10 @@ def _outcomes(kind: Kind, setting: Setting) -> Outcomes:
     with ExitStack() as stack:
         client = stack.enter_context(place.plain())
         seeder = Seeder(client, place.namespace, setting.value_of, QUERY)
-        stack.enter_context(celery_worker(place, options.payload))
+        setting.start_worker()
 
         def herd(of: Kind) -> Herd:
-            return stack.enter_context(Herd(place, of, options.scale.readers, options.payload, uvloop=options.uvloop))
+            return stack.enter_context(Herd(place, of, options))
 
         ours = herd(kind)
         peers = herd(Kind.CASHEWS) if kind is Kind.ASYNCIO and find_spec("cashews") is not None else None

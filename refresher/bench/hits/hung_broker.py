@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
-from api_client import CacheClient
 from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.hits.group import Group, Setting
-from refresher.bench.seeding import QUERY, Seeder, params_of
+from refresher.bench.probes import AsyncProbe, Probe, SyncProbe
+from refresher.bench.racing import run_on_loop
+from refresher.bench.seeding import Seeder
 from refresher.bench.silent_server import SilentServer
 from refresher.bench.statistics import WARM_UP_ROUND, percentile
 
@@ -31,60 +31,64 @@ class HungBroker(Group):
 
     def run(self, setting: Setting) -> Result:
         """Measure; one value a round is the ratio of the two readers' 99th percentiles."""
-        place, scale = setting.place, setting.options.scale
-        order = random.Random(setting.options.seed)  # noqa: S311 - no secret
-        ratios = []
-        with (
-            SilentServer() as silent,
-            place.plain() as redis,
-            CacheClient(place.settings()) as healthy,
-            CacheClient(place.settings(broker_url=silent.url)) as hung,
-        ):
-            seeder = Seeder(redis, place.namespace, setting.value_of)
-            seeder.put(_FRESH)
-            stale = _StaleNumbers(seeder)
-            for number in range(scale.rounds + 1):
-                took = _round({_HEALTHY: healthy, _HUNG: hung}, stale, max(_STALE_EVERY, scale.latencies), order)
-                if number != WARM_UP_ROUND:
-                    ratios.append(percentile(took[_HUNG], _PERCENT) / percentile(took[_HEALTHY], _PERCENT))
-        figure = Figure(
-            self.name, "p99 of hits while the broker hangs, against a healthy one", tuple(ratios),
-            target=Target(Must.AT_MOST, 1.2), note=f"1 read in {_STALE_EVERY} asks for a refresh",
-        )  # fmt: skip
-        return Result(self.name, self.title, figures=(figure,))
+        figures = []
+        stale = count(_FIRST_STALE)
+        for kind in (SyncProbe, AsyncProbe):
+            ratios = run_on_loop(_ratios(kind, setting, stale), uvloop=setting.options.uvloop)
+            figures.append(
+                Figure(
+                    self.name, f"{kind.title}: p99 of reads while the broker hangs, against a healthy one", ratios,
+                    target=Target(Must.AT_MOST, 1.2), note=f"1 read in {_STALE_EVERY} asks for a refresh",
+                )
+            )  # fmt: skip
+        return Result(self.name, self.title, figures=tuple(figures))
 
 
-class _StaleNumbers:
-    """Numbers of stale entries, each handed out once."""
+async def _ratios(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -> tuple[float, ...]:
+    place, scale = setting.place, setting.options.scale
+    order = random.Random(setting.options.seed)  # noqa: S311 - no secret
+    ratios = []
+    with SilentServer() as silent, place.plain() as redis:
+        seeder = Seeder(redis, place.namespace, setting.value_of)
+        seeder.put(_FRESH)
+        probes = {_HEALTHY: kind(place.settings()), _HUNG: kind(place.settings(broker_url=silent.url))}
+        for number in range(scale.rounds + 1):
+            took = await _round(probes, _Stale(seeder, numbers), max(_STALE_EVERY * _BLOCKS, scale.latencies), order)
+            if number != WARM_UP_ROUND:
+                ratios.append(percentile(took[_HUNG], _PERCENT) / percentile(took[_HEALTHY], _PERCENT))
+        for probe in probes.values():
+            await probe.close()
+    return tuple(ratios)
 
-    def __init__(self, seeder: Seeder) -> None:
-        self._seeder, self._next = seeder, count(_FIRST_STALE)
+
+class _Stale:
+    """Stale entries, each handed out once."""
+
+    def __init__(self, seeder: Seeder, numbers: Iterator[int]) -> None:
+        self._seeder, self._numbers = seeder, numbers
 
     def take(self, how_many: int) -> Iterator[int]:
-        numbers = [next(self._next) for _ in range(how_many)]
-        self._seeder.put(numbers, soft_in_seconds=-1.0)
-        return iter(numbers)
+        taken = list(islice(self._numbers, how_many))
+        self._seeder.put(taken, soft_in_seconds=-1.0)
+        return iter(taken)
 
 
-def _round(
-    clients: dict[str, CacheClient], stale: _StaleNumbers, reads: int, order: random.Random
+async def _round(
+    probes: Mapping[str, Probe], stale: _Stale, reads: int, order: random.Random
 ) -> dict[str, list[float]]:
-    took: dict[str, list[float]] = {name: [] for name in clients}
+    took: dict[str, list[float]] = {name: [] for name in probes}
     for _ in range(_BLOCKS):
-        names = list(clients)
+        names = list(probes)
         order.shuffle(names)
         for name in names:
-            took[name] += _block(clients[name], stale.take(reads // _BLOCKS // _STALE_EVERY + 1), reads // _BLOCKS)
+            took[name] += await _block(probes[name], stale.take(reads // _BLOCKS // _STALE_EVERY + 1), reads // _BLOCKS)
             # Else its publications would be charged to the other reader. The hung one's never come to an end.
-            clients[_HEALTHY].flush(5)
+            await probes[_HEALTHY].settle()
     return took
 
 
-def _block(client: CacheClient, stale: Iterator[int], reads: int) -> list[float]:
-    took = []
-    for index in range(reads):
-        params = params_of(next(stale) if index % _STALE_EVERY == 0 else _FRESH[index % len(_FRESH)])
-        began = time.perf_counter()
-        client.get(QUERY, params)
-        took.append(time.perf_counter() - began)
-    return took
+async def _block(probe: Probe, stale: Iterator[int], reads: int) -> list[float]:
+    return [
+        await probe.timed(next(stale) if index % _STALE_EVERY == 0 else _FRESH[index % len(_FRESH)])
+        for index in range(reads)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -30,12 +31,12 @@ def run_hits(options: BenchOptions, console: Console) -> None:
     groups = chosen(options)
     options.out.mkdir(parents=True, exist_ok=True)  # before minutes are spent on what can't be kept
     results = []
-    with place(options.redis_url) as here:
-        about = _about(options, here)
+    with place(options.redis_url) as here, ExitStack() as stack:
+        about, setting = _about(options, here), Setting(here, options, stack)
         for group in groups:
             console.print(f"{group.name} …", style="dim")
             began = time.monotonic()
-            result = group.run(Setting(here, options))
+            result = group.run(setting)
             results.append(replace(result, seconds=time.monotonic() - began))
     console.print(_heading(about))
     report.show_rates(results, console)

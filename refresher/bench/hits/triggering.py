@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from api_client import CacheClient, ReaderEvents, RefreshReason
 from refresher.bench.errors import BenchError
 from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.hits.group import Group, Setting
-from refresher.bench.payloads import Value
-from refresher.bench.seeding import QUERY, Seeder, params_of
+from refresher.bench.probes import AsyncProbe, Probe, SyncProbe
+from refresher.bench.racing import run_on_loop
+from refresher.bench.seeding import Seeder
 from refresher.bench.statistics import WARM_UP_ROUND, percentile
 
 _FRESH: Final = range(64)
 _FIRST_STALE: Final = 1_000
 _PERCENT: Final = 99
-
-
-class _Triggers(ReaderEvents):
-    """Counts what was published: a run in which nothing was is no measurement."""
-
-    def __init__(self) -> None:
-        self.published = 0
-
-    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        self.published += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,45 +30,43 @@ class Triggering(Group):
 
     def run(self, setting: Setting) -> Result:
         """Measure; one value a round is the ratio of the two kinds' 99th percentiles."""
-        scale, events = setting.options.scale, _Triggers()
-        order = random.Random(setting.options.seed)  # noqa: S311 - no secret
         stale = count(_FIRST_STALE)
-        ratios = []
-        with setting.place.plain() as redis, CacheClient(setting.place.settings(), events=events) as client:
-            seeder = Seeder(redis, setting.place.namespace, setting.value_of)
-            seeder.put(_FRESH)
-            for number in range(scale.rounds + 1):
-                numbers = [next(stale) for _ in range(scale.latencies)]
-                seeder.put(numbers, soft_in_seconds=-1.0)
-                ratio = _round(client, numbers, order)
-                if number != WARM_UP_ROUND:
-                    ratios.append(ratio)
-        if events.published < (scale.rounds + 1) * scale.latencies:
-            raise BenchError(f"only {events.published} refreshes were published: not every read has triggered one")
-        figure = Figure(
-            self.name, "p99 of a read that triggers a refresh, against one that does not", tuple(ratios),
-            target=Target(Must.AT_MOST, 1.2),
-        )  # fmt: skip
-        return Result(self.name, self.title, figures=(figure,))
+        figures = []
+        for kind in (SyncProbe, AsyncProbe):
+            ratios = run_on_loop(_ratios(kind, setting, stale), uvloop=setting.options.uvloop)
+            what = f"{kind.title}: p99 of a read that triggers a refresh, against one that does not"
+            figures.append(Figure(self.name, what, ratios, target=Target(Must.AT_MOST, 1.2)))
+        return Result(self.name, self.title, figures=tuple(figures))
 
 
-def _round(client: CacheClient, stale: list[int], order: random.Random) -> float:
+async def _ratios(kind: type[Probe], setting: Setting, stale: Iterator[int]) -> tuple[float, ...]:
+    scale = setting.options.scale
+    order = random.Random(setting.options.seed)  # noqa: S311 - no secret
+    probe = kind(setting.place.settings())
+    ratios = []
+    with setting.place.plain() as redis:
+        seeder = Seeder(redis, setting.place.namespace, setting.value_of)
+        seeder.put(_FRESH)
+        for number in range(scale.rounds + 1):
+            numbers = [next(stale) for _ in range(scale.latencies)]
+            seeder.put(numbers, soft_in_seconds=-1.0)
+            ratio = await _round(probe, numbers, order)
+            if number != WARM_UP_ROUND:
+                ratios.append(ratio)
+    await probe.settle()
+    await probe.close()
+    if probe.published.count < (scale.rounds + 1) * scale.latencies:
+        raise BenchError(f"{probe.published.count} refreshes were published: not every stale read has triggered one")
+    return tuple(ratios)
+
+
+async def _round(probe: Probe, stale: Sequence[int], order: random.Random) -> float:
     took: dict[bool, list[float]] = {True: [], False: []}
-
-    def read(number: int) -> Value:
-        return client.get(QUERY, params_of(number))
-
     for number in stale:
         kinds = [True, False]
         order.shuffle(kinds)
         for triggers in kinds:
-            client.flush(5)
-            read(_FRESH[0])  # both kinds are timed right after the same thing
-            took[triggers].append(_timed(read, number if triggers else order.choice(_FRESH)))
+            await probe.settle()
+            await probe.timed(_FRESH[0])  # both kinds are timed right after the same thing
+            took[triggers].append(await probe.timed(number if triggers else order.choice(_FRESH)))
     return percentile(took[True], _PERCENT) / percentile(took[False], _PERCENT)
-
-
-def _timed(read: Callable[[int], Value], number: int) -> float:
-    began = time.perf_counter()
-    read(number)
-    return time.perf_counter() - began
