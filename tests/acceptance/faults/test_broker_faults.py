@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from api_client import EntryState, RefreshState, TriggerFailed, WaitTimeout
-from api_client.broker import TIMEOUT_SECONDS as BROKER_TIMEOUT_SECONDS
 from tests.acceptance.faults.conftest import (
     QUERY,
     READER_SILENCE_SECONDS,
@@ -31,6 +30,11 @@ FAULTS: dict[str, Callable[[FaultProxy], None]] = {
     "loses_replies": FaultProxy.drops_replies,
     "refused": FaultProxy.refuses,
 }
+HOLDS: dict[str, Callable[[FaultProxy], None]] = {
+    "hung": FaultProxy.hangs,
+    "loses_replies": FaultProxy.drops_replies,
+    "slow": partial(FaultProxy.slows, delay_seconds=20.0),
+}
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])
@@ -38,6 +42,26 @@ def world(request: pytest.FixtureRequest) -> World:
     """Both brokers."""
     made: World = request.getfixturevalue(f"world_on_{request.param}")
     return made
+
+
+@pytest.mark.parametrize("fault", sorted(HOLDS))
+def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
+    world: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its real bound is half a second. This long, what has waited for it can be told from what a busy machine delays.
+    monkeypatch.setattr("api_client.broker.TIMEOUT_SECONDS", 30.0)
+    fresh, stale, others = world.fresh(), world.stale(), [world.stale() for _ in range(5)]
+    reader = with_open_connections(make_reader(world), world)
+    published = told["triggered: invalidated"]
+    HOLDS[fault](proxies.before(world.broker_url))
+    calls = [partial(reader.get_entry, QUERY, params) for params in (stale, stale, fresh, *others)]
+    answers = [answer_of(call) for call in (*calls, partial(reader.invalidate, QUERY, fresh))]
+    # The publisher has neither succeeded nor given up: nobody can have waited for it.
+    assert (told["triggered: invalidated"], told["failed"], told["dropped: breaker"]) == (published, 0, 0)
+    assert [answer.error for answer in answers] == [None] * len(answers)
+    assert max(answer.seconds for answer in answers) < 10
+    assert answers[0].value.refresh is RefreshState.TRIGGERED
+    assert answers[1].value.refresh is RefreshState.SUPPRESSED
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
@@ -56,8 +80,6 @@ def test_what_each_call_returns_while_the_broker_fails(
     invalidation = answer_of(reader.invalidate, QUERY, invalidated)
     hits.append(answer_of(reader.get_entry, QUERY, invalidated))
     assert hits[-1].value.generation == invalidation.value.generation
-    # Whoever waits for a silent broker's answer waits that long.
-    assert max(answer.seconds for answer in (*hits, invalidation)) < BROKER_TIMEOUT_SECONDS
 
     manual = world.unknown()
     refreshed = answer_of(reader.refresh, QUERY, manual)
@@ -74,7 +96,7 @@ def test_what_each_call_returns_while_the_broker_fails(
 
     assert reader.flush(10)
     assert world.record_of(manual) == {}  # no claim is left, so the next one may claim at once
-    assert told["failed"] == told["failed: OperationalError"] >= 3
+    assert told["failed"] >= 3
     assert told["unavailable"] == 0
 
 
@@ -87,15 +109,13 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
     FAULTS[fault](proxies.before(world.broker_url))
 
     def breaker_is_open() -> bool:
-        hit = answer_of(reader.get_entry, QUERY, stale)
-        assert hit.value.state is EntryState.STALE
-        assert hit.seconds < BROKER_TIMEOUT_SECONDS
+        assert reader.get_entry(QUERY, stale).state is EntryState.STALE
         return told["dropped: breaker"] > 0
 
     eventually(breaker_is_open, 15, "the broker's breaker is open")
     refreshed = [answer_of(reader.refresh, QUERY, world.unknown()) for _ in range(2)]
     assert all(isinstance(answer.error, TriggerFailed) for answer in refreshed)
-    assert min(answer.seconds for answer in refreshed) < BROKER_TIMEOUT_SECONDS  # one at most was tried, as a probe
+    assert any("breaker" in str(answer.error) for answer in refreshed)  # one at most was tried, as a probe
 
     proxies.before(world.broker_url).passes()
     # A probe may just have failed and doubled the pause.
@@ -112,14 +132,13 @@ def test_a_slow_broker_delays_a_miss_and_no_hit(
 
     hits = [answer_of(reader.get_entry, QUERY, fresh), answer_of(reader.get_entry, QUERY, stale)]
     assert [hit.value.state for hit in hits] == [EntryState.FRESH, EntryState.STALE]
-    assert max(hit.seconds for hit in hits) < ROUND_TRIP_SECONDS
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 5, "it is refreshed all the same")
     refreshed = answer_of(reader.refresh, QUERY, world.unknown())
     assert refreshed.value is RefreshState.TRIGGERED
-    assert ROUND_TRIP_SECONDS <= refreshed.seconds < PUBLISH_SECONDS
+    assert ROUND_TRIP_SECONDS <= refreshed.seconds < PUBLISH_SECONDS + SLACK_SECONDS
     miss = answer_of(reader.get_entry, QUERY, world.unknown())
     assert miss.value.state is EntryState.MISS
-    assert ROUND_TRIP_SECONDS <= miss.seconds < PUBLISH_SECONDS
+    assert ROUND_TRIP_SECONDS <= miss.seconds < PUBLISH_SECONDS + SLACK_SECONDS
     assert told["failed"] == told["dropped: breaker"] == 0
 
 
@@ -129,27 +148,23 @@ def test_a_full_broker_refuses_and_costs_no_hit(world_on_redis: World, make_read
     stale = world.stale()
     reader = with_open_connections(make_reader(world, wait_timeout_ms=WAIT_SECONDS * 1000), world)
     with world.full(world.broker_server):
-        hit = answer_of(reader.get_entry, QUERY, stale)
-        assert hit.value.state is EntryState.STALE
-        assert hit.seconds < BROKER_TIMEOUT_SECONDS
+        assert reader.get_entry(QUERY, stale).state is EntryState.STALE
         assert isinstance(answer_of(reader.refresh, QUERY, world.unknown()).error, TriggerFailed)
         assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
-        assert told["failed: OperationalError"] >= 2
+        assert told["failed"] >= 2
     # The worker has met the full broker, too, and may have dropped a message: readers publish again after 5 s.
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 20, "it is refreshed")
 
 
 def test_a_broker_that_was_killed_comes_back_and_so_do_reader_and_worker(
-    stack: ExitStack, make_own_world: Callable[[], World], make_reader: MakeReader
+    make_own_world: Callable[[], World], make_reader: MakeReader
 ) -> None:
     world = make_own_world()
     assert world.broker_server is not None
     stale = world.stale()
     reader = with_open_connections(make_reader(world), world)
     world.broker_server.kill()
-    hit = answer_of(reader.get_entry, QUERY, stale)
-    assert hit.value.state is EntryState.STALE
-    assert hit.seconds < BROKER_TIMEOUT_SECONDS
+    assert reader.get_entry(QUERY, stale).state is EntryState.STALE
     world.broker_server.restart(keep_data=False)
     # The worker dials again after 2, 4, 6 … s; what was published in between waits for it.
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 20, "it is refreshed")

@@ -1,10 +1,11 @@
-"""The examples for Flask and Django under their real servers: each forked process reads, triggers and ends well."""
+"""The examples for FastAPI, Flask and Django under their real servers: each process reads, triggers and ends well."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -64,13 +65,13 @@ def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize("local_entries", ["0", "1000"])
+@pytest.mark.parametrize(("local_entries", "threads"), [("0", ()), ("1000", ()), ("1000", ("--threads", "4"))])
 def test_every_child_of_a_preloaded_and_busy_master_refreshes(
-    system: System, stack: ExitStack, graph: Graph, tmp_path: Path, local_entries: str
+    system: System, stack: ExitStack, graph: Graph, tmp_path: Path, local_entries: str, threads: tuple[str, ...]
 ) -> None:
     [command] = commands_of("flask_app.py")
     assert "--preload" in command
-    server = started(stack, system, command, tmp_path, *BUSY_MASTER, CACHE_LOCAL_MAX_ENTRIES=local_entries)
+    server = started(stack, system, command, tmp_path, *BUSY_MASTER, *threads, CACHE_LOCAL_MAX_ENTRIES=local_entries)
     eventually(lambda: len(server.children()) == 2, 10, "two workers")
     first, second = server.children()
 
@@ -102,24 +103,59 @@ def test_django_answers_and_refreshes(
     assert [line for line in server.trouble() if "development server" not in line] == []
 
 
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("local_entries", ["0", "1000"])
+def test_fastapi_answers_and_refreshes_on_each_event_loop(
+    system: System, stack: ExitStack, graph: Graph, tmp_path: Path, loop: str, local_entries: str
+) -> None:
+    command = commands_of("fastapi_app.py")[0]
+    server = started(stack, system, command, tmp_path, "--loop", loop, CACHE_LOCAL_MAX_ENTRIES=local_entries)
+    # Many at once wait for one load.
+    with ThreadPoolExecutor(20) as pool:
+        assert list(pool.map(server.friends, [PERSON] * 20)) == [["Ada"]] * 20
+    check_refresh(server, graph, "Grace")
+    # uvicorn ends well, and only then by the signal; so nothing that is left to `atexit` would be done.
+    assert server.stop() == -signal.SIGTERM
+    assert "Application shutdown complete." in server.process.tail_of_log()
+    assert server.trouble() == []
+
+
+@pytest.mark.usefixtures("worker")
+def test_fastapi_answers_and_refreshes_in_several_processes(
+    system: System, stack: ExitStack, graph: Graph, tmp_path: Path
+) -> None:
+    command = commands_of("fastapi_app.py")[1]
+    server = started(stack, system, command, tmp_path, CACHE_LOCAL_MAX_ENTRIES="1000")
+    check_refresh(server, graph, "Grace")
+    assert server.stop() == 0
+    assert server.trouble() == []
+
+
 @pytest.mark.usefixtures("worker", "graph")
+@pytest.mark.parametrize("example", ["fastapi_app.py", "flask_app.py", "django_app.py"])
 def test_a_graceful_stop_publishes_what_was_triggered_just_before(
-    system: System, stack: ExitStack, tmp_path: Path
+    system: System, stack: ExitStack, tmp_path: Path, example: str
 ) -> None:
     broker = system.env["CELERY_BROKER_URL"]
     proxy = stack.enter_context(FaultProxy.before(broker))
-    [command] = commands_of("flask_app.py")
-    server = started(stack, system, command, tmp_path, *BUSY_MASTER, CELERY_BROKER_URL=proxy.url(broker))
+    command = commands_of(example)[0].replace("--workers 2", "--workers 1")
+    server = started(stack, system, command, tmp_path, CELERY_BROKER_URL=proxy.url(broker))
     client = system.client()
-    key = client.key("friends_of", {"person_id": PERSON})
-    eventually(lambda: not system.record(key), 10, "what the master has triggered is done")
-    client.invalidate("friends_of", {"person_id": PERSON})
+    key, other_key = (client.key("friends_of", {"person_id": person}) for person in (PERSON, 43))
+    for person in (PERSON, 43):
+        client.get("friends_of", {"person_id": person}, timeout=20)
+        client.invalidate("friends_of", {"person_id": person})
     stale = system.cache.get(key.entry)
 
-    # The child has no connection to the broker yet, and making one takes some answers: the server is told to end long
-    # before that.
+    # Its publisher has been used, so that nothing is left to import; but it has no connection, and to make one takes
+    # several answers.
+    proxy.hangs()
+    assert server.friends(43) == []
+    eventually(lambda: proxy.accepted == 1, 20, "the publisher has claimed, and turned to the broker")
+    proxy.refuses()
+    eventually(lambda: system.record(other_key).get("state") != "queued", 10, "it could not publish")
     proxy.slows(0.05)
     assert server.friends(PERSON) == ["Ada"]
-    assert server.stop() == 0
+    server.stop()
     eventually(lambda: system.cache.get(key.entry) != stale, 10, "the refresh was done")
-    assert server.trouble() == []
