@@ -155,16 +155,14 @@ class ReadCore:
             if fill is not None:
                 self._keep(fill, raw, header, NOT_KEPT)
             return verdict.seen_token
-        try:
+        if fill is None:
             value = self.value(raw, header, type_, key)
-        except DecodeError:
-            self.abandon(fill)
-            raise
-        if fill is not None:
-            self._keep(fill, raw, header, value if type_ is Any and type(value) in _SHARED_TYPES else NOT_KEPT)
-        state = EntryState.STALE if header.is_stale(now_us) else EntryState.FRESH
-        refresh = RefreshState.NONE
+        else:
+            value = self._decode_and_keep(key, raw, header, type_, fill)
+        state, refresh = EntryState.FRESH, RefreshState.NONE
         if verdict.trigger is not None:
+            if verdict.trigger is not RefreshReason.EARLY:
+                state = EntryState.STALE
             refresh = self._ask_for(key, verdict.trigger, header.token, together)
         self._note(key.entry, now_us, u, refresh)
         if self._tells_hits:
@@ -245,6 +243,15 @@ class ReadCore:
             together.append(trigger)
             return RefreshState.TRIGGERED
         return RefreshState.TRIGGERED if self.submit([trigger])[0] else RefreshState.DROPPED
+
+    def _decode_and_keep(self, key: CacheKey, raw: bytes, header: Header, type_: Any, fill: Fill) -> Any:
+        try:
+            value = self.value(raw, header, type_, key)
+        except DecodeError:
+            self.abandon(fill)
+            raise
+        self._keep(fill, raw, header, value if type_ is Any and type(value) in _SHARED_TYPES else NOT_KEPT)
+        return value
 
     def _keep(self, fill: Fill, raw: bytes | None, header: Header | None, value: Any) -> None:
         assert self.tier is not None  # noqa: S101 - it gave the fill

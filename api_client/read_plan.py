@@ -10,7 +10,9 @@ import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 from api_client import xfetch
 from api_client.entry import Header, UnreadableEntry, decode_header, frozen_token
@@ -22,6 +24,8 @@ from api_client.lease import ClaimReply, ClaimStatus, RecordState
 REASK_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 1.0
 UNKNOWN_QUERY_KIND: Final = "unknown_query"
+
+_HALF_IN_US: Final = xfetch.MICROSECONDS / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Floor:
 PLAIN: Final = Floor()
 
 
-class Judgement(NamedTuple):
+class Judgement(msgspec.Struct, frozen=True, gc=False):
     """``header`` is None where there is no entry that can be read; ``trigger`` is why a refresh is to be asked for."""
 
     header: Header | None
@@ -83,6 +87,8 @@ def judge(
 
 def good_enough(header: Header, floor: Floor, now_us: int, stamp: int | None = None) -> bool:
     """Tell whether a call with this floor may have the entry; the arguments are those of `judge`."""
+    if floor is PLAIN and not header.flags:
+        return True  # nearly all: not a second look
     after_call = stamp is not None and header.token > stamp
     if (floor.fresh or header.is_handoff) and not after_call:
         return False
@@ -94,10 +100,15 @@ def good_enough(header: Header, floor: Floor, now_us: int, stamp: int | None = N
 
 def trigger_of(header: Header, now_us: int, u: float) -> RefreshReason | None:
     """Return why a refresh is to be asked for on this read, if it is."""
-    if header.is_handoff:
+    if header.flags and header.is_handoff:
         return None
-    if header.is_stale(now_us):
-        return RefreshReason.INVALIDATED if header.generation > header.token else RefreshReason.STALE
+    if header.generation > header.token:
+        return RefreshReason.INVALIDATED
+    left_us = header.soft_expiry_us - now_us
+    if left_us <= 0:
+        return RefreshReason.STALE
+    if left_us > header.ttl_seconds * _HALF_IN_US:
+        return None  # no lead is longer: no draw need be looked at
     early = xfetch.should_refresh(
         now_us,
         header.soft_expiry_us,
