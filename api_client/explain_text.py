@@ -45,6 +45,8 @@ def reason_of(explained: Explanation) -> str:
         why = "invalidated" if explained.is_invalidated else f"stale for {duration(-explained.ttl_remaining)}"
         return f"{why}, so every read asks for a refresh; {_next_of(explained)}"
     likely = f"a refresh is {percent(explained.probability)} likely now"
+    if explained.record is not None and explained.record.left > 0:
+        likely += f"; {_next_of(explained)}"
     last, left = explained.last, duration(explained.ttl_remaining)
     if last is None or last.lead is None:
         return f"not refreshed: {left} left; {likely}"
@@ -71,8 +73,10 @@ def details_of(explained: Explanation) -> list[tuple[str, str]]:
 
 def duration(seconds: float) -> str:
     """Return a duration for people."""
-    if seconds < 10:
-        return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s"
+    if 0 < seconds < 0.01:
+        return f"{seconds * 1_000:.2g} ms"
+    if 0 < seconds < 1:
+        return f"{seconds:.2f} s"
     if seconds < 2 * MINUTE_SECONDS:
         return f"{seconds:.1f} s"
     if seconds < 2 * HOUR_SECONDS:

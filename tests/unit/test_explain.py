@@ -70,6 +70,11 @@ def test_a_draw_that_was_not_early_enough() -> None:
     assert reason_of(said) == "not refreshed: 20.0 s left, drew 0.83 → lead 1.1 s; a refresh is 3.6 % likely now"
 
 
+def test_a_draw_that_was_not_early_enough_while_a_refresh_is_under_way() -> None:
+    said = explained(entry(20.0), record("running", by="celery@a:7"), decision=decided(RefreshState.NONE))
+    assert reason_of(said).endswith("likely now; celery@a:7 loads it")
+
+
 def test_a_draw_is_cut_as_the_decision_cut_it() -> None:
     said = explained(entry(20.0, draw_digits=1), decision=decided(RefreshState.NONE, u=0.83))
     assert said.last is not None
@@ -88,11 +93,11 @@ def test_a_draw_on_the_entry_before_this_one_has_no_lead_here() -> None:
     ("outcome", "silent_seconds", "said"),
     [
         (None, 0.0, "the next read asks"),
-        (None, 0.4, "this process has asked, and does not for 0.4 s more"),
+        (None, 0.4, "this process has asked, and does not for 0.40 s more"),
         (Outcome(TriggerOutcome.DROPPED, "backpressure", 0.1), 0.2,
-         "this process could not ask (too many refreshes wait, and this one was early) and does not for 0.2 s more"),
+         "this process could not ask (too many refreshes wait, and this one was early) and does not for 0.20 s more"),
         (Outcome(TriggerOutcome.FAILED, "OperationalError", 0.1), 0.9,
-         "this process could not ask (OperationalError) and does not for 0.9 s more"),
+         "this process could not ask (OperationalError) and does not for 0.90 s more"),
     ],
 )  # fmt: skip
 def test_a_positive_draw_and_what_came_of_it(outcome: Outcome | None, silent_seconds: float, said: str) -> None:
@@ -177,7 +182,16 @@ def test_params_are_never_shown() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (0.25, "0.25 s"), (9.94, "9.9 s"), (41.23, "41.2 s"), (300, "5 min"), (7_200, "2.0 h")],
+    [
+        (0, "0.0 s"),
+        (0.000_123, "0.12 ms"),
+        (0.25, "0.25 s"),
+        (0.999, "1.00 s"),
+        (9.94, "9.9 s"),
+        (41.23, "41.2 s"),
+        (300, "5 min"),
+        (7_200, "2.0 h"),
+    ],
 )
 def test_durations_for_people(seconds: float, text: str) -> None:
     assert duration(seconds) == text
