@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from api_client._version import __version__
 from api_client.aio import AsyncCacheClient
+from api_client.aio.handles import AsyncCachedQuery
 from api_client.answers import Entry, Invalidation
 from api_client.batches import QueryCall
 from api_client.default_client import aget_cached, get_cached
@@ -34,6 +35,7 @@ from api_client.settings import ReaderSettings
 
 __all__ = [
     "AsyncCacheClient",
+    "AsyncCachedQuery",
     "CacheClient",
     "CacheError",
     "CacheUnavailable",

@@ -30,6 +30,7 @@ from api_client.default_client import default_async_client, default_client
 from api_client.described import DescribedQuery, QueryOptions, fill
 from api_client.durations import Duration
 from api_client.errors import CacheError, InvalidQuery
+from api_client.explain import Explanation
 from api_client.keys import CacheKey, Params
 from api_client.read_plan import RefreshState
 from api_client.reader import CacheClient
@@ -142,6 +143,10 @@ class CachedQuery(DescribedQuery[P, T]):
         return self._reader().invalidate(
             self.name, params, version=self.version, hard=hard, bookmarks=bookmarks, replicas=replicas
         )
+
+    def explain(self, params: Params | None = None) -> Explanation:
+        """Explain why the value is refreshed now or not. As `CacheClient.explain`."""
+        return self._reader().explain(self.name, params, version=self.version)
 
     def key(self, params: Params | None = None) -> CacheKey:
         """Return what the cache calls this value's entry and lease record. As `CacheClient.key`."""

@@ -11,6 +11,7 @@ from api_client.answers import Entry, Invalidation
 from api_client.described import DescribedQuery, QueryOptions
 from api_client.durations import Duration
 from api_client.errors import CacheError
+from api_client.explain import Explanation
 from api_client.keys import CacheKey, Params
 from api_client.read_plan import RefreshState
 
@@ -67,6 +68,10 @@ class AsyncCachedQuery(DescribedQuery[P, T]):
         return await self._client.invalidate(
             self.name, params, version=self.version, hard=hard, bookmarks=bookmarks, replicas=replicas
         )
+
+    async def explain(self, params: Params | None = None) -> Explanation:
+        """Explain why the value is refreshed now or not; as `CachedQuery.explain`."""
+        return await self._client.explain(self.name, params, version=self.version)
 
     def key(self, params: Params | None = None) -> CacheKey:
         """Return what the cache calls this value's entry and lease record."""

@@ -16,7 +16,7 @@ import pytest
 from tests.acceptance.conftest import ROOT, System
 
 # What a newcomer would type to see more than a list of names.
-SHOW = "\nimport json, sys\nsys.stdout.write(json.dumps(friends))\n"
+SHOW = "\nimport sys\nsys.stdout.write(repr(friends))\n"
 
 
 @pytest.fixture
@@ -30,13 +30,16 @@ def two_friends(arcadedb: Any) -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_friends")
 def test_the_example_works_as_it_is_printed(system: System, tmp_path: Path) -> None:
-    worker_side, reader_side = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    worker_side, reader_side, typed_side = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
     (tmp_path / "my_queries.py").write_text(worker_side)
     system.start_worker(REFRESHER_QUERIES="my_queries", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
 
-    reader = subprocess.run(
-        [sys.executable, "-c", reader_side + SHOW], env=system.env, cwd=tmp_path, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
-    assert reader.stdout == '[{"name": "Ada"}]', reader.stderr
+    for lines, shown in ((reader_side, "[{'name': 'Ada'}]"), (typed_side, "[Friend(name='Ada')]")):
+        reader = subprocess.run(
+            [sys.executable, "-c", lines + SHOW], env=system.env, cwd=tmp_path, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        assert reader.stdout == shown, reader.stderr
     assert system.client().get_entry("friends_of", {"person_id": 42}).degree == 1

@@ -72,6 +72,7 @@ def test_everything_else_works_on_the_handles_version(cache: InlineCache) -> Non
     assert friends_of.get_entry({"person_id": 42}).state is EntryState.STALE
     second = friends_of.get_entry({"person_id": 42})
     assert second.token > told.generation > first.token
+    assert friends_of.explain({"person_id": 42}).key == friends_of.key({"person_id": 42}).entry
     assert friends_of.refresh({"person_id": 42}, wait=True) is RefreshState.TRIGGERED
     assert friends_of.get_entry({"person_id": 42}).token > second.token
 

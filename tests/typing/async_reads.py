@@ -46,11 +46,13 @@ async def read() -> None:
         reveal_type(await friends_of.aget(person_id=42))  # is list[Friend]
         reveal_type(await maybe.aget())  # is Friend | None
         bound = friends_of.on(client)
+        reveal_type(bound)  # is AsyncCachedQuery[[*Any, **Any], list[Friend]]
         reveal_type(await bound(person_id=42))  # is list[Friend]
         reveal_type(await bound.get({"person_id": 42}, timeout=1))  # is list[Friend]
         reveal_type(await bound.get({"person_id": 42}, default=None))  # is list[Friend] | None
         reveal_type(await bound.get_entry({"person_id": 42}))  # is Entry[list[Friend]]
         reveal_type(await bound.many([{"person_id": 42}]))  # is list[Entry[list[Friend]] | CacheError]
+        reveal_type(await bound.explain({"person_id": 42}))  # is Explanation
         reveal_type(await bound.refresh({"person_id": 42}))  # is RefreshState
         reveal_type(await bound.invalidate({"person_id": 42}))  # is Invalidation
         reveal_type(await client.get_many([bound.of(person_id=42)]))  # is list[Entry[Any] | CacheError]

@@ -60,6 +60,7 @@ reveal_type(friends_of.on(client))  # is CachedQuery[[*Any, **Any], list[Friend]
 reveal_type(friends_of.many([{"person_id": 42}]))  # is list[Entry[list[Friend]] | CacheError]
 reveal_type(friends_of.of(person_id=42))  # is tuple[str, Mapping[str, Any] | None, int, Any, fallback=QueryCall]
 reveal_type(client.get_many([friends_of.of(person_id=42), row.of(), ("x", {})]))  # is list[Entry[Any] | CacheError]
+reveal_type(friends_of.explain({"person_id": 42}))  # is Explanation
 reveal_type(friends_of.refresh({"person_id": 42}, wait=True))  # is RefreshState
 reveal_type(friends_of.invalidate({"person_id": 42}))  # is Invalidation
 reveal_type(friends_of.key({"person_id": 42}))  # is CacheKey
