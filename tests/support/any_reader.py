@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from api_client import CacheClient, CacheError, Entry, Invalidation, ReaderEvents, ReaderSettings, RefreshState
+import uvloop
+
+from api_client import (
+    AsyncCacheClient,
+    CacheClient,
+    CacheError,
+    Entry,
+    Explanation,
+    Invalidation,
+    ReaderEvents,
+    ReaderSettings,
+    RefreshState,
+)
+from api_client.batches import AnyCall
+from api_client.client_base import ClientBase
 from api_client.events import RefreshReason
+from api_client.keys import CacheKey
+
+T = TypeVar("T")
 
 
 class AnyReader(Protocol):
@@ -18,15 +36,83 @@ class AnyReader(Protocol):
 
     def get(self, query: str, params: dict[str, Any], **options: Any) -> Any: ...
     def get_entry(self, query: str, params: dict[str, Any], **options: Any) -> Entry[Any]: ...
+    def get_many(self, calls: Iterable[AnyCall], **options: Any) -> list[Entry[Any] | CacheError]: ...
+    def explain(self, query: str, params: dict[str, Any], **options: Any) -> Explanation: ...
+    def key(self, query: str, params: dict[str, Any], **options: Any) -> CacheKey: ...
     def refresh(self, query: str, params: dict[str, Any], **options: Any) -> RefreshState: ...
     def invalidate(self, query: str, params: dict[str, Any], **options: Any) -> Invalidation: ...
     def flush(self, timeout: float) -> bool: ...
     def close(self) -> None: ...
 
 
+class _Awaited:
+    """The async reader with the face of the sync one: each call is awaited on an event loop of its own thread."""
+
+    def __init__(
+        self,
+        settings: ReaderSettings,
+        events: ReaderEvents,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    ) -> None:
+        self._loop = new_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="event-loop", daemon=True)
+        self._thread.start()
+        self.client = AsyncCacheClient(settings, events=events)
+
+    def get(self, query: str, params: dict[str, Any], **options: Any) -> Any:
+        return self._await(self.client.get(query, params, **options))
+
+    def get_entry(self, query: str, params: dict[str, Any], **options: Any) -> Entry[Any]:
+        return self._await(self.client.get_entry(query, params, **options))
+
+    def get_many(self, calls: Iterable[AnyCall], **options: Any) -> list[Entry[Any] | CacheError]:
+        return self._await(self.client.get_many(calls, **options))
+
+    def explain(self, query: str, params: dict[str, Any], **options: Any) -> Explanation:
+        return self._await(self.client.explain(query, params, **options))
+
+    def key(self, query: str, params: dict[str, Any], **options: Any) -> CacheKey:
+        return self.client.key(query, params, **options)
+
+    def refresh(self, query: str, params: dict[str, Any], **options: Any) -> RefreshState:
+        return self._await(self.client.refresh(query, params, **options))
+
+    def invalidate(self, query: str, params: dict[str, Any], **options: Any) -> Invalidation:
+        return self._await(self.client.invalidate(query, params, **options))
+
+    def flush(self, timeout: float) -> bool:
+        return self._await(self.client.flush(timeout))
+
+    def close_client(self) -> None:
+        """Close the client; the event loop goes on."""
+        self._await(self.client.close())
+
+    def close(self) -> None:
+        self.close_client()
+        self._await(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _await(self, call: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
 KINDS: dict[str, Callable[[ReaderSettings, ReaderEvents], AnyReader]] = {
     "sync": lambda settings, events: cast("AnyReader", CacheClient(settings, events=events)),
+    "async": _Awaited,
 }
+ALL_KINDS = KINDS | {"uvloop": lambda settings, events: _Awaited(settings, events, uvloop.new_event_loop)}
+
+
+def client_of(reader: AnyReader) -> ClientBase:
+    """The client itself, for what both kinds have in common."""
+    return reader.client if isinstance(reader, _Awaited) else cast("ClientBase", reader)
+
+
+def close_client(reader: AnyReader) -> None:
+    """Close the client, and leave to an async one the event loop on which it may be called again."""
+    reader.close_client() if isinstance(reader, _Awaited) else reader.close()
 
 
 class Told(ReaderEvents):

@@ -20,6 +20,7 @@ from refresher.embedded import free_port
 T = TypeVar("T")
 
 LOOPBACK: Final = "127.0.0.1"
+BACKLOG: Final = 1_000
 CHUNK_BYTES: Final = 65_536
 SWITCH_SECONDS: Final = 10.0
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -69,7 +70,8 @@ class FaultProxy:
         self.port = free_port()
         self._fault, self._cut_reply_after = PLAIN, -1
         self._pairs: set[_Pair] = set()
-        self._listener: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
+        self._serving: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._accepted = 0
         self._loop = asyncio.new_event_loop()
@@ -139,8 +141,7 @@ class FaultProxy:
 
     def close(self) -> None:
         """Reset everything, and end the thread."""
-        self._call(self._refuse())
-        self._call(asyncio.sleep(0))  # the closed transports end in the loop's next round
+        self._call(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(SWITCH_SECONDS)
         self._loop.close()
@@ -156,7 +157,9 @@ class FaultProxy:
 
     async def _listen(self) -> None:
         if self._listener is None:
-            self._listener = await asyncio.start_server(self._serve, LOOPBACK, self.port)
+            self._listener = socket.create_server((LOOPBACK, self.port), backlog=BACKLOG)
+            self._listener.setblocking(False)
+            self._loop.add_reader(self._listener, self._accept, self._listener)
 
     async def _switch(self, fault: Fault) -> None:
         self._fault = fault
@@ -166,9 +169,16 @@ class FaultProxy:
 
     async def _refuse(self) -> None:
         if self._listener is not None:
+            self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
         await self._cut(orderly=False)
+
+    async def _end(self) -> None:
+        await self._refuse()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
+        await asyncio.sleep(0)  # what was closed goes in the loop's next round
 
     async def _cut(self, *, orderly: bool) -> None:
         tasks = [task for pair in self._pairs for task in pair.tasks]
@@ -179,8 +189,22 @@ class FaultProxy:
     async def _cut_next(self, byte_count: int) -> None:
         self._cut_reply_after = byte_count
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        # By hand: asyncio's own server leaks a connection that it accepts while it is closed (Python 3.11).
+        try:
+            client, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
         self._accepted += 1
+        task = self._loop.create_task(self._serve(client))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, client: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=client)
+        if self._listener is None:  # it came just before the port was closed
+            writer.transport.abort()
+            return
         pair = _Pair(writer)
         self._pairs.add(pair)
         task = asyncio.current_task()
@@ -195,6 +219,8 @@ class FaultProxy:
             pass  # either side has gone, or the connection was cut
         finally:
             self._pairs.discard(pair)
+            for pump in pair.tasks[1:]:
+                pump.cancel()
             for end in filter(None, (pair.client, pair.server)):
                 end.close()
 

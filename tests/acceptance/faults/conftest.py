@@ -52,7 +52,7 @@ class World:
 
     @property
     def namespace(self) -> str:
-        return self.parts.env["CACHE_NAMESPACE"]
+        return str(self.parts.env["CACHE_NAMESPACE"])
 
     def unknown(self) -> dict[str, Any]:
         """Params of an entry that nobody has asked for yet."""

@@ -54,8 +54,8 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     reader = with_open_connections(make_reader(world), world)
     published = told["triggered: invalidated"]
     HOLDS[fault](proxies.before(world.broker_url))
-    calls = [partial(reader.get_entry, QUERY, params) for params in (stale, stale, fresh, *others)]
-    answers = [answer_of(call) for call in (*calls, partial(reader.invalidate, QUERY, fresh))]
+    answers = [answer_of(reader.get_entry, QUERY, params) for params in (stale, stale, fresh, *others)]
+    answers.append(answer_of(reader.invalidate, QUERY, fresh))
     # The publisher has neither succeeded nor given up: nobody can have waited for it.
     assert (told["triggered: invalidated"], told["failed"], told["dropped: breaker"]) == (published, 0, 0)
     assert [answer.error for answer in answers] == [None] * len(answers)

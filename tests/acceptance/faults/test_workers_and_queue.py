@@ -73,7 +73,7 @@ def test_a_full_queue_drops_early_refreshes_and_nothing_else(world: World, make_
     world.start_worker()
     eventually(lambda: world.parts.loads(stale["key"]) == 2, 10, "the stale one is loaded")
     eventually(
-        lambda: reader.get_entry("always_early", early) and world.parts.loads(early["key"]) == 2,
+        lambda: reader.get("always_early", early) and world.parts.loads(early["key"]) == 2,
         10,
         "the queue is empty again, and early refreshes go",
     )
