@@ -165,6 +165,13 @@ def test_the_age_counts_from_before_the_get_was_sent() -> None:
     assert kept.expires_at == pytest.approx(1001.0)
 
 
+@pytest.mark.parametrize(("earliest_at", "quiet_until"), [(1000.2, 1000.2), (5000.0, 1001.0), (0.0, 0.0)])
+def test_a_hit_has_nothing_to_decide_until_its_age_or_a_refresh_is_due(earliest_at: float, quiet_until: float) -> None:
+    tier, kept = made(age=1.0), LocalEntry(b"x" * 100, header(), earliest_at)
+    assert put(tier, KEY, kept)
+    assert kept.quiet_until == pytest.approx(quiet_until)
+
+
 def test_an_answer_that_took_longer_than_its_age_is_not_kept() -> None:
     clock = Clock()
     tier = made(clock, age=1.0)
