@@ -53,7 +53,7 @@ class WebServer:
                 sys.executable if program == "python" else str(Path(sys.executable).with_name(program)),
                 *args, *shlex.split(ADDRESS[program].format(port=port)), *extra,
             ],
-            env={**env, "PYTHONPATH": os.pathsep.join(map(str, (EXAMPLES, ROOT))), "PYTHONUNBUFFERED": "1"},
+            env={**env, "PYTHONUNBUFFERED": "1"},
             cwd=EXAMPLES,
             log_file=log_file,
         )  # fmt: skip
