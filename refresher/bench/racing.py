@@ -41,6 +41,14 @@ class Race:
     left_out: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
+    def leave_out(self, name: str, error: Exception) -> None:
+        """Leave a contender out from now on, also what it did before."""
+        self.left_out[name] = f"{type(error).__name__}: {error}"[:200]
+
+    def seconds_a_read(self, name: str) -> list[float]:
+        """Return one figure for each round; nothing for who was left out."""
+        return [] if name in self.left_out else self.tally.seconds_a_read(name)
+
     def times_as_fast(self, name: str, other: str) -> list[float]:
         """Return how many times as fast as ``other`` each round of ``name`` was; nothing where one did not run."""
         if name in self.left_out or other in self.left_out:
@@ -68,19 +76,28 @@ async def _race(contenders: Sequence[Contender], rules: Rules) -> Race:
     race = Race()
     async with AsyncExitStack() as stack:
         teams: dict[str, Team] = {}
+        reads: dict[str, int] = {}
         for contender in contenders:
             if missing := contender.missing():
                 race.left_out[contender.title] = missing
                 continue
             try:
-                teams[contender.title] = await _team(contender, rules, stack, race)
+                team = await _team(contender, rules, stack, race)
+                reads[contender.title] = await _calibrated(team, rules.scale.slice_seconds)
             except Exception as error:  # noqa: BLE001 - contenders are others' code; the rest of them still runs
-                race.left_out[contender.title] = f"{type(error).__name__}: {error}"[:200]
-        reads = {name: await _calibrated(team, rules.scale.slice_seconds) for name, team in teams.items()}
+                race.leave_out(contender.title, error)
+            else:
+                teams[contender.title] = team
         order = random.Random(rules.seed)  # noqa: S311 - no secret
         for turn in turns(list(teams), rounds=rules.scale.rounds, slices=rules.scale.slices, rng=order):
-            team, count = teams[turn.name], reads[turn.name]
-            race.tally.add(turn, count * rules.concurrency, await team.run(count))
+            if turn.name in race.left_out:
+                continue
+            try:
+                seconds = await teams[turn.name].run(reads[turn.name])
+            except Exception as error:  # noqa: BLE001 - the minutes that the others have run are not thrown away
+                race.leave_out(turn.name, error)
+            else:
+                race.tally.add(turn, reads[turn.name] * rules.concurrency, seconds)
     return race
 
 

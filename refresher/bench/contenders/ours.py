@@ -1,4 +1,4 @@
-"""The readers of this project, by default settings: decision and decoding are part of a read."""
+"""The readers of this project, with default settings: decision and decoding are part of a read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OurSync(SyncContender):
 
     def set_up(self) -> None:
         seed(self.course)
-        self._client = CacheClient(self.course.place.settings(**self.changes))
+        self._client = CacheClient(self.course.place.patient_settings(**self.changes))
 
     def reader(self) -> Callable[[int], Value]:
         get = self._client.get
@@ -54,7 +54,7 @@ class OurAsync(AsyncContender):
 
     async def set_up(self) -> None:
         seed(self.course)
-        self._client = AsyncCacheClient(self.course.place.settings(**self.changes))
+        self._client = AsyncCacheClient(self.course.place.patient_settings(**self.changes))
 
     def reader(self) -> Callable[[int], Awaitable[Value]]:
         get = self._client.get

@@ -102,13 +102,13 @@ def _outcomes(kind: Kind, setting: Setting) -> Outcomes:
     with ExitStack() as stack:
         client = stack.enter_context(place.plain())
         seeder = Seeder(client, place.namespace, setting.value_of, QUERY)
-        setting.start_worker()
 
         def herd(of: Kind) -> Herd:
             return stack.enter_context(Herd(place, of, options))
 
         ours = herd(kind)
         peers = herd(Kind.CASHEWS) if kind is Kind.ASYNCIO and find_spec("cashews") is not None else None
+        setting.start_worker()  # after them: the processes of the herd come up meanwhile
         numbers = count(1)
         for number in range(options.scale.herd_rounds + 1):
             found = dict(_round(ours, peers, seeder, numbers))

@@ -51,7 +51,7 @@ async def _ratios(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -
     with SilentServer() as silent, place.plain() as redis:
         seeder = Seeder(redis, place.namespace, setting.value_of)
         seeder.put(_FRESH)
-        probes = {_HEALTHY: kind(place.settings()), _HUNG: kind(place.settings(broker_url=silent.url))}
+        probes = {_HEALTHY: kind(place.patient_settings()), _HUNG: kind(place.patient_settings(broker_url=silent.url))}
         for number in range(scale.rounds + 1):
             took = await _round(probes, _Stale(seeder, numbers), max(_STALE_EVERY * _BLOCKS, scale.latencies), order)
             if number != WARM_UP_ROUND:

@@ -54,7 +54,7 @@ class Mode(Group):
             Rate(
                 self.name,
                 kind.title,
-                tuple(race.tally.seconds_a_read(kind.title)),
+                tuple(race.seconds_a_read(kind.title)),
                 tuple(race.times_as_fast(kind.title, baseline)),
                 tuple(race.times_as_fast(ours, kind.title)),
                 race.left_out.get(kind.title) or race.notes.get(kind.title, ""),

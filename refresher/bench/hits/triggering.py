@@ -42,7 +42,7 @@ class Triggering(Group):
 async def _ratios(kind: type[Probe], setting: Setting, stale: Iterator[int]) -> tuple[float, ...]:
     scale = setting.options.scale
     order = random.Random(setting.options.seed)  # noqa: S311 - no secret
-    probe = kind(setting.place.settings())
+    probe = kind(setting.place.patient_settings())
     ratios = []
     with setting.place.plain() as redis:
         seeder = Seeder(redis, setting.place.namespace, setting.value_of)
