@@ -1,0 +1,135 @@
+"""`explain` of both readers on a real Redis: what the process did last, what came of it, and whose the lease is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from api_client import ReaderSettings, RefreshState
+from api_client.decisions import TriggerOutcome
+from api_client.entry import Smoothed
+from api_client.lease import RecordState
+from api_client.lease_store import LeaseStore
+from api_client.read_plan import EntryState
+from refresher.embedded import RedisServer, free_port
+from tests.support.any_reader import KINDS, AnyReader, Told
+from tests.support.lease_world import World
+
+PARAMS = {"name": "canary-77aa"}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def reader_of(kind: str, server: RedisServer, **settings: object) -> AnyReader:
+    given = {"redis_url": server.url(0), "broker_url": server.url(1), "redis_timeout_seconds": 5.0, **settings}
+    return KINDS[kind](ReaderSettings(**given), Told())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def reader(kind: str, clean_redis: RedisServer) -> Iterator[AnyReader]:
+    made = reader_of(kind, clean_redis)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(clean_redis.url(0)) as connected:
+        yield connected
+
+
+def plant(reader: AnyReader, control: redis.Redis, left_seconds: float) -> World:
+    world = World(control, LeaseStore(control), reader.key("q", PARAMS))
+    now_us = world.now_us()
+    world.plant(
+        now_us - 900_000_000, soft_expiry_us=now_us + int(left_seconds * 1e6), ttl_seconds=3_600.0, beta=1.0,
+        read_started_us=now_us - 900_000_000, fetched_at_us=now_us - 890_000_000, delta=Smoothed(2.0, 0.5),
+    )  # fmt: skip
+    return world
+
+
+def test_before_any_read_there_is_no_last_one(reader: AnyReader, control: redis.Redis) -> None:
+    plant(reader, control, 600.0)
+    said = reader.explain("q", PARAMS)
+    assert (said.state, said.last, said.outcome, said.record) == (EntryState.FRESH, None, None, None)
+    assert said.ttl_remaining == pytest.approx(600, abs=30)
+    assert reader.explain("q", {"name": "another"}).state is EntryState.MISS
+
+
+def test_a_read_that_draws_and_asks_for_nothing_is_remembered(reader: AnyReader, control: redis.Redis) -> None:
+    plant(reader, control, 600.0)
+    reader.get("q", PARAMS)
+    said = reader.explain("q", PARAMS)
+    assert said.last is not None
+    assert said.last.lead is not None
+    assert (said.last.refresh, said.last.silent_for) == (RefreshState.NONE, 0.0)
+    assert 0 < said.last.u <= 1
+    assert 0 <= said.last.lead < 600
+    assert 0 <= said.last.ago < 30
+    assert "not refreshed: 10 min left, drew" in str(said)
+
+
+def test_who_asked_is_told_that_it_was_published_and_is_silent(reader: AnyReader, control: redis.Redis) -> None:
+    plant(reader, control, -5.0)
+    reader.get("q", PARAMS)
+    assert reader.flush(20)
+    said = reader.explain("q", PARAMS)
+    assert said.outcome is not None
+    assert said.outcome.what is TriggerOutcome.PUBLISHED
+    assert said.record is not None
+    assert said.record.state is RecordState.QUEUED
+    assert said.record.by.endswith(f":{os.getpid()}")
+    reader.get("q", PARAMS)
+    said = reader.explain("q", PARAMS)
+    assert said.last is not None
+    assert said.last.refresh is RefreshState.SUPPRESSED
+    assert 0 < said.last.silent_for <= 1
+    assert PARAMS["name"] not in f"{said} {said!r}"
+
+
+def test_who_was_refused_is_told_by_what(reader: AnyReader, control: redis.Redis) -> None:
+    world = plant(reader, control, -5.0)
+    token = world.acquire(number=world.claim().number).token
+    reader.get("q", PARAMS)
+    assert reader.flush(20)
+    said = reader.explain("q", PARAMS)
+    assert said.outcome is not None
+    assert (said.outcome.what, said.outcome.why) == (TriggerOutcome.DEDUPLICATED, "running")
+    assert said.record is not None
+    assert said.record.token == token
+    world.fail(token)
+    said = reader.explain("q", PARAMS)
+    assert said.record is not None
+    assert (said.record.state, said.record.kind, said.record.attempts) == (RecordState.COOLING, "syntax", 2)
+    assert "it was given up (syntax) and cools" in str(said)
+
+
+def test_who_could_not_publish_is_told_why(kind: str, clean_redis: RedisServer, control: redis.Redis) -> None:
+    reader = reader_of(kind, clean_redis, broker_url=f"redis://127.0.0.1:{free_port()}/1")
+    plant(reader, control, -5.0)
+    reader.get("q", PARAMS)
+    assert reader.flush(20)
+    said = reader.explain("q", PARAMS)
+    assert said.outcome is not None
+    assert said.outcome.what is TriggerOutcome.FAILED
+    assert said.record is None
+    assert f"this process could not ask ({said.outcome.why})" in str(said)
+    reader.close()
+
+
+def test_garbage_is_told_as_what_it_is(reader: AnyReader, control: redis.Redis) -> None:
+    key = reader.key("q", PARAMS)
+    control.set(key.entry, "garbage")
+    assert reader.explain("q", PARAMS).unreadable == "garbage"
+    control.delete(key.entry)
+    control.hset(key.entry, "no", "string")
+    control.set(key.record, "no hash")
+    said = reader.explain("q", PARAMS)
+    assert (said.state, said.unreadable, said.record) == (EntryState.MISS, "garbage", None)
