@@ -26,18 +26,28 @@ def expected_of(sample: Path) -> dict[int, tuple[str, str]]:
     return {number: (match["what"], match["told"]) for number, match in found if match}
 
 
-def told_of(sample: Path, cache: Path) -> dict[int, tuple[str, str]]:
-    """What mypy says of a sample, by line. A line of another file is a fault of the package itself."""
-    mypy = subprocess.run(
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mypy")
+
+
+def mypy(cache: Path, *args: str) -> list[str]:
+    """The lines of mypy, as an application would run it: strict, with no settings of this project."""
+    told = subprocess.run(
         [
             sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}", "--no-error-summary",
-            "--hide-error-context", "--follow-untyped-imports", str(sample),
+            "--hide-error-context", *args,
         ],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert not mypy.stderr
+    assert not told.stderr
+    return told.stdout.splitlines()
+
+
+def told_of(sample: Path, cache: Path) -> dict[int, tuple[str, str]]:
+    """What mypy says of a sample, by line. A line of another file is a fault of the package itself."""
     told: dict[int, tuple[str, str]] = {}
-    for line in mypy.stdout.splitlines():
+    for line in mypy(cache, str(sample)):
         match = TOLD.match(line)
         if match and match["is"]:
             told[int(match["line"])] = ("is", TYPED_DICT.sub(r"\1", MODULES.sub("", match["is"])))
@@ -48,10 +58,17 @@ def told_of(sample: Path, cache: Path) -> dict[int, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["sync_reads", "async_reads"])
-def test_a_type_checker_infers_what_the_samples_say(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_type_checker_infers_what_the_samples_say(name: str, cache: Path) -> None:
     sample = SAMPLES / f"{name}.py"
     expected = expected_of(sample)
-    told = told_of(sample, tmp_path_factory.getbasetemp() / "mypy")
+    told = told_of(sample, cache)
     wrong = {line: (told.get(line), expected.get(line)) for line in expected.keys() | told.keys()}
     assert {line: pair for line, pair in sorted(wrong.items()) if pair[0] != pair[1]} == {}
     assert len(expected) > 5
+
+
+def test_the_examples_are_typed(cache: Path) -> None:
+    examples = sorted((ROOT / "docs" / "examples").glob("*.py"))
+    assert len(examples) == 5
+    # Django has no types of its own, and so its decorators none either.
+    assert mypy(cache, "--ignore-missing-imports", "--allow-untyped-decorators", *map(str, examples)) == []
