@@ -26,6 +26,7 @@ NOT_KEPT: Final = object()
 
 ENTRY_OVERHEAD_BYTES: Final = 1_024  # the objects around an entry: header, key, dict slot (measured, and rounded up)
 EXTENSION_GROWTH: Final = 8  # a sample of δ is 4 bytes in the header's extension, and an object of 32 beside it
+DECODED_GROWTH: Final = 24  # objects against their bytes: 4 for rows in Structs, 23 for tuples of one number (measured)
 MOST_FILLS: Final = 16_384
 MOST_SECOND_CHANCES: Final = 32
 KEYS_AT_ONCE: Final = 1_024
@@ -38,7 +39,8 @@ class LocalEntry:
         raw: the whole entry, as Redis gave it.
         header: its header.
         earliest_at: monotonic seconds; before then no draw can ask for a refresh.
-        value: the decoded value where it is immutable and flat (text, bytes, a number); else NOT_KEPT.
+        value: the decoded value where nobody can change it (`shareable`); else NOT_KEPT.
+        type_: what it was decoded as.
 
     Attributes:
         expires_at: monotonic seconds; from here on it may not be served. Set by `LocalTier.fill`.
@@ -47,15 +49,17 @@ class LocalEntry:
         held_bytes: the memory that it takes, about; reckoned when it is made, so ``value`` has to be there then.
     """
 
-    __slots__ = ("earliest_at", "expires_at", "header", "held_bytes", "quiet_until", "raw", "used", "value")
+    __slots__ = ("earliest_at", "expires_at", "header", "held_bytes", "quiet_until", "raw", "type_", "used", "value")
 
-    def __init__(self, raw: bytes, header: Header, earliest_at: float, value: Any = NOT_KEPT) -> None:
-        self.raw, self.header, self.earliest_at, self.value = raw, header, earliest_at, value
+    def __init__(self, raw: bytes, header: Header, earliest_at: float, value: Any = NOT_KEPT, type_: Any = Any) -> None:
+        self.raw, self.header, self.earliest_at = raw, header, earliest_at
+        self.value, self.type_ = value, type_
         self.expires_at = self.quiet_until = 0.0
         self.used = False
         self.held_bytes = ENTRY_OVERHEAD_BYTES + len(raw) + EXTENSION_GROWTH * (header.length - FIXED_HEADER_BYTES)
         if value is not NOT_KEPT:
-            self.held_bytes += sys.getsizeof(value)
+            flat = isinstance(value, str | bytes | int | float | None)
+            self.held_bytes += sys.getsizeof(value) if flat else DECODED_GROWTH * len(raw)
 
 
 class Fill:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from api_client import payload, xfetch
 from api_client.asked import AskedRecently
@@ -23,14 +23,12 @@ from api_client.local_tier import NOT_KEPT, Fill, LocalEntry, LocalTier
 from api_client.publisher import Publisher, Trigger
 from api_client.read_plan import PLAIN, EntryState, Floor, RefreshState, good_enough, judge, trigger_of
 from api_client.settings import ReaderSettings
+from api_client.shareable import is_shareable
 from api_client.tracking import TrackingLink
 from api_client.unreadable import Unreadable
 
 Answer: TypeAlias = tuple[Any, Header, EntryState, RefreshState, int]
 """The value; its header; what the read found and what it did about a refresh; Redis' time then, in µs."""
-
-_SHARED_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None)})
-"""Values of these may be given to several callers: nobody can change them."""
 
 
 class ReadCore:
@@ -61,7 +59,7 @@ class ReadCore:
         self._last_raw: bytes | None = None
         self._shared: LocalEntry | None = None
 
-    def quiet_value(self, key: CacheKey) -> Any:
+    def quiet_value(self, key: CacheKey, type_: Any) -> Any:
         """Return the value where the tier has it and nothing is to be decided; NOT_KEPT: go the whole way.
 
         This is what most local reads are, and nothing here is done that the whole way would do otherwise.
@@ -70,9 +68,9 @@ class ReadCore:
         if kept is None or time.monotonic() >= kept.quiet_until or self._tells_hits:
             return NOT_KEPT
         kept.used = True
-        if kept.value is not NOT_KEPT:
+        if kept.value is not NOT_KEPT and kept.type_ is type_:
             return kept.value
-        return self.value(kept.raw, kept.header, Any, key)
+        return self.value(kept.raw, kept.header, type_, key)
 
     def serve_local(self, key: CacheKey, floor: Floor, type_: Any) -> Answer | None:
         """Answer from the in-process tier; None: it has nothing that is good enough.
@@ -90,7 +88,7 @@ class ReadCore:
             return None
         kept.used = True
         value = kept.value
-        if value is NOT_KEPT or type_ is not Any:
+        if value is NOT_KEPT or kept.type_ is not type_:
             value = self.value(kept.raw, header, type_, key)
         if now < kept.earliest_at:
             state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
@@ -153,7 +151,7 @@ class ReadCore:
             self._unreadable.note(key, verdict.unreadable)
         if not verdict.good or header is None or raw is None:
             if fill is not None:
-                self._keep(fill, raw, header, NOT_KEPT)
+                self._keep(fill, raw, header, NOT_KEPT, Any)
             return verdict.seen_token
         if fill is None:
             value = self.value(raw, header, type_, key)
@@ -180,13 +178,14 @@ class ReadCore:
                 header = decode_header(raw, key.digest)
             except UnreadableEntry:
                 return None
-            shared = self._shared = LocalEntry(raw, header, 0.0 if header.is_handoff else self._earliest_at(header))
-            value = self.value(raw, header, Any, key)
-            shared.value = value if type(value) in _SHARED_TYPES else NOT_KEPT
+            earliest_at = 0.0 if header.is_handoff else self._earliest_at(header)
+            shared = self._shared = self._local_entry(
+                raw, header, earliest_at, self.value(raw, header, type_, key), type_
+            )
         if now >= shared.earliest_at:
             return None
         header, value = shared.header, shared.value
-        if value is NOT_KEPT or type_ is not Any:
+        if value is NOT_KEPT or shared.type_ is not type_:
             value = self.value(raw, header, type_, key)
         now_us = self._clock.at_us(now)
         if self._tells_hits:
@@ -250,15 +249,20 @@ class ReadCore:
         except DecodeError:
             self.abandon(fill)
             raise
-        self._keep(fill, raw, header, value if type_ is Any and type(value) in _SHARED_TYPES else NOT_KEPT)
+        self._keep(fill, raw, header, value, type_)
         return value
 
-    def _keep(self, fill: Fill, raw: bytes | None, header: Header | None, value: Any) -> None:
+    def _keep(self, fill: Fill, raw: bytes | None, header: Header | None, value: Any, type_: Any) -> None:
         assert self.tier is not None  # noqa: S101 - it gave the fill
         if raw is None or header is None or header.is_handoff:
             self.tier.abandon(fill)
             return
-        self.tier.fill(fill, LocalEntry(raw, header, self._earliest_at(header), value))
+        self.tier.fill(fill, self._local_entry(raw, header, self._earliest_at(header), value, type_))
+
+    def _local_entry(self, raw: bytes, header: Header, earliest_at: float, value: Any, type_: Any) -> LocalEntry:
+        if value is not NOT_KEPT and not is_shareable(value, type_):
+            value = NOT_KEPT
+        return LocalEntry(raw, header, earliest_at, value, type_)
 
     def _earliest_at(self, header: Header) -> float:
         """Return when a draw can ask for a refresh at the earliest, in monotonic seconds."""

@@ -79,8 +79,8 @@ class CacheClient(ClientBase):
             RefreshFailed, UnknownQuery, WaitTimeout, CacheUnavailable: no value; see `api_client.errors`.
             DecodeError: the value does not fit ``type``.
         """
-        if self._tier is not None and type is Any and not options:
-            value = self._core.quiet_value(make_key(self._namespace, query, params, 1))
+        if self._tier is not None and not options:
+            value = self._core.quiet_value(make_key(self._namespace, query, params, 1), type)
             if value is not NOT_KEPT:
                 return value
         try:

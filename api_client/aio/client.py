@@ -73,8 +73,8 @@ class AsyncCacheClient(ClientBase):
 
         Arguments and errors are those of `CacheClient.get`. Cancelling it cancels no other caller's wait.
         """
-        if self._tier is not None and type is Any and not options:
-            value = self._core.quiet_value(make_key(self._namespace, query, params, 1))
+        if self._tier is not None and not options:
+            value = self._core.quiet_value(make_key(self._namespace, query, params, 1), type)
             if value is not NOT_KEPT:
                 return value
         try:
