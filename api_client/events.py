@@ -65,7 +65,9 @@ def guarded(events: E, base: type[E]) -> E:
     """Return ``events`` such that none of the methods of ``base`` raises: what one does is logged, once a method."""
     if type(events) is base:
         return events
-    proxy = base.__new__(base)
+    # Of a type of its own: who is of the base alone counts nothing, and is not told of hits at all.
+    guarded_type: type[E] = type(f"Guarded{base.__name__}", (base,), {})
+    proxy = guarded_type.__new__(guarded_type)
     for name, method in vars(base).items():
         if callable(method) and not name.startswith("_"):
             setattr(proxy, name, _never_raising(getattr(events, name), name))

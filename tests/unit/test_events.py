@@ -35,6 +35,12 @@ def test_the_others_reach_their_object() -> None:
     assert broken.misses == 1
 
 
+def test_one_who_counts_can_be_told_from_the_silent_default() -> None:
+    events = guarded(Broken(), ReaderEvents)
+    assert isinstance(events, ReaderEvents)
+    assert type(events) is not ReaderEvents  # readers tell hits to no silent default
+
+
 @pytest.mark.parametrize("base", [ReaderEvents, WorkerEvents])
 def test_the_silent_default_is_left_as_it_is(base: type) -> None:
     events = base()
