@@ -1,0 +1,97 @@
+"""Readers with an in-process tier: what one process does reaches the others, a fork, and its own next read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from api_client import CacheClient, EntryState, ReaderSettings
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from api_client.local_tier import LocalTier
+from refresher.embedded import RedisServer
+from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def settings(clean_redis: RedisServer) -> ReaderSettings:
+    return ReaderSettings(
+        redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=5.0,
+        local_max_entries=100, local_max_age_seconds=600.0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def client(settings: ReaderSettings) -> Iterator[CacheClient]:
+    with CacheClient(settings) as made:
+        yield made
+
+
+@pytest.fixture
+def key(clean_redis: RedisServer) -> Iterator[PlayedKey]:
+    """A key that has the value "old"."""
+    with redis.Redis.from_url(clean_redis.url(0)) as control:
+        played = PlayedKey(control, LeaseStore(control), make_key("cache", "q", None, 1))
+        played.plant_value("old", age_seconds=100)
+        yield played
+
+
+def tier_of(client: CacheClient) -> LocalTier:
+    assert client._tier is not None
+    return client._tier
+
+
+def keeps(client: CacheClient, key: PlayedKey) -> None:
+    """Read until the tier, which the first read turns on, has the entry."""
+    eventually(lambda: (client.get("q"), key.key.entry in tier_of(client).entries)[1], PATIENCE_SECONDS, "it is kept")
+
+
+def test_the_first_read_turns_the_tier_on_and_does_not_wait_for_it(client: CacheClient, key: PlayedKey) -> None:
+    assert tier_of(client).is_bypassed
+    assert client.get("q") == "old"
+    keeps(client, key)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_one_client_s_invalidation_reaches_another_s_tier(
+    settings: ReaderSettings, client: CacheClient, key: PlayedKey, hard: bool
+) -> None:
+    keeps(client, key)
+    with CacheClient(settings) as other:
+        other.invalidate("q", hard=hard)
+        assert key.key.entry not in tier_of(other).entries
+        eventually(lambda: key.key.entry not in tier_of(client).entries, PATIENCE_SECONDS, "it is dropped")
+        if not hard:
+            assert client.get_entry("q").state is EntryState.STALE
+
+
+def test_a_commit_reaches_every_tier(settings: ReaderSettings, client: CacheClient, key: PlayedKey) -> None:
+    with CacheClient(settings) as other:
+        keeps(client, key)
+        keeps(other, key)
+        client.refresh("q")
+        key.load("new")
+        for one in (client, other):
+            eventually(lambda one=one: one.get("q") == "new", PATIENCE_SECONDS, "the new value is read")
+
+
+def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client: CacheClient, key: PlayedKey) -> None:
+    keeps(client, key)
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            began_empty = tier_of(client).is_bypassed and not tier_of(client).entries
+            keeps(client, key)
+            client.close()
+            code = 0 if began_empty else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert list(tier_of(client).entries) == [key.key.entry]
+    key.client.set(key.key.entry, "changed")
+    eventually(lambda: key.key.entry not in tier_of(client).entries, PATIENCE_SECONDS, "the parent still hears")
