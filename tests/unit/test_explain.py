@@ -219,3 +219,10 @@ def test_decisions_remember_the_last_of_each_key_and_are_bounded() -> None:
     decisions.came_of("once-19", TriggerOutcome.DROPPED, "breaker")
     now[0] += 2
     assert decisions.outcome("once-19") == Outcome(TriggerOutcome.DROPPED, "breaker", 2.0)
+
+
+def test_an_outcome_that_was_told_lately_outlives_older_ones() -> None:
+    decisions = Decisions(most=3)
+    for key in "abcad":
+        decisions.came_of(key, TriggerOutcome.PUBLISHED)
+    assert [key for key in "abcd" if decisions.outcome(key)] == ["a", "c", "d"]

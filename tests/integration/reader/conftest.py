@@ -1,0 +1,121 @@
+"""A reader of each kind on a real Redis, and keys whose worker the test plays. One suite for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import pytest
+import redis
+
+from api_client import ReaderSettings
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from refresher.embedded import RedisServer
+from tests.support.any_reader import ALL_KINDS, AnyReader, client_of
+from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+NAMESPACE = "test"
+
+
+class MakeReader(Protocol):
+    """Make a reader; settings by their names."""
+
+    def __call__(self, **settings: Any) -> AnyReader: ...
+
+
+class Play(Protocol):
+    """Name a key whose worker the test is."""
+
+    def __call__(self, query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> PlayedKey: ...
+
+
+@pytest.fixture
+def events() -> RecordedEvents:
+    return RecordedEvents()
+
+
+@pytest.fixture(params=ALL_KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def settings(clean_redis: RedisServer) -> dict[str, Any]:
+    """Where everything is; a busy machine shall not meet the timeout."""
+    return {
+        "redis_url": clean_redis.url(0),
+        "broker_url": clean_redis.url(1),
+        "namespace": NAMESPACE,
+        "redis_timeout_seconds": 5.0,
+        "wait_timeout_ms": PATIENCE_SECONDS * 1000,
+    }
+
+
+@pytest.fixture
+def make_reader(kind: str, stack: ExitStack, settings: dict[str, Any], events: RecordedEvents) -> MakeReader:
+    def make(**changes: Any) -> AnyReader:
+        reader = ALL_KINDS[kind](ReaderSettings(**(settings | changes)), events)
+        stack.callback(reader.close)
+        tracking, tier = client_of(reader)._tracking, client_of(reader)._tier
+        if tracking is not None and tier is not None:
+            tracking.start()
+            eventually(lambda: not tier.is_bypassed, PATIENCE_SECONDS, "the tier is on")
+        return reader
+
+    return make
+
+
+@pytest.fixture
+def reader(make_reader: MakeReader) -> AnyReader:
+    return make_reader()
+
+
+@pytest.fixture
+def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(clean_redis.url(0)) as connected:
+        yield connected
+
+
+@pytest.fixture
+def play(control: redis.Redis) -> Play:
+    def named(query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> PlayedKey:
+        return PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, query, params or {}, version))
+
+    return named
+
+
+def has_heard_all(reader: AnyReader, control: redis.Redis) -> None:
+    """Wait until the tier, if there is one, was told of all that has been written: its messages come in order."""
+    tier = client_of(reader)._tier
+    if tier is None:
+        return
+    marker = make_key(NAMESPACE, "marker", None, 1).entry
+    assert tier.begin(marker) is not None
+    control.set(marker, "now")
+    eventually(lambda: marker not in tier._fills, PATIENCE_SECONDS, "it has heard")
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Callers: each call of an async reader is a task of its one event loop."""
+    with ThreadPoolExecutor(32) as threads:
+        yield threads
+
+
+@pytest.fixture
+def sent(control: redis.Redis) -> Callable[[str], int]:
+    """How often Redis was sent a command (by its name, in lower case) since the test began."""
+    control.config_resetstat()
+    return lambda name: control.info("commandstats").get(f"cmdstat_{name}", {"calls": 0})["calls"]

@@ -1,0 +1,216 @@
+"""What a reader makes of an entry that is there: on every kind of reader, with the in-process tier and without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+
+from api_client import DecodeError, EntryState, RefreshState
+from tests.integration.reader.conftest import MakeReader, Play, has_heard_all
+from tests.support.any_reader import AnyReader, client_of
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+
+@dataclass
+class Friend:
+    name: str
+    age: int
+
+
+class Stamped(msgspec.Struct):
+    n: int
+
+
+@pytest.fixture(params=["redis", "tier"])
+def place(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def reader(make_reader: MakeReader, place: str) -> AnyReader:
+    """In the tier an entry stays for as long as a test takes: the second read of a key is local."""
+    return make_reader(local_max_entries=1_000 if place == "tier" else 0, local_max_age_seconds=600.0)
+
+
+@pytest.fixture
+def gets_of_two_reads(place: str) -> int:
+    return 1 if place == "tier" else 2
+
+
+def test_a_fresh_value_is_served_and_nothing_is_asked_for(
+    reader: AnyReader,
+    play: Play,
+    events: RecordedEvents,
+    control: redis.Redis,
+    sent: Callable[[str], int],
+    gets_of_two_reads: int,
+) -> None:
+    key = play()
+    key.plant_value({"n": 1})
+    has_heard_all(reader, control)
+    for _ in range(2):
+        entry = reader.get_entry("q", {})
+        assert (entry.value, entry.state, entry.refresh) == ({"n": 1}, EntryState.FRESH, RefreshState.NONE)
+    assert reader.flush(10)
+    assert key.state() == "idle"
+    assert events.told == [("hit", "fresh", "")] * 2
+    assert sent("get") == gets_of_two_reads
+
+
+def test_an_entry_tells_all_that_the_cache_knows_of_it(reader: AnyReader, play: Play) -> None:
+    token = play().plant_value("v", age_seconds=10, ttl_seconds=100, beta=0.0, degree=7, generation=3, bookmarks=("b",))
+    for _ in range(2):
+        entry = reader.get_entry("q", {})
+        assert 10 <= entry.age < 40
+        assert 60 < entry.ttl_remaining <= 90
+        assert (entry.delta, entry.beta, entry.degree) == (0.5, 0.0, 7)
+        assert (entry.token, entry.generation, entry.bookmarks) == (token, 3, ("b",))
+
+
+def test_a_stale_value_is_served_at_once_and_asked_for_once(
+    reader: AnyReader,
+    play: Play,
+    events: RecordedEvents,
+    control: redis.Redis,
+    sent: Callable[[str], int],
+    gets_of_two_reads: int,
+) -> None:
+    key = play()
+    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+    has_heard_all(reader, control)
+    first, second = reader.get_entry("q", {}), reader.get_entry("q", {})
+    assert (first.value, first.state, first.refresh) == ("old", EntryState.STALE, RefreshState.TRIGGERED)
+    assert (second.value, second.state, second.refresh) == ("old", EntryState.STALE, RefreshState.SUPPRESSED)
+    assert -40 < first.ttl_remaining <= -10
+    assert reader.flush(10)
+    assert key.state() == "queued"
+    assert events["hit"] == [["stale", "triggers"]] * 2
+    assert events["triggered"] == [["stale"]]
+    assert sent("get") == gets_of_two_reads
+
+
+def test_a_refreshed_value_is_seen(reader: AnyReader, play: Play) -> None:
+    key = play()
+    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+    assert reader.get("q", {}) == "old"
+    token = key.load("new")
+    # A reader with a tier hears of it.
+    entry = eventually(lambda: (found := reader.get_entry("q", {})).token == token and found, 20, "it is seen")
+    assert (entry.value, entry.state) == ("new", EntryState.FRESH)
+
+
+def test_a_value_that_grows_stale_between_two_reads_is_decided_anew(reader: AnyReader, play: Play) -> None:
+    key = play()
+    key.plant_value("v", ttl_seconds=0.5, beta=0.0)
+    entry = eventually(
+        lambda: (found := reader.get_entry("q", {})).refresh is not RefreshState.NONE and found, 20, "it is asked for"
+    )
+    assert (entry.state, entry.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
+    assert key.asked()
+
+
+def test_an_early_refresh_is_asked_for_while_the_value_is_fresh(
+    reader: AnyReader, play: Play, events: RecordedEvents
+) -> None:
+    key = play()
+    key.plant_value("v", age_seconds=60, ttl_seconds=100, beta=1e6)  # past half of the TTL every draw is positive
+    first, second = reader.get_entry("q", {}), reader.get_entry("q", {})
+    assert (first.state, first.refresh) == (EntryState.FRESH, RefreshState.TRIGGERED)
+    assert (second.state, second.refresh) == (EntryState.FRESH, RefreshState.SUPPRESSED)
+    assert key.asked()
+    assert reader.flush(10)
+    assert events["triggered"] == [["early"]]
+
+
+@pytest.mark.parametrize("value", [None, "", 0, False, [], {}, b""], ids=repr)
+def test_none_and_empty_values_are_values(reader: AnyReader, play: Play, value: Any) -> None:
+    play().plant_value(value)
+    for _ in range(2):
+        got = reader.get("q", {}, default="another")
+        assert (got, type(got)) == (value, type(value))
+        assert reader.get_entry("q", {}).value == value
+
+
+def test_each_caller_may_change_what_it_got(reader: AnyReader, play: Play) -> None:
+    play().plant_value([1])
+    for _ in range(3):
+        got = reader.get("q", {})
+        assert got == [1]
+        got.append(2)
+
+
+def test_a_value_is_decoded_into_the_type_that_each_call_asks_for(reader: AnyReader, play: Play) -> None:
+    play().plant_value([{"name": "Ada", "age": 36}])
+    assert reader.get("q", {}, type=list[Friend]) == [Friend("Ada", 36)]
+    assert reader.get("q", {}) == [{"name": "Ada", "age": 36}]
+    assert reader.get_entry("q", {}, type=list[Friend]).value == [Friend("Ada", 36)]
+
+
+def test_a_value_that_does_not_fit_is_an_error_that_names_the_field_and_no_default(
+    reader: AnyReader, play: Play
+) -> None:
+    key = play()
+    key.plant_value([{"name": "Ada", "age": "old"}])
+    for _ in range(2):
+        with pytest.raises(DecodeError, match=r"'q'.*`int`.*age") as caught:
+            reader.get("q", {}, type=list[Friend], default=[])
+        assert caught.value.query == "q"
+    assert reader.get("q", {}) == [{"name": "Ada", "age": "old"}]  # the entry stays as it is
+    assert key.entry() is not None
+
+
+def test_versions_and_params_are_other_entries(reader: AnyReader, play: Play) -> None:
+    play(version=1).plant_value("one")
+    play(version=2).plant_value("two")
+    play(params={"n": 1}).plant_value("with params")
+    for _ in range(2):
+        assert reader.get("q", {}) == reader.get("q", {}, version=1) == "one"
+        assert reader.get("q", {}, version=2) == "two"
+        assert reader.get("q", {"n": 1}) == "with params"
+
+
+def test_the_order_of_params_does_not_matter(reader: AnyReader, play: Play) -> None:
+    play(params={"a": 1, "b": [2, {"c": 3, "d": 4}]}).plant_value("v")
+    assert reader.get("q", {"b": [2, {"d": 4, "c": 3}], "a": 1}) == "v"
+
+
+def test_its_own_invalidation_is_seen_at_once(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
+    key = play()
+    key.plant_value("v")
+    for _ in range(2):
+        reader.get("q", {})
+    generation = reader.invalidate("q", {}).generation
+    entry = reader.get_entry("q", {})
+    assert (entry.value, entry.state, entry.refresh) == ("v", EntryState.STALE, RefreshState.TRIGGERED)
+    assert (entry.generation, entry.token < generation) == (generation, True)
+    assert key.asked()
+    assert reader.flush(10)
+    assert events["triggered"] == [["invalidated"]]
+
+
+def test_another_process_s_invalidation_is_seen(reader: AnyReader, play: Play) -> None:
+    key = play()
+    key.plant_value("v")
+    for _ in range(2):
+        assert reader.get_entry("q", {}).state is EntryState.FRESH
+    key.invalidate()
+    eventually(lambda: reader.get_entry("q", {}).state is EntryState.STALE, 20, "it is heard of")
+
+
+def test_a_typed_read_of_what_was_kept_untyped(
+    reader: AnyReader, play: Play, control: redis.Redis, place: str
+) -> None:
+    key = play()
+    key.plant_value({"n": 1})
+    has_heard_all(reader, control)
+    assert reader.get("q", {}) == {"n": 1}
+    assert reader.get("q", {}, type=Stamped) == Stamped(1)
+    tier = client_of(reader)._tier
+    assert (tier is not None and key.key.entry in tier.entries) == (place == "tier")

@@ -1,0 +1,191 @@
+"""A read that finds nothing: it claims, waits with others, and is woken by the commit, or by its own polls."""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from api_client import EntryState, RefreshState, WaitTimeout, read_plan
+from api_client.broker import miss_queue
+from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
+from tests.support.any_reader import AnyReader, client_of
+from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+NEVER_SECONDS = 3_600.0
+WAITERS = 20
+
+
+def share_a_wait(reader: AnyReader, callers: int) -> bool:
+    """Whether so many callers share the wait that is under way."""
+    flights = list(client_of(reader)._reads._flights._flights.values())  # type: ignore[attr-defined]
+    if len(flights) != 1:
+        return False
+    (flight,) = flights
+    if hasattr(flight, "task"):
+        return bool(flight.waiters == callers)
+    return len(flight.done._cond._waiters) == callers - 1  # all but the one that leads
+
+
+def test_a_miss_waits_for_the_value_and_is_one_claim(
+    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor, control: redis.Redis
+) -> None:
+    key = play()
+    read = pool.submit(reader.get_entry, "q", {})
+    token = key.load({"n": 1})
+    entry = read.result(PATIENCE_SECONDS)
+    assert (entry.value, entry.state, entry.refresh) == ({"n": 1}, EntryState.MISS, RefreshState.TRIGGERED)
+    assert entry.token == token
+    assert reader.flush(10)
+    assert events.told == [("miss",), ("triggered", "miss")]
+    assert key.record() == {}
+    with redis.Redis.from_url(client_of(reader).settings.broker_url) as broker:
+        assert broker.llen(miss_queue(NAMESPACE)) == 1
+
+
+def test_a_commit_wakes_it_by_its_notification(
+    make_reader: MakeReader, play: Play, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing else would: neither a poll nor a second claim comes within the test's time.
+    monkeypatch.setattr(read_plan, "REASK_SECONDS", NEVER_SECONDS)
+    reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e4), play()
+    read = pool.submit(reader.get, "q", {})
+    token = key.begin()
+    eventually(key.is_listened_to, PATIENCE_SECONDS, "it listens")
+    key.end(token, "v")
+    assert read.result(PATIENCE_SECONDS) == "v"
+
+
+def test_without_notifications_it_polls(
+    make_reader: MakeReader, play: Play, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_plan, "REASK_SECONDS", NEVER_SECONDS)
+    reader, key = make_reader(), play()
+    client_of(reader)._notifications._retry_at = math.inf  # as after a failure, for good
+    read = pool.submit(reader.get, "q", {})
+    token = key.begin()
+    assert not key.is_listened_to()
+    key.end(token, "v")
+    assert read.result(PATIENCE_SECONDS) == "v"
+
+
+def test_callers_of_one_key_share_one_wait(
+    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    reads = [pool.submit(reader.get_entry, "q", {}) for _ in range(WAITERS)]
+    token = key.begin()
+    eventually(lambda: share_a_wait(reader, WAITERS), PATIENCE_SECONDS, "they share a wait")
+    key.end(token, [1])
+    entries = [read.result(PATIENCE_SECONDS) for read in reads]
+    assert {(entry.token, entry.state) for entry in entries} == {(token, EntryState.MISS)}
+    for entry in entries:  # none sees what another one did to its value
+        assert entry.value == [1]
+        entry.value.append(2)
+    assert len(events["miss"]) == WAITERS
+    assert len(events["followed"]) == WAITERS - 1
+    assert events["triggered"] == [["miss"]]
+
+
+@pytest.mark.parametrize("value", [None, "", [], 0], ids=repr)
+def test_none_and_empty_values_end_a_wait(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor, value: object
+) -> None:
+    read = pool.submit(reader.get, "q", {}, default="another")
+    play().load(value)
+    assert read.result(PATIENCE_SECONDS) == value
+
+
+def test_a_timeout_of_nothing_asks_and_does_not_wait(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
+    key = play()
+    with pytest.raises(WaitTimeout, match="'q'") as caught:
+        reader.get("q", {}, timeout=0)
+    assert (caught.value.query, caught.value.waited_seconds, caught.value.state) == ("q", 0.0, "queued")
+    assert key.state() == "queued"
+    assert reader.flush(10)
+    assert events.told == [("miss",), ("triggered", "miss")]
+
+
+def test_a_short_timeout_is_kept(reader: AnyReader, play: Play) -> None:
+    began = time.monotonic()
+    with pytest.raises(WaitTimeout) as caught:
+        reader.get_entry("q", {}, timeout="120ms")
+    assert 0.12 <= time.monotonic() - began < 3.0
+    assert (caught.value.waited_seconds, caught.value.state) == (pytest.approx(0.12), "queued")
+
+
+def test_the_timeout_of_the_settings_is_taken_where_the_call_says_none(make_reader: MakeReader) -> None:
+    with pytest.raises(WaitTimeout) as caught:
+        make_reader(wait_timeout_ms=70).get("q", {})
+    assert caught.value.waited_seconds == pytest.approx(0.07)
+
+
+def test_a_follower_whose_time_runs_out_leaves_the_others_waiting(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    leader = pool.submit(reader.get, "q", {})
+    eventually(lambda: share_a_wait(reader, 1), PATIENCE_SECONDS, "one waits")
+    with pytest.raises(WaitTimeout, match="waiting with others") as caught:
+        reader.get("q", {}, timeout="50ms")
+    assert caught.value.waited_seconds == pytest.approx(0.05)
+    key.load("v")
+    assert leader.result(PATIENCE_SECONDS) == "v"
+
+
+def test_a_leader_whose_time_runs_out_leaves_the_others_waiting(
+    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    leader = pool.submit(reader.get, "q", {}, timeout="500ms")
+    eventually(lambda: share_a_wait(reader, 1), PATIENCE_SECONDS, "one waits")
+    follower = pool.submit(reader.get, "q", {})
+    assert isinstance(leader.exception(PATIENCE_SECONDS), WaitTimeout)
+    key.load("v")
+    assert follower.result(PATIENCE_SECONDS) == "v"
+    assert events["triggered"] == [["miss"]]
+
+
+def test_a_lost_message_is_published_again_while_somebody_waits(
+    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    key.claim("of a reader that died before it published")
+    read = pool.submit(reader.get, "q", {})
+    eventually(lambda: events["republished"], PATIENCE_SECONDS, "it is published once more")
+    key.load("v")
+    assert read.result(PATIENCE_SECONDS) == "v"
+    assert events["triggered"] == []
+
+
+def test_a_value_of_ttl_zero_is_for_those_who_wait_alone(
+    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    first = pool.submit(reader.get_entry, "q", {})
+    token = key.hand_over("once")
+    entry = first.result(PATIENCE_SECONDS)
+    assert (entry.value, entry.state, entry.token) == ("once", EntryState.MISS, token)
+    later = pool.submit(reader.get_entry, "q", {})  # the entry still is there, and not for this one
+    assert key.hand_over("twice") > token
+    assert later.result(PATIENCE_SECONDS).value == "twice"
+    assert events["hit"] == []
+
+
+def test_a_caller_that_comes_while_a_value_of_ttl_zero_is_loaded_gets_a_later_one(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    first = pool.submit(reader.get, "q", {})
+    token = key.begin()
+    second = pool.submit(reader.get, "q", {})
+    eventually(lambda: share_a_wait(reader, 2), PATIENCE_SECONDS, "both wait")
+    assert key.end(token, "once", ttl_seconds=0.0, soft_expiry_us=token, flags=1).accepted
+    assert first.result(PATIENCE_SECONDS) == "once"
+    key.hand_over("twice")
+    assert second.result(PATIENCE_SECONDS) == "twice"

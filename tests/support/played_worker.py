@@ -1,0 +1,74 @@
+"""Keys whose worker the test plays: by the steps of the lease on a real Redis, as a worker takes them, without a load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client import lease, payload
+from api_client.entry import Flag, encode
+from api_client.lease import AcquireStatus, CommitStatus
+from tests.support.lease_world import HARD_TTL_SECONDS, RETENTION_SECONDS, World, a_header
+from tests.support.waiting import eventually
+
+NONCE = b"nonce--1"
+PATIENCE_SECONDS = 20.0
+
+
+class PlayedKey(World):
+    """One key. What it is asked for goes through a real broker's queue, from which nobody takes it."""
+
+    def plant_value(self, value: Any, *, age_seconds: float = 0.0, ttl_seconds: float = 100_000.0, **changes: Any) -> int:
+        """Put an entry there whose load began so long ago; its token."""
+        token = self.now_us() - int(age_seconds * 1e6)
+        times = {"ttl_seconds": ttl_seconds, "soft_expiry_us": token + int(ttl_seconds * 1e6)}
+        self.client.set(self.key.entry, self._entry(token, value, **(times | changes)), px=int(HARD_TTL_SECONDS * 1000))
+        return token
+
+    def asked(self) -> int:
+        """Wait until the key is claimed; the claim's number."""
+        eventually(lambda: self.state() == "queued", PATIENCE_SECONDS, f"{self.key.query} is claimed")
+        return int(self.record()["claim_number"])
+
+    def begin(self) -> int:
+        """Wait for a claim and begin its run; the token."""
+        reply = self.acquire(NONCE, number=self.asked())
+        assert reply.status is AcquireStatus.ACQUIRED
+        return reply.token
+
+    def end(self, token: int, value: Any, **changes: Any) -> CommitStatus:
+        """Commit what a run has loaded."""
+        return self.store.run(
+            lease.commit(
+                self.key, token=token, nonce=NONCE, entry=self._entry(token, value, **changes),
+                hard_ttl_seconds=HARD_TTL_SECONDS, retention_seconds=RETENTION_SECONDS,
+            )
+        )  # fmt: skip
+
+    def load(self, value: Any, **changes: Any) -> int:
+        """Wait for a claim, begin its run and commit; the token."""
+        token = self.begin()
+        assert self.end(token, value, **changes) is CommitStatus.ACCEPTED
+        return token
+
+    def hand_over(self, value: Any) -> int:
+        """Load a value of TTL 0: for those who wait alone."""
+        token = self.begin()
+        at = {"ttl_seconds": 0.0, "soft_expiry_us": token, "flags": Flag.HANDOFF}
+        assert self.end(token, value, **at) is CommitStatus.ACCEPTED
+        return token
+
+    def give_up(self, kind: str = "syntax", attempts: int = 1, cooling_seconds: float = 30.0) -> None:
+        """Wait for a claim, begin its run and give it up."""
+        failing = lease.fail(
+            self.key, token=self.begin(), nonce=NONCE, cooling_seconds=cooling_seconds, kind=kind, attempts=attempts,
+            retention_seconds=RETENTION_SECONDS,
+        )  # fmt: skip
+        assert self.store.run(failing)
+
+    def is_listened_to(self) -> bool:
+        """Whether somebody is subscribed to its notifications."""
+        ((_, listening),) = self.client.pubsub_numsub(self.key.channel)
+        return bool(listening)
+
+    def _entry(self, token: int, value: Any, **changes: Any) -> bytes:
+        return encode(a_header(token, NONCE, **changes), self.key.digest, payload.encode(value))
