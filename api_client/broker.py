@@ -96,9 +96,9 @@ class CeleryBroker:
         One message of many items would be as quick, but a worker does its items one after the other: several workers
         share what lies in the queue as several messages. And the queue's length then counts refreshes.
 
-        In one round trip it takes 0.10 ms a message; sent by send_task, 0.38 ms. Where the broker answers, but not that
-        all is well, each is sent alone, so that it is known which are there: a double costs a look at the record. What
-        follows one that found the broker gone or silent is not tried.
+        In one round trip a message takes 0.10 ms of the processor; by send_task, 0.38 ms. Where the broker answers, but
+        not that all is well, each is sent alone, so that it is known which are there: a double costs a look at the
+        record. What follows one that found the broker gone or silent is not tried.
         """
         try:
             if self._publish_at_once(items, declared(self._queue(someone_waits))):
