@@ -82,7 +82,11 @@ class Publication:
             for trigger in batch:
                 self._dropped(trigger, TriggerDropped("breaker"))
             return
-        ready = [_Ready(trigger, trigger.claim_number, trigger.claim_id) for trigger in batch if trigger.claim_number]
+        ready = [
+            _Ready(trigger, trigger.claim_number, trigger.claim_id, is_again=trigger.is_again)
+            for trigger in batch
+            if trigger.claim_number
+        ]
         ready += self._claim(self._without_surplus([trigger for trigger in batch if not trigger.claim_number]))
         if ready:
             self._publish(ready)

@@ -16,8 +16,8 @@ class Trigger:
 
     ``claim_number`` and ``claim_id`` are those of a claim that the caller has made itself (it waits for the value, and
     needed the stamp); without them the publisher claims, for the entry that carried ``seen_token``. ``mark`` is the
-    number under which the caller noted that it asks (`AskedRecently`); default ``seen_token``. ``done`` is told the
-    outcome.
+    number under which the caller noted that it asks (`AskedRecently`); default ``seen_token``. ``is_again``: the
+    claim is another one's, whose message may be lost. ``done`` is told the outcome.
     """
 
     key: CacheKey
@@ -28,6 +28,7 @@ class Trigger:
     someone_waits: bool = False
     done: Future[None] | None = None
     mark: int | None = None
+    is_again: bool = False
 
     @property
     def noted_number(self) -> int:

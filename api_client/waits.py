@@ -57,6 +57,7 @@ class WaitSteps:
         self.key, self._floor, self._settings, self._publisher = key, floor, settings, publisher
         self.plan: WaitPlan = wait_plan(key, floor, seen_token, _options(settings, timeout_seconds), asked)
         self._claim_id = ""
+        self._is_again = False
         self._published: Future[None] | None = None
 
     def _claim(self, seen_token: int | None) -> Call[ClaimReply]:
@@ -73,6 +74,7 @@ class WaitSteps:
 
     def call(self, step: AskClaim | AskRepublish) -> Call[Any]:
         """Return the call that a step asks for; its reply is the step's."""
+        self._is_again = isinstance(step, AskRepublish)
         if isinstance(step, AskClaim):
             return self._claim(step.seen_token)
         return lease.republish(self.key, interval_seconds=REPUBLISH_INTERVAL_SECONDS)
@@ -87,6 +89,7 @@ class WaitSteps:
                 claim_number=claim_number,
                 claim_id=self._claim_id,
                 someone_waits=True,
+                is_again=self._is_again,
                 done=self._published,
             )
         )
@@ -105,7 +108,7 @@ class WaitSteps:
 
 def _options(settings: ReaderSettings, timeout_seconds: float) -> WaitOptions:
     return WaitOptions(
-        timeout_seconds=timeout_seconds,
+        timeout_seconds=max(0.0, timeout_seconds),  # what is left of a timeout may be a hair less than nothing
         first_pause_seconds=settings.wait_poll_ms / 1000,
         jitter_seconds=random.uniform(settings.jitter_min_ms, settings.jitter_max_ms) / 1000,  # noqa: S311 - no secret
         monotonic=monotonic_seconds,
