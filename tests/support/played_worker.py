@@ -1,4 +1,4 @@
-"""Keys whose worker the test plays: by the steps of the lease on a real Redis, as a worker takes them, without a load."""
+"""Keys whose worker the test plays: by the steps of the lease on a real Redis, as a worker takes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ PATIENCE_SECONDS = 20.0
 class PlayedKey(World):
     """One key. What it is asked for goes through a real broker's queue, from which nobody takes it."""
 
-    def plant_value(self, value: Any, *, age_seconds: float = 0.0, ttl_seconds: float = 100_000.0, **changes: Any) -> int:
+    def plant_value(
+        self, value: Any, *, age_seconds: float = 0.0, ttl_seconds: float = 100_000.0, **changes: Any
+    ) -> int:
         """Put an entry there whose load began so long ago; its token."""
         token = self.now_us() - int(age_seconds * 1e6)
         times = {"ttl_seconds": ttl_seconds, "soft_expiry_us": token + int(ttl_seconds * 1e6)}

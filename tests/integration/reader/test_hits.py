@@ -204,9 +204,7 @@ def test_another_process_s_invalidation_is_seen(reader: AnyReader, play: Play) -
     eventually(lambda: reader.get_entry("q", {}).state is EntryState.STALE, 20, "it is heard of")
 
 
-def test_a_typed_read_of_what_was_kept_untyped(
-    reader: AnyReader, play: Play, control: redis.Redis, place: str
-) -> None:
+def test_a_typed_read_of_what_was_kept_untyped(reader: AnyReader, play: Play, control: redis.Redis, place: str) -> None:
     key = play()
     key.plant_value({"n": 1})
     has_heard_all(reader, control)

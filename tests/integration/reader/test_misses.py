@@ -53,7 +53,7 @@ def test_a_commit_wakes_it_by_its_notification(
 ) -> None:
     # Nothing else would: neither a poll nor a second claim comes within the test's time.
     monkeypatch.setattr(read_plan, "REASK_SECONDS", NEVER_SECONDS)
-    reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e4), play()
+    reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e3), play()
     read = pool.submit(reader.get, "q", {})
     token = key.begin()
     eventually(key.is_listened_to, PATIENCE_SECONDS, "it listens")
@@ -87,6 +87,7 @@ def test_callers_of_one_key_share_one_wait(
     for entry in entries:  # none sees what another one did to its value
         assert entry.value == [1]
         entry.value.append(2)
+    assert reader.flush(10)
     assert len(events["miss"]) == WAITERS
     assert len(events["followed"]) == WAITERS - 1
     assert events["triggered"] == [["miss"]]
@@ -116,13 +117,14 @@ def test_a_short_timeout_is_kept(reader: AnyReader, play: Play) -> None:
     with pytest.raises(WaitTimeout) as caught:
         reader.get_entry("q", {}, timeout="120ms")
     assert 0.12 <= time.monotonic() - began < 3.0
-    assert (caught.value.waited_seconds, caught.value.state) == (pytest.approx(0.12), "queued")
+    assert caught.value.state == "queued"
+    assert 0.1 < caught.value.waited_seconds <= 0.12
 
 
 def test_the_timeout_of_the_settings_is_taken_where_the_call_says_none(make_reader: MakeReader) -> None:
     with pytest.raises(WaitTimeout) as caught:
         make_reader(wait_timeout_ms=70).get("q", {})
-    assert caught.value.waited_seconds == pytest.approx(0.07)
+    assert 0.05 < caught.value.waited_seconds <= 0.07
 
 
 def test_a_follower_whose_time_runs_out_leaves_the_others_waiting(
@@ -148,6 +150,7 @@ def test_a_leader_whose_time_runs_out_leaves_the_others_waiting(
     assert isinstance(leader.exception(PATIENCE_SECONDS), WaitTimeout)
     key.load("v")
     assert follower.result(PATIENCE_SECONDS) == "v"
+    assert reader.flush(10)
     assert events["triggered"] == [["miss"]]
 
 
@@ -156,10 +159,12 @@ def test_a_lost_message_is_published_again_while_somebody_waits(
 ) -> None:
     key = play()
     key.claim("of a reader that died before it published")
+    key.client.hset(key.key.record, "published", key.now_us() - 2_000_000)
     read = pool.submit(reader.get, "q", {})
     eventually(lambda: events["republished"], PATIENCE_SECONDS, "it is published once more")
     key.load("v")
     assert read.result(PATIENCE_SECONDS) == "v"
+    assert reader.flush(10)
     assert events["triggered"] == []
 
 

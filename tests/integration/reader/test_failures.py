@@ -1,0 +1,179 @@
+"""What a reader raises, what a default stands in for, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from api_client import CacheUnavailable, DecodeError, InvalidQuery, RefreshFailed, UnknownQuery, WaitTimeout
+from refresher.embedded import free_port
+from tests.integration.reader.conftest import MakeReader, Play
+from tests.integration.reader.test_misses import share_a_wait
+from tests.support.any_reader import AnyReader, client_of
+from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+WAITERS = 5
+
+
+@pytest.fixture
+def cut_off(make_reader: MakeReader) -> AnyReader:
+    """A reader whose Redis is not there."""
+    nowhere = f"redis://127.0.0.1:{free_port()}/0"
+    return make_reader(redis_url=nowhere, broker_url=nowhere)
+
+
+def test_a_failure_is_told_to_all_who_wait_and_to_whoever_comes_while_it_cools(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor, events: RecordedEvents
+) -> None:
+    key = play()
+    reads = [pool.submit(reader.get, "q", {}) for _ in range(WAITERS)]
+    eventually(lambda: share_a_wait(reader, WAITERS), PATIENCE_SECONDS, "they wait")
+    key.give_up(kind="syntax", attempts=3)
+    errors = [read.exception(PATIENCE_SECONDS) for read in reads]
+    with pytest.raises(RefreshFailed) as caught:
+        reader.get_entry("q", {})
+    for error in (*errors, caught.value):
+        assert isinstance(error, RefreshFailed)
+        assert (error.query, error.kind, error.attempts) == ("q", "syntax", 3)
+        assert 0 < error.retry_after_seconds <= 30
+    assert reader.flush(10)
+    assert events["triggered"] == [["miss"]]  # while it cools nobody asks
+
+
+def test_while_it_cools_a_stale_value_is_served(reader: AnyReader, play: Play) -> None:
+    key = play()
+    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+    assert reader.get("q", {}) == "old"
+    key.give_up()
+    assert reader.get("q", {}) == "old"
+    with pytest.raises(RefreshFailed):
+        reader.get("q", {}, fresh=True)
+
+
+def test_an_unknown_query_names_its_version(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
+    read = pool.submit(reader.get, "nobody_knows", {}, version=3)
+    play("nobody_knows", version=3).give_up(kind="unknown_query")
+    error = read.exception(PATIENCE_SECONDS)
+    assert isinstance(error, UnknownQuery)
+    assert (error.query, error.version, error.kind) == ("nobody_knows", 3, "unknown_query")
+
+
+@pytest.mark.parametrize("default", [None, "fallback", []], ids=repr)
+def test_a_default_stands_in_for_a_failure_a_timeout_and_a_cache_that_is_not_there(
+    reader: AnyReader, cut_off: AnyReader, play: Play, pool: ThreadPoolExecutor, default: Any
+) -> None:
+    failing = pool.submit(reader.get, "fails", {}, default=default)
+    play("fails").give_up()
+    assert failing.result(PATIENCE_SECONDS) is default
+    assert reader.get("slow", {}, timeout=0, default=default) is default
+    assert cut_off.get("q", {}, default=default) is default
+
+
+def test_a_default_stands_in_for_nothing_else(reader: AnyReader, play: Play) -> None:
+    play().plant_value("no number")
+    with pytest.raises(DecodeError):
+        reader.get("q", {}, type=int, default=0)
+    with pytest.raises(InvalidQuery):
+        reader.get("q", {}, timeout="soon", default=0)
+
+
+def test_without_redis_each_call_says_so(cut_off: AnyReader, events: RecordedEvents) -> None:
+    calls: list[Callable[..., Any]] = [
+        cut_off.get, cut_off.get_entry, cut_off.refresh, cut_off.invalidate, cut_off.explain,
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(CacheUnavailable, match="Redis") as caught:
+            call("q", {})
+        assert caught.value.query == "q"
+    assert events.told == [("unavailable",)] * 2  # of the reads
+    (many,) = cut_off.get_many([("q", {})])
+    assert isinstance(many, CacheUnavailable)
+    assert events.told == [("unavailable",)] * 3
+
+
+BAD_CALLS: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("", {}, {}, "query"),
+    ("no spaces", {}, {}, "query"),
+    ("q" * 300, {}, {}, "query"),
+    ("q", {"n": object()}, {}, "object"),
+    ("q", {"n": float("nan")}, {}, "n"),
+    ("q", {1: 2}, {}, "text|str|name"),
+    ("q", {"n": "x" * 20_000}, {}, "16"),
+    ("q", ["no", "dict"], {}, "params|dict"),
+    ("q", {}, {"version": 0}, "version"),
+    ("q", {}, {"version": 70_000}, "version"),
+]
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"max_age": "-1s"}, "max_age"),
+    ({"max_age": "old"}, "max_age"),
+    ({"timeout": -1}, "timeout"),
+    ({"timeout": "soon"}, "timeout"),
+    ({"min_generation": -1}, "min_generation"),
+    ({"min_generation": True}, "min_generation"),
+    ({"min_generation": "1"}, "min_generation"),
+    ({"min_bookmarks": "one text"}, "bookmarks"),
+    ({"min_bookmarks": ["b"] * 17}, "bookmarks"),
+    ({"min_bookmarks": [""]}, "bookmarks"),
+    ({"min_bookmarks": ["line\nbreak"]}, "bookmarks"),
+    ({"min_bookmarks": ["x" * 1_025]}, "bookmarks"),
+    ({"maxage": 1}, "no option 'maxage'; allowed are version, max_age"),
+]
+
+
+@pytest.mark.parametrize(("query", "params", "options", "why"), BAD_CALLS, ids=lambda value: repr(value)[:20])
+def test_a_call_that_names_no_entry_is_refused_before_anything_is_sent(
+    cut_off: AnyReader, query: str, params: Any, options: dict[str, Any], why: str
+) -> None:
+    calls: list[Callable[..., Any]] = [
+        cut_off.get, cut_off.get_entry, cut_off.refresh, cut_off.invalidate, cut_off.explain, cut_off.key,
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(InvalidQuery, match=why):
+            call(query, params, **options)
+
+
+@pytest.mark.parametrize(("options", "why"), BAD_OPTIONS, ids=lambda value: repr(value)[:30])
+def test_an_option_that_is_none_is_refused_before_anything_is_sent(
+    cut_off: AnyReader, events: RecordedEvents, options: dict[str, Any], why: str
+) -> None:
+    for read in (cut_off.get, cut_off.get_entry):
+        with pytest.raises(InvalidQuery, match=why) as caught:
+            read("q", {}, **options)
+        assert caught.value.query == "q"
+    with pytest.raises(InvalidQuery, match=why):
+        cut_off.get_many([("q", {})], **options)
+    assert events.told == []
+    assert not client_of(cut_off)._link.health.clock.is_known
+
+
+def test_bookmarks_of_an_invalidation_are_looked_at_as_well(cut_off: AnyReader) -> None:
+    for bookmarks in ("one text", ["line\nbreak"], ["b"] * 17, object()):
+        with pytest.raises(InvalidQuery, match="bookmarks"):
+            cut_off.invalidate("q", {}, bookmarks=bookmarks)
+
+
+def test_params_are_as_json_has_them(reader: AnyReader, play: Play) -> None:
+    params = {"text": "ä\u2028", "list": [1, 2.5, None, True], "nested": {"a": {"b": []}}}
+    key = play(params=params)
+    key.plant_value("v")
+    assert reader.get("q", params) == "v"
+    assert json.loads(key.key.canonical_params) == params
+    assert isinstance(reader.get("q", params, default=None), str)
+
+
+def test_a_wait_that_ends_in_a_timeout_can_be_begun_again(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    for _ in range(2):
+        with pytest.raises(WaitTimeout):
+            reader.get("q", {}, timeout=0)
+    read = pool.submit(reader.get, "q", {})
+    key.load("v")
+    assert read.result(PATIENCE_SECONDS) == "v"

@@ -1,0 +1,129 @@
+"""Reads that ask for more than any entry: max_age, fresh, min_generation, min_bookmarks."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from api_client import Entry, EntryState, RefreshState, WaitTimeout
+from tests.integration.reader.conftest import Play
+from tests.support.any_reader import AnyReader
+from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def waits_for(reader: AnyReader, pool: ThreadPoolExecutor) -> Any:
+    """Begin a read with options."""
+
+    def begin(**options: Any) -> Future[Entry[Any]]:
+        return pool.submit(reader.get_entry, "q", {}, **options)
+
+    return begin
+
+
+def test_an_entry_young_enough_is_a_hit(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
+    play().plant_value("v", age_seconds=60)
+    entry = reader.get_entry("q", {}, max_age="1h")
+    assert (entry.value, entry.state, entry.refresh) == ("v", EntryState.FRESH, RefreshState.NONE)
+    assert events["miss"] == []
+
+
+def test_an_entry_too_old_for_the_call_is_waited_for_and_stays_for_others(
+    reader: AnyReader, play: Play, waits_for: Any
+) -> None:
+    key = play()
+    old = key.plant_value("old", age_seconds=60)
+    read = waits_for(max_age="10s")
+    token = key.begin()
+    assert reader.get_entry("q", {}).token == old  # meanwhile
+    key.end(token, "new")
+    assert (read.result(PATIENCE_SECONDS).value, read.result().state) == ("new", EntryState.MISS)
+
+
+def test_what_was_loaded_after_the_call_is_young_enough_however_small_the_age(play: Play, waits_for: Any) -> None:
+    key = play()
+    read = waits_for(max_age=0)
+    token = key.load("v")
+    assert read.result(PATIENCE_SECONDS).token == token
+    again = waits_for(max_age=0)  # what is there was loaded before this one
+    assert key.load("newer") > token
+    assert again.result(PATIENCE_SECONDS).value == "newer"
+
+
+def test_fresh_takes_no_entry_that_is_there(reader: AnyReader, play: Play, waits_for: Any) -> None:
+    key = play()
+    old = key.plant_value("old")
+    with pytest.raises(WaitTimeout):
+        reader.get("q", {}, fresh=True, timeout=0)
+    read = waits_for(fresh=True)
+    entry_token = key.load("new")
+    assert (read.result(PATIENCE_SECONDS).value, entry_token > old) == ("new", True)
+
+
+def test_fresh_takes_no_load_that_began_before_the_call(play: Play, waits_for: Any) -> None:
+    key = play()
+    key.claim("of an earlier reader")
+    running = key.begin()  # and its read of the graph may be done already
+    read = waits_for(fresh=True)
+    # The caller's claim is refused, but stamped: the stamp is the record's newest number.
+    eventually(lambda: int(key.record()["number"]) > running, PATIENCE_SECONDS, "it has asked")
+    key.end(running, "from before")
+    token = key.load("from after")  # so it claims anew
+    entry = read.result(PATIENCE_SECONDS)
+    assert (entry.value, entry.token) == ("from after", token)
+
+
+def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(play: Play, waits_for: Any) -> None:
+    key = play()
+    key.plant_value("old")
+    first, second = waits_for(fresh=True), waits_for(fresh=True)
+    number = key.asked()
+    eventually(lambda: int(key.record()["number"]) > number, PATIENCE_SECONDS, "both have asked")
+    token = key.load("new")
+    assert {first.result(PATIENCE_SECONDS).token, second.result(PATIENCE_SECONDS).token} == {token}
+
+
+def test_min_generation_takes_what_was_read_after_that_invalidation(
+    reader: AnyReader, play: Play, waits_for: Any
+) -> None:
+    key = play()
+    key.plant_value("old")
+    generation = reader.invalidate("q", {}).generation
+    assert reader.get("q", {}) == "old"
+    read = waits_for(min_generation=generation)
+    token = key.load("new")
+    assert read.result(PATIENCE_SECONDS).value == "new"
+    assert token > generation
+    assert reader.get_entry("q", {}, min_generation=generation).state is EntryState.FRESH
+    with pytest.raises(WaitTimeout):
+        reader.get("q", {}, min_generation=token, timeout=0)
+
+
+def test_min_bookmarks_takes_what_was_loaded_with_them(reader: AnyReader, play: Play, waits_for: Any) -> None:
+    key = play()
+    key.plant_value("old", bookmarks=("a",))
+    assert reader.get("q", {}, min_bookmarks=["a"]) == "old"
+    read = waits_for(min_bookmarks=["a", "b"])
+    key.asked()
+    assert key.record()["bookmarks"].split(b"\n") == [b"a", b"b"]
+    key.load("new", bookmarks=("a", "b"))
+    assert read.result(PATIENCE_SECONDS).value == "new"
+    assert reader.get_entry("q", {}, min_bookmarks=("b", "a")).state is EntryState.FRESH
+
+
+def test_what_asks_for_more_is_not_served_by_a_wait_that_asks_for_less(
+    reader: AnyReader, play: Play, waits_for: Any
+) -> None:
+    key = play()
+    plain = waits_for()
+    running = key.begin()
+    generation = reader.invalidate("q", {}).generation
+    more = waits_for(min_generation=generation)
+    key.end(running, "from before")
+    assert plain.result(PATIENCE_SECONDS).value == "from before"
+    key.load("from after")
+    assert more.result(PATIENCE_SECONDS).value == "from after"
