@@ -82,6 +82,8 @@ def test_every_child_of_a_preloaded_and_busy_master_refreshes(
     assert server.trouble() == []
 
     os.kill(first, signal.SIGKILL)
+    read = f"the master reads [Friend(name='seen by {second}')]"
+    eventually(lambda: read in server.process.tail_of_log(1_000), 10, "the master's own client works on")
     third = eventually(lambda: server.children() - {first, second}, 20, "another worker is forked").pop()
     with server.only(third):
         check_refresh(server, graph, f"seen by {third}")

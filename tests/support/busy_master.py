@@ -1,4 +1,4 @@
-"""A gunicorn configuration: the master itself reads, and triggers a refresh, before and while it forks.
+"""A gunicorn configuration: the master itself reads and triggers before it forks, and reads when a child has died.
 
 So its publisher, its notifications and its in-process tier are up, with their threads and connections, at each fork.
 """
@@ -15,3 +15,10 @@ def when_ready(server: Any) -> None:
     friends_of(person_id=42)
     friends_of.invalidate({"person_id": 42})
     friends_of(person_id=42)
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """Tell the log what the master reads: the children had copies of its connections, and one has gone."""
+    from friends import friends_of
+
+    server.log.info("the master reads %s", friends_of(person_id=42))
