@@ -47,7 +47,8 @@ class Figure:
         unit: ``×``, ``ms``, ``bytes`` …; empty for a count.
         target: None: for information.
         note: what a reader of the table has to know of it.
-        is_worst: the figure is the largest of the rounds: a promise that one round broke is broken.
+        is_worst: the figure is that of a round which misses the target, if one does, else the largest: a promise that
+            one round broke is broken.
     """
 
     group: str
@@ -60,8 +61,11 @@ class Figure:
 
     @property
     def value(self) -> float:
-        """The median of the rounds, or the largest; NaN where there are none."""
-        return max(self.rounds, default=math.nan) if self.is_worst else middle(self.rounds)
+        """The median of the rounds, or the worst of them; NaN where there are none."""
+        if not self.is_worst:
+            return middle(self.rounds)
+        missed = [value for value in self.rounds if self.target and not self.target.is_reached_by(value)]
+        return max(missed or self.rounds, default=math.nan)
 
     @property
     def reached(self) -> bool | None:

@@ -11,6 +11,7 @@ from refresher.bench.payloads import PayloadKind
 DEFAULT_ROUNDS: Final = 7
 MOST_ROUNDS: Final = 1_000
 DEFAULT_READERS: Final = 10_000
+MOST_HERD_ROUNDS: Final = 3  # ten thousand threads hold a small machine for many seconds
 MOST_READERS: Final = 100_000
 DEFAULT_OUT: Final = Path("bench-results")
 
@@ -74,4 +75,13 @@ class BenchOptions:
             rounds = self.rounds or 1
             return Scale(rounds, 2, 0.01, 100, self.readers or 200, 1, 0.3, (2_000, 1_000))
         rounds = self.rounds or DEFAULT_ROUNDS
-        return Scale(rounds, 8, 0.05, 2_000, self.readers or DEFAULT_READERS, rounds, 1.0, (1_000_000, 1_000))
+        return Scale(
+            rounds,
+            8,
+            0.05,
+            2_000,
+            self.readers or DEFAULT_READERS,
+            min(rounds, MOST_HERD_ROUNDS),
+            1.0,
+            (1_000_000, 1_000),
+        )

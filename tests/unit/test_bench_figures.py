@@ -72,8 +72,8 @@ def test_without_a_figure_or_a_target_nothing_is_reached_or_missed() -> None:
     assert Figure("g", "w", (1.0,)).reached is None
 
 
-def test_a_promise_is_judged_by_its_worst_round_and_a_speed_by_the_median() -> None:
-    recomputes = (1.0, 1.0, 2.0)
+@pytest.mark.parametrize("recomputes", [(1.0, 1.0, 2.0), (1.0, 1.0, 0.0)])
+def test_a_promise_is_judged_by_its_worst_round_and_a_speed_by_the_median(recomputes: tuple[float, ...]) -> None:
     assert Figure("g", "w", recomputes, target=Target(Must.BE, 1), is_worst=True).reached is False
     assert Figure("g", "w", recomputes, target=Target(Must.BE, 1)).reached is True
 

@@ -22,6 +22,8 @@ from refresher.bench.statistics import WARM_UP_ROUND, middle
 
 _NONE: Final = Target(Must.BE, 0)
 _ONE: Final = Target(Must.BE, 1)
+# Never the same: what one group has loaded would be no cold key for the next one.
+_FIRST_NUMBERS: Final = {Kind.THREADS: 1_000, Kind.ASYNCIO: 2_000_000}
 
 
 class Scene(StrEnum):
@@ -109,7 +111,7 @@ def _outcomes(kind: Kind, setting: Setting) -> Outcomes:
         ours = herd(kind)
         peers = herd(Kind.CASHEWS) if kind is Kind.ASYNCIO and find_spec("cashews") is not None else None
         setting.start_worker()  # after them: the processes of the herd come up meanwhile
-        numbers = count(1)
+        numbers = count(_FIRST_NUMBERS[kind])
         for number in range(options.scale.herd_rounds + 1):
             found = dict(_round(ours, peers, seeder, numbers))
             if number != WARM_UP_ROUND:
