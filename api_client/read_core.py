@@ -15,7 +15,7 @@ from api_client.asked import AskedRecently
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
 from api_client.entry import Header, UnreadableEntry, decode_header
-from api_client.errors import CacheUnavailable, DecodeError
+from api_client.errors import CacheUnavailable
 from api_client.events import ReaderEvents, RefreshReason
 from api_client.health import Health
 from api_client.keys import CacheKey
@@ -96,7 +96,7 @@ class ReadCore:
             u = 1.0 - random.random()  # noqa: S311 - no secret
             trigger = trigger_of(header, now_us, u)
             state = EntryState.STALE if header.is_stale(now_us) else EntryState.FRESH
-            refresh = RefreshState.NONE if trigger is None else self._ask_for(key, trigger, header.token)
+            refresh = RefreshState.NONE if trigger is None else self._ask_for(key, trigger, header)
             self._note(key.entry, now_us, u, refresh)
         if self._tells_hits:
             self._tell_hit(key, header, now_us, trigger)
@@ -161,7 +161,7 @@ class ReadCore:
         if verdict.trigger is not None:
             if verdict.trigger is not RefreshReason.EARLY:
                 state = EntryState.STALE
-            refresh = self._ask_for(key, verdict.trigger, header.token, together)
+            refresh = self._ask_for(key, verdict.trigger, header, together)
         self._note(key.entry, now_us, u, refresh)
         if self._tells_hits:
             self._tell_hit(key, header, now_us, verdict.trigger)
@@ -232,12 +232,14 @@ class ReadCore:
         self._events.single_flight_hit(key.query, waited_seconds=waited_seconds)
 
     def _ask_for(
-        self, key: CacheKey, reason: RefreshReason, seen_token: int, together: list[Trigger] | None = None
+        self, key: CacheKey, reason: RefreshReason, header: Header, together: list[Trigger] | None = None
     ) -> RefreshState:
         # Noted before it is handed over: of a thousand readers in a row, one asks.
-        if not self._asked.note(key.entry, seen_token, 1.0):
+        # An invalidation makes another entry of it: what was told of the key before may have ended with it.
+        mark = max(header.token, header.generation)
+        if not self._asked.note(key.entry, mark, 1.0):
             return RefreshState.SUPPRESSED
-        trigger = Trigger(key, reason, seen_token=seen_token)
+        trigger = Trigger(key, reason, seen_token=header.token, mark=mark)
         if together is not None:
             together.append(trigger)
             return RefreshState.TRIGGERED
@@ -246,7 +248,7 @@ class ReadCore:
     def _decode_and_keep(self, key: CacheKey, raw: bytes, header: Header, type_: Any, fill: Fill) -> Any:
         try:
             value = self.value(raw, header, type_, key)
-        except DecodeError:
+        except Exception:  # a TypeError, too: a type that is none
             self.abandon(fill)
             raise
         self._keep(fill, raw, header, value, type_)

@@ -126,6 +126,9 @@ def test_terminate_lets_the_program_end_its_own_way(run_python: Callable[[str], 
 def test_a_stopped_program_is_ended_too(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python(PAUSE)
     os.kill(process.pid, signal.SIGSTOP)
+    # A SIGTERM that finds it not stopped yet would be taken first.
+    stopped = psutil.STATUS_STOPPED
+    eventually(lambda: psutil.Process(process.pid).status() == stopped, 10, "it is stopped")
     assert process.terminate(within_seconds=0.2) == -signal.SIGKILL
 
 

@@ -140,3 +140,18 @@ def test_an_entry_that_has_changed_is_asked_for_at_once(client: CacheClient, con
     world.acquire()
     world.plant(8, soft_expiry_us=1)
     assert client.get_entry("q").refresh is RefreshState.TRIGGERED
+
+
+def test_an_invalidation_is_asked_for_at_once_though_a_refresh_was_given_up(
+    client: CacheClient, control: redis.Redis
+) -> None:
+    world = plant_stale(control, client.key("q"))
+    world.fail(world.acquire(number=10).token)
+    assert client.get_entry("q").refresh is RefreshState.TRIGGERED
+    assert client.flush(20)
+    assert world.state() == "cooling"
+    assert client.get_entry("q").refresh is RefreshState.SUPPRESSED
+    world.invalidate()
+    assert client.get_entry("q").refresh is RefreshState.TRIGGERED
+    assert client.flush(20)
+    assert world.state() == "queued"
