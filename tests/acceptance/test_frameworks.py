@@ -64,6 +64,21 @@ def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
     eventually(lambda: server.friends(PERSON) == [name], 10, f"the refreshed value with {name} is served")
 
 
+def check_local(server: WebServer, system: System) -> None:
+    """The process that answers has its in-process tier: reads that ask Redis nothing."""
+
+    def gets() -> int:
+        return int(system.cache.info("commandstats")["cmdstat_get"]["calls"])
+
+    def asks_nothing() -> bool:
+        before = gets()
+        for _ in range(3):
+            server.friends(PERSON)
+        return gets() == before
+
+    eventually(asks_nothing, 10, "reads are answered in the process")
+
+
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize(("local_entries", "threads"), [("0", ()), ("1000", ()), ("1000", ("--threads", "4"))])
 def test_every_child_of_a_preloaded_and_busy_master_refreshes(
@@ -79,6 +94,8 @@ def test_every_child_of_a_preloaded_and_busy_master_refreshes(
         with server.only(pid):
             check_refresh(server, graph, f"seen by {pid}")
             assert server.answered_by()[-1] == pid
+            if local_entries != "0":
+                check_local(server, system)
     assert server.trouble() == []
 
     os.kill(first, signal.SIGKILL)
@@ -88,6 +105,8 @@ def test_every_child_of_a_preloaded_and_busy_master_refreshes(
     with server.only(third):
         check_refresh(server, graph, f"seen by {third}")
         assert server.answered_by()[-1] == third
+        if local_entries != "0":
+            check_local(server, system)
 
     assert server.stop() == 0
     assert [line for line in server.trouble() if f"pid:{first}" not in line] == []
@@ -117,6 +136,8 @@ def test_fastapi_answers_and_refreshes_on_each_event_loop(
     with ThreadPoolExecutor(20) as pool:
         assert list(pool.map(server.friends, [PERSON] * 20)) == [["Ada"]] * 20
     check_refresh(server, graph, "Grace")
+    if local_entries != "0":
+        check_local(server, system)
     # uvicorn ends well, and only then by the signal; so nothing that is left to `atexit` would be done.
     assert server.stop() == -signal.SIGTERM
     assert "Application shutdown complete." in server.process.tail_of_log()
