@@ -23,7 +23,7 @@ MOST_IN_A_BATCH: Final = 10_000
 class QueryCall(NamedTuple):
     """One item of a batch; a plain pair of query and params is one as well.
 
-    ``version`` and ``type`` are those of `CacheClient.get`.
+    ``version`` and ``type`` are those of `CacheClient.get`; of a plain pair the version is that of the batch's options.
     """
 
     query: str
@@ -51,7 +51,7 @@ class Batch:
 
     Args:
         calls: what to read; an item that can't be is answered by its InvalidQuery.
-        floor: of all of them.
+        floor, version: of all of them; a QueryCall has a version of its own.
         timeout_seconds: for those that have to wait.
 
     Raises:
@@ -59,7 +59,13 @@ class Batch:
     """
 
     def __init__(
-        self, core: ReadCore, namespace: str, calls: Iterable[AnyCall], floor: Floor, timeout_seconds: float
+        self,
+        core: ReadCore,
+        namespace: str,
+        calls: Iterable[AnyCall],
+        floor: Floor,
+        timeout_seconds: float,
+        version: int = 1,
     ) -> None:
         self._core, self._floor, self._timeout_seconds = core, floor, timeout_seconds
         self._results: list[Answer | CacheError | None] = []
@@ -69,7 +75,7 @@ class Batch:
                 raise InvalidQuery(f"more than {MOST_IN_A_BATCH} items in a batch, which is the most allowed")
             self._results.append(None)
             try:
-                query, params, version, type_ = _checked(call)
+                query, params, version, type_ = _checked(call, version)
                 key = make_key(namespace, query, params, version)
             except InvalidQuery as error:
                 self._results[place] = error
@@ -109,8 +115,9 @@ class Batch:
     def fail(self, error: CacheUnavailable) -> None:
         """Answer all that is left by the error of Redis."""
         for asked in self._keys.values():
+            own = error.about(asked.key.query)
             for place, _ in asked.wanted:
-                self._results[place] = error
+                self._results[place] = own
             self._core.tell_unavailable(asked.key)
         self._keys.clear()
 
@@ -162,9 +169,10 @@ def _or_error(serve: Callable[..., A], *args: Any) -> A | CacheError:
         return error
 
 
-def _checked(call: object) -> QueryCall:
+def _checked(call: object, version: int) -> QueryCall:
     if isinstance(call, QueryCall):
         return call
     if isinstance(call, tuple) and len(call) == len(("query", "params")):
-        return QueryCall(*call)
+        query, params = call
+        return QueryCall(query, params, version)
     raise InvalidQuery(f"{call!r:.100} in a batch: allowed are a pair of query and params, and a QueryCall")

@@ -110,7 +110,7 @@ class ClientBase:
 
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
         floor, timeout_seconds = self._wanted("get_many", options)
-        return Batch(self._core, self.settings.namespace, calls, floor, timeout_seconds)
+        return Batch(self._core, self.settings.namespace, calls, floor, timeout_seconds, options.get("version", 1))
 
     def _explanation(self, key: CacheKey, replies: Sequence[object]) -> Explanation:
         return explanation(
@@ -120,11 +120,6 @@ class ClientBase:
             outcome=self._decisions.outcome(key.entry),
             silent_seconds=self._asked.left_seconds(key.entry),
         )
-
-    def _forget_locally(self, key: CacheKey) -> None:
-        # The process sees its own invalidation at once; the others hear of it.
-        if self._tier is not None:
-            self._tier.drop(key.entry)
 
     def _forced_claim(self, key: CacheKey, claim_id: str) -> Call[ClaimReply]:
         return lease.claim(

@@ -51,6 +51,7 @@ class Miss:
         Raises:
             DecodeError.
         """
+        self._core.forget(self.key)
         if self._followed:
             self._core.tell_followed(self.key, monotonic_seconds() - self._began)
         header = decode_header(raw, self.key.digest)

@@ -109,6 +109,14 @@ class ReadCore:
         self.tracking.start()
         return self.tier.begin(key.entry)
 
+    def forget(self, key: CacheKey) -> None:
+        """Drop what the tier has of a key of which this process has just seen, or made, something newer.
+
+        Redis says so too, but its message may be handled later than the next read.
+        """
+        if self.tier is not None:
+            self.tier.drop(key.entry)
+
     def failed(self, key: CacheKey, fill: Fill | None, error: BaseException) -> None:
         """Tell the tier that a read has failed, and those who count where Redis was unavailable."""
         self.abandon(fill)
@@ -257,7 +265,7 @@ class ReadCore:
     def _keep(self, fill: Fill, raw: bytes | None, header: Header | None, value: Any, type_: Any) -> None:
         assert self.tier is not None  # noqa: S101 - it gave the fill
         if raw is None or header is None or header.is_handoff:
-            self.tier.abandon(fill)
+            self.tier.drop(fill.entry_key)  # what is kept is gone, or was replaced: this process has just seen it
             return
         self.tier.fill(fill, self._local_entry(raw, header, self._earliest_at(header), value, type_))
 

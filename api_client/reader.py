@@ -146,7 +146,7 @@ class CacheClient(ClientBase):
                 call, query, replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2
             )
         finally:
-            self._forget_locally(key)  # also when the reply was lost: it may have been done
+            self._core.forget(key)  # also when the reply was lost: it may have been done
         return Invalidation(generation, confirmed >= replicas)
 
     def refresh(
@@ -179,6 +179,7 @@ class CacheClient(ClientBase):
             self._publish_now(trigger)
         if wait:
             self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
+            self._core.forget(key)
         return state_of(reply)
 
     def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:

@@ -118,7 +118,7 @@ class AsyncCacheClient(ClientBase):
                 replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2,
             )  # fmt: skip
         finally:
-            self._forget_locally(key)  # also when the reply was lost: it may have been done
+            self._core.forget(key)  # also when the reply was lost: it may have been done
         return Invalidation(generation, confirmed >= replicas)
 
     async def refresh(
@@ -139,6 +139,7 @@ class AsyncCacheClient(ClientBase):
             await self._publish_now(trigger)
         if wait:
             await self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
+            self._core.forget(key)
         return state_of(reply)
 
     async def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from collections.abc import Iterator
 
 import pytest
@@ -95,3 +97,17 @@ def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client:
     assert list(tier_of(client).entries) == [key.key.entry]
     key.client.set(key.key.entry, "changed")
     eventually(lambda: key.key.entry not in tier_of(client).entries, PATIENCE_SECONDS, "the parent still hears")
+
+
+def test_after_a_read_that_waited_no_older_value_comes_from_the_tier(
+    client: CacheClient, key: PlayedKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeps(client, key)
+    tier, drop_all = tier_of(client), tier_of(client).drop_all
+    listens = "cache-invalidations"  # that thread's turn has not come yet
+    monkeypatch.setattr(tier, "drop_all", lambda keys: threading.current_thread().name == listens or drop_all(keys))
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(client.get, "q", fresh=True)
+        key.load("new")
+        assert waits.result(PATIENCE_SECONDS) == "new"
+    assert client.get("q") == "new"
