@@ -14,5 +14,4 @@ class Friend:
     name: str
 
 
-# A request waits for a value that nobody has read before, but not for long.
-friends_of = CachedQuery("friends_of", returns=list[Friend], timeout="5s")
+friends_of = CachedQuery("friends_of", returns=list[Friend])

@@ -13,6 +13,7 @@ from typing import Any
 import neo4j
 import pytest
 
+from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
@@ -182,3 +183,17 @@ def test_a_graceful_stop_publishes_what_was_triggered_just_before(
     assert server.friends(PERSON) == ["Ada"]
     server.stop()
     eventually(lambda: system.cache.get(key.entry) != stale, 10, "the refresh was done")
+
+
+@pytest.mark.parametrize("example", ["fastapi_app.py", "flask_app.py", "django_app.py"])
+def test_without_the_cache_an_application_starts_and_says_503(stack: ExitStack, tmp_path: Path, example: str) -> None:
+    nowhere = f"redis://127.0.0.1:{free_port()}/0"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    env |= {"CACHE_REDIS_URL": nowhere, "CELERY_BROKER_URL": nowhere}
+    server = WebServer.start(commands_of(example)[0], env, tmp_path / "server.log")
+    stack.callback(server.process.kill)
+    stack.callback(server.http.close)
+    reply = server.http.get(f"/people/{PERSON}/friends")
+    assert (reply.status_code, reply.json()) == (503, {"error": "not available now"})
+    server.stop()
+    assert "Traceback" not in server.process.log_file.read_text()
