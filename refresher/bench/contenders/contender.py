@@ -31,7 +31,7 @@ class Contender(ABC):
         note: what a reader of the table has to know; it may come with the set-up.
     """
 
-    title: ClassVar[str]
+    title: str
     needs: ClassVar[tuple[str, ...]] = ()
     is_local: ClassVar[bool] = False
 
