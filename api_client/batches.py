@@ -75,8 +75,8 @@ class Batch:
                 raise InvalidQuery(f"more than {MOST_IN_A_BATCH} items in a batch, which is the most allowed")
             self._results.append(None)
             try:
-                query, params, version, type_ = _checked(call, version)
-                key = make_key(namespace, query, params, version)
+                query, params, its_version, type_ = _checked(call, version)
+                key = make_key(namespace, query, params, its_version)
             except InvalidQuery as error:
                 self._results[place] = error
             else:

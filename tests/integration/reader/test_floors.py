@@ -57,11 +57,11 @@ def test_what_was_loaded_after_the_call_is_young_enough_however_small_the_age(pl
 def test_fresh_takes_no_entry_that_is_there(reader: AnyReader, play: Play, waits_for: Any) -> None:
     key = play()
     old = key.plant_value("old")
+    read = waits_for(fresh=True)
+    token = key.load("new")
+    assert (read.result(PATIENCE_SECONDS).value, token > old) == ("new", True)
     with pytest.raises(WaitTimeout):
         reader.get("q", {}, fresh=True, timeout=0)
-    read = waits_for(fresh=True)
-    entry_token = key.load("new")
-    assert (read.result(PATIENCE_SECONDS).value, entry_token > old) == ("new", True)
 
 
 def test_fresh_takes_no_load_that_began_before_the_call(play: Play, waits_for: Any) -> None:

@@ -1,0 +1,149 @@
+"""Many reads in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from api_client import (
+    CacheError,
+    DecodeError,
+    Entry,
+    EntryState,
+    InvalidQuery,
+    QueryCall,
+    RefreshFailed,
+    RefreshState,
+    WaitTimeout,
+)
+from tests.integration.reader.conftest import MakeReader, Play, has_heard_all
+from tests.support.any_reader import AnyReader
+from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.recorded_events import RecordedEvents
+
+
+def values(results: list[Entry[object] | CacheError]) -> list[object]:
+    return [result if isinstance(result, CacheError) else result.value for result in results]
+
+
+def test_what_is_there_is_answered_in_order(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
+    for number in range(50):
+        play("a", {"n": number}).plant_value(number)
+    play("b").plant_value(None)
+    calls = [("a", {"n": number}) for number in reversed(range(50))]
+    results = reader.get_many([("b", None), *calls, QueryCall("b")])
+    assert values(results) == [None, *reversed(range(50)), None]
+    assert {(entry.state, entry.refresh) for entry in results if isinstance(entry, Entry)} == {
+        (EntryState.FRESH, RefreshState.NONE)
+    }
+    assert events.told == [("hit", "fresh", "")] * 52
+
+
+def test_nothing_is_asked_for_nothing(reader: AnyReader) -> None:
+    assert reader.get_many([]) == []
+
+
+def test_each_item_has_its_own_end(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
+    play("there").plant_value("text")
+    play("stale").plant_value("old", age_seconds=20, ttl_seconds=10)
+    calls = [
+        ("there", {}),
+        ("no name", {}),
+        QueryCall("there", {}, type=int),
+        ("cold", {}),
+        ("stale", {}),
+        ("fails", {}),
+        QueryCall("there", version=0),
+        ("cold", {}),
+    ]
+    reading = pool.submit(reader.get_many, calls)
+    play("cold").load("new")
+    play("fails").give_up(kind="syntax", attempts=2)
+    there, no_name, no_int, cold, stale, fails, no_version, cold_again = reading.result(PATIENCE_SECONDS)
+    assert isinstance(there, Entry)
+    assert isinstance(no_name, InvalidQuery)
+    assert isinstance(no_int, DecodeError)
+    assert isinstance(cold, Entry)
+    assert isinstance(cold_again, Entry)
+    assert (cold.value, cold.state, cold_again.token) == ("new", EntryState.MISS, cold.token)
+    assert isinstance(stale, Entry)
+    assert (stale.state, stale.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
+    assert isinstance(fails, RefreshFailed)
+    assert (fails.query, fails.kind, fails.attempts) == ("fails", "syntax", 2)
+    assert isinstance(no_version, InvalidQuery)
+
+
+def test_what_does_not_come_in_time_is_an_error_beside_what_is_there(reader: AnyReader, play: Play) -> None:
+    play("there").plant_value("v")
+    slow, there = reader.get_many([("slow", {}), ("there", {})], timeout="100ms")
+    assert isinstance(slow, WaitTimeout)
+    assert (slow.query, slow.state) == ("slow", "queued")
+    assert isinstance(there, Entry)
+    assert there.value == "v"
+
+
+def test_what_one_caller_changes_another_does_not_see(reader: AnyReader, play: Play) -> None:
+    play().plant_value([1])
+    first, second = reader.get_many([("q", None)] * 2)
+    assert isinstance(first, Entry)
+    assert isinstance(second, Entry)
+    first.value.append(2)
+    assert second.value == [1]
+
+
+def test_options_are_of_all(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
+    keys = [play("q", {"n": number}) for number in range(3)]
+    for key in keys:
+        key.plant_value("old", age_seconds=60)
+    calls = [("q", {"n": number}) for number in range(3)]
+    assert values(reader.get_many(calls, max_age="1h")) == ["old"] * 3
+    reading = pool.submit(reader.get_many, calls, fresh=True)
+    for key in keys:
+        key.load("new")
+    assert values(reading.result(PATIENCE_SECONDS)) == ["new"] * 3
+    assert all(isinstance(result, WaitTimeout) for result in reader.get_many(calls, fresh=True, timeout=0))
+
+
+def test_an_option_that_is_none_and_too_many_items_are_refused(reader: AnyReader) -> None:
+    with pytest.raises(InvalidQuery, match="no option 'default'"):
+        reader.get_many([("q", None)], default=None)
+    with pytest.raises(InvalidQuery, match="10000"):
+        reader.get_many([("q", None)] * 10_001)
+
+
+def test_stale_ones_are_asked_for_once_each(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
+    keys = [play("q", {"n": number}) for number in range(5)]
+    for key in keys:
+        key.plant_value("old", age_seconds=20, ttl_seconds=10)
+    calls = [("q", {"n": number}) for number in range(5)]
+    for _ in range(3):
+        assert values(reader.get_many(calls * 2)) == ["old"] * 10
+    assert reader.flush(10)
+    assert events["triggered"] == [["stale"]] * 5
+    assert [key.state() for key in keys] == ["queued"] * 5
+
+
+def test_the_tier_answers_what_it_has(
+    make_reader: MakeReader, play: Play, control: redis.Redis, sent: Callable[[str], int]
+) -> None:
+    reader = make_reader(local_max_entries=100, local_max_age_seconds=600)
+    for number in range(4):
+        play("q", {"n": number}).plant_value(number)
+    has_heard_all(reader, control)
+    calls = [("q", {"n": number}) for number in range(4)]
+    assert values(reader.get_many(calls[:2])) == [0, 1]
+    assert sent("get") == 2
+    for _ in range(3):
+        assert values(reader.get_many(calls)) == [0, 1, 2, 3]
+    assert sent("get") == 4
+
+
+def test_a_version_of_all_is_not_that_of_a_call_with_its_own(reader: AnyReader, play: Play) -> None:
+    for version in (1, 2, 3):
+        play(version=version).plant_value(version)
+    calls = [("q", None), QueryCall("q", version=3), ("q", None), QueryCall("q")]
+    assert values(reader.get_many(calls, version=2)) == [2, 3, 2, 1]
+    assert values(reader.get_many(calls)) == [1, 3, 1, 1]

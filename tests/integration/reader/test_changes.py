@@ -1,0 +1,182 @@
+"""What a reader changes: invalidations, and refreshes asked for by hand."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from api_client import EntryState, RefreshFailed, RefreshState, TriggerFailed, WaitTimeout
+from api_client.broker import miss_queue, refresh_queue
+from api_client.lease import CommitStatus
+from refresher.embedded import RedisServer, free_port
+from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
+from tests.support.any_reader import AnyReader
+from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def broker(clean_redis: RedisServer) -> redis.Redis:
+    return redis.Redis.from_url(clean_redis.url(1))
+
+
+def test_a_soft_invalidation_leaves_a_stale_value(reader: AnyReader, play: Play) -> None:
+    key = play()
+    token = key.plant_value("v")
+    done = reader.invalidate("q", {})
+    assert (done.generation > token, done.replicated) == (True, None)
+    entry = reader.get_entry("q", {})
+    assert (entry.value, entry.state, entry.generation) == ("v", EntryState.STALE, done.generation)
+
+
+def test_a_hard_invalidation_leaves_nothing(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
+    key = play()
+    key.plant_value("v")
+    generation = reader.invalidate("q", {}, hard=True).generation
+    assert key.entry() is None
+    read = pool.submit(reader.get_entry, "q", {})
+    key.load("new")
+    entry = read.result(PATIENCE_SECONDS)
+    assert (entry.value, entry.state, entry.token > generation) == ("new", EntryState.MISS, True)
+
+
+def test_each_invalidation_has_a_larger_generation(reader: AnyReader) -> None:
+    generations = [reader.invalidate("q", {}, hard=hard).generation for hard in (False, True, False)]
+    assert generations == sorted(set(generations))
+
+
+def test_an_invalidation_meets_the_run_under_way(reader: AnyReader, play: Play) -> None:
+    soft, hard = play("soft"), play("hard")
+    tokens = []
+    for key in (soft, hard):
+        assert reader.refresh(key.key.query, {}) is RefreshState.TRIGGERED
+        tokens.append(key.begin())
+    reader.invalidate("soft", {})
+    reader.invalidate("hard", {}, hard=True)
+    assert soft.end(tokens[0], "read before") is CommitStatus.ACCEPTED_AS_STALE
+    assert hard.end(tokens[1], "read before") is CommitStatus.INVALIDATED
+    assert reader.get_entry("soft", {}).state is EntryState.STALE
+    assert hard.entry() is None
+
+
+def test_bookmarks_are_handed_to_the_next_load(reader: AnyReader, play: Play) -> None:
+    key = play()
+    reader.invalidate("q", {}, bookmarks=["a"])
+    reader.invalidate("q", {}, bookmarks=("b",))
+    reader.refresh("q", {})
+    assert set(key.acquire(number=key.asked()).bookmarks) == {"a", "b"}
+
+
+def test_only_the_version_that_is_named_is_invalidated(reader: AnyReader, play: Play) -> None:
+    play(version=1).plant_value("one")
+    play(version=2).plant_value("two")
+    reader.invalidate("q", {}, version=2)
+    assert reader.get_entry("q", {}).state is EntryState.FRESH
+    assert reader.get_entry("q", {}, version=2).state is EntryState.STALE
+
+
+def test_replicas_that_are_not_there_are_said_to_be_missing(make_reader: MakeReader, play: Play) -> None:
+    reader, key = make_reader(redis_timeout_seconds=0.5), play()
+    key.plant_value("v")
+    done = reader.invalidate("q", {}, replicas=1)
+    assert (done.generation > 0, done.replicated) == (True, False)
+    assert reader.get_entry("q", {}).state is EntryState.STALE  # it is done all the same
+
+
+def test_a_refresh_by_hand_is_triggered_once(
+    reader: AnyReader, play: Play, events: RecordedEvents, broker: redis.Redis
+) -> None:
+    key = play()
+    key.plant_value("fresh")
+    assert reader.refresh("q", {}) is RefreshState.TRIGGERED
+    assert reader.refresh("q", {}) is RefreshState.SUPPRESSED  # queued
+    key.begin()
+    assert reader.refresh("q", {}) is RefreshState.SUPPRESSED  # running
+    assert events.told == [("triggered", "manual")]
+    with broker:
+        assert (broker.llen(refresh_queue(NAMESPACE)), broker.llen(miss_queue(NAMESPACE))) == (1, 0)
+
+
+def test_a_refresh_by_hand_can_be_waited_for(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor, broker: redis.Redis
+) -> None:
+    key = play()
+    old = key.plant_value("old")
+    refreshing = pool.submit(reader.refresh, "q", {}, wait=True)
+    token = key.load("new")
+    assert refreshing.result(PATIENCE_SECONDS) is RefreshState.TRIGGERED
+    assert reader.get_entry("q", {}).token == token > old
+    with broker:
+        assert broker.llen(miss_queue(NAMESPACE)) == 1  # somebody waits
+
+
+def test_one_that_is_suppressed_waits_for_a_load_that_begins_after_it(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    reader.refresh("q", {})
+    running = key.begin()
+    refreshing = pool.submit(reader.refresh, "q", {}, wait=True)
+    eventually(lambda: int(key.record()["number"]) > running, PATIENCE_SECONDS, "it has asked")
+    key.end(running, "from before")
+    token = key.load("from after")
+    assert refreshing.result(PATIENCE_SECONDS) is RefreshState.SUPPRESSED
+    assert reader.get_entry("q", {}).token == token
+
+
+def test_a_refresh_by_hand_passes_cooling_and_a_read_does_not(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    read = pool.submit(reader.get, "q", {})
+    key.give_up()
+    assert isinstance(read.exception(PATIENCE_SECONDS), RefreshFailed)
+    with pytest.raises(RefreshFailed):
+        reader.get("q", {})
+    assert reader.refresh("q", {}) is RefreshState.TRIGGERED
+    key.load("v")
+    assert reader.get("q", {}) == "v"
+
+
+def test_waiting_for_a_refresh_by_hand_ends_as_a_read_does(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    with pytest.raises(WaitTimeout):
+        reader.refresh("slow", {}, wait=True, timeout=0)
+    refreshing = pool.submit(reader.refresh, "fails", {}, wait=True)
+    play("fails").give_up(kind="transient", attempts=4)
+    error = refreshing.exception(PATIENCE_SECONDS)
+    assert isinstance(error, RefreshFailed)
+    assert (error.kind, error.attempts) == ("transient", 4)
+
+
+def test_a_refresh_that_cannot_be_published_says_so_and_leaves_no_claim(
+    make_reader: MakeReader, play: Play, events: RecordedEvents
+) -> None:
+    reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/0"), play()
+    key.plant_value("v")
+    for wait in (False, True):
+        with pytest.raises(TriggerFailed, match="'q' could not be published") as caught:
+            reader.refresh("q", {}, wait=wait)
+        assert caught.value.query == "q"
+        assert key.record() == {}
+    assert events["failed"] == [["OperationalError"]] * 2
+    assert reader.get_entry("q", {}).refresh is RefreshState.NONE
+
+
+def test_without_a_broker_a_stale_value_is_served_and_a_miss_says_why_it_was_in_vain(
+    make_reader: MakeReader, play: Play, events: RecordedEvents
+) -> None:
+    reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/0"), play()
+    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+    entry = reader.get_entry("q", {})
+    assert (entry.value, entry.refresh) == ("old", RefreshState.TRIGGERED)
+    assert reader.flush(10)
+    assert key.record() == {}
+    assert events["failed"] == [["OperationalError"]]
+    with pytest.raises(WaitTimeout, match="could not be published: OperationalError") as caught:
+        reader.get("cold", {}, timeout="300ms")
+    assert caught.value.__cause__ is not None
