@@ -12,7 +12,9 @@ class Breaker:
     """Counts failures in a row; at ``threshold`` it opens, and lets one probe through after each pause.
 
     The pause doubles from ``first_pause_seconds`` up to ``longest_pause_seconds`` while probes fail; one success
-    closes it. Thread-safe. It knows nothing of what it guards: callers ask `allows`, then report.
+    closes it. While it is open, one failure a probe counts: those of the calls that were under way when it opened are
+    the same outage, however many they are. Thread-safe. It knows nothing of what it guards: callers ask `allows`, then
+    report.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Breaker:
         self._failures = 0
         self._pause = first_pause_seconds
         self._closed_until_probe = 0.0
+        self._probing = False
 
     @property
     def is_open(self) -> bool:
@@ -47,7 +50,10 @@ class Breaker:
         with self._lock:
             if self._monotonic() < self._closed_until_probe:
                 return False
+            if self._failures < self._threshold:  # closed meanwhile
+                return True
             # The next caller waits for this probe's verdict, or for another pause if it never reports.
+            self._probing = True
             self._closed_until_probe = self._monotonic() + self._pause
             return True
 
@@ -55,14 +61,18 @@ class Breaker:
         """Report a call that went well."""
         if self._failures:
             with self._lock:
-                self._failures, self._pause = 0, self._first_pause
+                self._failures, self._pause, self._probing = 0, self._first_pause, False
 
     def failed(self) -> None:
         """Report a call that failed for a reason that the next one would meet too."""
         with self._lock:
-            self._failures += 1
             if self._failures < self._threshold:
-                return
-            if self._failures > self._threshold:
+                self._failures += 1
+                if self._failures < self._threshold:
+                    return
+            elif self._probing:
                 self._pause = min(self._pause * 2, self._longest_pause)
+            else:
+                return
+            self._probing = False
             self._closed_until_probe = self._monotonic() + self._pause

@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,10 @@ from api_client.clock import monotonic_seconds
 from api_client.wire import CHUNK_BYTES, LARGE_CHUNK_BYTES, NEEDS_MORE, reply_reader
 
 MOST_CONNECTIONS: Final = 64
+
+
+class AllInUse(TimeoutError):
+    """No connection was free in time. That says nothing of Redis: those who use them will tell."""
 
 
 class Connection:
@@ -37,9 +42,11 @@ class Connection:
         self._socket: socket.socket = made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
         self._timeout_seconds = timeout_seconds
         self._reader = reply_reader()
+        self._usual_timeout: float | None = timeout_seconds
         if not isinstance(self._socket, ssl.SSLSocket):
             # The kernel's timeout instead of Python's, which costs a poll() before each call.
             bound = struct.pack("@ll", *divmod(max(1, round(timeout_seconds * 1e6)), 1_000_000))
+            self._usual_timeout = None
             self._socket.settimeout(None)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
@@ -51,19 +58,20 @@ class Connection:
         Raises:
             redis.exceptions.TimeoutError, redis.exceptions.ConnectionError: no reply, and none to be expected.
         """
+        began = monotonic_seconds()
         try:
             self._socket.sendall(request)
             self._reader.feed(self._receive(CHUNK_BYTES))
             reply = self._reader.gets()
-            return self._rest() if reply is NEEDS_MORE else reply
+            return self._rest(began) if reply is NEEDS_MORE else reply
         except (OSError, hiredis.ProtocolError) as error:
             raise _translated(error) from error
 
     def ask_all(self, request: bytes, count: int) -> list[Any]:
-        """Send ``count`` commands at once and return their replies."""
+        """Send ``count`` commands at once and return their replies; the timeout is for each, after the one before."""
         try:
             self._socket.sendall(request)
-            return [self._rest() if (reply := self._reader.gets()) is NEEDS_MORE else reply for _ in range(count)]
+            return [self._next() for _ in range(count)]
         except (OSError, hiredis.ProtocolError) as error:
             raise _translated(error) from error
 
@@ -71,26 +79,45 @@ class Connection:
         """Close it."""
         self._made.disconnect()
 
-    def _rest(self) -> Any:
+    def _next(self) -> Any:
+        reply = self._reader.gets()
+        return self._rest(monotonic_seconds()) if reply is NEEDS_MORE else reply
+
+    def _rest(self, began: float) -> Any:
         """Receive until the reply is whole, within the timeout: a server that trickles must not hold a reader."""
-        deadline = monotonic_seconds() + self._timeout_seconds
-        while True:
-            chunk = self._receive(LARGE_CHUNK_BYTES)
-            if not chunk:
-                raise ConnectionResetError("it closed the connection")
-            self._reader.feed(chunk)
-            reply = self._reader.gets()
-            if reply is not NEEDS_MORE:
-                return reply
-            if monotonic_seconds() >= deadline:
-                raise TimeoutError("it did not answer in time")
+        deadline = began + self._timeout_seconds
+        try:
+            while (left_seconds := deadline - monotonic_seconds()) > 0:
+                self._socket.settimeout(left_seconds)
+                chunk = self._receive(LARGE_CHUNK_BYTES)
+                if not chunk:
+                    raise ConnectionResetError("it closed the connection")
+                self._reader.feed(chunk)
+                reply = self._reader.gets()
+                if reply is not NEEDS_MORE:
+                    return reply
+        finally:
+            self._socket.settimeout(self._usual_timeout)
+        raise TimeoutError("it did not answer in time")
+
+
+class _Waiter:
+    """A thread that waits while all connections are in use: for one of them, or for leave to open one."""
+
+    __slots__ = ("__weakref__", "connection", "woken")
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.woken = threading.Event()
 
 
 class Connections:
     """A bounded pool. Thread-safe, and without a lock while a connection is idle.
 
-    The connection used last is taken first, so that few stay warm. A connection that the server has closed meanwhile
-    is replaced and its request sent once more: all that goes through here may be repeated. A silence is not.
+    The connection used last is taken first, so that few stay warm. While others wait, one that is given back goes to
+    who has waited longest: a thread that asks again and again would keep it from them. A connection that the server
+    has closed meanwhile is replaced and its request sent once more, by another: all that goes through here may be
+    repeated. A silence is not.
 
     Args:
         make: makes a connection of redis-py, not connected.
@@ -101,8 +128,11 @@ class Connections:
     def __init__(self, make: Callable[[], Any], *, timeout_seconds: float, most: int = MOST_CONNECTIONS) -> None:
         self._make, self._timeout_seconds, self._most = make, timeout_seconds, most
         self._idle: deque[Connection] = deque()
-        self._returned = threading.Condition(threading.Lock())
-        self._open = self._waiting = 0
+        self._waiting: deque[_Waiter] = deque()
+        self._lock = threading.RLock()
+        # A set of what is alive, no count: an interrupt between any two steps loses a connection, and never its place.
+        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._opening: weakref.WeakSet[_Waiter] = weakref.WeakSet()
 
     def ask(self, request: bytes, count: int = 0) -> Any:
         """Send one command and return its reply, or ``count`` commands and return the list of their replies.
@@ -116,17 +146,19 @@ class Connections:
             connection, is_new = self._idle.pop(), False
         except IndexError:
             connection, is_new = self._wait_or_open()
-        try:
-            reply = connection.ask_all(request, count) if count else connection.ask(request)
-        except BaseException as error:  # an interrupt too: its reply would be taken for the next one's
-            self._discard(connection)
-            if isinstance(error, ConnectionError | TimeoutError):
-                self.drop_idle()  # they may well be as dead as this one
-            if is_new or not isinstance(error, ConnectionError):
-                raise
-            return self.ask(request, count)
-        self._give(connection)
-        return reply
+        while True:
+            try:
+                reply = connection.ask_all(request, count) if count else connection.ask(request)
+            except BaseException as error:  # an interrupt too: its reply would be taken for the next one's
+                self._discard(connection)
+                if isinstance(error, ConnectionError | TimeoutError):
+                    self.drop_idle()  # they may well be as dead as this one
+                if is_new or not isinstance(error, ConnectionError):
+                    raise
+            else:
+                self._give(connection)
+                return reply
+            connection, is_new = self._wait_or_open()
 
     def drop_idle(self) -> None:
         """Close what is not in use; the next request opens a connection."""
@@ -138,39 +170,73 @@ class Connections:
             self._discard(connection)
 
     def _give(self, connection: Connection) -> None:
+        if self._waiting and self._hand_over(connection):
+            return
         self._idle.append(connection)
-        if self._waiting:
-            with self._returned:
-                self._returned.notify()
+        if self._waiting:  # since the first look; who has come after the second finds the connection
+            with suppress(IndexError):
+                self._give(self._idle.pop())
+
+    def _hand_over(self, connection: Connection | None) -> bool:
+        """Give a connection, or its place, to who has waited longest; False where nobody waits any more."""
+        with self._lock:
+            if not self._waiting:
+                return False
+            waiter = self._waiting.popleft()
+            if connection is None:
+                self._opening.add(waiter)
+            waiter.connection = connection
+            waiter.woken.set()
+            return True
 
     def _discard(self, connection: Connection) -> None:
         connection.close()
-        with self._returned:
-            self._open -= 1
-            self._returned.notify()
+        with self._lock:
+            self._open.discard(connection)
+            self._hand_over(None)
 
     def _wait_or_open(self) -> tuple[Connection, bool]:
-        """Return an idle connection, or a new one and True."""
-        deadline = monotonic_seconds() + self._timeout_seconds
-        with self._returned:
-            self._waiting += 1  # before it looks: who gives one back after that look notifies
-            try:
-                while self._open >= self._most:
-                    if self._idle:
-                        with suppress(IndexError):  # a thread that has just come may take it without the lock
-                            return self._idle.pop(), False
-                    if not self._returned.wait(deadline - monotonic_seconds()):
-                        raise TimeoutError(f"all {self._most} connections were in use")
-                self._open += 1
-            finally:
-                self._waiting -= 1
+        """Return a new connection and True; where there are enough, one that is idle or is given back, and False."""
+        waiter = _Waiter()
+        with self._lock:
+            if len(self._open) + len(self._opening) < self._most:
+                self._opening.add(waiter)
+            else:
+                self._waiting.append(waiter)  # before the look at what is idle, for who gives back looks after that
+                with suppress(IndexError):
+                    connection = self._idle.pop()
+                    self._waiting.remove(waiter)
+                    return connection, False
         try:
-            return Connection(self._make(), self._timeout_seconds), True
+            if waiter not in self._opening and not waiter.woken.wait(self._timeout_seconds):
+                self._leave(waiter)
+            if waiter.connection is not None:
+                return waiter.connection, False
+            connection = Connection(self._make(), self._timeout_seconds)
+            self._open.add(connection)
         except BaseException:
-            with self._returned:
-                self._open -= 1
-                self._returned.notify()
+            self._give_up(waiter)
             raise
+        with self._lock:
+            self._opening.discard(waiter)
+        return connection, True
+
+    def _leave(self, waiter: _Waiter) -> None:
+        with self._lock:
+            if not waiter.woken.is_set():
+                self._waiting.remove(waiter)
+                raise AllInUse(f"all {self._most} connections were in use for {self._timeout_seconds:g} s")
+
+    def _give_up(self, waiter: _Waiter) -> None:
+        """Let the next one have what a waiter was given and can't use."""
+        with self._lock:
+            with suppress(ValueError):
+                self._waiting.remove(waiter)
+            if waiter.connection is not None:
+                self._give(waiter.connection)
+            elif waiter in self._opening:
+                self._opening.discard(waiter)
+                self._hand_over(None)
 
 
 def _translated(error: Exception) -> Exception:

@@ -76,6 +76,14 @@ class CacheUnavailable(CacheError, ConnectionError):
         super().__init__(message)
         self.query = query
 
+    def about(self, query: str) -> CacheUnavailable:
+        """Return the same for another query that met it, too."""
+        if query == self.query:
+            return self
+        other = CacheUnavailable(str(self), query=query)
+        other.__cause__ = self.__cause__
+        return other
+
 
 class DecodeError(CacheError, ValueError):
     """The cached value does not fit ``type=``, or its payload is broken. The entry stays as it is."""

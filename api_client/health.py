@@ -8,6 +8,7 @@ from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, Timeout
 
 from api_client.breaker import Breaker
 from api_client.clock import RedisClock
+from api_client.connections import AllInUse
 from api_client.errors import CacheUnavailable
 from api_client.redis_edge import reason
 from api_client.wire import pack
@@ -35,6 +36,8 @@ class Health:
 
     def failure(self, error: Exception, query: str | None) -> CacheUnavailable:
         """Note what was raised or answered, and return the error for the caller; its cause is ``error``."""
+        if isinstance(error, AllInUse):
+            return self._unavailable(str(error), error, query)
         # An answer, even a refusal (out of memory, say), is no reason to stop asking: reads may go on well.
         if isinstance(error, ConnectionError | TimeoutError | OSError):
             self.breaker.failed()
@@ -43,7 +46,10 @@ class Health:
             self.clock.forget()
         else:
             self.breaker.succeeded()
-        unavailable = CacheUnavailable(f"the cache's Redis can't be used: {reason(error)}", query=query)
+        return self._unavailable(reason(error), error, query)
+
+    def _unavailable(self, why: str, error: Exception, query: str | None) -> CacheUnavailable:
+        unavailable = CacheUnavailable(f"the cache's Redis can't be used: {why}", query=query)
         unavailable.__cause__ = error
         return unavailable
 
@@ -55,6 +61,7 @@ class Health:
         """
         if isinstance(reply, RedisError):
             if str(reply).startswith("WRONGTYPE"):
+                self.breaker.succeeded()
                 return b""
             raise self.failure(reply, query)
         self.breaker.succeeded()

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from redis.exceptions import ReadOnlyError, RedisError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
 from api_client.clock import monotonic_seconds
 from api_client.connections import Connections
+from api_client.errors import CacheUnavailable
 from api_client.health import TIME_REQUEST, Health
 from api_client.keys import CacheKey
 from api_client.lease import Call
-from api_client.lease_store import LeaseStore
+from api_client.lease_store import LeaseStore, by_hash, source
 from api_client.redis_edge import connect, connection_maker
 from api_client.wire import Command, pack_all, pack_get
 
@@ -63,9 +64,20 @@ class CacheLink:
         """Run one step of the lease record."""
         return self._guarded(lambda: self.store.run(call), query)
 
-    def run_all(self, calls: Sequence[Call[T]], query: str) -> list[T]:
-        """Run steps in one round trip."""
-        return self._guarded(lambda: self.store.run_all(calls), query)
+    def run_each(self, calls: Sequence[Call[T]], query: str) -> list[T | CacheUnavailable]:
+        """Run steps in one round trip (two when Redis has forgotten a script); one that it refuses ends alone."""
+        replies = self.ask_all([by_hash(call) for call in calls], query)
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            # Those that were run are run again: each may be repeated.
+            scripts = sorted({call.script for call in calls})
+            loading: list[Command] = [("SCRIPT", "LOAD", source(name)) for name in scripts]
+            replies = self.ask_all([*loading, *map(by_hash, calls)], query)[len(scripts) :]
+        if any(isinstance(reply, ReadOnlyError) for reply in replies):
+            self._leave_node()
+        return [
+            self.health.failure(reply, query) if isinstance(reply, RedisError) else call.parse(reply)
+            for call, reply in zip(calls, replies, strict=True)
+        ]
 
     def run_and_wait(self, call: Call[T], query: str, *, replicas: int, timeout_seconds: float) -> tuple[T, int]:
         """Run one step and wait for replicas: its reply, and how many have it."""
@@ -100,9 +112,12 @@ class CacheLink:
             result = step()
         except (RedisError, OSError) as error:
             if isinstance(error, ReadOnlyError):
-                # A demoted master: connections to it are of no use, the next ones find the new one.
-                self._redis.connection_pool.disconnect()
-                self._connections.drop_idle()
+                self._leave_node()
             raise self.health.failure(error, query) from error
         self.health.breaker.succeeded()
         return result
+
+    def _leave_node(self) -> None:
+        # A demoted master: connections to it are of no use, the next ones find the new one.
+        self._redis.connection_pool.disconnect()
+        self._connections.drop_idle()

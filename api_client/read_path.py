@@ -62,6 +62,7 @@ class ReadPath:
         try:
             found = self._link.read_all(keys)
             self._know_the_time()
+            misses = batch.serve(found)
         except CacheUnavailable as error:
             batch.abandon()
             batch.fail(error)
@@ -69,7 +70,7 @@ class ReadPath:
         except BaseException:
             batch.abandon()
             raise
-        if misses := batch.serve(found):
+        if misses:
             steps = [self._driver.steps(miss.key, miss.floor, miss.seen_token, miss.left_seconds) for miss in misses]
             batch.end(self._driver.wait_all(steps))
 

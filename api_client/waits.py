@@ -180,23 +180,34 @@ class WaitDriver:
             if isinstance(wait.step, Publish):
                 wait.steps.publish(wait.step.claim_number)
                 wait.go_on(None)
-        try:
-            if asking:
-                self._ask(asking)
-            if reading:
-                read_begins()
-                found = self._link.read_all([wait.steps.key for wait in reading])
-                now_us = self._link.now_us()
-                for wait, raw in zip(reading, found, strict=True):
-                    wait.go_on((raw, now_us))
-        except CacheUnavailable as error:
-            for wait in (*asking, *reading):
-                wait.fail(error)
+        if asking:
+            self._ask(asking)
+        if reading:
+            read_begins()
+            self._read(reading)
 
     def _ask(self, waits: Sequence[_Wait]) -> None:
         calls = [wait.steps.call(wait.step) for wait in waits if isinstance(wait.step, AskClaim | AskRepublish)]
-        for wait, reply in zip(waits, self._link.run_all(calls, waits[0].steps.key.query), strict=True):
-            wait.go_on(reply)
+        try:
+            replies = self._link.run_each(calls, waits[0].steps.key.query)
+        except CacheUnavailable as error:
+            replies = [error] * len(waits)
+        for wait, reply in zip(waits, replies, strict=True):
+            if isinstance(reply, CacheUnavailable):
+                wait.fail(reply)
+            else:
+                wait.go_on(reply)
+
+    def _read(self, waits: Sequence[_Wait]) -> None:
+        try:
+            found = self._link.read_all([wait.steps.key for wait in waits])
+            now_us = self._link.now_us()
+        except CacheUnavailable as error:
+            for wait in waits:
+                wait.fail(error)
+        else:
+            for wait, raw in zip(waits, found, strict=True):
+                wait.go_on((raw, now_us))
 
 
 class _Wait:
@@ -215,10 +226,9 @@ class _Wait:
         self.notified = True
         self._woken.set()
 
-    def fail(self, error: CacheError) -> None:
-        """End it, unless it has ended."""
-        if self.result is None:
-            self.result = error
+    def fail(self, error: CacheUnavailable) -> None:
+        """End it: Redis could not be asked, or refused."""
+        self.result = error.about(self.steps.key.query)
 
     def go_on(self, reply: Reply) -> None:
         """Take the reply to the step, and go on to the next one, or to the end."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import hiredis
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from api_client.wire import NEEDS_MORE, pack_get, reply_reader
 
@@ -26,7 +26,8 @@ class Multiplexed(asyncio.Protocol):
     Args:
         made: a connection of redis.asyncio, connected: it has done TLS, authentication and SELECT.
         loop: the running event loop.
-        timeout_seconds: how long it may be silent while a reply is due. Then all that is due fails.
+        timeout_seconds: for a whole reply, from when it was asked for or the one before it came. Then all that is due
+            fails.
     """
 
     def __init__(self, made: Any, loop: asyncio.AbstractEventLoop, timeout_seconds: float) -> None:
@@ -38,8 +39,9 @@ class Multiplexed(asyncio.Protocol):
         self._unsent_gets: dict[str, list[asyncio.Future[Any]]] = {}
         self._due: deque[list[asyncio.Future[Any]]] = deque()
         self._watch: asyncio.TimerHandle | None = None
-        self._heard_at = 0.0
-        self._was_silent = False
+        self._waits_since = 0.0  # for the reply that is due next
+        self._was_late = False
+        self._error: Exception | None = None
         self.is_lost = False
         self._transport.set_protocol(self)
 
@@ -57,20 +59,24 @@ class Multiplexed(asyncio.Protocol):
         """Read one string, with whoever else wants it in this tick."""
         future = self._loop.create_future()
         sharing = self._unsent_gets.get(key)
-        if sharing is not None:
+        if sharing is not None and not self.is_lost:
             sharing.append(future)
             return future
         self._unsent_gets[key] = waiting = [future]
         self._send(pack_get(key), waiting)
         return future
 
-    def close(self) -> None:
-        """Close it; what is due fails."""
-        self._fail(ConnectionError("it was closed"))
+    async def get_all(self, keys: Sequence[str]) -> list[Any]:
+        """Read several strings with one write."""
+        return await asyncio.gather(*map(self.get, keys))
+
+    def close(self, why: Exception) -> None:
+        """Close it; what is due fails, and so does what is asked from now on."""
+        self._fail(why)
 
     def data_received(self, data: bytes) -> None:
         """Give the replies to those who wait for them."""
-        self._heard_at = self._loop.time()
+        due_before = len(self._due)
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not NEEDS_MORE:
@@ -79,12 +85,17 @@ class Multiplexed(asyncio.Protocol):
                         future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self._fail(ConnectionError(f"{type(error).__name__}: {error}"))
+        if len(self._due) != due_before:  # a part of a reply is none: a server that trickles is late, too
+            self._waits_since = self._loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is due."""
         self._fail(ConnectionError("it closed the connection" if exc is None else f"{type(exc).__name__}: {exc}"))
 
     def _send(self, request: bytes, waiting: list[asyncio.Future[Any]]) -> None:
+        if self._error is not None:  # it was lost between the making and the first request, say
+            _tell(waiting, self._error)
+            return
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.append(request)
@@ -93,9 +104,10 @@ class Multiplexed(asyncio.Protocol):
     def _flush(self) -> None:
         if self.is_lost:
             return
+        if len(self._due) == len(self._unsent):
+            self._waits_since = self._loop.time()
         if self._watch is None:
-            self._heard_at = self._loop.time()
-            self._watch = self._loop.call_at(self._heard_at + self._timeout_seconds, self._look)
+            self._watch = self._loop.call_at(self._waits_since + self._timeout_seconds, self._look)
         self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
         self._unsent_gets.clear()
@@ -104,33 +116,41 @@ class Multiplexed(asyncio.Protocol):
         """Tell a silent server from a loop that was busy: what has come meanwhile is handled before a second look."""
         self._watch = None
         if not self._due or self.is_lost:
-            self._was_silent = False
+            self._was_late = False
             return
         now = self._loop.time()
-        due_at = self._heard_at + self._timeout_seconds
+        due_at = self._waits_since + self._timeout_seconds
         if now < due_at:
-            self._was_silent = False
-        elif self._was_silent:
+            self._was_late = False
+        elif self._was_late:
             self._fail(TimeoutError("it did not answer in time"))
             return
         else:
-            self._was_silent = True
+            self._was_late = True
             due_at = now + min(SECOND_LOOK_SECONDS, self._timeout_seconds / 4)
         self._watch = self._loop.call_at(due_at, self._look)
 
     def _fail(self, error: Exception) -> None:
         if self.is_lost:
             return
-        self.is_lost = True
+        self.is_lost, self._error = True, error
         if self._watch is not None:
             self._watch.cancel()
         self._made._close()  # noqa: SLF001 - as above: its public way waits
         self._transport.abort()
         for waiting in self._due:
-            for future in waiting:
-                if not future.done():
-                    future.set_exception(error)
+            _tell(waiting, error)
         self._due.clear()
+
+
+def _tell(waiting: list[asyncio.Future[Any]], error: Exception) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(error)
+
+
+class Closed(RedisError):
+    """The connection was closed by its owner: nothing is to be tried again."""
 
 
 class AsyncConnections:
@@ -159,15 +179,29 @@ class AsyncConnections:
         """
         return await (await self._opened()).get(key)
 
+    async def get_all(self, keys: Sequence[str]) -> list[Any]:
+        """Read several strings with one write, as `get`."""
+        return await (await self._opened()).get_all(keys)
+
     async def ask(self, request: bytes) -> Any:
         """Send one command, as `get`."""
         return await (await self._opened()).ask(request)
 
     def drop(self) -> None:
-        """Close this loop's connection; the next request opens one."""
+        """Leave this loop's connection; what is due on it may be asked again, on the next one."""
+        self._close(ConnectionError("it was given up"))
+
+    def close(self) -> None:
+        """Close this loop's connection, also one that is being made; what is due on it fails for good."""
+        self._close(Closed("it was closed"))
+        opening = self._opening.get(asyncio.get_running_loop())
+        if opening is not None:
+            opening.add_done_callback(lambda _: self._close(Closed("it was closed")))
+
+    def _close(self, why: Exception) -> None:
         connection = self._by_loop.pop(asyncio.get_running_loop(), None)
         if connection is not None:
-            connection.close()
+            connection.close(why)
 
     async def _opened(self) -> Multiplexed:
         """Return a connection that is not lost. Those who come while it is being made wait for the same one."""
@@ -192,8 +226,9 @@ class AsyncConnections:
             if isinstance(error, builtins.TimeoutError):
                 raise TimeoutError("it did not answer in time") from error
             raise
-        for other in [known for known in self._by_loop if known.is_closed()]:
-            del self._by_loop[other]
+        for other in list(self._by_loop):  # a copy: the loops of other threads come and go meanwhile
+            if other.is_closed():
+                self._by_loop.pop(other, None)
         connection = self._by_loop[loop] = Multiplexed(made, loop, self._timeout_seconds)
         return connection
 

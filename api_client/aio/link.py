@@ -46,6 +46,23 @@ class AsyncCacheLink:
             raise self.health.failure(error, key.query) from error
         return self.health.entry_of(reply, key.query)
 
+    async def read_all(self, keys: Sequence[CacheKey]) -> list[bytes | None]:
+        """Return the bytes of several entries, in one round trip."""
+        query, names = keys[0].query, [key.entry for key in keys]
+        self.health.check(query)
+        try:
+            connection = self._connections.current()
+            if connection is None:
+                replies = await self._connections.get_all(names)
+            else:
+                try:
+                    replies = await connection.get_all(names)
+                except ConnectionError:
+                    replies = await self._connections.get_all(names)
+        except (RedisError, OSError) as error:
+            raise self.health.failure(error, query) from error
+        return [self.health.entry_of(reply, key.query) for reply, key in zip(replies, keys, strict=True)]
+
     async def ask_all(self, commands: Sequence[Command], query: str | None) -> list[object]:
         """Send commands in one write and return their replies; an error reply is returned as an exception."""
         return list(await asyncio.gather(*(self._ask(pack(*command), query) for command in commands)))
@@ -75,7 +92,7 @@ class AsyncCacheLink:
 
     def close(self) -> None:
         """Close this event loop's connection."""
-        self._connections.drop()
+        self._connections.close()
 
     async def _ask(self, request: bytes, query: str | None) -> object:
         self.health.check(query)

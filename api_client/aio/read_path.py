@@ -71,8 +71,9 @@ class AsyncReadPath:
         if not keys:
             return
         try:
-            found = await asyncio.gather(*(self._link.read(key) for key in keys))
+            found = await self._link.read_all(keys)
             await self._link.now_us()
+            misses = batch.serve(found)
         except CacheUnavailable as error:
             batch.abandon()
             batch.fail(error)
@@ -80,7 +81,7 @@ class AsyncReadPath:
         except BaseException:
             batch.abandon()
             raise
-        if misses := batch.serve(found):
+        if misses:
             batch.end(await asyncio.gather(*map(self._waited, misses)))
 
     async def _waited(self, miss: Miss) -> bytes | CacheError:

@@ -34,6 +34,7 @@ class Fault:
     """
 
     silent: bool = False
+    holds_replies: bool = False
     drops_replies: bool = False
     delay_seconds: float = 0.0
     bytes_per_second: float = 0.0
@@ -111,6 +112,10 @@ class FaultProxy:
     def hangs(self) -> None:
         """Accept and never answer; established connections go silent, both ways."""
         self._call(self._switch(Fault(silent=True)))
+
+    def holds_replies(self) -> None:
+        """Let requests through, and keep every answer until `passes`."""
+        self._call(self._switch(Fault(holds_replies=True)))
 
     def drops_replies(self) -> None:
         """Let requests through, and lose every answer."""
@@ -237,7 +242,8 @@ class FaultProxy:
     async def _pump_replies(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         try:
             while data := await reader.read(CHUNK_BYTES):
-                await self._until_not_silent()
+                while self._fault.silent or self._fault.holds_replies:
+                    await self._changed.wait()
                 if self._fault.drops_replies:
                     continue
                 await self._send_reply(data, pair)

@@ -1,0 +1,59 @@
+"""Connections to a real Redis, behind a proxy that fails on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+import pytest
+import redis
+
+from api_client.connections import Connections
+from api_client.redis_edge import connection_maker
+from refresher.embedded import RedisServer
+from tests.support.fault_proxy import FaultProxy
+
+Connect: TypeAlias = Callable[..., Connections]
+
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture
+def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(clean_redis.url(0)) as client:
+        client.set("key", "value")
+        yield client
+
+
+@pytest.fixture
+def proxy(clean_redis: RedisServer) -> Iterator[FaultProxy]:
+    with FaultProxy.before(clean_redis.url(0)) as made:
+        yield made
+
+
+@pytest.fixture
+def url(clean_redis: RedisServer, proxy: FaultProxy) -> str:
+    """Redis, through the proxy."""
+    return proxy.url(clean_redis.url(0))
+
+
+@pytest.fixture
+def connect(url: str) -> Iterator[Connect]:
+    """Make a pool; through the proxy, and patient, unless told otherwise."""
+    made: list[Connections] = []
+
+    def make(url: str = url, *, timeout_seconds: float = PATIENCE_SECONDS, most: int = 64) -> Connections:
+        maker = connection_maker(url, timeout_seconds=timeout_seconds)
+        made.append(Connections(maker, timeout_seconds=timeout_seconds, most=most))
+        return made[-1]
+
+    yield make
+    for connections in made:
+        connections.drop_idle()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as made:
+        yield made

@@ -1,0 +1,117 @@
+"""Batches as Redis sees them: round trips; and what becomes of the others where Redis refuses one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from api_client import CacheUnavailable, Entry, InvalidQuery, QueryCall, ReaderSettings
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from refresher.embedded import RedisServer
+from tests.integration.links.conftest import PATIENCE_SECONDS
+from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.fault_proxy import FaultProxy
+from tests.support.played_worker import PlayedKey
+from tests.support.recorded_events import RecordedEvents
+
+NAMESPACE = "test"
+COUNT = 64
+
+
+@pytest.fixture(params=ALL_KINDS)
+def reader(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> Iterator[AnyReader]:
+    settings = ReaderSettings(
+        redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=PATIENCE_SECONDS
+    )
+    made = ALL_KINDS[request.param](settings, RecordedEvents())
+    yield made
+    made.close()
+
+
+def played(control: redis.Redis, query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> PlayedKey:
+    return PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, query, params, version))
+
+
+def reads_of_redis(control: redis.Redis) -> int:
+    """How often Redis has received something so far; this question is one more."""
+    count: int = control.info("stats")["total_reads_processed"]
+    return count
+
+
+def test_hits_of_many_keys_are_one_round_trip(reader: AnyReader, control: redis.Redis) -> None:
+    calls = [("q", {"n": number}) for number in range(COUNT)]
+    for query, params in calls:
+        played(control, query, params).plant_value(params["n"])
+    reader.get_many(calls[:1])  # the connection is made, and the time is known
+    control.config_resetstat()
+    before = reads_of_redis(control)
+    assert [entry.value for entry in reader.get_many(iter(calls)) if isinstance(entry, Entry)] == list(range(COUNT))
+    assert reads_of_redis(control) - before == 2
+    assert control.info("commandstats")["cmdstat_get"]["calls"] == COUNT
+
+
+def test_misses_are_claimed_and_waited_for_together(reader: AnyReader, control: redis.Redis, proxy: FaultProxy) -> None:
+    calls = [("q", {"n": number}) for number in range(COUNT)]
+    reader.get_many([("other", None)], timeout=0)
+    control.config_resetstat()
+    before = reads_of_redis(control)
+    began = time.monotonic()
+    assert len(reader.get_many(calls, timeout=0.5)) == COUNT
+    assert time.monotonic() - began < 0.5 * COUNT / 4
+    assert control.info("commandstats")["cmdstat_evalsha"]["calls"] >= COUNT
+    # A handful each: the reads, the claims, the polls, the publications, and what the test asks.
+    assert reads_of_redis(control) - before < 3 * COUNT
+
+
+def test_what_redis_refuses_of_one_key_does_not_touch_the_others(reader: AnyReader, control: redis.Redis) -> None:
+    control.set(make_key(NAMESPACE, "refused", None, 1).record, "no hash")
+    played(control, "there").plant_value("value")
+    played(control, "cold").plant_value("old", age_seconds=60)
+    there, refused, cold = reader.get_many([("there", None), ("refused", None), ("late", None)], timeout=0.3)
+    assert isinstance(there, Entry)
+    assert isinstance(refused, CacheUnavailable)
+    assert refused.query == "refused"
+    assert type(cold).__name__ == "WaitTimeout"
+
+
+def test_without_redis_each_item_has_an_error_of_its_own(reader: AnyReader, proxy: FaultProxy) -> None:
+    proxy.refuses()
+    results = reader.get_many([("a", None), ("b", {"n": 1}), ("no name", None), ("a", None)])
+    assert [type(result) for result in results] == [CacheUnavailable, CacheUnavailable, InvalidQuery, CacheUnavailable]
+    assert [result.query for result in results[:2]] == ["a", "b"]
+    assert results[0] is results[3]
+    assert isinstance(results[1].__cause__, OSError | redis.ConnectionError)
+
+
+def test_a_batch_is_a_probe_as_good_as_any_other(reader: AnyReader, control: redis.Redis, proxy: FaultProxy) -> None:
+    played(control, "a").plant_value("a")
+    played(control, "b").plant_value("b")
+    calls = [("a", None), ("b", None)]
+    proxy.refuses()
+    for _ in range(6):
+        reader.get_many(calls)
+    proxy.passes()
+
+    def answers() -> list[object]:
+        return [getattr(result, "value", result) for result in reader.get_many(calls)]
+
+    seen = [answers()]
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while seen[-1] != ["a", "b"] and time.monotonic() < deadline:
+        seen.append(answers())
+    refusals = {str(one) for answer in seen[:-1] for one in answer}
+    assert seen[-1] == ["a", "b"]
+    assert all("left alone" in one for one in refusals), "the first that was let through was answered"
+
+
+def test_the_option_version_is_that_of_plain_pairs(reader: AnyReader, control: redis.Redis) -> None:
+    for version in (1, 2, 3):
+        played(control, "q", None, version).plant_value(version)
+    calls = [("q", None), QueryCall("q", None, 3), ("q", {}), QueryCall("q", version=0), ("q", None)]
+    results = reader.get_many(calls, version=2)
+    assert [getattr(result, "value", type(result)) for result in results] == [2, 3, 2, InvalidQuery, 2]

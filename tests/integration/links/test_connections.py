@@ -1,0 +1,319 @@
+"""The sync reader's connections: faults of the server, bounds in time, sharing among threads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import psutil
+import pytest
+import redis
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from api_client.connections import AllInUse, Connections
+from api_client.wire import pack, pack_all, pack_get
+from refresher.embedded import RedisServer
+from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
+from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import eventually
+
+GET = pack_get("key")
+SHORT_SECONDS = 0.3
+LARGE = b"x" * 8 * 1024 * 1024
+
+
+@pytest.fixture
+def connections(connect: Connect, control: redis.Redis) -> Connections:
+    made = connect()
+    assert made.ask(GET) == b"value"
+    return made
+
+
+@pytest.fixture
+def own_server() -> Iterator[RedisServer]:
+    with RedisServer.start() as server:
+        yield server
+
+
+def test_a_connection_that_the_server_has_closed_is_replaced_once_and_nobody_notices(
+    connections: Connections, proxy: FaultProxy
+) -> None:
+    for orderly in (True, False):
+        accepted = proxy.accepted
+        proxy.cuts(orderly=orderly)
+        assert connections.ask(GET) == b"value"
+        assert proxy.accepted == accepted + 1
+
+
+def test_it_goes_on_after_a_restart_of_the_server(connect: Connect, own_server: RedisServer) -> None:
+    connections = connect(own_server.url(0))
+    assert connections.ask(pack("PING")) == b"PONG"
+    own_server.restart(keep_data=True)
+    assert connections.ask(pack("PING")) == b"PONG"
+
+
+def test_of_many_dead_connections_the_request_is_sent_on_one_and_then_on_a_new_one(
+    connections: Connections, proxy: FaultProxy, control: redis.Redis, pool: ThreadPoolExecutor
+) -> None:
+    proxy.holds_replies()
+    asked = [pool.submit(connections.ask, GET) for _ in range(8)]
+    eventually(lambda: proxy.open_connections == 8, PATIENCE_SECONDS, "eight connections")
+    proxy.passes()
+    assert [each.result() for each in asked] == [b"value"] * 8
+    control.config_resetstat()
+    proxy.cuts()
+    assert connections.ask(GET) == b"value"
+    assert control.info("commandstats")["cmdstat_get"]["calls"] == 1
+    assert proxy.open_connections == 1
+
+
+def test_a_new_connection_that_fails_is_not_followed_by_another(connections: Connections, proxy: FaultProxy) -> None:
+    proxy.refuses()
+    with pytest.raises(ConnectionError):
+        connections.ask(GET)
+    proxy.passes()
+    accepted = proxy.accepted
+    proxy.cuts_next_reply_after(0)
+    with pytest.raises(ConnectionError):
+        connections.ask(GET)
+    assert proxy.accepted == accepted + 1
+    assert connections.ask(GET) == b"value"
+
+
+def test_a_silent_server_is_waited_for_no_longer_than_the_timeout_and_not_asked_again(
+    connect: Connect, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    connections = connect(timeout_seconds=SHORT_SECONDS)
+    assert eventually(lambda: connections.ask(GET), PATIENCE_SECONDS, "a connection") == b"value"
+    accepted = proxy.accepted
+    proxy.hangs()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="did not answer in time"):
+        connections.ask(GET)
+    assert SHORT_SECONDS * 0.9 < time.monotonic() - began < SHORT_SECONDS + 2
+    assert proxy.accepted == accepted
+    proxy.passes()
+    assert connections.ask(GET) == b"value"
+
+
+def test_a_large_reply_is_whole(connections: Connections, control: redis.Redis) -> None:
+    control.set("key", LARGE)
+    assert connections.ask(GET) == LARGE
+    assert connections.ask(GET * 3, 3) == [LARGE] * 3
+    assert connections.ask(pack("PING")) == b"PONG"
+
+
+def test_a_large_reply_that_trickles_is_given_up_when_the_timeout_is_over(
+    connect: Connect, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    connections = connect(timeout_seconds=SHORT_SECONDS)
+    connections.ask(GET)
+    control.set("key", LARGE)
+    proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
+    for ask in (lambda: connections.ask(GET), lambda: connections.ask(GET, 1)):
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            ask()
+        assert time.monotonic() - began < 2 * SHORT_SECONDS + 2
+        proxy.passes()
+        connections.ask(pack("PING"))
+        proxy.slows(SHORT_SECONDS / 4)
+
+
+def test_after_a_large_reply_the_usual_bound_holds_again(connections: Connections, control: redis.Redis) -> None:
+    control.set("key", LARGE)
+    connections.ask(GET)
+    (connection,) = connections._idle
+    assert connection._socket.gettimeout() is None
+    whole, microseconds = struct.unpack("@ll", connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
+    assert whole + microseconds / 1e6 == pytest.approx(PATIENCE_SECONDS, abs=0.01)
+
+
+def test_error_replies_are_returned_and_the_connection_stays(connections: Connections, proxy: FaultProxy) -> None:
+    accepted = proxy.accepted
+    assert isinstance(connections.ask(pack("NONSENSE")), ResponseError)
+    one, error, two = connections.ask(pack_all([("PING",), ("GET",), ("GET", "key")]), 3)
+    assert (one, type(error), two) == (b"PONG", ResponseError, b"value")
+    assert isinstance(connections.ask(pack("NONSENSE", b"\xff\xfe")), ResponseError)
+    assert connections.ask(GET) == b"value"
+    assert proxy.accepted == accepted
+
+
+class Interrupted(BaseException):
+    """Raised into a thread from outside."""
+
+
+def interrupt(thread: threading.Thread) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted))
+
+
+def test_a_signal_in_the_middle_leaves_no_reply_for_the_next_one(
+    connections: Connections, proxy: FaultProxy, control: redis.Redis
+) -> None:
+    control.set("other", "another value")
+    waiting = threading.Event()
+
+    def interrupt_when_it_waits() -> None:
+        eventually(lambda: control.info("commandstats").get("cmdstat_get"), PATIENCE_SECONDS, "it was asked")
+        waiting.set()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    control.config_resetstat()
+    proxy.holds_replies()
+    thread = threading.Thread(target=interrupt_when_it_waits)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        connections.ask(GET)
+    assert waiting.is_set()
+    thread.join()
+    proxy.passes()
+    assert connections.ask(pack_get("other")) == b"another value"
+
+
+class Echoing(threading.Thread):
+    """Asks for one number after the other, whatever interrupts it."""
+
+    def __init__(self, connections: Connections) -> None:
+        super().__init__()
+        self.connections, self.ended = connections, False
+        self.wrong: list[object] = []
+
+    def run(self) -> None:
+        while not self.ended:
+            with suppress(Interrupted):
+                self.ask_on()
+
+    def ask_on(self) -> None:
+        number = 0
+        while not self.ended:
+            number += 1
+            with suppress(Interrupted):
+                reply = self.connections.ask(pack("ECHO", str(number)))
+                if reply != str(number).encode():
+                    self.wrong.append(reply)
+
+
+# A socket that redis-py was just making when it was interrupted is closed by the garbage collection.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupts_at_any_time_neither_mix_replies_nor_use_up_the_pool(connect: Connect, control: redis.Redis) -> None:
+    connections = connect(most=4)
+    threads = [Echoing(connections) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(400):
+        for thread in threads:
+            interrupt(thread)
+        connections.ask(pack("PING"))
+    for thread in threads:
+        thread.ended = True
+    for thread in threads:
+        thread.join()
+    assert [thread.wrong for thread in threads] == [[]] * 4
+    assert len(connections._opening) == 0
+    assert [connections.ask(pack("PING")) for _ in range(8)] == [b"PONG"] * 8
+
+
+@pytest.mark.parametrize("threads", [64, 200])
+def test_more_threads_than_connections_are_all_served(
+    connect: Connect, control: redis.Redis, clean_redis: RedisServer, threads: int
+) -> None:
+    connections = connect(clean_redis.url(0))
+    start = threading.Barrier(threads)
+
+    def ask(number: int) -> bool:
+        start.wait()
+        own = str(number)
+        return all(connections.ask(pack("ECHO", own)) == own.encode() for _ in range(20))
+
+    with ThreadPoolExecutor(threads) as many:
+        assert all(many.map(ask, range(threads)))
+    assert len(connections._idle) == len(connections._open) <= 64
+    assert not connections._waiting
+
+
+def test_one_that_waits_gets_the_connection_before_those_who_ask_again_and_again(
+    connections: Connections, connect: Connect, proxy: FaultProxy, pool: ThreadPoolExecutor
+) -> None:
+    # The one who gives it back asks at once; whoever waits would never get it, as long as it can be faster.
+    one = connect(most=1)
+    order: list[str] = []
+    proxy.holds_replies()
+    first = pool.submit(lambda: (one.ask(GET), one.ask(GET), order.append("again")))
+    eventually(lambda: one._open or one._opening, PATIENCE_SECONDS, "the connection is in use")
+    second = pool.submit(lambda: (one.ask(GET), order.append("waiter")))
+    eventually(lambda: one._waiting, PATIENCE_SECONDS, "the second one waits")
+    proxy.passes()
+    first.result(PATIENCE_SECONDS)
+    second.result(PATIENCE_SECONDS)
+    assert order == ["waiter", "again"]
+
+
+def test_a_place_that_an_error_has_freed_goes_to_who_waits(
+    connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
+) -> None:
+    one = connect(most=1)
+    proxy.holds_replies()
+    first = pool.submit(one.ask, GET)
+    eventually(lambda: proxy.open_connections, PATIENCE_SECONDS, "the connection is in use")
+    second = pool.submit(one.ask, GET)
+    eventually(lambda: one._waiting, PATIENCE_SECONDS, "the second one waits")
+    proxy.cuts()
+    with pytest.raises(ConnectionError):
+        first.result(PATIENCE_SECONDS)
+    proxy.passes()
+    assert second.result(PATIENCE_SECONDS) == b"value"
+
+
+def test_who_waits_for_a_connection_too_long_is_told_so(
+    connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
+) -> None:
+    one = connect(timeout_seconds=SHORT_SECONDS, most=1)
+    one._timeout_seconds = SHORT_SECONDS / 3  # shorter than for a reply, so that the order is certain
+    one.ask(GET)
+    proxy.hangs()
+    first = pool.submit(one.ask, GET)
+    eventually(lambda: not one._idle, PATIENCE_SECONDS, "the connection is in use")
+    with pytest.raises(AllInUse, match=r"all 1 connections were in use for 0\.1 s"):
+        one.ask(GET)
+    assert not one._waiting
+    with pytest.raises(TimeoutError):
+        first.result(PATIENCE_SECONDS)
+
+
+def test_a_thousand_failures_leak_no_file_descriptor(
+    connect: Connect, control: redis.Redis, proxy: FaultProxy, clean_redis: RedisServer
+) -> None:
+    connections = connect()
+    process = psutil.Process()
+    connections.ask(GET)
+    proxy.refuses()
+    before = process.num_fds()
+    for _ in range(1_000):
+        with pytest.raises(ConnectionError):
+            connections.ask(GET)
+    wrong_password = connect(clean_redis.url(0).replace(clean_redis.password, "wrong"))
+    for _ in range(50):
+        with pytest.raises(ConnectionError):
+            wrong_password.ask(GET)
+    assert process.num_fds() <= before
+    assert not connections._open
+    proxy.passes()
+    assert connections.ask(GET) == b"value"
+
+
+def test_a_forked_child_leaves_the_connections_of_its_parent_alone(connections: Connections) -> None:
+    pid = os.fork()
+    if not pid:
+        # As the client does: it takes new ones, and lets the old ones go.
+        connections._idle.clear()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert connections.ask(GET) == b"value"

@@ -1,0 +1,114 @@
+"""The breaker under concurrent failures: one outage is one outage, however many calls meet it."""
+
+from __future__ import annotations
+
+import pytest
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from api_client.breaker import Breaker
+from api_client.connections import AllInUse
+from api_client.errors import CacheUnavailable
+from api_client.health import Health
+
+
+class Time:
+    """A monotonic clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def breaker(time: Time) -> Breaker:
+    return Breaker(threshold=5, first_pause_seconds=0.25, longest_pause_seconds=5.0, monotonic=time)
+
+
+def fail(breaker: Breaker, times: int) -> None:
+    for _ in range(times):
+        breaker.failed()
+
+
+def pause_seconds(breaker: Breaker, time: Time) -> float:
+    """How long nothing is let through; the probe that ends it is taken."""
+    began = time.now
+    while not breaker.allows():
+        time.now += 0.01
+    return time.now - began
+
+
+def test_failures_of_one_outage_do_not_prolong_its_pause(breaker: Breaker, time: Time) -> None:
+    fail(breaker, 64)
+    assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
+
+
+def test_a_call_that_began_before_it_opened_and_fails_late_does_not_put_the_probe_off(
+    breaker: Breaker, time: Time
+) -> None:
+    fail(breaker, 5)
+    time.now += 0.2
+    fail(breaker, 59)
+    assert pause_seconds(breaker, time) == pytest.approx(0.05, abs=0.02)
+
+
+def test_only_a_probe_that_fails_doubles_the_pause_and_once(breaker: Breaker, time: Time) -> None:
+    fail(breaker, 5)
+    for expected in (0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
+        assert pause_seconds(breaker, time) == pytest.approx(expected, abs=0.02)
+        fail(breaker, 64)
+
+
+def test_a_probe_that_never_reports_is_followed_by_another_of_the_same_pause(breaker: Breaker, time: Time) -> None:
+    fail(breaker, 5)
+    for _ in range(4):
+        assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
+
+
+def test_after_a_success_it_counts_from_nothing(breaker: Breaker, time: Time) -> None:
+    fail(breaker, 5)
+    pause_seconds(breaker, time)
+    breaker.failed()
+    pause_seconds(breaker, time)
+    breaker.succeeded()
+    fail(breaker, 4)
+    assert breaker.allows()
+    breaker.failed()
+    assert pause_seconds(breaker, time) == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("error", "opens"),
+    [
+        (TimeoutError("silent"), True),
+        (ConnectionError("refused"), True),
+        (OSError("no route"), True),
+        (ResponseError("OOM"), False),
+        (AllInUse("all 64 connections were in use for 0.25 s"), False),
+    ],
+)
+def test_what_says_that_redis_is_gone_opens_it_and_nothing_else(error: Exception, opens: bool) -> None:
+    health = Health()
+    told = [health.failure(error, "q") for _ in range(5)]
+    assert health.breaker.is_open is opens
+    assert {(type(one), one.query, one.__cause__) for one in told} == {(CacheUnavailable, "q", error)}
+
+
+def test_the_time_out_of_a_full_pool_says_so() -> None:
+    told = str(Health().failure(AllInUse("all 64 connections were in use for 0.25 s"), "q"))
+    assert "all 64 connections were in use for 0.25 s" in told
+
+
+def test_a_key_that_is_no_string_is_an_answer_of_a_redis_that_is_well() -> None:
+    health = Health()
+    for _ in range(4):
+        health.failure(TimeoutError("silent"), "q")
+    assert health.entry_of(ResponseError("WRONGTYPE Operation against a key"), "q") == b""
+    health.failure(TimeoutError("silent"), "q")
+    assert not health.breaker.is_open
