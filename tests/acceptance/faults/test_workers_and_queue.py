@@ -43,6 +43,7 @@ def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_ask
     assert reader.refresh(QUERY, manual) is RefreshState.TRIGGERED
     assert reader.refresh(QUERY, manual) is RefreshState.SUPPRESSED
     assert reader.invalidate(QUERY, fresh).generation > 0
+    assert (told["hit"], told["hit: stale"], told["miss"]) == (1, 2, 2)
     assert told["triggered: invalidated"] == 1
     assert told["triggered: miss"] == 2
     assert told["unavailable"] == told["failed"] == 0
