@@ -54,6 +54,9 @@ class CachedQuery(DescribedQuery[P, T]):
     ``friends_of(timeout=3)`` is a param. Options for one read go to `get` and `get_entry`, where the params are one
     mapping; those for all reads are given here.
 
+    What a call returns is inferred of any ``returns``, unions too, by type checkers that know TypeForm (mypy ≥ 2.2,
+    basedpyright). Params are checked where `cached_query` declares them.
+
     All methods use the process's default client, looked up at each call, unless the handle is bound to one by `on`.
     Their errors are those of the client's methods of the same names.
 
