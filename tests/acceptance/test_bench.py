@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from refresher.bench.hits.groups import GROUPS
 from refresher.bench.hits.rates import MODES
 from refresher.embedded import RedisServer
+from tests.support.processes import is_gone
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 RUN_SECONDS = 150
@@ -66,6 +70,31 @@ def test_ones_own_redis_is_left_as_it_was(clean_redis: RedisServer, tmp_path: Pa
     with clean_redis._client(5) as client:
         assert client.keys() == []
     assert clean_redis.password not in done.stdout + (tmp_path / "hits.json").read_text()
+
+
+def test_ctrl_c_ends_every_process_and_is_no_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "refresher.cli", "bench", "hits", "--quick", "--only", "herd-threads"]
+    out = tmp_path / "out.txt"
+    with out.open("w") as file:
+        process = subprocess.Popen(
+            [*command, "--out", str(tmp_path)], stdout=file, stderr=file, cwd=ROOT, start_new_session=True
+        )
+
+    def started() -> set[int]:
+        """Two servers, four processes of readers, the graph and the worker, each with its guardian."""
+        assert process.poll() is None, out.read_text()
+        found = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+        return found if len(found) >= 12 else set()
+
+    try:
+        pids = eventually(started, 60, "everything has been started")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.wait(30)
+    assert "Traceback" not in out.read_text()
+    eventually(lambda: all(map(is_gone, pids)), 15, "no process is left")
 
 
 @pytest.mark.parametrize(

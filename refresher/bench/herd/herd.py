@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -49,6 +51,16 @@ class Outcome:
         return percentile(took, percent) * 1000
 
 
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Start what is started in here deaf to Ctrl-C: it is this process that ends it, and says so once."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Herd:
     """Readers in `PROCESSES` processes, which stay for several runs. A context manager."""
 
@@ -65,7 +77,8 @@ class Herd:
                 kwargs={"uvloop": options.uvloop},
                 daemon=True,
             )
-            process.start()
+            with _interrupts_ignored():
+                process.start()
             theirs.close()
             self._flocks.append((process, ours))
 
