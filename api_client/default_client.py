@@ -5,12 +5,16 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from api_client.aio import AsyncCacheClient
 from api_client.floors import ReadOptions
 from api_client.keys import Params
 from api_client.reader import CacheClient
+
+if TYPE_CHECKING:
+    # Known to type checkers without being installed; nothing of it is needed at run time.
+    from typing_extensions import TypeForm
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -76,10 +80,10 @@ def use_as_async_default(client: AsyncCacheClient | None) -> AsyncCacheClient | 
 
 
 @overload
-def get_cached(query: str, params: Params | None = None, *, type: type[T], **options: Unpack[ReadOptions]) -> T: ...
+def get_cached(query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]) -> T: ...
 @overload
 def get_cached(
-    query: str, params: Params | None = None, *, type: type[T], default: D, **options: Unpack[ReadOptions]
+    query: str, params: Params | None = None, *, type: TypeForm[T], default: D, **options: Unpack[ReadOptions]
 ) -> T | D: ...
 @overload
 def get_cached(
@@ -96,11 +100,11 @@ def get_cached(query: str, params: Params | None = None, **options: Any) -> Any:
 
 @overload
 async def aget_cached(
-    query: str, params: Params | None = None, *, type: type[T], **options: Unpack[ReadOptions]
+    query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
 ) -> T: ...
 @overload
 async def aget_cached(
-    query: str, params: Params | None = None, *, type: type[T], default: D, **options: Unpack[ReadOptions]
+    query: str, params: Params | None = None, *, type: TypeForm[T], default: D, **options: Unpack[ReadOptions]
 ) -> T | D: ...
 @overload
 async def aget_cached(

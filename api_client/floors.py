@@ -24,6 +24,10 @@ class ReadOptions(TypedDict, total=False):
     timeout: Duration | None
 
 
+_OPTIONS: Final = frozenset(ReadOptions.__annotations__)
+_OF_NO_FLOOR: Final = frozenset({"version", "timeout"})
+
+
 def floor_of(query: str, options: ReadOptions) -> Floor:
     """Return what the call asks of an entry.
 
@@ -32,12 +36,14 @@ def floor_of(query: str, options: ReadOptions) -> Floor:
     """
     if not options:
         return PLAIN
-    unknown = options.keys() - ReadOptions.__annotations__.keys()
-    if unknown:
+    if not options.keys() <= _OPTIONS:
+        unknown = options.keys() - _OPTIONS
         raise InvalidQuery(
             f"{query!r}: no option {sorted(unknown)[0]!r}; allowed are {', '.join(ReadOptions.__annotations__)}",
             query=query,
         )
+    if options.keys() <= _OF_NO_FLOOR:
+        return PLAIN
     min_generation = options.get("min_generation", 0)
     if isinstance(min_generation, bool) or not isinstance(min_generation, int) or min_generation < 0:
         raise InvalidQuery(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from api_client.answers import NO_DEFAULT, Entry, Invalidation, NoDefault
 from api_client.batches import AnyCall
@@ -21,6 +21,10 @@ from api_client.read_core import Answer
 from api_client.read_path import ReadPath
 from api_client.read_plan import Floor, RefreshState
 from api_client.waits import WaitDriver
+
+if TYPE_CHECKING:
+    # Known to type checkers without being installed; nothing of it is needed at run time.
+    from typing_extensions import TypeForm
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -42,10 +46,12 @@ class CacheClient(ClientBase):
         self._reads = ReadPath(self._core, self._link, self._publisher, self._driver)
 
     @overload
-    def get(self, query: str, params: Params | None = None, *, type: type[T], **options: Unpack[ReadOptions]) -> T: ...
+    def get(
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
+    ) -> T: ...
     @overload
     def get(
-        self, query: str, params: Params | None = None, *, type: type[T], default: D, **options: Unpack[ReadOptions]
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], default: D, **options: Unpack[ReadOptions]
     ) -> T | D: ...
     @overload
     def get(

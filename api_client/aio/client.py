@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from api_client.aio.link import AsyncCacheLink
 from api_client.aio.read_path import AsyncReadPath
@@ -23,6 +23,10 @@ from api_client.local_tier import NOT_KEPT
 from api_client.publisher import Trigger
 from api_client.read_core import Answer
 from api_client.read_plan import Floor, RefreshState
+
+if TYPE_CHECKING:
+    # Known to type checkers without being installed; nothing of it is needed at run time.
+    from typing_extensions import TypeForm
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -50,11 +54,11 @@ class AsyncCacheClient(ClientBase):
 
     @overload
     async def get(
-        self, query: str, params: Params | None = None, *, type: type[T], **options: Unpack[ReadOptions]
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
     ) -> T: ...
     @overload
     async def get(
-        self, query: str, params: Params | None = None, *, type: type[T], default: D, **options: Unpack[ReadOptions]
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], default: D, **options: Unpack[ReadOptions]
     ) -> T | D: ...
     @overload
     async def get(

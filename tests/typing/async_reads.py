@@ -37,6 +37,8 @@ async def read() -> None:
         reveal_type(await client.get("friends_of", type=Row, default=None))  # is Row | None
         reveal_type(await aget_cached("friends_of", type=list[Friend]))  # is list[Friend]
         reveal_type(await aget_cached("friends_of", type=list[Friend], default=0))  # is list[Friend] | int
+        reveal_type(await client.get("friend", type=Friend | None))  # is Friend | None
+        reveal_type(await aget_cached("friend", type=Friend | None))  # is Friend | None
         await client.get("friends_of", type=42)  # error call-overload
         await client.get("friends_of", maxage=1)  # error call-overload
         (await client.get("friends_of", type=Friend)).age  # error attr-defined

@@ -29,6 +29,9 @@ reveal_type(client.get("friends_of", {"person_id": 42}, type=list[Friend]))  # i
 reveal_type(client.get("friends_of", type=Row, max_age="1m"))  # is Row
 reveal_type(client.get("friends_of", type=list[Friend], default=None))  # is list[Friend] | None
 reveal_type(client.get("friends_of", type=list[Friend], default="none"))  # is list[Friend] | str
+reveal_type(client.get("friend", type=Friend | None))  # is Friend | None
+reveal_type(client.get("level", type=Literal["low", "high"]))  # is Literal['low'] | Literal['high']
+reveal_type(get_cached("friend", type=Friend | None, default=0))  # is Friend | None | int
 reveal_type(client.get("friends_of", default=0))  # is Any
 reveal_type(get_cached("friends_of", type=list[Friend]))  # is list[Friend]
 reveal_type(get_cached("friends_of", type=dict[str, Row], default=None))  # is dict[str, Row] | None
