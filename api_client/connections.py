@@ -19,6 +19,7 @@ from api_client.clock import monotonic_seconds
 from api_client.wire import CHUNK_BYTES, LARGE_CHUNK_BYTES, NEEDS_MORE, reply_reader
 
 MOST_CONNECTIONS: Final = 64
+LONGEST_QUEUE_TIMEOUTS: Final = 20
 
 
 class AllInUse(TimeoutError):
@@ -121,7 +122,8 @@ class Connections:
 
     Args:
         make: makes a connection of redis-py, not connected.
-        timeout_seconds: to connect, for a reply, and to wait for a connection while all are in use.
+        timeout_seconds: to connect, for a reply, and to wait for a connection while none is given back at all. While
+            some are, a thread waits for its turn, up to 20 times as long.
         most: how many; more threads than this share them.
     """
 
@@ -129,6 +131,7 @@ class Connections:
         self._make, self._timeout_seconds, self._most = make, timeout_seconds, most
         self._idle: deque[Connection] = deque()
         self._waiting: deque[_Waiter] = deque()
+        self._handed = 0  # counts what shows that Redis answers
         self._lock = threading.RLock()
         # A set of what is alive, no count: an interrupt between any two steps loses a connection, and never its place.
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -185,6 +188,8 @@ class Connections:
             waiter = self._waiting.popleft()
             if connection is None:
                 self._opening.add(waiter)
+            else:
+                self._handed += 1
             waiter.connection = connection
             waiter.woken.set()
             return True
@@ -208,8 +213,8 @@ class Connections:
                     self._waiting.remove(waiter)
                     return connection, False
         try:
-            if waiter not in self._opening and not waiter.woken.wait(self._timeout_seconds):
-                self._leave(waiter)
+            if waiter not in self._opening:
+                self._wait_for_turn(waiter)
             if waiter.connection is not None:
                 return waiter.connection, False
             connection = Connection(self._make(), self._timeout_seconds)
@@ -221,11 +226,21 @@ class Connections:
             self._opening.discard(waiter)
         return connection, True
 
+    def _wait_for_turn(self, waiter: _Waiter) -> None:
+        """Wait while connections go round: thousands of threads are a long queue, and nothing is wrong with Redis."""
+        for _ in range(LONGEST_QUEUE_TIMEOUTS):
+            handed = self._handed
+            if waiter.woken.wait(self._timeout_seconds):
+                return
+            if self._handed == handed:
+                break
+        self._leave(waiter)
+
     def _leave(self, waiter: _Waiter) -> None:
         with self._lock:
             if not waiter.woken.is_set():
                 self._waiting.remove(waiter)
-                raise AllInUse(f"all {self._most} connections were in use for {self._timeout_seconds:g} s")
+                raise AllInUse(f"all {self._most} connections are in use, and none came free in time")
 
     def _give_up(self, waiter: _Waiter) -> None:
         """Let the next one have what a waiter was given and can't use."""
