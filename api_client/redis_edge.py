@@ -39,9 +39,7 @@ def connect(url: str, *, timeout_seconds: float, retry: Retry | None = None) -> 
             # More threads than this share connections; they wait for one no longer than for a reply.
             max_connections=MOST_CONNECTIONS,
             timeout=timeout_seconds,
-            socket_connect_timeout=timeout_seconds,
-            socket_timeout=timeout_seconds,
-            socket_keepalive=True,
+            **_socket_options(url, timeout_seconds),
             health_check_interval=HEALTH_CHECK_SECONDS,
             retry=retry or Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
         )
@@ -58,7 +56,9 @@ def connection_maker(url: str, *, timeout_seconds: float) -> Callable[[], Any]:
         ConfigurationError: redis-py can't use the URL.
     """
     with _readable(url):
-        pool = redis.ConnectionPool.from_url(url, **_thin(timeout_seconds), retry=Retry(NoBackoff(), 0))
+        pool = redis.ConnectionPool.from_url(
+            url, protocol=2, **_socket_options(url, timeout_seconds), retry=Retry(NoBackoff(), 0)
+        )
     return lambda: pool.connection_class(**pool.connection_kwargs)
 
 
@@ -73,17 +73,17 @@ def async_connection_maker(url: str, *, timeout_seconds: float) -> Callable[[], 
     from redis.asyncio.retry import Retry as AsyncRetry
 
     with _readable(url):
-        pool = redis.asyncio.ConnectionPool.from_url(url, **_thin(timeout_seconds), retry=AsyncRetry(NoBackoff(), 0))
+        pool = redis.asyncio.ConnectionPool.from_url(
+            url, protocol=2, **_socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0)
+        )
     return lambda: pool.connection_class(**pool.connection_kwargs)
 
 
-def _thin(timeout_seconds: float) -> dict[str, Any]:
-    return {
-        "protocol": 2,
-        "socket_connect_timeout": timeout_seconds,
-        "socket_timeout": timeout_seconds,
-        "socket_keepalive": True,
-    }
+def _socket_options(url: str, timeout_seconds: float) -> dict[str, Any]:
+    options: dict[str, Any] = {"socket_connect_timeout": timeout_seconds, "socket_timeout": timeout_seconds}
+    if not url.startswith("unix:"):  # a unix socket has none, and redis-py refuses the word
+        options["socket_keepalive"] = True
+    return options
 
 
 @contextmanager

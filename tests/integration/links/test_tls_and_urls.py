@@ -1,0 +1,127 @@
+"""What redis-py does when it connects, for both kinds of connections: TLS, unix sockets, databases, passwords."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import redis
+import uvloop
+from redis.exceptions import AuthenticationError, ConnectionError
+
+from api_client.aio.connections import AsyncConnections
+from api_client.connections import Connections
+from api_client.redis_edge import async_connection_maker, connect, connection_maker
+from api_client.wire import pack
+from refresher.embedded import RedisServer, ServerDidNotStart, free_port
+from tests.integration.links.conftest import PATIENCE_SECONDS
+from tests.support.requirements import skip_or_fail
+
+Ask: TypeAlias = Callable[..., list[Any]]
+LARGE = "x" * 3_000_000
+
+
+def ask_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
+    connections = Connections(connection_maker(url, timeout_seconds=PATIENCE_SECONDS), timeout_seconds=PATIENCE_SECONDS)
+    try:
+        return [connections.ask(pack(*command)) for command in commands]
+    finally:
+        connections.drop_idle()
+
+
+async def _ask(url: str, commands: tuple[tuple[str, ...], ...]) -> list[Any]:
+    connections = AsyncConnections(
+        async_connection_maker(url, timeout_seconds=PATIENCE_SECONDS), timeout_seconds=PATIENCE_SECONDS
+    )
+    try:
+        return [await connections.ask(pack(*command)) for command in commands]
+    finally:
+        connections.close()
+        await asyncio.sleep(0)  # the transport says goodbye
+
+
+def ask_asyncio(url: str, *commands: tuple[str, ...]) -> list[Any]:
+    return asyncio.run(_ask(url, commands))
+
+
+def ask_uvloop(url: str, *commands: tuple[str, ...]) -> list[Any]:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_ask(url, commands))
+
+
+@pytest.fixture(params=[ask_sync, ask_asyncio, ask_uvloop], ids=["sync", "asyncio", "uvloop"])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    chosen: Ask = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        skip_or_fail("openssl makes the certificate")
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
+         "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
+@pytest.fixture(scope="module")
+def tls_url(certificate: tuple[Path, Path]) -> Iterator[str]:
+    """A Redis with a TLS port; the URL has no word of the certificate yet."""
+    port = free_port()
+    config = {
+        "tls-port": str(port),
+        "tls-cert-file": str(certificate[0]),
+        "tls-key-file": str(certificate[1]),
+        "tls-auth-clients": "no",
+    }
+    try:
+        server = RedisServer.start(extra_config=config)
+    except ServerDidNotStart:
+        skip_or_fail("this redis-server is built without TLS")
+    with server:
+        yield f"rediss://:{server.password}@{server.host}:{port}/0"
+
+
+def test_over_tls_a_server_is_asked_whose_certificate_is_known(
+    ask: Ask, tls_url: str, certificate: tuple[Path, Path]
+) -> None:
+    url = f"{tls_url}?ssl_ca_certs={certificate[0]}"
+    assert ask(url, ("PING",), ("SET", "key", LARGE), ("GET", "key"), ("GET", "none")) == [
+        b"PONG", b"OK", LARGE.encode(), None,
+    ]  # fmt: skip
+
+
+def test_over_tls_a_server_whose_certificate_nobody_knows_is_told_nothing(ask: Ask, tls_url: str) -> None:
+    with pytest.raises((ConnectionError, ssl.SSLError), match=r"(?i)certificate"):
+        ask(tls_url, ("PING",))
+
+
+def test_a_unix_socket_is_one_as_well(ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / "redis.sock"
+    with RedisServer.start(extra_config={"unixsocket": str(path)}) as server:
+        url = f"unix://:{server.password}@{path}?db=3"
+        assert ask(url, ("SET", "key", "value"), ("GET", "key")) == [b"OK", b"value"]
+        with connect(url, timeout_seconds=PATIENCE_SECONDS) as client:  # for the steps
+            assert client.get("key") == b"value"
+
+
+def test_the_url_s_database_and_password_are_those_that_count(ask: Ask, clean_redis: RedisServer) -> None:
+    assert ask(clean_redis.url(7), ("SET", "key", "value")) == [b"OK"]
+    assert ask(clean_redis.url(0), ("GET", "key")) == [None]
+    with redis.Redis.from_url(clean_redis.url(7)) as client:
+        assert client.get("key") == b"value"
+    with pytest.raises(AuthenticationError):
+        ask(clean_redis.url(0).replace(clean_redis.password, "wrong"), ("PING",))
