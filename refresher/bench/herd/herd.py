@@ -94,13 +94,13 @@ class Herd:
             process.kill()
             pipe.close()
 
-    def prime(self, number: int) -> None:
-        """Let one reader alone read a number, so that its value is there."""
-        first = self._flocks[:1]
-        self._send((number, 1), first)
-        self._answers(first)
-        self._send(time.monotonic(), first)
-        self._answers(first)
+    def read_alone(self, number: int, *, process: int = 0) -> None:
+        """Let one reader of one process read a number, and no other."""
+        one = self._flocks[process : process + 1]
+        self._send((number, 1), one)
+        self._answers(one)
+        self._send(time.monotonic(), one)
+        self._answers(one)
 
     def aim(self, number: int) -> float:
         """Get all readers ready to read a number, and return the moment for it, a little ahead (monotonic seconds).

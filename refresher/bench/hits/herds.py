@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final, TypeAlias
 
 from refresher.bench.figures import Figure, Must, Result, Target
-from refresher.bench.herd.herd import Herd, Outcome
+from refresher.bench.herd.herd import PROCESSES, Herd, Outcome
 from refresher.bench.herd.queries import LOAD_SECONDS, QUERY
 from refresher.bench.herd.readers import EARLY_SECONDS, Kind
 from refresher.bench.hits.group import Group, Setting
@@ -112,12 +112,22 @@ def _outcomes(kind: Kind, setting: Setting) -> Outcomes:
         peers = herd(Kind.CASHEWS) if kind is Kind.ASYNCIO and find_spec("cashews") is not None else None
         setting.start_worker()  # after them: the processes of the herd come up meanwhile
         numbers = count(_FIRST_NUMBERS[kind])
+        _warm_up(ours, seeder, numbers)
         for number in range(options.scale.herd_rounds + 1):
             found = dict(_round(ours, peers, seeder, numbers))
             if number != WARM_UP_ROUND:
                 for scene, outcome in found.items():
                     outcomes[scene].append(outcome)
     return outcomes
+
+
+def _warm_up(ours: Herd, seeder: Seeder, numbers: Iterator[int]) -> None:
+    """Let each process ask for a refresh and wait for a value once: what it imports and connects to, it does once."""
+    for process in range(PROCESSES):
+        stale, cold = next(numbers), next(numbers)
+        seeder.put([stale], soft_in_seconds=-1.0)
+        for number in (stale, cold):
+            ours.read_alone(number, process=process)
 
 
 def _round(ours: Herd, peers: Herd | None, seeder: Seeder, numbers: Iterator[int]) -> Iterator[tuple[Scene, Outcome]]:
@@ -132,7 +142,7 @@ def _round(ours: Herd, peers: Herd | None, seeder: Seeder, numbers: Iterator[int
     yield Scene.COLD, ours.fire(ours.aim(number), number)
     if peers is not None:
         number = next(numbers)
-        peers.prime(number)
+        peers.read_alone(number)
         early_at = time.monotonic() + EARLY_SECONDS
         yield Scene.CASHEWS, peers.fire(max(peers.aim(number), early_at), number)
 

@@ -34,20 +34,22 @@ class HungBroker(Group):
         figures = []
         stale = count(_FIRST_STALE)
         for kind in (SyncProbe, AsyncProbe):
-            ratios = run_on_loop(_ratios(kind, setting, stale), uvloop=setting.options.uvloop)
-            figures.append(
-                Figure(
-                    self.name, f"{kind.title}: p99 of reads while the broker hangs, against a healthy one", ratios,
-                    target=Target(Must.AT_MOST, 1.2), note=f"1 read in {_STALE_EVERY} asks for a refresh",
-                )
-            )  # fmt: skip
+            p99s = run_on_loop(_p99s(kind, setting, stale), uvloop=setting.options.uvloop)
+            hung, healthy = zip(*p99s, strict=True)
+            what = f"{kind.title}: p99 of reads while the broker hangs"
+            ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} asks for a refresh"
+            figures += [
+                Figure(self.name, f"{what}, against a healthy one", ratios, "×", Target(Must.AT_MOST, 1.2), note),
+                Figure(self.name, what, tuple(hung), "µs"),
+                Figure(self.name, f"{kind.title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
+            ]
         return Result(self.name, self.title, figures=tuple(figures))
 
 
-async def _ratios(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -> tuple[float, ...]:
+async def _p99s(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -> list[tuple[float, float]]:
     place, scale = setting.place, setting.options.scale
     order = random.Random(setting.options.seed)  # noqa: S311 - no secret
-    ratios = []
+    p99s = []
     with SilentServer() as silent, place.plain() as redis:
         seeder = Seeder(redis, place.namespace, setting.value_of)
         seeder.put(_FRESH)
@@ -55,10 +57,11 @@ async def _ratios(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -
         for number in range(scale.rounds + 1):
             took = await _round(probes, _Stale(seeder, numbers), max(_STALE_EVERY * _BLOCKS, scale.latencies), order)
             if number != WARM_UP_ROUND:
-                ratios.append(percentile(took[_HUNG], _PERCENT) / percentile(took[_HEALTHY], _PERCENT))
+                hung, healthy = (percentile(took[name], _PERCENT) * 1e6 for name in (_HUNG, _HEALTHY))
+                p99s.append((hung, healthy))
         for probe in probes.values():
             await probe.close()
-    return tuple(ratios)
+    return p99s
 
 
 class _Stale:
