@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Final
 
 import hiredis
@@ -43,6 +43,7 @@ class Multiplexed(asyncio.Protocol):
         self._was_late = False
         self._error: Exception | None = None
         self.is_lost = False
+        self.guard: AsyncGenerator[None] | None = None
         self._transport.set_protocol(self)
 
     def ask(self, request: bytes) -> asyncio.Future[Any]:
@@ -149,6 +150,17 @@ def _tell(waiting: list[asyncio.Future[Any]], error: Exception) -> None:
             future.set_exception(error)
 
 
+async def _until_the_loop_ends(connection: Multiplexed) -> AsyncGenerator[None]:
+    """Close it with its event loop, as `asyncio.run` ends one: that closes the generators that were begun on it.
+
+    Nothing else tells of a loop's end, and once it is closed no connection on it can be.
+    """
+    try:
+        yield
+    finally:
+        connection.close(Closed("its event loop has ended"))
+
+
 class Closed(RedisError):
     """The connection was closed by its owner: nothing is to be tried again."""
 
@@ -230,6 +242,8 @@ class AsyncConnections:
             if other.is_closed():
                 self._by_loop.pop(other, None)
         connection = self._by_loop[loop] = Multiplexed(made, loop, self._timeout_seconds)
+        connection.guard = _until_the_loop_ends(connection)
+        await anext(connection.guard)
         return connection
 
     def _opening_ended(self, task: asyncio.Task[Multiplexed]) -> None:

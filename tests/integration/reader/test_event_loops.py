@@ -1,0 +1,167 @@
+"""What only the async reader has: tasks that are cancelled, and event loops that come, end and run side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import pytest
+import redis
+import uvloop
+
+from api_client import AsyncCacheClient, ReaderSettings
+from tests.integration.reader.conftest import Play
+from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+T = TypeVar("T")
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+TASKS = 5
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]:
+    """Run on an event loop of its own, which ends with it."""
+
+    def on_a_loop(main: Coroutine[Any, Any, T]) -> T:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            return runner.run(main)
+
+    return on_a_loop
+
+
+@pytest.fixture
+def client(settings: dict[str, Any], events: RecordedEvents) -> AsyncCacheClient:
+    return AsyncCacheClient(ReaderSettings(**settings), events=events)
+
+
+async def waited_for(client: AsyncCacheClient, callers: int) -> None:
+    """Return when so many share the one wait."""
+    flights = client._reads._flights._flights
+    await asyncio.to_thread(
+        eventually,
+        lambda: [flight.waiters for flight in list(flights.values())] == [callers],
+        PATIENCE_SECONDS,
+        f"{callers} share a wait",
+    )
+
+
+@asynccontextmanager
+async def waiting(client: AsyncCacheClient, callers: int) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Tasks that share one wait."""
+    tasks = [asyncio.create_task(client.get("q")) for _ in range(callers)]
+    await waited_for(client, callers)
+    yield tasks
+    await client.close()
+
+
+@pytest.mark.parametrize("cancelled", [[0], [1], [0, 1, 2, 3]], ids=["leader", "follower", "all but one"])
+def test_cancelling_some_who_wait_leaves_the_others_waiting(
+    client: AsyncCacheClient, play: Play, events: RecordedEvents, run: Any, cancelled: list[int]
+) -> None:
+    key = play()
+
+    async def main() -> list[Any]:
+        async with waiting(client, TASKS) as tasks:
+            for number in cancelled:
+                tasks[number].cancel()
+            await waited_for(client, TASKS - len(cancelled))
+            await asyncio.to_thread(key.load, "v")
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    ends = run(main())
+    assert [isinstance(end, asyncio.CancelledError) for end in ends] == [n in cancelled for n in range(TASKS)]
+    assert [end for end in ends if not isinstance(end, asyncio.CancelledError)] == ["v"] * (TASKS - len(cancelled))
+    assert events["triggered"] == [["miss"]]
+
+
+def test_when_all_who_wait_are_cancelled_nothing_goes_on(client: AsyncCacheClient, play: Play, run: Any) -> None:
+    key = play()
+
+    async def main() -> set[Any]:
+        async with waiting(client, TASKS) as tasks:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            loop = asyncio.get_running_loop()
+            await asyncio.to_thread(
+                eventually, lambda: len(asyncio.all_tasks(loop)) == 1, PATIENCE_SECONDS, "no task is left but this"
+            )
+            # And whoever comes later waits anew.
+            again = asyncio.create_task(client.get("q"))
+            await asyncio.to_thread(key.load, "v")
+            return {await again}
+
+    assert run(main()) == {"v"}
+
+
+def test_a_read_that_is_cancelled_in_mid_stream_disturbs_no_other(
+    client: AsyncCacheClient, play: Play, run: Any
+) -> None:
+    for number in range(20):
+        play("q", {"n": number}).plant_value(number)
+
+    async def main() -> list[Any]:
+        await client.get("q", {"n": 0})
+        reads = [asyncio.create_task(client.get("q", {"n": number})) for number in range(20)]
+        await asyncio.sleep(0)  # they are sent, and no reply can have been handled
+        for read in reads[::2]:
+            read.cancel()
+        ends = await asyncio.gather(*reads, return_exceptions=True)
+        assert await client.get("q", {"n": 7}) == 7
+        await client.close()
+        return ends
+
+    ends = run(main())
+    assert ends[1::2] == list(range(1, 20, 2))
+    assert all(isinstance(end, asyncio.CancelledError) for end in ends[::2])
+
+
+def test_one_client_serves_event_loops_one_after_the_other_and_leaves_none_a_connection(
+    client: AsyncCacheClient, play: Play, control: redis.Redis, run: Any
+) -> None:
+    play().plant_value("v")
+    connections = len(control.client_list())
+    for _ in range(3):
+        assert run(client.get("q")) == "v"
+        gc.collect()  # a transport that was left open would say so now
+        assert len(control.client_list()) == connections
+    client.close_threads()
+
+
+def test_one_client_serves_event_loops_side_by_side(
+    client: AsyncCacheClient, play: Play, run: Any, pool: ThreadPoolExecutor, events: RecordedEvents
+) -> None:
+    key = play()
+    loops = [pool.submit(run, client.get("q")) for _ in range(4)]
+    key.load("v")
+    assert [loop.result(PATIENCE_SECONDS) for loop in loops] == ["v"] * 4
+    client.close_threads()
+    assert events["triggered"] == [["miss"]]
+
+
+def test_a_forked_child_reads_with_the_client_of_its_parent(client: AsyncCacheClient, play: Play, run: Any) -> None:
+    there, cold = play("there"), play("cold")
+    there.plant_value("v")
+    assert run(client.get("there")) == "v"
+    pid = os.fork()
+    if not pid:
+        try:
+            # A miss: publisher and notifications come up again.
+            ok = run(client.get("there")) == "v" and run(client.get("cold")) == "w"
+            os._exit(0 if ok else 1)
+        finally:
+            os._exit(2)
+    cold.load("w")
+    assert os.waitpid(pid, 0)[1] == 0
+    assert run(client.get("there")) == "v"
+    client.close_threads()
