@@ -194,7 +194,8 @@ def _is_out_of_reach(error: Exception) -> bool:
 
 
 def _publishing_app(url: str) -> Celery:
-    from celery import Celery
+    # Not from celery itself, which loads its names lazily: two threads that do so at once may get an ImportError.
+    from celery.app.base import Celery
 
     app = Celery("refresher-publisher", set_as_current=False)
     app.conf.update(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, TypeVar
 
 import redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ReadOnlyError
 
 from api_client.lease import Call
 from api_client.wire import Command
@@ -32,15 +33,21 @@ SCRIPTS: Final = (
 
 
 class LeaseStore:
-    """Runs the steps on a Redis client. Errors of redis-py pass through; its callers translate them."""
+    """Runs the steps on a Redis client. Errors of redis-py pass through; its callers translate them.
 
-    def __init__(self, client: redis.Redis) -> None:
-        self._client = client
+    Args:
+        client: whose connections are used.
+        on_read_only: called when a step was refused because the node is a master no longer.
+    """
+
+    def __init__(self, client: redis.Redis, *, on_read_only: Callable[[], None] = lambda: None) -> None:
+        self._client, self._on_read_only = client, on_read_only
         self._scripts = {name: client.register_script(source(name)) for name in SCRIPTS}
 
     def run(self, call: Call[T]) -> T:
         """Run one step. A script that Redis has forgotten is loaded again."""
-        return call.parse(self._scripts[call.script](keys=call.keys, args=call.args))
+        with self._leaving():
+            return call.parse(self._scripts[call.script](keys=call.keys, args=call.args))
 
     def run_all(self, calls: Sequence[Call[T]]) -> list[T]:
         """Run steps in one round trip (two when Redis has forgotten a script)."""
@@ -56,7 +63,7 @@ class LeaseStore:
         """Run one step, then ask the same connection how many replicas have it (WAIT): the reply and their number."""
         script = self._scripts[call.script]
         self._client.script_load(script.script)
-        with self._client.pipeline(transaction=False) as pipeline:
+        with self._leaving(), self._client.pipeline(transaction=False) as pipeline:
             pipeline.evalsha(script.sha, len(call.keys), *call.keys, *call.args)
             pipeline.wait(replicas, max(1, round(timeout_seconds * 1_000)))
             reply, acknowledged = pipeline.execute()
@@ -66,7 +73,16 @@ class LeaseStore:
         with self._client.pipeline(transaction=False) as pipeline:
             for call in calls:
                 pipeline.evalsha(self._scripts[call.script].sha, len(call.keys), *call.keys, *call.args)
-            return list(pipeline.execute())
+            with self._leaving():
+                return list(pipeline.execute())
+
+    @contextmanager
+    def _leaving(self) -> Iterator[None]:
+        try:
+            yield
+        except ReadOnlyError:
+            self._on_read_only()
+            raise
 
 
 def by_hash(call: Call[Any]) -> Command:

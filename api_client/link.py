@@ -33,7 +33,7 @@ class CacheLink:
             connection_maker(url, timeout_seconds=timeout_seconds), timeout_seconds=timeout_seconds
         )
         self._redis = connect(url, timeout_seconds=timeout_seconds)
-        self.store = LeaseStore(self._redis)
+        self.store = LeaseStore(self._redis, on_read_only=self._leave_node)
 
     def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
@@ -111,8 +111,6 @@ class CacheLink:
         try:
             result = step()
         except (RedisError, OSError) as error:
-            if isinstance(error, ReadOnlyError):
-                self._leave_node()
             raise self.health.failure(error, query) from error
         self.health.breaker.succeeded()
         return result

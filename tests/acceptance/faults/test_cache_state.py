@@ -119,9 +119,6 @@ def pair(
     return Pair(world, old, new, worker_way)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the publisher's claims keep their connection to the old master; only calls of readers drop it"
-)
 def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies, told: Told
 ) -> None:
