@@ -1,4 +1,4 @@
-"""For an application's own tests: `get_cached` without a worker, a broker or a graph, and with a clock under control.
+"""For an application's own tests: the cache without a worker, a broker or a graph, and with a clock under control.
 
 ::
 
@@ -15,25 +15,32 @@
             assert get_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]  # stale, at once
             assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]  # refreshed meanwhile
 
+An async test does the same with ``async with InlineCache() as cache`` and ``await aget_cached(…)``. What one of the two
+has loaded the other reads, for it is one cache.
+
 Everything but the broker and the graph is the real thing: the same reader, the same scripts on a real Redis (an
 embedded one, started with the first `InlineCache`; it needs the extra ``demo`` or a ``redis-server`` on PATH), the
-same refresh flow, run on the publisher's thread and finished before the read returns.
+same refresh flow, run on the publisher's thread and finished before the read returns. A loader holds up no event loop.
 """
 
 from __future__ import annotations
 
 import atexit
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, Unpack, cast
 
 import msgspec
 
 from api_client import default_client, entry
+from api_client.aio import AsyncCacheClient
+from api_client.answers import Entry
+from api_client.batches import AnyCall
 from api_client.broker import Broker
 from api_client.clock import monotonic_seconds
 from api_client.durations import Duration, seconds
+from api_client.errors import CacheError
 from api_client.floors import ReadOptions
 from api_client.keys import Params
 from api_client.lease_store import LeaseStore
@@ -57,7 +64,9 @@ _server: RedisServer | None = None
 
 
 class InlineCache:
-    """A cache for one test: its own namespace, gone at the end. While it is entered, `get_cached` reads from it.
+    """A cache for one test: its own namespace, gone at the end.
+
+    While it is entered, `get_cached` and `aget_cached` read from it.
 
     Args:
         redis_url: a Redis to use; default: an embedded one, shared by all of the process.
@@ -65,7 +74,8 @@ class InlineCache:
         settings: the worker's policy; default: no early refresh, so that nothing depends on chance.
 
     Attributes:
-        client: the reader.
+        client: the reader of `get_cached`.
+        async_client: that of `aget_cached`.
         outcomes: what the refreshes came to, in order.
     """
 
@@ -95,7 +105,8 @@ class InlineCache:
         # Nothing here is slow, but a debugger may sit in a loader: a test is not to fail for that.
         reader = ReaderSettings(redis_url=url, namespace=namespace, redis_timeout_seconds=5.0, wait_timeout_ms=60_000)
         self.client: CacheClient = _InlineClient(reader, self._refresh)
-        self._before: CacheClient | None = None
+        self.async_client: AsyncCacheClient = _AsyncInlineClient(reader, self._refresh)
+        self._before: tuple[CacheClient | None, AsyncCacheClient | None] = None, None
 
     def answer(
         self, name: str, loader: Callable[..., Any] | object, *, ttl: Duration = "1h", version: int = 1, **options: Any
@@ -123,16 +134,29 @@ class InlineCache:
             self._age(key, by_us)
 
     def __enter__(self) -> Self:
-        self._before = default_client.use_as_default(self.client)
+        self._before = (
+            default_client.use_as_default(self.client),
+            default_client.use_as_async_default(self.async_client),
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
-        default_client.use_as_default(self._before)
+        before, async_before = self._before
+        default_client.use_as_default(before)
+        default_client.use_as_async_default(async_before)
         self.client.close()
+        self.async_client.close_threads()
         keys = list(self._redis.scan_iter(match=f"{self.client.settings.namespace}:*", count=1_000))
         if keys:
             self._redis.unlink(*keys)
         self._redis.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.async_client.close()
+        self.__exit__()
 
     def find(self, name: str, version: int) -> Query | None:
         """Return the query: as `answer` said, else as the application registered it."""
@@ -199,11 +223,40 @@ class _InlineClient(CacheClient):
     def _make_broker(self) -> Broker:
         return _InlineBroker(self._refresh_inline)
 
+    def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
+        try:
+            return super().get_many(calls, **options)
+        finally:
+            self.flush("1m")
+
     def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
         try:
             return super()._read(query, params, type_, options)
         finally:
             self.flush("1m")
+
+
+class _AsyncInlineClient(AsyncCacheClient):
+    """The same for an event loop."""
+
+    def __init__(self, settings: ReaderSettings, refresh: Callable[[RefreshItem], None]) -> None:
+        self._refresh_inline = refresh
+        super().__init__(settings)
+
+    def _make_broker(self) -> Broker:
+        return _InlineBroker(self._refresh_inline)
+
+    async def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
+        try:
+            return await super().get_many(calls, **options)
+        finally:
+            await self.flush("1m")
+
+    async def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
+        try:
+            return await super()._read(query, params, type_, options)
+        finally:
+            await self.flush("1m")
 
 
 def _embedded_redis_url() -> str:

@@ -2,58 +2,99 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from api_client import EntryState, RefreshFailed, UnknownQuery, default_client, get_cached
+from api_client import (
+    Entry,
+    EntryState,
+    RefreshFailed,
+    UnknownQuery,
+    aget_cached,
+    default_client,
+    get_cached,
+)
 from refresher import TransientFailure
 from refresher.outcome import OutcomeKind
 from refresher.testing import InlineCache
 from tests.support.waiting import eventually
 
 
-def test_a_stale_value_is_served_at_once_and_the_next_read_has_the_new_one() -> None:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an application reads: sync, or on an event loop."""
+
+    read: Callable[..., Any]
+    do: Callable[[Any], Any]
+    """Return what a call returns, awaited where it has to be."""
+    client_of: Callable[[InlineCache], Any]
+
+    def cached(self, *args: Any, **options: Any) -> Any:
+        return self.do(self.read(*args, **options))
+
+    def entry(self, cache: InlineCache, *args: Any, **options: Any) -> Entry[Any]:
+        entry: Entry[Any] = self.do(self.client_of(cache).get_entry(*args, **options))
+        return entry
+
+    def invalidate(self, cache: InlineCache, *args: Any, **options: Any) -> None:
+        self.do(self.client_of(cache).invalidate(*args, **options))
+
+
+@pytest.fixture(params=["sync", "async"])
+def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+    if request.param == "sync":
+        yield Way(get_cached, lambda value: value, lambda cache: cache.client)
+        return
+    with asyncio.Runner() as runner:
+        yield Way(aget_cached, runner.run, lambda cache: cache.async_client)
+
+
+def test_a_stale_value_is_served_at_once_and_the_next_read_has_the_new_one(way: Way) -> None:
     with InlineCache() as cache:
         cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
-        assert get_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+        assert way.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
 
         cache.answer("friends_of", lambda person_id: ["Ada"], ttl="5m", grace="1h")
-        assert get_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+        assert way.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
         cache.advance("6m")
-        stale = cache.client.get_entry("friends_of", {"person_id": 42})
+        stale = way.entry(cache, "friends_of", {"person_id": 42})
         assert (stale.value, stale.state) == (["Ada", "Grace"], EntryState.STALE)
-        assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]
+        assert way.cached("friends_of", {"person_id": 42}) == ["Ada"]
 
 
-def test_past_the_grace_the_value_is_gone_and_the_read_waits() -> None:
+def test_past_the_grace_the_value_is_gone_and_the_read_waits(way: Way) -> None:
     with InlineCache() as cache:
         cache.answer("now", 1, ttl="1m", grace="1m")
-        assert get_cached("now") == 1
+        assert way.cached("now") == 1
         cache.answer("now", 2, ttl="1m", grace="1m")
         cache.advance("2m1s")
-        entry = cache.client.get_entry("now")
+        entry = way.entry(cache, "now")
         assert (entry.value, entry.state) == (2, EntryState.MISS)
 
 
-def test_an_invalidated_value_is_stale_and_a_hard_one_gone() -> None:
+def test_an_invalidated_value_is_stale_and_a_hard_one_gone(way: Way) -> None:
     versions = iter(range(10))
     with InlineCache() as cache:
         cache.answer("version", lambda: next(versions))
-        assert get_cached("version") == 0
-        cache.client.invalidate("version")
-        assert get_cached("version") == 0
-        assert get_cached("version") == 1
-        cache.client.invalidate("version", hard=True)
-        assert get_cached("version") == 2
+        assert way.cached("version") == 0
+        way.invalidate(cache, "version")
+        assert way.cached("version") == 0
+        assert way.cached("version") == 1
+        way.invalidate(cache, "version", hard=True)
+        assert way.cached("version") == 2
 
 
-def test_a_ttl_of_zero_is_computed_for_every_read() -> None:
+def test_a_ttl_of_zero_is_computed_for_every_read(way: Way) -> None:
     calls = iter(range(10))
     with InlineCache() as cache:
         cache.answer("uncached", lambda: next(calls), ttl=0)
-        assert [get_cached("uncached") for _ in range(3)] == [0, 1, 2]
+        assert [way.cached("uncached") for _ in range(3)] == [0, 1, 2]
 
 
 def test_who_comes_while_an_uncached_value_is_loaded_gets_a_later_one() -> None:
@@ -79,39 +120,42 @@ def test_who_comes_while_an_uncached_value_is_loaded_gets_a_later_one() -> None:
         assert second.result(20) == 2
 
 
-def test_a_failing_load_is_retried_and_then_told_while_the_stale_value_stays() -> None:
+def test_a_failing_load_is_retried_and_then_told_while_the_stale_value_stays(way: Way) -> None:
     def fails() -> None:
         raise TransientFailure("the graph is tired")
 
     with InlineCache() as cache:
         cache.answer("q", "old", ttl="1m")
-        get_cached("q")
+        way.cached("q")
         cache.answer("q", fails, ttl="1m")
         cache.advance("2m")
-        assert get_cached("q") == "old"
-        assert get_cached("q") == "old"
+        assert way.cached("q") == "old"
+        assert way.cached("q") == "old"
         assert cache.outcomes[-1].kind is OutcomeKind.FAILED
-        cache.client.invalidate("q", hard=True)
+        way.invalidate(cache, "q", hard=True)
         with pytest.raises(RefreshFailed, match="transient") as caught:
-            get_cached("q")
+            way.cached("q")
         assert (caught.value.kind, caught.value.attempts) == ("transient", 4)
 
 
-def test_an_unknown_query_is_told_and_a_default_is_taken() -> None:
+def test_an_unknown_query_is_told_and_a_default_is_taken(way: Way) -> None:
     with InlineCache():
         with pytest.raises(UnknownQuery, match="no worker has registered the query 'nobody_knows'"):
-            get_cached("nobody_knows")
-        assert get_cached("nobody_knows", default=None) is None
+            way.cached("nobody_knows")
+        assert way.cached("nobody_knows", default=None) is None
 
 
-def test_the_default_client_is_as_before_afterwards() -> None:
-    before = default_client.use_as_default(None)
+def test_the_default_clients_are_as_before_afterwards() -> None:
+    before, async_before = default_client.use_as_default(None), default_client.use_as_async_default(None)
     try:
         with InlineCache() as cache:
             assert default_client.default_client() is cache.client
+            assert default_client.default_async_client() is cache.async_client
         assert default_client.use_as_default(None) is None
+        assert default_client.use_as_async_default(None) is None
     finally:
         default_client.use_as_default(before)
+        default_client.use_as_async_default(async_before)
 
 
 def test_two_caches_do_not_see_each_other() -> None:
@@ -119,3 +163,56 @@ def test_two_caches_do_not_see_each_other() -> None:
         first.answer("q", "first")
         second.answer("q", "second")
         assert (first.client.get("q"), second.client.get("q")) == ("first", "second")
+
+
+def test_an_async_test_enters_it_on_its_own_event_loop() -> None:
+    async def main() -> None:
+        async with InlineCache() as cache:
+            cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
+            assert await aget_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+            cache.answer("friends_of", lambda person_id: ["Ada"], ttl="5m", grace="1h")
+            cache.advance("6m")
+            assert await aget_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+            # One cache: what the one reader has asked for the other has.
+            assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]
+            assert len(cache.outcomes) == 2
+        connection = cache.async_client._aio._connections.current()
+        assert connection is None
+
+    asyncio.run(main())
+
+
+def test_tasks_that_miss_share_one_load_and_the_event_loop_is_not_held() -> None:
+    loading, go_on = threading.Event(), threading.Event()
+
+    def load() -> str:
+        loading.set()
+        assert go_on.wait(20)
+        return "v"
+
+    async def main() -> list[Any]:
+        async with InlineCache() as cache:
+            cache.answer("q", load)
+            reads = [asyncio.create_task(aget_cached("q")) for _ in range(10)]
+            assert await asyncio.to_thread(loading.wait, 20)
+            go_on.set()  # by this event loop, in the middle of the load
+            values = await asyncio.gather(*reads)
+            assert len(cache.outcomes) == 1
+            return values
+
+    assert asyncio.run(main()) == ["v"] * 10
+
+
+def test_what_a_batch_triggers_is_done_when_it_returns(way: Way) -> None:
+    with InlineCache() as cache:
+        calls = [("a", None), ("b", None)]
+
+        def values() -> list[Any]:
+            return [entry.value for entry in way.do(way.client_of(cache).get_many(calls))]
+
+        for generation in (1, 2):
+            for name, _ in calls:
+                cache.answer(name, generation, ttl="1m", grace="1h")
+            assert values() == [1, 1]  # loaded; and then stale
+            cache.advance("2m")
+        assert values() == [2, 2]
