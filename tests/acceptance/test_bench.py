@@ -102,11 +102,12 @@ def test_ctrl_c_ends_every_process_and_is_no_error(tmp_path: Path) -> None:
     [
         (("--only", "nonsense"), "error: no group 'nonsense'; there are sync-1, "),
         (("--redis-url", "redis://:secret@localhost"), "no password on the command line"),
+        (("--out", "pyproject.toml"), "error: the results can't be written to pyproject.toml: File exists"),
         (("--redis-url", "redis://127.0.0.1:1/0", "--quick"), "error: the cache's Redis can't be used"),
     ],
 )
 def test_a_wrong_call_is_one_line(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
-    done = bench(*args, "--out", str(tmp_path))
+    done = bench("--out", str(tmp_path), *args)
     assert done.returncode in (1, 2)
     assert says in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

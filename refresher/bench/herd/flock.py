@@ -13,7 +13,17 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from api_client import CacheClient
-from refresher.bench.herd.readers import CashewsTasks, Kind, OurTasks, Read, read_as_task, read_on_thread
+from refresher.bench.herd.readers import (
+    NOTHING,
+    CashewsTasks,
+    Kind,
+    OurTasks,
+    Read,
+    nothing,
+    our_threads,
+    read_as_task,
+    read_on_thread,
+)
 from refresher.bench.payloads import PayloadKind, value_of
 from refresher.bench.places import Place
 from refresher.bench.racing import run_on_loop
@@ -42,13 +52,13 @@ def _threads(client: CacheClient, number: int, size: int, payload: PayloadKind, 
     reads: list[Read] = []
     start = threading.Event()
     at = [0.0]
-    expected = value_of(payload)(number)
+    read, expected = (nothing, None) if number == NOTHING else (our_threads(client), value_of(payload)(number))
 
-    def read() -> None:
+    def run() -> None:
         start.wait()
-        reads.append(read_on_thread(client, number, expected, at[0]))
+        reads.append(read_on_thread(read, number, expected, at[0]))
 
-    threads = [threading.Thread(target=read) for _ in range(size)]
+    threads = [threading.Thread(target=run) for _ in range(size)]
     for thread in threads:
         thread.start()
     pipe.send(READY)

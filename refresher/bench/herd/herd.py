@@ -27,7 +27,7 @@ from refresher.bench.statistics import percentile
 Flock: TypeAlias = tuple[BaseProcess, Connection]
 
 PROCESSES: Final = 4
-_ANSWER_SECONDS: Final = 120.0
+_ANSWER_SECONDS: Final = 300.0
 _QUIET_SECONDS: Final = 0.5
 _END_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.02
@@ -117,7 +117,7 @@ class Herd:
         """Let all read at ``at``; back when the last of them has, and all that they caused is done.
 
         Raises:
-            BenchError: a process ended, or gave no answer within two minutes.
+            BenchError: a process ended, or gave no answer within five minutes.
         """
         self._send(at, self._flocks)
         reads = [read for answer in self._answers(self._flocks) for read in cast("list[Read]", answer)]

@@ -17,6 +17,9 @@ from refresher.bench.places import Place
 from refresher.bench.seeding import TTL_SECONDS, params_of
 
 EARLY_SECONDS: Final = 1.0
+NOTHING: Final = 0
+"""The number under which nothing is read."""
+NOTHING_SECONDS: Final = 50e-6
 WRONG: Final = "wrong value"
 
 
@@ -36,12 +39,12 @@ class Read(NamedTuple):
     error: str
 
 
-def read_on_thread(client: CacheClient, number: int, expected: Value, at: float) -> Read:
+def read_on_thread(read: Callable[[int], Value], number: int, expected: Value, at: float) -> Read:
     """Read at ``at`` (monotonic seconds), whatever comes of it."""
     time.sleep(max(0.0, at - time.monotonic()))
     began, error = time.monotonic(), ""
     try:
-        value = client.get(QUERY, params_of(number))
+        value = read(number)
         took = time.monotonic() - began
         error = "" if value == expected else WRONG
     except Exception as problem:  # noqa: BLE001 - errors are what is counted here
@@ -60,6 +63,19 @@ async def read_as_task(read: Callable[[int], Awaitable[Value]], number: int, exp
     except Exception as problem:  # noqa: BLE001 - errors are what is counted here
         took, error = time.monotonic() - began, type(problem).__name__
     return Read(began - at, took, error)
+
+
+def our_threads(client: CacheClient) -> Callable[[int], Value]:
+    """Return what reads on a thread."""
+    return lambda number: client.get(QUERY, params_of(number))
+
+
+def nothing(number: int) -> Value:
+    """Be busy for as long as a read's own Python takes, and do nothing else: what the threads alone cost."""
+    ends = time.perf_counter() + NOTHING_SECONDS
+    while time.perf_counter() < ends:
+        pass
+    return None
 
 
 class OurTasks:

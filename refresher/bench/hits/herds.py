@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.herd.herd import PROCESSES, Herd, Outcome
 from refresher.bench.herd.queries import LOAD_SECONDS, QUERY
-from refresher.bench.herd.readers import EARLY_SECONDS, Kind
+from refresher.bench.herd.readers import EARLY_SECONDS, NOTHING, NOTHING_SECONDS, Kind
 from refresher.bench.hits.group import Group, Setting
 from refresher.bench.seeding import Seeder
 from refresher.bench.statistics import WARM_UP_ROUND, middle
@@ -29,6 +29,7 @@ _FIRST_NUMBERS: Final = {Kind.THREADS: 1_000, Kind.ASYNCIO: 2_000_000}
 class Scene(StrEnum):
     """What the readers find."""
 
+    NOTHING = f"no cache, {NOTHING_SECONDS * 1e6:g} µs of Python"
     FRESH = "fresh key"
     EXPIRING = "at soft expiry"
     COLD = "cold key"
@@ -115,6 +116,8 @@ def _outcomes(kind: Kind, setting: Setting) -> Outcomes:
         _warm_up(ours, seeder, numbers)
         for number in range(options.scale.herd_rounds + 1):
             found = dict(_round(ours, peers, seeder, numbers))
+            if kind is Kind.THREADS:
+                found[Scene.NOTHING] = ours.fire(ours.aim(NOTHING), NOTHING)
             if number != WARM_UP_ROUND:
                 for scene, outcome in found.items():
                     outcomes[scene].append(outcome)

@@ -8,13 +8,17 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from api_client import CacheError
 from refresher.bench import report
-from refresher.bench.hits.group import Setting
+from refresher.bench.errors import BenchError
+from refresher.bench.figures import Figure, Result
+from refresher.bench.hits.group import Group, Setting
 from refresher.bench.hits.groups import chosen
 from refresher.bench.machine import machine, versions
 from refresher.bench.options import BenchOptions
 from refresher.bench.payloads import described
 from refresher.bench.places import Place, place
+from refresher.embedded import EmbeddedServerError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,25 +28,41 @@ def run_hits(options: BenchOptions, console: Console) -> None:
     """Measure all that was asked for.
 
     Raises:
-        BenchError: a group that does not exist.
+        BenchError: a group that does not exist, a folder that can't be made, or, when all else has been measured and
+            kept, a group that failed.
         EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
-        OSError: the results can't be written.
+        OSError: the folder is there, and the results can't be written.
     """
     groups = chosen(options)
-    options.out.mkdir(parents=True, exist_ok=True)  # before minutes are spent on what can't be kept
-    results = []
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)  # before minutes are spent on what can't be kept
+    except OSError as error:
+        raise BenchError(f"the results can't be written to {options.out}: {error.strerror}") from error
+    results: list[Result] = []
+    failed: list[str] = []
     with place(options.redis_url) as here, ExitStack() as stack:
         about, setting = _about(options, here), Setting(here, options, stack)
         for group in groups:
             console.print(f"{group.name} …", style="dim")
-            began = time.monotonic()
-            result = group.run(setting)
-            results.append(replace(result, seconds=time.monotonic() - began))
+            results.append(_measured(group, setting, failed))
     console.print(_heading(about))
     report.show_rates(results, console)
     report.show_figures(results, console)
     for path in report.write(options.out, about, results):
         console.print(f"written: {path}")
+    if failed:
+        raise BenchError(f"not measured: {', '.join(failed)}; the table says why")
+
+
+def _measured(group: Group, setting: Setting, failed: list[str]) -> Result:
+    began = time.monotonic()
+    try:
+        result = group.run(setting)
+    except (BenchError, CacheError, EmbeddedServerError) as error:
+        # What the other groups have measured, or will, is kept.
+        failed.append(group.name)
+        result = Result(group.name, group.title, figures=(Figure(group.name, "all", (), note=str(error)),))
+    return replace(result, seconds=time.monotonic() - began)
 
 
 def _about(options: BenchOptions, here: Place) -> dict[str, Any]:

@@ -1,0 +1,50 @@
+"""A run whose one group fails keeps what the others have measured, and says so at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from api_client import CacheUnavailable
+from refresher.bench.errors import BenchError
+from refresher.bench.figures import Figure, Result
+from refresher.bench.hits import run
+from refresher.bench.hits.group import Group, Setting
+from refresher.bench.options import BenchOptions
+from refresher.bench.places import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Good(Group):
+    def run(self, setting: Setting) -> Result:
+        return Result(self.name, self.title, figures=(Figure(self.name, "answer", (42.0,)),))
+
+
+@dataclass(frozen=True, slots=True)
+class Bad(Group):
+    def run(self, setting: Setting) -> Result:
+        raise CacheUnavailable("it is gone")
+
+
+@contextmanager
+def nowhere(_: str | None) -> Iterator[Place]:
+    yield Place("redis://nowhere", "redis://nowhere", "redis://nowhere", "none", "7.0.0", "bench")
+
+
+def test_a_group_that_fails_does_not_take_the_others_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "place", nowhere)
+    monkeypatch.setattr(run, "chosen", lambda _: [Bad("bad", "one that fails"), Good("good", "one that does not")])
+    screen = StringIO()
+    with pytest.raises(BenchError, match="not measured: bad; the table says why"):
+        run.run_hits(BenchOptions(out=tmp_path), Console(file=screen, width=150))
+    bad, good = json.loads((tmp_path / "hits.json").read_text())["results"]
+    assert (bad["figures"][0]["value"], bad["figures"][0]["note"]) == (None, "it is gone")
+    assert good["figures"][0]["value"] == 42
+    assert "it is gone" in screen.getvalue()
