@@ -17,6 +17,7 @@ from api_client.keys import CacheKey
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, ServerMissing
 from tests.servers.neo4j_server import Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.any_reader import ALL_KINDS, AnyReader
 from tests.support.requirements import skip_or_fail
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.waiting import eventually
@@ -55,6 +56,12 @@ class System:
     def client(self, events: ReaderEvents | None = None, **changes: str) -> CacheClient:
         """A reader in this process."""
         return self._stack.enter_context(CacheClient(ReaderSettings.from_env({**self.env, **changes}), events=events))
+
+    def reader(self, kind: str, events: ReaderEvents | None = None, **changes: str) -> AnyReader:
+        """A reader in this process, of one of `ALL_KINDS`."""
+        reader = ALL_KINDS[kind](ReaderSettings.from_env({**self.env, **changes}), events or ReaderEvents())
+        self._stack.callback(reader.close)
+        return reader
 
     def start_worker(self, *args: str, app: str = "refresher", ready: bool = True, **changes: str) -> GuardedProcess:
         """A Celery worker in a process of its own; returns when it consumes."""

@@ -1,11 +1,12 @@
-"""A reader process for acceptance tests: ``python -m tests.acceptance.reader_process THREADS QUERY PARAMS``.
+"""A reader process for acceptance tests: ``python -m tests.acceptance.reader_process KIND CALLERS QUERY PARAMS``.
 
-Its threads read one key at once when a line comes on stdin; it prints one JSON line: how often each answer was seen
-(state, refresh state and load, or the error).
+Its callers, which are ``threads`` or ``tasks``, read one key at once when a line comes on stdin. It prints one line of
+JSON: how often each answer was seen (state, refresh state and load, or the error).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import threading
@@ -13,33 +14,69 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from api_client import CacheClient, CacheError
+from api_client import AsyncCacheClient, CacheClient, CacheError, Entry
 
 
 def main() -> None:
     """Read when told to, report, end."""
-    threads, query, params = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+    kind, callers, query, params = sys.argv[1], int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+    answers = asyncio.run(in_tasks(callers, query, params)) if kind == "tasks" else in_threads(callers, query, params)
+    print(json.dumps(Counter(map(str, answers))), flush=True)  # noqa: T201
+
+
+def in_threads(callers: int, query: str, params: Any) -> list[Any]:
+    """Let so many threads read."""
     with CacheClient.from_env() as client:
         # Connections come up before the start, as in a process that has been serving for a while.
         client.get_entry(query, params)
-        barrier = threading.Barrier(threads + 1)
+        barrier = threading.Barrier(callers + 1)
 
         def read() -> Any:
             barrier.wait(60)
             try:
-                entry = client.get_entry(query, params)
+                return told(client.get_entry(query, params))
             except CacheError as error:
                 return repr(error)
-            return entry.state.value, entry.refresh.value, entry.value["load"]
 
-        with ThreadPoolExecutor(threads) as pool:
-            reads = [pool.submit(read) for _ in range(threads)]
-            print("ready", flush=True)  # noqa: T201
-            sys.stdin.readline()
+        with ThreadPoolExecutor(callers) as pool:
+            reads = [pool.submit(read) for _ in range(callers)]
+            wait_for_the_start()
             barrier.wait(60)
             answers = [done.result() for done in reads]
         client.flush()
-    print(json.dumps(Counter(map(str, answers))), flush=True)  # noqa: T201
+    return answers
+
+
+async def in_tasks(callers: int, query: str, params: Any) -> list[Any]:
+    """Let so many tasks of one event loop read."""
+    async with AsyncCacheClient.from_env() as client:
+        await client.get_entry(query, params)
+        start = asyncio.Event()
+
+        async def read() -> Any:
+            await start.wait()
+            try:
+                return told(await client.get_entry(query, params))
+            except CacheError as error:
+                return repr(error)
+
+        reads = [asyncio.create_task(read()) for _ in range(callers)]
+        await asyncio.to_thread(wait_for_the_start)
+        start.set()
+        answers = await asyncio.gather(*reads)
+        await client.flush()
+    return answers
+
+
+def told(entry: Entry[Any]) -> Any:
+    """What is counted of an answer."""
+    return entry.state.value, entry.refresh.value, entry.value["load"]
+
+
+def wait_for_the_start() -> None:
+    """Say that all is ready, and wait to be told."""
+    print("ready", flush=True)  # noqa: T201
+    sys.stdin.readline()
 
 
 if __name__ == "__main__":

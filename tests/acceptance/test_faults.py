@@ -2,65 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections import Counter
 from contextlib import ExitStack
 
 import psutil
 import pytest
 
-from api_client import CacheUnavailable, EntryState, RefreshState, TriggerFailed, WaitTimeout
+from api_client import (
+    CacheUnavailable,
+    EntryState,
+    RefreshState,
+    TriggerFailed,
+    WaitTimeout,
+)
 from refresher.embedded import RedisServer, free_port
-from tests.acceptance.conftest import ROOT, System
+from tests.acceptance.conftest import System
 from tests.acceptance.test_main_job import Counted, stale_entry
+from tests.support.any_reader import KINDS
 from tests.support.waiting import eventually
 
 LEASE = {"STAMPEDE_LOCK_TIMEOUT_MS": "600", "STAMPEDE_JITTER_MAX_MS": "0"}
-
-
-def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits(system: System) -> None:
-    system.start_worker()
-    client = system.client()
-    params = {"key": "a", "hold": "gate"}
-    system.open_gate("gate")
-    client.get("long_lived", params, timeout=20)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.acceptance.reader_process", "250", "long_lived", json.dumps(params)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-            env={**system.env, "CACHE_REDIS_TIMEOUT": "10s"},  # 1,000 threads on a busy machine: not what is tested
-        )
-        for _ in range(4)
-    ]  # fmt: skip
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        client.invalidate("long_lived", params)
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        # Every answer is in before the one load is let go on: no reader can have waited for it.
-        answers: Counter[str] = Counter()
-        for process in processes:
-            answers.update(json.loads(process.communicate(timeout=60)[0].splitlines()[-1]))
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    assert sum(answers.values()) == 1000
-    assert all(answer.startswith("('stale', '") and answer.endswith("', 1)") for answer in answers), answers
-    eventually(lambda: system.loads("a") == 2, 10, "the one refresh has begun")
-    system.open_gate("gate")
-    eventually(lambda: client.get("long_lived", params)["load"] == 2, 10, "the new value")
-    assert system.loads("a") == 2
-    assert system.cache.keys("cache:l1:*") == []
 
 
 def test_workers_killed_in_mid_refresh_are_replaced_without_waiting_for_redelivery(system: System) -> None:
@@ -121,12 +84,13 @@ def test_a_worker_stopped_past_its_lease_cannot_overwrite_the_newer_value(system
     assert after.value["load"] >= 3
 
 
-def test_a_reader_killed_between_claim_and_publish_delays_a_waiting_one_by_a_second(system: System) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_killed_between_claim_and_publish_delays_a_waiting_one_by_a_second(system: System, kind: str) -> None:
     from api_client import lease
     from api_client.lease_store import LeaseStore
 
     system.start_worker()
-    client = system.client()
+    client = system.reader(kind)
     key = client.key("long_lived", {"key": "a"})
     claim = lease.claim(key, claim_id="dead", seen_token=0, queue_ttl_seconds=60, retention_seconds=60)
     LeaseStore(system.cache).run(claim)  # and its claimer is gone: nothing was published
@@ -162,13 +126,14 @@ def test_lost_messages_are_asked_for_again_when_the_claim_has_run_out(system: Sy
     eventually(lambda: client.get_entry("short_lived", {"key": "a"}).token > token, 5, "a reader has asked again")
 
 
-def test_a_dead_broker_costs_readers_nothing_and_leaves_no_claim(system: System) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dead_broker_costs_readers_nothing_and_leaves_no_claim(system: System, kind: str) -> None:
     events = Counted()
     worker = system.start_worker()
     healthy = system.client()
     stale_entry(healthy, {"key": "a"})
     worker.kill()
-    client = system.client(events, CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
+    client = system.reader(kind, events, CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     entry = client.get_entry("short_lived", {"key": "a"})
     assert (entry.state, entry.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
     assert client.flush(5)
@@ -180,9 +145,10 @@ def test_a_dead_broker_costs_readers_nothing_and_leaves_no_claim(system: System)
         client.refresh("long_lived", {"key": "cold"})
 
 
-def test_without_redis_a_read_fails_at_once_or_takes_the_default_and_heals(system: System) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_redis_a_read_fails_at_once_or_takes_the_default_and_heals(system: System, kind: str) -> None:
     system.start_worker()
-    client = system.client()
+    client = system.reader(kind)
     client.get("long_lived", {"key": "a"}, timeout=20)
     server = system.redis_server
     system.cache.save()
@@ -196,9 +162,12 @@ def test_without_redis_a_read_fails_at_once_or_takes_the_default_and_heals(syste
     eventually(lambda: client.get("long_lived", {"key": "a"}, default=None), 10, "the reader is back by itself")
 
 
-def test_a_worker_whose_redis_restarts_empty_in_mid_refresh_writes_nothing_and_goes_on(system: System) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_whose_redis_restarts_empty_in_mid_refresh_writes_nothing_and_goes_on(
+    system: System, kind: str
+) -> None:
     worker = system.start_worker()
-    client = system.client()
+    client = system.reader(kind)
     params = {"key": "a", "hold": "gate"}
     system.open_gate("gate")
     before = client.get_entry("long_lived", params, timeout=20)
@@ -239,25 +208,6 @@ def test_a_refresh_that_has_lost_its_broker_still_commits(system: System, stack:
         lambda: client.get("long_lived", {"key": "next"}, timeout=2, default=None), 30, "the worker consumes again"
     )
     assert worker.poll() is None
-
-
-def test_a_forked_child_reads_with_the_client_of_its_parent(system: System) -> None:
-    system.start_worker()
-    client = system.client()
-    client.get("long_lived", {"key": "a"}, timeout=20)
-    receive, send = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            value = client.get("long_lived", {"key": "b"}, timeout=20)  # a miss: publisher and waits came up again
-            os.write(send, json.dumps(value).encode())
-        finally:
-            os._exit(0)
-    os.close(send)
-    with os.fdopen(receive) as answer:
-        assert json.loads(answer.read()) == {"key": "b", "load": 1}
-    assert os.waitpid(pid, 0)[1] == 0
-    assert client.get("long_lived", {"key": "a"})["load"] == 1
 
 
 def test_a_killed_pool_process_gives_its_message_back(system: System) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from api_client import CacheClient, EntryState, ReaderEvents, RefreshFailed, RefreshReason, RefreshState, UnknownQuery
 from tests.acceptance.conftest import System
+from tests.support.any_reader import ALL_KINDS, KINDS, AnyReader, client_of
 from tests.support.waiting import eventually
 
 
@@ -41,22 +42,24 @@ class Counted(ReaderEvents):
             self.followers += 1
 
 
-def stale_entry(client: CacheClient, params: dict[str, Any]) -> int:
+def stale_entry(client: CacheClient | AnyReader, params: dict[str, Any]) -> int:
     """Prime a short-lived entry and return its token once it has grown stale."""
     token = client.get_entry("short_lived", params, timeout=20).token
     key = client.key("short_lived", params)
+    link = client_of(client)._link
 
     def is_stale() -> bool:
-        raw = client._link.read(key)
-        return raw is not None and int.from_bytes(raw[36:44], "big") <= client._link.now_us()
+        raw = link.read(key)
+        return raw is not None and int.from_bytes(raw[36:44], "big") <= link.now_us()
 
     eventually(is_stale, 5, "the entry is stale")
     return token
 
 
-def test_a_stale_value_is_served_at_once_and_refreshed_after(system: System) -> None:
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_stale_value_is_served_at_once_and_refreshed_after(system: System, kind: str) -> None:
     system.start_worker()
-    client = system.client()
+    client = system.reader(kind)
     params = {"key": "a", "hold": "gate"}
     system.open_gate("gate")
     token = stale_entry(client, params)
@@ -74,10 +77,11 @@ def test_a_stale_value_is_served_at_once_and_refreshed_after(system: System) -> 
     assert system.loads("a") == 2
 
 
-def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(system: System) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(system: System, kind: str) -> None:
     system.start_worker()
     events = Counted()
-    client = system.client(events)
+    client = system.reader(kind, events)
     params = {"key": "a", "hold": "gate"}
     system.open_gate("gate")
     stale_entry(client, params)
@@ -91,17 +95,18 @@ def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(s
         states = list(pool.map(lambda _: read(), range(100)))
     # All hundred have their answer while the one load has not been let go on.
     assert set(states) == {EntryState.STALE}
-    client.flush()
+    assert client.flush(10)
     assert events.triggered == [RefreshReason.MISS, RefreshReason.STALE]
     system.open_gate("gate")
     eventually(lambda: client.get_entry("short_lived", params).value["load"] == 2, 10, "a new value")
     assert system.loads("a") == 2
 
 
-def test_readers_who_miss_share_one_wait_and_one_load(system: System) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_readers_who_miss_share_one_wait_and_one_load(system: System, kind: str) -> None:
     system.start_worker()
     events = Counted()
-    client = system.client(events)
+    client = system.reader(kind, events)
     with ThreadPoolExecutor(20) as pool:
         waiting = [pool.submit(client.get, "long_lived", {"key": "a", "hold": "gate"}, timeout=20) for _ in range(20)]
         eventually(lambda: system.loads("a") == 1, 10, "the load has begun")
@@ -158,11 +163,12 @@ def test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end(system: S
         ("syntax_error", {}, "syntax"),
     ],
 )
+@pytest.mark.parametrize("reader_kind", KINDS)
 def test_what_cannot_succeed_is_told_to_those_who_wait_and_not_retried(
-    system: System, query: str, params: dict[str, Any], kind: str
+    system: System, query: str, params: dict[str, Any], kind: str, reader_kind: str
 ) -> None:
     system.start_worker()
-    client = system.client()
+    client = system.reader(reader_kind)
     with pytest.raises(RefreshFailed) as caught:
         client.get(query, params, timeout=20)
     assert (caught.value.kind, caught.value.attempts, caught.value.query) == (kind, 1, query)
@@ -237,9 +243,10 @@ def age_past_half_of_its_ttl(system: System, client: CacheClient) -> None:
     system.cache.setrange(key.entry, 36, soft_expiry_us.to_bytes(8, "big"))
 
 
-def test_a_refresh_asked_for_by_hand_can_be_waited_for_and_passes_cooling(system: System) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refresh_asked_for_by_hand_can_be_waited_for_and_passes_cooling(system: System, kind: str) -> None:
     system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
-    client = system.client()
+    client = system.reader(kind)
     system.control.rpush("script:a", "fail")
     with pytest.raises(RefreshFailed, match="transient"):
         client.get("long_lived", {"key": "a"}, timeout=20)

@@ -17,6 +17,7 @@ from refresher.queries import Query, Registry, query
 from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System
 from tests.servers.neo4j_server import Neo4jServer
+from tests.support.any_reader import KINDS
 from tests.support.waiting import eventually
 
 
@@ -35,11 +36,12 @@ def session(neo4j_server: Neo4jServer) -> Iterator[neo4j.Session]:
         opened.run("MATCH (n:Item) DETACH DELETE n").consume()
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_value_is_cached_and_after_an_invalidation_read_anew_behind_the_bookmark(
-    neo4j_system: System, session: neo4j.Session
+    neo4j_system: System, session: neo4j.Session, kind: str
 ) -> None:
     neo4j_system.start_worker()
-    client = neo4j_system.client()
+    client = neo4j_system.reader(kind)
     first = client.get_entry("from_graph", {"name": "hub"}, timeout=30)
     assert (first.value, first.degree) == ([{"name": "hub", "version": 1}], 10)
 

@@ -105,7 +105,7 @@ KINDS: dict[str, Callable[[ReaderSettings, ReaderEvents], AnyReader]] = {
 ALL_KINDS = KINDS | {"uvloop": lambda settings, events: _Awaited(settings, events, uvloop.new_event_loop)}
 
 
-def client_of(reader: AnyReader) -> ClientBase:
+def client_of(reader: AnyReader | ClientBase) -> ClientBase:
     """The client itself, for what both kinds have in common."""
     return reader.client if isinstance(reader, _Awaited) else cast("ClientBase", reader)
 

@@ -1,0 +1,96 @@
+"""Readers in processes of their own: a thousand at once, and children of a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from api_client import AsyncCacheClient, ReaderSettings
+from tests.acceptance.conftest import ROOT, System
+from tests.support.waiting import eventually
+
+
+@pytest.mark.parametrize("callers", ["threads", "tasks"])
+def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits(system: System, callers: str) -> None:
+    system.start_worker()
+    client = system.client()
+    params = {"key": "a", "hold": "gate"}
+    system.open_gate("gate")
+    client.get("long_lived", params, timeout=20)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.acceptance.reader_process", callers, "250", "long_lived", json.dumps(params)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            env={**system.env, "CACHE_REDIS_TIMEOUT": "10s"},  # 1,000 callers on a busy machine: not what is tested
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        client.invalidate("long_lived", params)
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        # Every answer is in before the one load is let go on: no reader can have waited for it.
+        answers: Counter[str] = Counter()
+        for process in processes:
+            answers.update(json.loads(process.communicate(timeout=60)[0].splitlines()[-1]))
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert sum(answers.values()) == 1000
+    assert all(answer.startswith("('stale', '") and answer.endswith("', 1)") for answer in answers), answers
+    eventually(lambda: system.loads("a") == 2, 10, "the one refresh has begun")
+    system.open_gate("gate")
+    eventually(lambda: client.get("long_lived", params)["load"] == 2, 10, "the new value")
+    assert system.loads("a") == 2
+    assert system.cache.keys("cache:l1:*") == []
+
+
+def test_a_forked_child_reads_with_the_async_client_of_its_parent(system: System) -> None:
+    system.start_worker()
+    client = AsyncCacheClient(ReaderSettings.from_env(system.env))
+    asyncio.run(client.get("long_lived", {"key": "a"}, timeout=20))
+    receive, send = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            value = asyncio.run(client.get("long_lived", {"key": "b"}, timeout=20))
+            os.write(send, json.dumps(value).encode())
+        finally:
+            os._exit(0)
+    os.close(send)
+    with os.fdopen(receive) as answer:
+        assert json.loads(answer.read()) == {"key": "b", "load": 1}
+    assert os.waitpid(pid, 0)[1] == 0
+    assert asyncio.run(client.get("long_lived", {"key": "a"}))["load"] == 1
+    client.close_threads()
+
+
+def test_a_forked_child_reads_with_the_client_of_its_parent(system: System) -> None:
+    system.start_worker()
+    client = system.client()
+    client.get("long_lived", {"key": "a"}, timeout=20)
+    receive, send = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            value = client.get("long_lived", {"key": "b"}, timeout=20)  # a miss: publisher and waits came up again
+            os.write(send, json.dumps(value).encode())
+        finally:
+            os._exit(0)
+    os.close(send)
+    with os.fdopen(receive) as answer:
+        assert json.loads(answer.read()) == {"key": "b", "load": 1}
+    assert os.waitpid(pid, 0)[1] == 0
+    assert client.get("long_lived", {"key": "a"})["load"] == 1
