@@ -187,9 +187,8 @@ class ReadCore:
             except UnreadableEntry:
                 return None
             earliest_at = 0.0 if header.is_handoff else self._earliest_at(header)
-            shared = self._shared = self._local_entry(
-                raw, header, earliest_at, self.value(raw, header, type_, key), type_
-            )
+            value = self.value(raw, header, type_, key) if now < earliest_at else NOT_KEPT
+            shared = self._shared = self._local_entry(raw, header, earliest_at, value, type_)
         if now >= shared.earliest_at:
             return None
         header, value = shared.header, shared.value
@@ -278,9 +277,12 @@ class ReadCore:
         """Return when a draw can ask for a refresh at the earliest, in monotonic seconds."""
         if header.generation > header.token:
             return 0.0  # invalidated: every read asks
-        earliest_us = xfetch.earliest_positive_us(
-            header.soft_expiry_us, delta_seconds=header.delta.mean, beta=header.beta, ttl_seconds=header.ttl_seconds
-        )
+        try:
+            earliest_us = xfetch.earliest_positive_us(
+                header.soft_expiry_us, delta_seconds=header.delta.mean, beta=header.beta, ttl_seconds=header.ttl_seconds
+            )
+        except (ValueError, OverflowError):  # NaN or infinite, which no worker writes: every read decides
+            return 0.0
         return self._clock.monotonic_at(earliest_us)
 
     def _tell_hit(self, key: CacheKey, header: Header, now_us: int, trigger: RefreshReason | None) -> None:

@@ -43,7 +43,8 @@ async def _ask(url: str, commands: tuple[tuple[str, ...], ...]) -> list[Any]:
         return [await connections.ask(pack(*command)) for command in commands]
     finally:
         connections.close()
-        await asyncio.sleep(0)  # the transport says goodbye
+        for _ in range(3):
+            await asyncio.sleep(0)  # the transport says goodbye
 
 
 def ask_asyncio(url: str, *commands: tuple[str, ...]) -> list[Any]:

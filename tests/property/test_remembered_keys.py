@@ -1,0 +1,104 @@
+"""A remembered key is the key: whatever was asked for before, and however alike the params look."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api_client.errors import InvalidQuery
+from api_client.keys import REMEMBERED_KEYS, _new_key, _remembered_key, make_key
+
+
+class Text(str):
+    """Equal to the str, with the same hash."""
+
+    __slots__ = ()
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Word(enum.StrEnum):
+    A = "a"
+
+
+class Same:
+    """Equal to everything."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash(1)
+
+
+ALIKE: list[Any] = [
+    1, True, 1.0, "1", Number.ONE, Text("1"), 0, False, 0.0, -0.0, "", None, "None", "a", Text("a"), Word.A, b"a",
+    Same(), [1], [True], [1.0], (1,), (True,), (1.0,), {"x": 1}, {"x": True}, {"x": 1.0}, {"x": -0.0}, {"x": 0.0},
+    [], (), {}, {1}, "é", "e\u0301", "\ud800", 2**63, 2**63 - 1, "x" * 64, "x" * 65, float("nan"),
+]  # fmt: skip
+values = st.sampled_from(ALIKE) | st.integers(-3, 3) | st.text(max_size=3) | st.floats(width=16)
+names = st.sampled_from(["a", "b", "c", Text("a"), Word.A, "1a", "", 1, True])
+params = st.none() | st.dictionaries(names, values, max_size=10)
+queries = st.sampled_from(["q", "r", Text("q"), Word.A, "a", "1", 1, None, True, [], b"q"])
+versions = st.sampled_from([1, 2, True, 1.0, Number.ONE, "1", 0, None, 2.0])
+
+
+def made(make: Any, *args: Any) -> Any:
+    try:
+        key = make(*args)
+    except InvalidQuery as error:
+        return str(error), error.query
+    return key, type(key.version) is bool
+
+
+@given(st.lists(st.tuples(queries, params, versions), min_size=1, max_size=8))
+def test_what_is_remembered_is_what_would_be_made_anew(calls: list[tuple[Any, Any, Any]]) -> None:
+    for query, given_params, version in calls * 2:
+        expected = made(_new_key, "ns", query, given_params, version)
+        assert made(make_key, "ns", query, given_params, version) == expected
+
+
+@pytest.mark.parametrize("wrapped", [lambda one: one, lambda one: [one], lambda one: {"q": one}])
+def test_what_looks_alike_is_never_mixed_up(wrapped: Callable[[Any], Any]) -> None:
+    for pair in itertools.product(ALIKE, repeat=2):
+        _remembered_key.cache_clear()
+        for one in pair:
+            given_params = {"p": wrapped(one)}
+            assert made(make_key, "ns", "q", given_params, 1) == made(_new_key, "ns", "q", given_params, 1)
+
+
+def test_names_are_not_taken_for_values_nor_an_order_for_another() -> None:
+    assert make_key("ns", "q", {"a": "b", "c": "d"}, 1) != make_key("ns", "q", {"a": "c", "b": "d"}, 1)
+    assert make_key("ns", "q", {"a": "b", "c": "d"}, 1) == make_key("ns", "q", {"c": "d", "a": "b"}, 1)
+
+
+def test_namespaces_are_kept_apart() -> None:
+    assert make_key("one", "q", {"a": 1}, 1).entry != make_key("two", "q", {"a": 1}, 1).entry
+
+
+def test_a_mapping_that_is_no_dict_and_a_subclass_of_dict_have_the_same_key() -> None:
+    class Ordered(dict[str, Any]):
+        pass
+
+    expected = make_key("ns", "q", {"a": 1}, 1)
+    assert make_key("ns", "q", MappingProxyType({"a": 1}), 1) == expected
+    assert make_key("ns", "q", Ordered(a=1), 1) == expected
+
+
+def test_what_is_remembered_is_bounded_in_number_and_size() -> None:
+    _remembered_key.cache_clear()
+    for large in ({"a": "x" * 65}, {f"p{number}": 1 for number in range(9)}, {"a": 1.5}, {"a": [1]}, {"a": Text("x")}):
+        make_key("ns", "q", large, 1)
+    assert _remembered_key.cache_info().currsize == 0
+    for number in range(REMEMBERED_KEYS + 100):
+        make_key("ns", "q", {"a": number}, 1)
+    assert _remembered_key.cache_info().currsize == REMEMBERED_KEYS

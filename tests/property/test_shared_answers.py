@@ -1,0 +1,189 @@
+"""The short ways of a read (tier, shared reply) answer what the whole way would, for any header, time and draw."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api_client import ReaderSettings
+from api_client.asked import AskedRecently
+from api_client.clock import monotonic_seconds
+from api_client.compression import pack
+from api_client.decisions import Decisions
+from api_client.entry import Flag, Header, Smoothed, encode
+from api_client.errors import CacheError
+from api_client.events import ReaderEvents
+from api_client.health import Health
+from api_client.keys import make_key
+from api_client.local_tier import NOT_KEPT, LocalTier
+from api_client.payload import encode as encode_payload
+from api_client.read_core import ReadCore
+from api_client.read_plan import PLAIN, Floor
+from api_client.triggers import Trigger
+
+KEY = make_key("ns", "q", {"a": 1}, 1)
+OTHER = make_key("ns", "q", {"a": 2}, 1)
+REDIS_US = 1_795_262_400_000_000
+MOST_BYTES = 4_096
+
+
+class Publisher:
+    """Takes what a read hands over, for as long as there is room."""
+
+    def __init__(self, has_room: bool) -> None:
+        self.has_room = has_room
+        self.taken: list[Trigger] = []
+
+    def submit_all(self, triggers: list[Trigger]) -> list[bool]:
+        self.taken += triggers
+        return [self.has_room] * len(triggers)
+
+
+class Tracking:
+    """A link that is up."""
+
+    def start(self) -> None:
+        pass
+
+
+@dataclass
+class Reader:
+    """A core with parts of its own: the same time for all, and draws from one seed."""
+
+    core: ReadCore
+    publisher: Publisher
+
+    @classmethod
+    def new(cls, now: float, *, has_room: bool, has_tier: bool) -> Reader:
+        health, publisher, tier = Health(), Publisher(has_room), None
+        health.clock.learn(REDIS_US, asked_at=now)
+        if has_tier:
+            tier = LocalTier(max_entries=10, max_bytes=10**6, max_age_seconds=60.0)
+            tier.resume()
+        core = ReadCore(
+            ReaderSettings(max_value_bytes=MOST_BYTES), health, publisher,  # type: ignore[arg-type]
+            AskedRecently(monotonic=monotonic_seconds), Decisions(), ReaderEvents(), tier,
+            Tracking() if has_tier else None,  # type: ignore[arg-type]
+        )  # fmt: skip
+        return cls(core, publisher)
+
+    def serve(self, raw: bytes | None, type_: Any, floor: Floor, seed: int) -> Any:
+        return outcome(lambda: self.core.serve(KEY, raw, floor, type_, self.core.begin(KEY)), seed)
+
+
+def outcome(call: Any, seed: int) -> Any:
+    random.seed(seed)
+    try:
+        return call()
+    except CacheError as error:
+        return type(error), str(error)
+
+
+payloads = st.sampled_from([
+    encode_payload(value)
+    for value in (None, True, 1, 1.5, "text", b"bytes", [1, 2], {"a": [1]}, "x" * MOST_BYTES, [[1], {"b": "c"}])
+] + [b"", b"\xc1", b"\x92\x01"])  # fmt: skip
+seconds = st.floats(0, 1e4, width=32)
+headers = st.builds(
+    Header,
+    token=st.integers(1, 2**53 - 1),
+    generation=st.sampled_from([0, 2**52]),
+    # Around now: stale, in the early window, fresh for long.
+    soft_expiry_us=st.integers(-20_000_000, 20_000_000).map(lambda left_us: REDIS_US + left_us)
+    | st.just(REDIS_US + 10**12),
+    nonce=st.just(b"n" * 8),
+    read_started_us=st.integers(0, 10**8).map(lambda age_us: REDIS_US - age_us),
+    fetched_at_us=st.just(REDIS_US),
+    ttl_seconds=seconds | st.just(math.inf),
+    delta=st.builds(Smoothed, seconds | st.sampled_from([math.nan, math.inf]), seconds),
+    run=st.builds(Smoothed, seconds, seconds),
+    beta=st.floats(0, 10, width=32) | st.sampled_from([math.nan, math.inf, -1.0]),
+    degree=st.integers(0, 100),
+    sigma=st.just(1.0),
+    draw_digits=st.sampled_from([0, 1, 6]),
+    flags=st.sampled_from([0, 0, 0, int(Flag.HANDOFF)]),
+)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> bytes:
+    content, header = draw(payloads), draw(headers)
+    if draw(st.booleans()):
+        content, is_compressed = pack(content * draw(st.sampled_from([1, 1, 2_000])), 1)
+        header = Header(**{**_fields(header), "is_compressed": is_compressed})
+    raw = encode(header, draw(st.sampled_from([KEY, KEY, KEY, OTHER])).digest, content)
+    return draw(st.sampled_from([raw, raw, raw, raw, raw[:50], raw[:110], b"", b"\xc7X\x02" + raw[3:]]))
+
+
+def _fields(header: Header) -> dict[str, Any]:
+    return {name: getattr(header, name) for name in header.__struct_fields__}
+
+
+types = st.sampled_from([Any, Any, int, str, list[int], dict[str, list[int]], str | None, tuple[int, ...]])
+seeds = st.integers(0, 2**32)
+
+
+def same(one: Any, other: Any) -> bool:
+    # NaN is not equal to itself; all else is told by its text.
+    return repr(one) == repr(other)
+
+
+@given(entries(), st.lists(st.tuples(types, seeds), min_size=2, max_size=5), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_a_reply_that_is_shared_is_answered_as_if_it_were_not(
+    raw: bytes, reads: list[tuple[Any, int]], has_room: bool
+) -> None:
+    now = 1_000.0
+    with patch("time.monotonic", lambda: now):
+        sharing = Reader.new(now, has_room=has_room, has_tier=False)
+        alone = Reader.new(now, has_room=has_room, has_tier=False)
+        for type_, seed in reads:
+            expected = alone.serve(bytes(bytearray(raw)), type_, PLAIN, seed)
+            assert same(sharing.serve(raw, type_, PLAIN, seed), expected)
+        assert sharing.publisher.taken == alone.publisher.taken
+
+
+@given(entries(), types, st.lists(st.tuples(types, seeds, st.floats(0, 20)), min_size=1, max_size=5), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_what_the_tier_has_is_answered_as_redis_would(
+    raw: bytes, first_type: Any, reads: list[tuple[Any, int, float]], has_room: bool
+) -> None:
+    now = 1_000.0
+    with patch("time.monotonic", lambda: now):
+        near = Reader.new(now, has_room=has_room, has_tier=True)
+        far = Reader.new(now, has_room=has_room, has_tier=False)
+        assert same(near.serve(raw, first_type, PLAIN, 0), far.serve(raw, first_type, PLAIN, 0))
+        assert near.core.tier is not None
+        assert not near.core.tier._fills, "each read that began has ended"
+        for type_, seed, after_seconds in reads:
+            now += after_seconds
+            local = outcome(lambda type_=type_: near.core.serve_local(KEY, PLAIN, type_), seed)
+            if local is None:
+                continue
+            quiet = outcome(lambda type_=type_: near.core.quiet_value(KEY, type_), seed)
+            expected = outcome(lambda type_=type_: far.core.serve(KEY, raw, PLAIN, type_, None), seed)
+            assert same(local, expected)
+            if quiet is not NOT_KEPT:
+                assert same(quiet, expected[0] if len(expected) > 2 else expected)
+        assert near.publisher.taken == far.publisher.taken
+
+
+@given(entries(), types, seeds)
+@settings(max_examples=200, deadline=None)
+def test_what_can_be_changed_is_never_given_to_two_callers(raw: bytes, type_: Any, seed: int) -> None:
+    now = 1_000.0
+    with patch("time.monotonic", lambda: now):
+        far = Reader.new(now, has_room=True, has_tier=False)
+        near = Reader.new(now, has_room=True, has_tier=True)
+        answers = [reader.serve(raw, type_, PLAIN, seed) for reader in (far, near) for _ in range(4)]
+        answers += [outcome(lambda: near.core.serve_local(KEY, PLAIN, type_), seed) for _ in range(2)]
+        values = [one[0] for one in answers if isinstance(one, tuple) and len(one) > 2]
+        values += [outcome(lambda: near.core.quiet_value(KEY, type_), seed) for _ in range(2)]
+        changeable = [value for value in values if isinstance(value, list | dict)]
+        assert len({id(value) for value in changeable}) == len(changeable)

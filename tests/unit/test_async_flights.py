@@ -1,0 +1,242 @@
+"""Single flight on an event loop, with asyncio's debug mode on: whatever is not awaited or not seen is an error."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+import pytest
+import uvloop
+
+from api_client.aio.flights import AsyncFlights
+from api_client.errors import RefreshFailed, WaitTimeout
+
+Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Time:
+    """A monotonic clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def flights(time: Time) -> AsyncFlights:
+    return AsyncFlights(time)
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    def on_new_loop(coroutine: Coroutine[Any, Any, None]) -> None:
+        told: list[Any] = []
+        with asyncio.Runner(loop_factory=request.param, debug=True) as runner:
+            runner.get_loop().set_exception_handler(lambda _, context: told.append(context))
+            runner.run(asyncio.wait_for(coroutine, 20))
+            gc.collect()
+        assert told == [], "an exception was never retrieved"
+
+    return on_new_loop
+
+
+class Lead:
+    """A wait that ends when the test says how."""
+
+    def __init__(self, time: Time) -> None:
+        self.time = time
+        self.timeouts: list[float] = []
+        self.begins: list[Callable[[], None]] = []
+        self.ends: list[asyncio.Future[bytes]] = []
+        self.cancelled = 0
+
+    async def __call__(self, timeout_seconds: float, read_begins: Callable[[], None]) -> bytes:
+        self.timeouts.append(timeout_seconds)
+        self.begins.append(read_begins)
+        self.ends.append(asyncio.get_running_loop().create_future())
+        try:
+            return await self.ends[-1]
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    def read(self, raw: bytes, number: int = -1) -> None:
+        self.begins[number]()
+        self.ends[number].set_result(raw)
+
+
+@pytest.fixture
+def lead(time: Time) -> Lead:
+    return Lead(time)
+
+
+def follow(flights: AsyncFlights, lead: Lead, count: int, timeout: float = 10.0) -> list[asyncio.Task[Any]]:
+    return [asyncio.ensure_future(flights.share("key", timeout, lead)) for _ in range(count)]
+
+
+async def rounds(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def ended(tasks: list[asyncio.Task[Any]]) -> list[Any]:
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_all_share_the_bytes_of_one_wait(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+    async def share() -> None:
+        tasks = follow(flights, lead, 5)
+        await rounds()
+        lead.read(b"raw")
+        assert await ended(tasks) == [(b"raw", False), *[(b"raw", True)] * 4]
+        assert (len(lead.timeouts), flights._flights) == (1, {})
+
+    run(share())
+
+
+@pytest.mark.parametrize("cancelled", [[0], [2], [0, 1, 3]])
+def test_who_is_cancelled_leaves_the_wait_to_the_others(
+    run: Run, flights: AsyncFlights, lead: Lead, cancelled: list[int]
+) -> None:
+    async def share() -> None:
+        tasks = follow(flights, lead, 5)
+        await rounds()
+        for number in cancelled:
+            tasks[number].cancel()
+        await rounds()
+        lead.read(b"raw")
+        results = await ended(tasks)
+        for number, result in enumerate(results):
+            assert isinstance(result, asyncio.CancelledError) if number in cancelled else result[0] == b"raw"
+        assert (len(lead.timeouts), lead.cancelled) == (1, 0)
+
+    run(share())
+
+
+def test_when_all_are_cancelled_the_wait_ends_and_the_next_one_begins_its_own(
+    run: Run, flights: AsyncFlights, lead: Lead
+) -> None:
+    async def share() -> None:
+        tasks = follow(flights, lead, 3)
+        await rounds()
+        for task in tasks:
+            task.cancel()
+        (late,) = follow(flights, lead, 1)  # comes before the cancelled ones have run
+        results = await ended(tasks)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results)
+        await rounds()
+        lead.read(b"raw")
+        assert (await late)[0] == b"raw"
+        again = follow(flights, lead, 2)
+        await rounds()
+        for task in again:
+            task.cancel()
+        await ended(again)
+        await rounds()
+        assert (lead.cancelled, flights._flights) == (2, {})
+
+    run(share())
+
+
+def test_a_follower_waits_no_longer_than_its_own_timeout(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+    async def share() -> None:
+        tasks = follow(flights, lead, 2)
+        await rounds()
+        with pytest.raises(TimeoutError):
+            await flights.share("key", 0.01, lead)
+        assert not any(task.done() for task in tasks)
+        lead.read(b"raw")
+        assert [raw for raw, _ in await ended(tasks)] == [b"raw"] * 2
+
+    run(share())
+
+
+def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(
+    run: Run, flights: AsyncFlights, lead: Lead, time: Time
+) -> None:
+    async def share() -> None:
+        (leader,) = follow(flights, lead, 1)
+        await rounds()
+        lead.begins[0]()
+        time.now += 1
+        (late,) = follow(flights, lead, 1)
+        await rounds()
+        lead.ends[0].set_result(b"old")
+        assert await leader == (b"old", False)
+        await rounds()
+        lead.read(b"new")
+        assert await late == (b"new", False)
+        assert lead.timeouts == [10.0, 10.0]
+
+    run(share())
+
+
+def test_an_error_is_told_to_all(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+    error = RefreshFailed("q", "syntax", 1, 30.0)
+
+    async def share() -> None:
+        tasks = follow(flights, lead, 4)
+        await rounds()
+        lead.ends[0].set_exception(error)
+        assert await ended(tasks) == [error] * 4
+        assert len(lead.timeouts) == 1
+
+    run(share())
+
+
+def test_an_error_that_nobody_waits_for_any_more_makes_no_noise(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+    async def share() -> None:
+        tasks = follow(flights, lead, 3)
+        await rounds()
+        lead.ends[0].set_exception(RefreshFailed("q", "syntax", 1, 30.0))
+        for task in tasks:
+            task.cancel()
+        await ended(tasks)
+        await rounds()
+
+    run(share())
+
+
+def test_when_the_leader_s_time_runs_out_one_of_the_others_leads_on_for_what_is_left_of_its_own(
+    run: Run, flights: AsyncFlights, lead: Lead, time: Time
+) -> None:
+    async def share() -> None:
+        (leader,) = follow(flights, lead, 1, timeout=1.0)
+        others = follow(flights, lead, 2, timeout=10.0)
+        await rounds()
+        time.now += 4
+        lead.ends[0].set_exception(WaitTimeout("q", 1.0, "queued"))
+        (result,) = await ended([leader])
+        assert isinstance(result, WaitTimeout)
+        await rounds()
+        assert lead.timeouts == [1.0, 6.0]
+        lead.read(b"raw")
+        assert [raw for raw, _ in await ended(others)] == [b"raw"] * 2
+
+    run(share())
+
+
+def test_keys_and_event_loops_do_not_wait_for_each_other(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+    async def inner(_: float, read_begins: Callable[[], None]) -> bytes:
+        read_begins()
+        return b"inner"
+
+    async def share() -> None:
+        (waiting,) = follow(flights, lead, 1)
+        await rounds()
+        assert await flights.share("another", 1.0, inner) == (b"inner", False)
+        other_loop = asyncio.to_thread(asyncio.run, flights.share("key", 1.0, inner))
+        assert await other_loop == (b"inner", False)
+        lead.read(b"raw")
+        assert await waiting == (b"raw", False)
+
+    run(share())
