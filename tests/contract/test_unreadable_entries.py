@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from api_client import CacheClient, EntryState, ReaderEvents, ReaderSettings, WaitTimeout, lease
+from api_client import EntryState, ReaderEvents, ReaderSettings, WaitTimeout, lease
 from api_client.entry import encode
 from api_client.lease import AcquireStatus
 from api_client.lease_store import LeaseStore
+from tests.support.any_reader import KINDS, AnyReader
 from tests.support.lease_world import PAYLOAD, World, a_header, commit_call
 from tests.support.waiting import eventually
 
@@ -59,17 +60,18 @@ def events() -> Counted:
     return Counted()
 
 
-@pytest.fixture
-def reader(any_redis: RedisServer, events: Counted) -> Iterator[CacheClient]:
+@pytest.fixture(params=KINDS)
+def reader(any_redis: RedisServer, events: Counted, request: pytest.FixtureRequest) -> Iterator[AnyReader]:
     settings = ReaderSettings(
         redis_url=any_redis.url(0), broker_url=any_redis.url(1), namespace="test", redis_timeout_seconds=5.0
     )
-    with CacheClient(settings, events=events) as client:
-        yield client
+    reader = KINDS[request.param](settings, events)
+    yield reader
+    reader.close()
 
 
 @pytest.fixture
-def played(reader: CacheClient, client: redis.Redis, request: pytest.FixtureRequest) -> World:
+def played(reader: AnyReader, client: redis.Redis, request: pytest.FixtureRequest) -> World:
     """The world of the key that ``reader`` asks for; the test plays the worker."""
     key = reader.key("query", {"test": str(hash(request.node.nodeid))})
     client.delete(key.entry, key.record)
@@ -96,7 +98,7 @@ def load_as_a_worker_would(world: World, value: bytes = PAYLOAD) -> int:
     ],
 )
 def test_an_unreadable_entry_is_a_miss_that_the_next_commit_overwrites(
-    reader: CacheClient, events: Counted, played: World, break_it: Callable[[bytes], bytes], reason: str
+    reader: AnyReader, events: Counted, played: World, break_it: Callable[[bytes], bytes], reason: str
 ) -> None:
     raw = encode(a_header(played.now_us()), played.key.digest, b"\xa3bad")
     played.client.set(played.key.entry, break_it(raw))
@@ -110,7 +112,7 @@ def test_an_unreadable_entry_is_a_miss_that_the_next_commit_overwrites(
     assert (events.unreadable, events.misses) == ([reason], 1)
 
 
-def test_a_key_of_another_type_is_a_miss_too(reader: CacheClient, events: Counted, played: World) -> None:
+def test_a_key_of_another_type_is_a_miss_too(reader: AnyReader, events: Counted, played: World) -> None:
     played.client.lpush(played.key.entry, "x")
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(reader.get, "query", played.key.params, timeout=20)
@@ -120,7 +122,7 @@ def test_a_key_of_another_type_is_a_miss_too(reader: CacheClient, events: Counte
 
 
 def test_each_read_is_counted_and_the_log_told_once(
-    reader: CacheClient, events: Counted, played: World, caplog: pytest.LogCaptureFixture
+    reader: AnyReader, events: Counted, played: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     played.client.set(played.key.entry, b"garbage")
     with caplog.at_level(logging.WARNING):
@@ -133,20 +135,20 @@ def test_each_read_is_counted_and_the_log_told_once(
     assert played.key.short in told[0]
 
 
-def test_a_stale_value_is_served_at_once_while_nobody_refreshes(reader: CacheClient, played: World) -> None:
+def test_a_stale_value_is_served_at_once_while_nobody_refreshes(reader: AnyReader, played: World) -> None:
     played.plant(1, soft_expiry_us=1)
     entry = reader.get_entry("query", played.key.params)
     assert (entry.value, entry.state) == ("value", EntryState.STALE)
     assert entry.ttl_remaining < 0
 
 
-def test_none_is_a_value_and_no_default(reader: CacheClient, played: World) -> None:
+def test_none_is_a_value_and_no_default(reader: AnyReader, played: World) -> None:
     raw = encode(a_header(played.now_us()), played.key.digest, b"\xc0")
     played.client.set(played.key.entry, raw)
     assert reader.get("query", played.key.params, default="another") is None
 
 
-def test_a_failed_refresh_is_told_to_the_one_who_waits_at_once(reader: CacheClient, played: World) -> None:
+def test_a_failed_refresh_is_told_to_the_one_who_waits_at_once(reader: AnyReader, played: World) -> None:
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(reader.get, "query", played.key.params, timeout=20)
         eventually(lambda: played.state() == "queued", 10, "a claim")

@@ -6,6 +6,7 @@ it is due to be published again. No worker is there, so nothing ends the waiting
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from api_client import CacheClient, ReaderSettings, RefreshState
+from api_client import AsyncCacheClient, CacheClient, ReaderSettings, RefreshState
 from api_client.keys import CacheKey
 from api_client.lease_store import LeaseStore
 from refresher.embedded import RedisServer
@@ -89,6 +90,25 @@ def test_a_thousand_reads_of_a_stale_key_by_many_threads_are_one_claim_a_second(
         refreshes = list(pool.map(lambda _: client.get_entry("q").refresh, range(READS)))
     elapsed_seconds = time.monotonic() - began
     assert client.flush(20)
+    assert 1 <= scripts_run(control) <= most_scripts(elapsed_seconds)
+    assert refreshes.count(RefreshState.TRIGGERED) <= 1 + int(elapsed_seconds)
+    assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}
+
+
+def test_so_it_is_with_tasks_of_one_event_loop(client: CacheClient, control: redis.Redis) -> None:
+    plant_stale(control, client.key("q"))
+    load_scripts(client, control)
+    settings = client.settings
+    began = time.monotonic()
+
+    async def read() -> list[RefreshState]:
+        async with AsyncCacheClient(settings) as reader:
+            entries = await asyncio.gather(*(reader.get_entry("q") for _ in range(READS)))
+            assert await reader.flush(20)
+        return [entry.refresh for entry in entries]
+
+    refreshes = asyncio.run(read())
+    elapsed_seconds = time.monotonic() - began
     assert 1 <= scripts_run(control) <= most_scripts(elapsed_seconds)
     assert refreshes.count(RefreshState.TRIGGERED) <= 1 + int(elapsed_seconds)
     assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}
