@@ -1,35 +1,35 @@
-"""The reader's threads under hard conditions: none to be had, a silent Redis, a closed client, a fork."""
+"""The reader's threads under hard conditions: none to be had, a silent Redis, the end, a fork."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 
-from api_client import (
-    CacheClient,
-    InvalidQuery,
-    ReaderSettings,
-    RefreshReason,
-    TriggerFailed,
-    WaitTimeout,
-    default_client,
-)
+from api_client import ReaderEvents, ReaderSettings, RefreshReason, WaitTimeout, default_client
 from api_client.breaker import Breaker
 from api_client.notifications import Notifications
 from api_client.publisher import Trigger
 from refresher.embedded import RedisServer
+from tests.support.any_reader import KINDS, AnyReader, client_of
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(params=KINDS)
+def make_reader(clean_redis: RedisServer, request: pytest.FixtureRequest) -> Callable[[], AnyReader]:
+    settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=5)
+    return lambda: KINDS[request.param](settings, ReaderEvents())
 
 
 @pytest.fixture
-def client(clean_redis: RedisServer) -> Iterator[CacheClient]:
-    settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=5)
-    with CacheClient(settings) as made:
-        yield made
+def reader(make_reader: Callable[[], AnyReader]) -> Iterator[AnyReader]:
+    made = make_reader()
+    yield made
+    made.close()
 
 
 def no_thread(_: threading.Thread) -> None:
@@ -37,16 +37,17 @@ def no_thread(_: threading.Thread) -> None:
 
 
 def test_without_a_thread_a_trigger_is_dropped_and_the_next_one_is_not(
-    client: CacheClient, monkeypatch: pytest.MonkeyPatch
+    reader: AnyReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trigger = Trigger(client.key("q"), RefreshReason.STALE, seen_token=0)
+    trigger = Trigger(reader.key("q", {}), RefreshReason.STALE, seen_token=0)
+    publisher = client_of(reader)._publisher
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", no_thread)
-        assert not client._publisher.submit(trigger)
+        assert not publisher.submit(trigger)
         with pytest.raises(WaitTimeout):
-            client.get("q", timeout=0.05)
-    assert client._publisher.submit(trigger)
-    assert client.flush(10)
+            reader.get("q", {}, timeout=0.05)
+    assert publisher.submit(trigger)
+    assert reader.flush(10)
 
 
 def test_a_wait_does_not_wait_for_its_subscription() -> None:
@@ -73,24 +74,14 @@ def test_a_wait_does_not_wait_for_its_subscription() -> None:
     notifications.close()
 
 
-def test_a_closed_client_leaves_no_claim_behind(client: CacheClient, clean_redis: RedisServer) -> None:
-    client.close()
-    with pytest.raises(TriggerFailed, match="closed"):
-        client.refresh("q")
-    with pytest.raises(WaitTimeout, match="could not be published"):
-        client.get("q", timeout=0.05)
-    with redis.Redis.from_url(clean_redis.url(0)) as control:
-        assert control.keys() == []
-
-
-def test_closing_closes_the_connections(clean_redis: RedisServer) -> None:
+def test_closing_closes_the_connections(clean_redis: RedisServer, make_reader: Callable[[], AnyReader]) -> None:
     with redis.Redis.from_url(clean_redis.url(3)) as control:
         before = len(control.client_list())
-        client = CacheClient(ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1)))
-        client.get("q", timeout=0.05, default=None)
+        reader = make_reader()
+        reader.get("q", {}, timeout=0.05, default=None)
         assert len(control.client_list()) > before
-        client.close()
-        assert len(control.client_list()) == before
+        reader.close()
+        eventually(lambda: len(control.client_list()) == before, 20, "the server has seen them go")
 
 
 def test_looking_at_an_open_breaker_takes_no_probe() -> None:
@@ -109,8 +100,3 @@ def test_a_fork_while_the_default_client_is_being_made_leaves_the_child_its_own_
         if not pid:
             os._exit(0 if default_client._lock.acquire(timeout=5) else 1)
     assert os.waitpid(pid, 0)[1] == 0
-
-
-def test_the_driver_s_own_bookmarks_object_is_refused_in_words(client: CacheClient) -> None:
-    with pytest.raises(InvalidQuery, match=r"\.raw_values"):
-        client.invalidate("q", bookmarks=object())  # type: ignore[arg-type]

@@ -134,7 +134,7 @@ def test_one_client_serves_event_loops_one_after_the_other_and_leaves_none_a_con
     for _ in range(3):
         assert run(client.get("q")) == "v"
         gc.collect()  # a transport that was left open would say so now
-        assert len(control.client_list()) == connections
+        eventually(lambda: len(control.client_list()) == connections, PATIENCE_SECONDS, "its connection is closed")
     client.close_threads()
 
 

@@ -27,6 +27,7 @@ from tests.integration.reader.conftest import MakeReader, Play
 from tests.support.any_reader import AnyReader, client_of, close_client
 from tests.support.played_worker import PATIENCE_SECONDS
 from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
 
 CLASSES: dict[str, type[ClientBase]] = {"sync": CacheClient, "async": AsyncCacheClient, "uvloop": AsyncCacheClient}
 
@@ -63,7 +64,7 @@ def test_it_is_made_from_the_environment_and_closed_by_its_context(
         client = make()
         assert run_in(kind, client, lambda entered: entered.get("q")) == "v"
         assert client.settings.redis_timeout_seconds == 5.0
-    assert len(control.client_list()) == before  # its connections are closed
+    eventually(lambda: len(control.client_list()) == before, PATIENCE_SECONDS, "its connections are closed")
 
 
 def test_a_wrong_variable_is_named(kind: str, environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
