@@ -1,4 +1,4 @@
-"""The readers of this project, with default settings: decision and decoding are part of a read."""
+"""The readers of this project, default settings but a longer timeout: decision and decoding are part of a read."""
 
 from __future__ import annotations
 
