@@ -156,25 +156,29 @@ def test_all_kinds_tell_the_same_in_the_same_order(
     reader: AnyReader, play: Play, pool: ThreadPoolExecutor, events: RecordedEvents
 ) -> None:
     a_busy_life(reader, play, pool)
-    assert events.told == [
+    # Told on two threads: each has its own order.
+    assert [told for told in events.told if told[0] in {"hit", "miss", "unreadable"}] == [
         ("miss",),
-        ("triggered", "miss"),
         ("hit", "fresh", ""),
         ("hit", "stale", "triggers"),
-        ("triggered", "invalidated"),
         ("hit", "stale", "triggers"),
         ("hit", "fresh", ""),
-        ("triggered", "manual"),
         ("miss",),
-        ("triggered", "miss"),
         ("miss",),
         ("unreadable", "garbage"),
         ("miss",),
         ("hit", "stale", "triggers"),
-        ("deduplicated", "cooling"),
         ("hit", "fresh", "triggers"),
+    ]
+    assert [told for told in events.told if told[0] in {"triggered", "deduplicated"}] == [
+        ("triggered", "miss"),
+        ("triggered", "invalidated"),
+        ("triggered", "manual"),
+        ("triggered", "miss"),
+        ("deduplicated", "cooling"),
         ("triggered", "early"),
     ]
+    assert len(events.told) == 11 + 6
 
 
 class Raising(ReaderEvents):
