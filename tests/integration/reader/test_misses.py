@@ -53,7 +53,7 @@ def test_a_commit_wakes_it_by_its_notification(
 ) -> None:
     # Nothing else would: neither a poll nor a second claim comes within the test's time.
     monkeypatch.setattr(read_plan, "REASK_SECONDS", NEVER_SECONDS)
-    reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e3), play()
+    reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e3, wait_timeout_ms=5 * PATIENCE_SECONDS * 1e3), play()
     read = pool.submit(reader.get, "q", {})
     token = key.begin()
     eventually(key.is_listened_to, PATIENCE_SECONDS, "it listens")
