@@ -193,15 +193,21 @@ def test_an_error_is_told_to_all(run: Run, flights: AsyncFlights, lead: Lead) ->
     run(share())
 
 
-def test_an_error_that_nobody_waits_for_any_more_makes_no_noise(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+@pytest.mark.parametrize("before", range(4))
+def test_an_error_that_nobody_waits_for_any_more_makes_no_noise(
+    run: Run, flights: AsyncFlights, lead: Lead, before: int
+) -> None:
     async def share() -> None:
         tasks = follow(flights, lead, 3)
         await rounds()
         lead.ends[0].set_exception(RefreshFailed("q", "syntax", 1, 30.0))
+        await rounds(before)  # so that it meets them at each of their steps
         for task in tasks:
             task.cancel()
         await ended(tasks)
         await rounds()
+        lead.ends.clear()  # nobody holds the flight any more
+        lead.begins.clear()
 
     run(share())
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import CacheUnavailable, Entry, InvalidQuery, QueryCall, ReaderSettings
+from api_client import CacheUnavailable, Entry, InvalidQuery, QueryCall, ReaderSettings, WaitTimeout
 from api_client.keys import make_key
 from api_client.lease_store import LeaseStore
 from refresher.embedded import RedisServer
@@ -72,11 +72,13 @@ def test_what_redis_refuses_of_one_key_does_not_touch_the_others(reader: AnyRead
     control.set(make_key(NAMESPACE, "refused", None, 1).record, "no hash")
     played(control, "there").plant_value("value")
     played(control, "cold").plant_value("old", age_seconds=60)
-    there, refused, cold = reader.get_many([("there", None), ("refused", None), ("late", None)], timeout=0.3)
+    calls = [("there", None), ("late", None), ("refused", None), ("cold", None)]
+    there, late, refused, cold = reader.get_many(calls, timeout=0.3)
     assert isinstance(there, Entry)
     assert isinstance(refused, CacheUnavailable)
     assert refused.query == "refused"
-    assert type(cold).__name__ == "WaitTimeout"
+    assert isinstance(late, WaitTimeout)
+    assert isinstance(cold, Entry)
 
 
 def test_without_redis_each_item_has_an_error_of_its_own(reader: AnyReader, proxy: FaultProxy) -> None:
