@@ -26,9 +26,10 @@ NO_DEFAULT: Final = NoDefault()
 class Entry(msgspec.Struct, Generic[T], frozen=True):
     """One answer of the cache. Durations in seconds; ``age`` counts from the begin of the load.
 
-    ``ttl_remaining`` is negative past the soft expiry; ``delta`` is the mean lead time of a refresh, ``beta`` the
-    effective β, ``degree`` that of the query's node (0: not known). ``token`` grows with each refresh of this key,
-    ``generation`` with each invalidation; the value was read after every invalidation below ``token``.
+    ``ttl_remaining`` is negative past the soft expiry, and not positive once invalidated; ``delta`` is the mean lead time
+    of a refresh, ``beta`` the effective β, ``degree`` that of the query's node (0: not known). ``token`` grows with each
+    refresh of this key, ``generation`` with each invalidation; the value was read after every invalidation below
+    ``token``.
     """
 
     value: T
@@ -51,7 +52,7 @@ class Entry(msgspec.Struct, Generic[T], frozen=True):
             state=state,
             refresh=refresh,
             age=max(0.0, (now_us - header.read_started_us) / 1e6),
-            ttl_remaining=(header.soft_expiry_us - now_us) / 1e6,
+            ttl_remaining=header.left_seconds(now_us),
             delta=header.delta.mean,
             beta=header.beta,
             degree=header.degree,

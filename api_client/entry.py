@@ -123,6 +123,11 @@ class Header(msgspec.Struct, frozen=True, gc=False):
         """
         return now_us >= self.soft_expiry_us or self.generation > self.token
 
+    def left_seconds(self, now_us: int) -> float:
+        """Return how long the value is fresh still; not positive where it is stale, by whichever of the two."""
+        left_seconds = (self.soft_expiry_us - now_us) / 1e6
+        return min(left_seconds, 0.0) if self.generation > self.token else left_seconds
+
 
 class UnreadableEntry(Exception):
     """What lies under the key is no entry that this release can read; ``reason`` is a metric label."""

@@ -289,6 +289,6 @@ class ReadCore:
         self._events.hit(
             key.query,
             age_seconds=(now_us - header.read_started_us) / 1e6,
-            ttl_remaining_seconds=(header.soft_expiry_us - now_us) / 1e6,
+            ttl_remaining_seconds=header.left_seconds(now_us),
             triggered=trigger is not None,
         )

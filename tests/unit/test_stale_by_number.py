@@ -38,3 +38,4 @@ def test_a_refresh_is_asked_for_once_it_is_stale(
     assert verdict.good
     assert verdict.trigger is expected
     assert entry.is_stale(NOW_US) is (expected is not None)
+    assert (entry.left_seconds(NOW_US) <= 0) is entry.is_stale(NOW_US)
