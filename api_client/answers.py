@@ -26,10 +26,10 @@ NO_DEFAULT: Final = NoDefault()
 class Entry(msgspec.Struct, Generic[T], frozen=True):
     """One answer of the cache. Durations in seconds; ``age`` counts from the begin of the load.
 
-    ``ttl_remaining`` is negative past the soft expiry, and not positive once invalidated; ``delta`` is the mean lead time
-    of a refresh, ``beta`` the effective β, ``degree`` that of the query's node (0: not known). ``token`` grows with each
-    refresh of this key, ``generation`` with each invalidation; the value was read after every invalidation below
-    ``token``.
+    ``ttl_remaining`` is negative past the soft expiry, and not positive once invalidated; ``delta`` is the mean lead
+    time of a refresh, ``beta`` the effective β, ``degree`` that of the query's node (0: not known). ``token`` grows
+    with each refresh of this key, ``generation`` with each invalidation; the value was read after every invalidation
+    below ``token``.
     """
 
     value: T
