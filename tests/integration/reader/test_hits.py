@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,11 +182,29 @@ def test_the_order_of_params_does_not_matter(reader: AnyReader, play: Play) -> N
     assert reader.get("q", {"b": [2, {"d": 4, "c": 3}], "a": 1}) == "v"
 
 
-def test_its_own_invalidation_is_seen_at_once(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
+def make_deaf(reader: AnyReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing come of what the tier, if there is one, is told by Redis."""
+    tier = client_of(reader)._tier
+    if tier is None:
+        return
+    drop_all = tier.drop_all
+
+    def drop_own(entry_keys: Sequence[str]) -> None:
+        if threading.current_thread().name != "cache-invalidations":
+            drop_all(entry_keys)
+
+    monkeypatch.setattr(tier, "drop_all", drop_own)
+
+
+def test_its_own_invalidation_is_seen_at_once(
+    reader: AnyReader, play: Play, events: RecordedEvents, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = play()
     key.plant_value("v")
+    has_heard_all(reader, control)
     for _ in range(2):
         reader.get("q", {})
+    make_deaf(reader, monkeypatch)
     generation = reader.invalidate("q", {}).generation
     entry = reader.get_entry("q", {})
     assert (entry.value, entry.state, entry.refresh) == ("v", EntryState.STALE, RefreshState.TRIGGERED)
