@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 import redis
+import uvloop
 
 from api_client.connections import Connections
 from api_client.redis_edge import connection_maker
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
 
+Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 Connect: TypeAlias = Callable[..., Connections]
 
 PATIENCE_SECONDS = 20.0
@@ -57,3 +60,18 @@ def connect(url: str) -> Iterator[Connect]:
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(16) as made:
         yield made
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run a coroutine on an event loop of its own, in asyncio's debug mode."""
+
+    async def bounded(coroutine: Coroutine[Any, Any, None]) -> None:
+        async with asyncio.timeout(2 * PATIENCE_SECONDS):
+            await coroutine
+
+    def on_new_loop(coroutine: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param, debug=True) as runner:
+            runner.run(bounded(coroutine))
+
+    return on_new_loop

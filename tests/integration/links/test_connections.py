@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import psutil
 import pytest
 import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from api_client.connections import AllInUse, Connections
+from api_client.connections import Connections
 from api_client.wire import pack, pack_all, pack_get
 from refresher.embedded import RedisServer
 from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
@@ -145,161 +141,6 @@ def test_error_replies_are_returned_and_the_connection_stays(connections: Connec
     assert isinstance(connections.ask(pack("NONSENSE", b"\xff\xfe")), ResponseError)
     assert connections.ask(GET) == b"value"
     assert proxy.accepted == accepted
-
-
-class Interrupted(BaseException):
-    """Raised into a thread from outside."""
-
-
-def interrupt(thread: threading.Thread) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted))
-
-
-def test_a_signal_in_the_middle_leaves_no_reply_for_the_next_one(
-    connections: Connections, proxy: FaultProxy, control: redis.Redis
-) -> None:
-    control.set("other", "another value")
-    waiting = threading.Event()
-
-    def interrupt_when_it_waits() -> None:
-        eventually(lambda: control.info("commandstats").get("cmdstat_get"), PATIENCE_SECONDS, "it was asked")
-        waiting.set()
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    control.config_resetstat()
-    proxy.holds_replies()
-    thread = threading.Thread(target=interrupt_when_it_waits)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        connections.ask(GET)
-    assert waiting.is_set()
-    thread.join()
-    proxy.passes()
-    assert connections.ask(pack_get("other")) == b"another value"
-
-
-class Echoing(threading.Thread):
-    """Asks for one number after the other, whatever interrupts it."""
-
-    def __init__(self, connections: Connections) -> None:
-        super().__init__()
-        self.connections, self.ended = connections, False
-        self.wrong: list[object] = []
-
-    def run(self) -> None:
-        while not self.ended:
-            with suppress(Interrupted):
-                self.ask_on()
-
-    def ask_on(self) -> None:
-        number = 0
-        while not self.ended:
-            number += 1
-            with suppress(Interrupted):
-                reply = self.connections.ask(pack("ECHO", str(number)))
-                if reply != str(number).encode():
-                    self.wrong.append(reply)
-
-
-# A socket that redis-py was just making when it was interrupted is closed by the garbage collection.
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_interrupts_at_any_time_neither_mix_replies_nor_use_up_the_pool(connect: Connect, control: redis.Redis) -> None:
-    connections = connect(most=4)
-    threads = [Echoing(connections) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(400):
-        for thread in threads:
-            interrupt(thread)
-        connections.ask(pack("PING"))
-    for thread in threads:
-        thread.ended = True
-    for thread in threads:
-        thread.join()
-    assert [thread.wrong for thread in threads] == [[]] * 4
-    assert len(connections._opening) == 0
-    assert [connections.ask(pack("PING")) for _ in range(8)] == [b"PONG"] * 8
-
-
-@pytest.mark.parametrize("threads", [64, 200])
-def test_more_threads_than_connections_are_all_served(
-    connect: Connect, control: redis.Redis, clean_redis: RedisServer, threads: int
-) -> None:
-    connections = connect(clean_redis.url(0))
-    start = threading.Barrier(threads)
-
-    def ask(number: int) -> bool:
-        start.wait()
-        own = str(number)
-        return all(connections.ask(pack("ECHO", own)) == own.encode() for _ in range(20))
-
-    with ThreadPoolExecutor(threads) as many:
-        assert all(many.map(ask, range(threads)))
-    assert len(connections._idle) == len(connections._open) <= 64
-    assert not connections._waiting
-
-
-def test_one_that_waits_gets_the_connection_before_those_who_ask_again_and_again(
-    connections: Connections, connect: Connect, proxy: FaultProxy, pool: ThreadPoolExecutor
-) -> None:
-    # The one who gives it back asks at once; whoever waits would never get it, as long as it can be faster.
-    one = connect(most=1)
-    order: list[str] = []
-    proxy.holds_replies()
-    first = pool.submit(lambda: (one.ask(GET), one.ask(GET), order.append("again")))
-    eventually(lambda: one._open or one._opening, PATIENCE_SECONDS, "the connection is in use")
-    second = pool.submit(lambda: (one.ask(GET), order.append("waiter")))
-    eventually(lambda: one._waiting, PATIENCE_SECONDS, "the second one waits")
-    proxy.passes()
-    first.result(PATIENCE_SECONDS)
-    second.result(PATIENCE_SECONDS)
-    assert order == ["waiter", "again"]
-
-
-def test_a_place_that_an_error_has_freed_goes_to_who_waits(
-    connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
-) -> None:
-    one = connect(timeout_seconds=SHORT_SECONDS, most=1)
-    one.ask(GET)
-    one._timeout_seconds = PATIENCE_SECONDS  # for those who come from now on
-    control.config_resetstat()
-    proxy.holds_replies()
-    first = pool.submit(one.ask, GET)
-    eventually(lambda: control.info("commandstats").get("cmdstat_get"), PATIENCE_SECONDS, "the first one was sent")
-    second = pool.submit(one.ask, GET)
-    eventually(lambda: one._waiting, PATIENCE_SECONDS, "the second one waits")
-    with pytest.raises(TimeoutError, match="did not answer"):
-        first.result(PATIENCE_SECONDS)
-    proxy.passes()
-    assert second.result(PATIENCE_SECONDS / 2) == b"value"
-
-
-def test_who_waits_for_a_connection_too_long_is_told_so(
-    connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
-) -> None:
-    one = connect(timeout_seconds=SHORT_SECONDS, most=1)
-    one._timeout_seconds = SHORT_SECONDS / 3  # shorter than for a reply, so that the order is certain
-    one.ask(GET)
-    proxy.hangs()
-    first = pool.submit(one.ask, GET)
-    eventually(lambda: not one._idle, PATIENCE_SECONDS, "the connection is in use")
-    with pytest.raises(AllInUse, match="all 1 connections are in use, and none came free in time"):
-        one.ask(GET)
-    assert not one._waiting
-    with pytest.raises(TimeoutError):
-        first.result(PATIENCE_SECONDS)
-
-
-def test_who_waits_while_connections_go_round_gets_its_turn(
-    connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
-) -> None:
-    """A long queue of threads is no fault of Redis: each is served, however long it took the ones before it."""
-    one = connect(most=1)
-    one.ask(GET)
-    one._timeout_seconds = SHORT_SECONDS  # for a turn alone; replies may take their time
-    proxy.slows(SHORT_SECONDS / 2)
-    asked = [pool.submit(one.ask, GET) for _ in range(8)]
-    assert [one_of_them.result(PATIENCE_SECONDS) for one_of_them in asked] == [b"value"] * 8
 
 
 def test_a_thousand_failures_leak_no_file_descriptor(

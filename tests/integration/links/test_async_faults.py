@@ -1,0 +1,178 @@
+"""The async reader's one connection an event loop, while the server or the loop fails; on asyncio and uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+import redis
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from api_client.aio.connections import SECOND_LOOK_SECONDS
+from api_client.wire import pack
+from tests.integration.links.conftest import Run
+from tests.support.fault_proxy import FaultProxy
+from tests.support.multiplexed import COUNT, SHORT_SECONDS, current, ended, opened, patient, until
+
+
+def test_what_is_due_on_a_silent_server_fails_in_time_and_the_next_read_connects_anew(
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    async def read() -> None:
+        async with opened(url, SHORT_SECONDS) as connections:
+            proxy.hangs()
+            began = time.monotonic()
+            results = await ended([connections.get(f"key{number}") for number in range(COUNT)])
+            took = time.monotonic() - began
+            assert {type(result) for result in results} == {TimeoutError}
+            assert SHORT_SECONDS * 0.9 < took < SHORT_SECONDS + SECOND_LOOK_SECONDS + 2
+            assert connections.current() is None
+            proxy.passes()
+            accepted = proxy.accepted
+            assert await connections.get("key") == b"value"
+            assert proxy.accepted == accepted + 1
+
+    run(read())
+
+
+def test_a_request_has_its_whole_timeout_however_late_in_a_watch_it_is_sent(
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    seconds = 1.0
+
+    async def read() -> None:
+        async with opened(url, seconds) as connections:
+            began = time.monotonic()
+            await connections.get("key")  # the watch begins
+            await asyncio.sleep(seconds * 0.8)
+            proxy.slows(seconds * 0.5)  # the reply comes after the end of that watch, and in time
+            assert await connections.get("key") == b"value"
+            assert time.monotonic() - began > seconds
+
+    run(read())
+
+
+def test_a_reply_that_trickles_is_given_up_when_the_timeout_is_over(
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    control.set("large", b"x" * 8 * 1024 * 1024)
+
+    async def read() -> None:
+        async with opened(url, SHORT_SECONDS) as connections:
+            proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
+            began = time.monotonic()
+            with pytest.raises(TimeoutError):
+                await connections.get("large")
+            assert time.monotonic() - began < SHORT_SECONDS + SECOND_LOOK_SECONDS + 2
+
+    run(read())
+
+
+def test_a_large_reply_is_whole(run: Run, url: str, control: redis.Redis) -> None:
+    large = b"x" * 8 * 1024 * 1024
+    control.set("large", large)
+
+    async def read() -> None:
+        async with opened(url) as connections:
+            assert await asyncio.gather(*map(connections.get, ("large", "key", "large"))) == [large, b"value", large]
+
+    run(read())
+
+
+def busy(seconds: float) -> None:
+    """Hold the event loop, as a callback that computes does."""
+    until_seconds = time.monotonic() + seconds
+    while time.monotonic() < until_seconds:
+        pass
+
+
+@pytest.mark.parametrize("when", ["before the write", "after the write", "both"])
+def test_an_event_loop_that_was_busy_is_no_silent_server(run: Run, url: str, control: redis.Redis, when: str) -> None:
+    async def read() -> None:
+        async with opened(url, SHORT_SECONDS) as connections:
+            connection = current(connections)
+            reading = connection.get("key")
+            if when != "after the write":
+                busy(2 * SHORT_SECONDS)
+            if when != "before the write":
+                await until(lambda: not connection._unsent, "it is written")
+                busy(2 * SHORT_SECONDS)
+            assert await reading == b"value"
+            assert connections.current() is connection
+
+    run(read())
+
+
+def test_error_replies_are_returned_and_the_connection_stays(run: Run, url: str, control: redis.Redis) -> None:
+    control.hset("hash", "field", "value")
+
+    async def read() -> None:
+        async with opened(url) as connections:
+            connection = current(connections)
+            results = await asyncio.gather(*map(connections.get, ("hash", "key")), connections.ask(pack("NONSENSE")))
+            assert [type(result) for result in results] == [ResponseError, bytes, ResponseError]
+            assert connections.current() is connection
+
+    run(read())
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_lost_connection_fails_what_is_due_and_is_made_anew(
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy, orderly: bool
+) -> None:
+    async def read() -> None:
+        async with opened(url) as connections:
+            connection = current(connections)
+            proxy.holds_replies()
+            tasks = [asyncio.ensure_future(connections.get(f"key{number}")) for number in range(3)]
+            await until(lambda: len(connection._due) == 3, "they are on their way")
+            proxy.cuts(orderly=orderly)
+            proxy.passes()
+            assert [type(result) for result in await ended(tasks)] == [ConnectionError] * 3
+            assert await connections.get("key") == b"value"
+
+    run(read())
+
+
+def test_who_asks_on_a_lost_connection_is_told_at_once(run: Run, url: str, control: redis.Redis) -> None:
+    async def read() -> None:
+        async with opened(url) as connections:
+            connection = current(connections)
+            unsent = connection.get("key")
+            connection.connection_lost(None)
+            asked = [connection.get("key"), connection.get("key"), connection.ask(pack("PING"))]
+            assert [type(result) for result in await ended([unsent, *asked])] == [ConnectionError] * 4
+
+    run(read())
+
+
+def test_a_refused_connection_is_told_to_all_who_wait_for_it(
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    async def read() -> None:
+        connections = patient(url)
+        proxy.refuses()
+        results = await ended([connections.get(f"key{number}") for number in range(COUNT)])
+        assert all(isinstance(result, ConnectionError) for result in results)
+        proxy.passes()
+        assert await connections.get("key") == b"value"
+        assert not connections._opening
+        connections.close()
+        await asyncio.sleep(0)
+
+    run(read())
+
+
+def test_a_silent_server_holds_up_connecting_for_no_longer_than_twice_the_timeout(
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    async def read() -> None:
+        connections = patient(url, SHORT_SECONDS)
+        proxy.hangs()
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await connections.get("key")
+        assert time.monotonic() - began < 2 * SHORT_SECONDS + 2
+
+    run(read())

@@ -1,0 +1,63 @@
+"""The async reader's connections as tests use them: opened, looked into, waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import redis
+
+from api_client.aio.connections import AsyncConnections, Multiplexed
+from api_client.redis_edge import async_connection_maker
+from api_client.wire import pack
+
+PATIENCE_SECONDS = 20.0
+SHORT_SECONDS = 0.3
+COUNT = 64
+
+
+def patient(url: str, timeout_seconds: float = PATIENCE_SECONDS) -> AsyncConnections:
+    maker = async_connection_maker(url, timeout_seconds=timeout_seconds)
+    return AsyncConnections(maker, timeout_seconds=timeout_seconds)
+
+
+@asynccontextmanager
+async def opened(url: str, timeout_seconds: float = PATIENCE_SECONDS) -> AsyncIterator[AsyncConnections]:
+    """Connections of which this loop's is open."""
+    connections = patient(url, timeout_seconds)
+    assert await connections.ask(pack("PING")) == b"PONG"
+    try:
+        yield connections
+    finally:
+        connections.close()
+        await asyncio.sleep(0)  # the transport says goodbye
+
+
+def current(connections: AsyncConnections) -> Multiplexed:
+    connection = connections.current()
+    assert connection is not None
+    return connection
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """Look again, in each round of the event loop."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not in time"
+        await asyncio.sleep(0)
+
+
+def gets(control: redis.Redis) -> int:
+    calls: int = control.info("commandstats").get("cmdstat_get", {"calls": 0})["calls"]
+    return calls
+
+
+async def executed(control: redis.Redis, count: int) -> None:
+    await until(lambda: gets(control) >= count, f"Redis has executed {count} reads")
+
+
+async def ended(futures: list[Any]) -> list[Any]:
+    return await asyncio.gather(*futures, return_exceptions=True)
