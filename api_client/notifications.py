@@ -84,14 +84,14 @@ class Notifications:
             self._thread = thread
 
     def _listen(self) -> None:
-        pubsub: Any = self._client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+        pubsub: Any = self._client.pubsub()  # type: ignore[no-untyped-call]
         try:
-            self._open(pubsub)
+            came_before = self._open(pubsub)
             idle_seconds = 0.0
             while idle_seconds < IDLE_SECONDS and self._pubsub is pubsub:
                 message = pubsub.get_message(timeout=LISTEN_SECONDS)
                 idle_seconds = 0.0 if message or self._waiting else idle_seconds + LISTEN_SECONDS
-                if message and message["type"] == "message":
+                if message and (message["type"] == "message" or self._is_late(message, came_before)):
                     self._wake(message["channel"].decode())
         except Exception as error:  # noqa: BLE001 - redis-py raises anything on a connection that is being lost
             self._lost(error)
@@ -101,18 +101,30 @@ class Notifications:
                     self._pubsub = None
                 pubsub.close()
 
-    def _open(self, pubsub: Any) -> None:
+    @staticmethod
+    def _is_late(message: dict[str, Any], came_before: set[str]) -> bool:
+        """Tell whether a subscription has taken effect only after those who wait began: they may have missed something.
+
+        That is so for those who came before there was a connection; the others' goes out before they claim.
+        """
+        if message["type"] != "subscribe" or (channel := message["channel"].decode()) not in came_before:
+            return False
+        came_before.discard(channel)
+        return True
+
+    def _open(self, pubsub: Any) -> set[str]:
+        """Connect and subscribe; return the channels that were waited for before."""
         with self._lock:
             known = set(self._waiting)
         if not known:
-            return
+            return known
         pubsub.subscribe(*known)  # connects, and may take the whole timeout: not under the lock
         with self._lock:
-            if self._closed:
-                return
-            self._pubsub = pubsub
-            if late := self._waiting.keys() - known:
-                self._write("subscribe", *late)
+            if not self._closed:
+                self._pubsub = pubsub
+                if late := self._waiting.keys() - known:
+                    self._write("subscribe", *late)
+        return known
 
     def _write(self, command: str, *args: str) -> None:
         if self._pubsub is None:
