@@ -17,7 +17,10 @@ from refresher.bench.hits.groups import GROUPS
 from refresher.bench.hits.rates import MODES
 from refresher.embedded import RedisServer
 from tests.support.processes import is_gone
+from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
 
 ROOT = Path(__file__).parents[2]
 RUN_SECONDS = 150

@@ -19,7 +19,10 @@ from tests.acceptance.faults.conftest import (
 )
 from tests.support.any_reader import Answer, AnyReader, Told, answer_of
 from tests.support.fault_proxy import FaultProxy
+from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
 
 REDIS_TIMEOUT_SECONDS = 0.5  # CACHE_REDIS_TIMEOUT
 FAILURES_THAT_OPEN_IT = 5

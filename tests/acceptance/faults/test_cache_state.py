@@ -23,7 +23,10 @@ from tests.acceptance.faults.conftest import (
 )
 from tests.support.any_reader import Told, answer_of
 from tests.support.fault_proxy import FaultProxy
+from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
 
 BREAKER_PAUSE_SECONDS = 1.0  # of the one before Redis, after a few probes that failed
 

@@ -10,7 +10,10 @@ from api_client import EntryState, RefreshState, WaitTimeout
 from tests.acceptance.faults.conftest import QUERY, SLACK_SECONDS, MakeReader, World
 from tests.acceptance.test_main_job import age_past_half_of_its_ttl
 from tests.support.any_reader import Told, answer_of
+from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
 
 WAIT_SECONDS = 0.7
 
