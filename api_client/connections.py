@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import struct
 import threading
 import weakref
 from collections import deque
@@ -16,6 +15,7 @@ import hiredis
 from redis.exceptions import ConnectionError, TimeoutError
 
 from api_client.clock import monotonic_seconds
+from api_client.sockets import give_up_after
 from api_client.wire import CHUNK_BYTES, LARGE_CHUNK_BYTES, NEEDS_MORE, reply_reader
 
 MOST_CONNECTIONS: Final = 64
@@ -43,14 +43,7 @@ class Connection:
         self._socket: socket.socket = made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
         self._timeout_seconds = timeout_seconds
         self._reader = reply_reader()
-        self._usual_timeout: float | None = timeout_seconds
-        if not isinstance(self._socket, ssl.SSLSocket):
-            # The kernel's timeout instead of Python's, which costs a poll() before each call.
-            bound = struct.pack("@ll", *divmod(max(1, round(timeout_seconds * 1e6)), 1_000_000))
-            self._usual_timeout = None
-            self._socket.settimeout(None)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
+        self._usual_timeout = give_up_after(self._socket, timeout_seconds)
         self._receive = self._socket.recv
 
     def ask(self, request: bytes) -> Any:

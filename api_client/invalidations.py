@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import builtins
 import socket
-import ssl
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -16,6 +14,7 @@ from typing import Any, Final
 import hiredis
 from redis.exceptions import ConnectionError, TimeoutError
 
+from api_client.sockets import give_up_after
 from api_client.wire import CHUNK_BYTES, NEEDS_MORE, pack
 
 PROBE_SECONDS: Final = 0.25
@@ -71,7 +70,7 @@ class InvalidationStream:
         self._answered(answers[0])
         if answers[1] != "OK":
             raise _refusal(answers[1], "CLIENT TRACKING")
-        _give_up_after(sock, PROBE_SECONDS)
+        give_up_after(sock, PROBE_SECONDS)
         self._heard_at = self._asked_at = self._monotonic()
 
     def listen(self) -> tuple[list[str], bool]:
@@ -145,14 +144,3 @@ class InvalidationStream:
 def _refusal(answer: object, command: str) -> Exception:
     told = f"it answered {str(answer)[:200]!r} to {command}"
     return ConnectionError(told) if str(answer).startswith(_PASSING) else TrackingRefused(told)
-
-
-def _give_up_after(sock: socket.socket, timeout_seconds: float) -> None:
-    if isinstance(sock, ssl.SSLSocket):
-        sock.settimeout(timeout_seconds)
-        return
-    # The kernel's timeout: with Python's, a message that has come waits for the interpreter's lock twice.
-    sock.settimeout(None)
-    bound = struct.pack("@ll", *divmod(round(timeout_seconds * 1e6), 1_000_000))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)

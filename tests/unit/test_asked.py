@@ -12,21 +12,7 @@ from api_client.asked import AskedRecently
 from api_client.events import RefreshReason
 from api_client.keys import make_key
 from api_client.triggers import Backlog, Trigger
-
-
-class Time:
-    """A monotonic clock that only a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
+from tests.support.clock import Time
 
 
 @pytest.fixture

@@ -12,23 +12,9 @@ import uvloop
 
 from api_client.aio.flights import AsyncFlights
 from api_client.errors import RefreshFailed, WaitTimeout
+from tests.support.clock import Time
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
-
-
-class Time:
-    """A monotonic clock that only a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
 
 
 @pytest.fixture

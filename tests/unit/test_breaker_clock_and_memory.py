@@ -16,22 +16,8 @@ from api_client.clock import RedisClock, monotonic_seconds
 from api_client.errors import RefreshFailed, WaitTimeout
 from api_client.flights import Flights
 from api_client.xfetch import should_refresh
+from tests.support.clock import Time
 from tests.support.waiting import eventually
-
-
-class Time:
-    """A monotonic clock that only a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
 
 
 @pytest.fixture

@@ -9,21 +9,7 @@ from api_client.breaker import Breaker
 from api_client.connections import AllInUse
 from api_client.errors import CacheUnavailable
 from api_client.health import Health
-
-
-class Time:
-    """A monotonic clock that only a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
+from tests.support.clock import Time
 
 
 @pytest.fixture

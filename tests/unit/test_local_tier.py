@@ -20,6 +20,7 @@ from api_client.local_tier import (
     LocalEntry,
     LocalTier,
 )
+from tests.support.clock import Time
 
 KEY, OTHER = "cache:e1:{q:1:aa}", "cache:e1:{q:1:bb}"
 ONE_ENTRY_BYTES = ENTRY_OVERHEAD_BYTES + 100
@@ -37,16 +38,8 @@ def entry(token: int = 1, size: int = 100, generation: int = 0, value: Any = NOT
     return LocalEntry(b"x" * size, header(token, generation), 0, value)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def made(clock: Clock | None = None, *, entries: int = 100, size: int = 10**9, age: float = 1.0) -> LocalTier:
-    tier = LocalTier(max_entries=entries, max_bytes=size, max_age_seconds=age, monotonic=clock or Clock())
+def made(clock: Time | None = None, *, entries: int = 100, size: int = 10**9, age: float = 1.0) -> LocalTier:
+    tier = LocalTier(max_entries=entries, max_bytes=size, max_age_seconds=age, monotonic=clock or Time())
     tier.resume()
     return tier
 
@@ -148,7 +141,7 @@ def test_reads_of_one_process_do_not_go_back() -> None:
 
 
 def test_a_newer_one_past_its_age_is_no_reason_to_refuse() -> None:
-    clock = Clock()
+    clock = Time()
     tier = made(clock)
     assert put(tier, KEY, entry(token=9))
     clock.now += 1.0
@@ -156,7 +149,7 @@ def test_a_newer_one_past_its_age_is_no_reason_to_refuse() -> None:
 
 
 def test_the_age_counts_from_before_the_get_was_sent() -> None:
-    clock = Clock()
+    clock = Time()
     tier, kept = made(clock, age=1.0), entry()
     fill = tier.begin(KEY)
     assert fill is not None
@@ -173,7 +166,7 @@ def test_a_hit_has_nothing_to_decide_until_its_age_or_a_refresh_is_due(earliest_
 
 
 def test_an_answer_that_took_longer_than_its_age_is_not_kept() -> None:
-    clock = Clock()
+    clock = Time()
     tier = made(clock, age=1.0)
     fill = tier.begin(KEY)
     assert fill is not None
@@ -257,7 +250,7 @@ def test_a_large_entry_puts_out_as_many_as_it_needs() -> None:
 
 
 def test_an_entry_past_its_age_gets_no_second_chance() -> None:
-    clock = Clock()
+    clock = Time()
     tier = made(clock, entries=2)
     assert put(tier, "old")
     tier.entries["old"].used = True
@@ -278,7 +271,7 @@ def test_one_fill_never_walks_through_a_tier_that_is_all_in_use() -> None:
 
 
 def test_entries_past_their_age_are_given_back() -> None:
-    clock = Clock()
+    clock = Time()
     tier = made(clock, entries=10_000)
     for number in range(KEYS_AT_ONCE + 10):
         assert put(tier, str(number))
