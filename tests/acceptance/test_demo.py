@@ -18,6 +18,7 @@ import redis
 from neo4j import GraphDatabase
 
 from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in_process_list
+from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -161,7 +162,16 @@ def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> No
         demo.all_gone()
 
 
-@pytest.mark.parametrize("moment", ["graph made|read:", "servers started", "Flower:", r"\d reads/s", "worker killed"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("graph made|read:", marks=full_runs_only),
+        "servers started",
+        pytest.param("Flower:", marks=full_runs_only),
+        pytest.param(r"\d reads/s", marks=full_runs_only),
+        "worker killed",
+    ],
+)
 def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path: Path, small_graph: Path, moment: str) -> None:
     with Demo(tmp_path, "--seconds", "6", "--graph", str(small_graph)) as demo:
         demo.wait_for(moment)
