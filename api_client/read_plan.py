@@ -216,7 +216,7 @@ def wait_plan(
         verdict = judge(raw, key.digest, floor, now_us=now_us, u=1.0, stamp=wait.stamp)
         if verdict.good and raw is not None:
             return raw
-        wait.saw(verdict.seen_token, fresh=floor.fresh)
+        wait.saw(verdict.seen_token)
         if wait.asks_now():
             yield from _ask(wait)
 
@@ -251,10 +251,10 @@ class _Wait:
                 reply.left_seconds + self.options.jitter_seconds, REASK_SECONDS
             )
 
-    def saw(self, token: int, *, fresh: bool) -> None:
+    def saw(self, token: int) -> None:
+        # Of a fresh one too: what is committed between this look and the next claim is to be read, not loaded again.
         self.reads_at_once = False
-        if not fresh:
-            self.seen_token = token
+        self.seen_token = token
 
     def woken(self) -> None:
         self._ask_at = self.options.monotonic()

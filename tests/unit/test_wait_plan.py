@@ -211,11 +211,21 @@ def test_a_fresh_read_claims_whatever_is_there_and_takes_only_what_was_acquired_
         wait.pause()
         assert wait.reads(raw(too_old)) != raw(too_old)
     wait.pause(notified=True)
-    assert wait.reads(raw(10)) == AskClaim(None)
+    assert wait.reads(raw(10)) == AskClaim(10), "what is committed after this look is to be read, not loaded again"
     wait.answer(told(ClaimStatus.CLAIMED, RecordState.QUEUED, number=15))
     wait.answer(None)
     wait.pause()
     assert wait.reads(raw(11)) == raw(11), "the first stamp was drawn after the call began already"
+
+
+def test_a_commit_between_a_fresh_readers_look_and_its_next_claim_is_read_and_not_loaded_again() -> None:
+    wait = Driver(FRESH, seen_token=9)
+    wait.answer(told(ClaimStatus.CLAIMED, RecordState.QUEUED, number=10))
+    wait.answer(None)
+    wait.pause(notified=True)
+    assert wait.reads(raw(9)) == AskClaim(9)
+    assert wait.answer(told(ClaimStatus.ALREADY_REFRESHED, RecordState.IDLE, number=12)) == Read()
+    assert wait.reads(raw(11)) == raw(11)
 
 
 @pytest.mark.parametrize(
