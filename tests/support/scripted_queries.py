@@ -44,9 +44,9 @@ def long_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
     return _load(key, hold)
 
 
-@query("always_early", ttl="1h", grace="1h", beta_function=lambda beta0, degree, sigma: 1e6, delta="last")
+@query("always_early", ttl="1h", grace="1h", beta_function=lambda beta0, degree, sigma: 1e15, delta="last")
 def always_early(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
-    """A β so large that from half of the TTL on every read is positive; `early` reads nothing but that."""
+    """A β so large that from half of the TTL on every draw is positive, however short the load was."""
     return _load(key, hold)
 
 
