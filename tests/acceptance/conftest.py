@@ -9,10 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
 from api_client import CacheClient, ReaderEvents, ReaderSettings
+from api_client.entry import Smoothed, decode_header, encode
 from api_client.keys import CacheKey
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, ServerMissing
 from tests.servers.neo4j_server import Neo4jServer
@@ -80,6 +82,16 @@ class System:
         if ready:
             eventually(lambda: "ready." in worker.tail_of_log(10_000), 30, f"{name} is ready")
         return worker
+
+    def make_every_draw_positive(self, client: CacheClient, query: str, params: dict[str, Any]) -> None:
+        """Change a fresh entry so that it expires in ten minutes, and any read of it decides for an early refresh."""
+        key = client.key(query, params)
+        raw = self.cache.get(key.entry) or b""
+        header = decode_header(raw, key.digest)
+        early = msgspec.structs.replace(
+            header, soft_expiry_us=client._link.now_us() + 600_000_000, delta=Smoothed(1e15, 0)
+        )
+        self.cache.set(key.entry, encode(early, key.digest, raw[header.length :]), keepttl=True)
 
     def loads(self, key: str) -> int:
         """How many loads of a scripted query have begun."""

@@ -222,25 +222,18 @@ def test_early_refreshes_are_dropped_when_too_many_wait_and_stale_ones_are_not(s
     client = system.client(events, CACHE_XFETCH_QUEUE_SIZE="1")
     worker = system.start_worker()
     client.get("long_lived", {"key": "stale"}, timeout=20)
-    client.get("always_early", {"key": "early"}, timeout=20)
+    client.get("long_lived", {"key": "early"}, timeout=20)
     worker.kill()
     client.refresh("long_lived", {"key": "waiting"})  # one waits now, and one is allowed
     client.invalidate("long_lived", {"key": "stale"})
-    age_past_half_of_its_ttl(system, client)
+    system.make_every_draw_positive(client, "long_lived", {"key": "early"})
 
-    assert client.get_entry("always_early", {"key": "early"}).refresh is RefreshState.TRIGGERED
+    assert client.get_entry("long_lived", {"key": "early"}).refresh is RefreshState.TRIGGERED
     assert client.get_entry("long_lived", {"key": "stale"}).refresh is RefreshState.TRIGGERED
     assert client.flush()
     assert events.dropped == ["backpressure"]
     assert events.triggered[-1] is RefreshReason.INVALIDATED
     assert system.broker.llen("cache.refresh") == 2
-
-
-def age_past_half_of_its_ttl(system: System, client: CacheClient) -> None:
-    """Move the soft expiry of the early entry to ten minutes from now."""
-    key = client.key("always_early", {"key": "early"})
-    soft_expiry_us = client._link.now_us() + 600_000_000
-    system.cache.setrange(key.entry, 36, soft_expiry_us.to_bytes(8, "big"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,7 @@ import pytest
 
 from api_client import CacheClient, RefreshReason, RefreshState
 from tests.acceptance.conftest import System
-from tests.acceptance.test_main_job import Counted, age_past_half_of_its_ttl, stale_entry
+from tests.acceptance.test_main_job import Counted, stale_entry
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.waiting import eventually
 
@@ -49,11 +49,11 @@ def test_the_queue_is_counted_and_early_refreshes_are_dropped_beyond_the_bound(o
     events = Counted()
     client = on_rabbitmq.client(events, CACHE_XFETCH_QUEUE_SIZE="1")
     worker = on_rabbitmq.start_worker()
-    client.get("always_early", {"key": "early"}, timeout=20)
+    client.get("long_lived", {"key": "early"}, timeout=20)
     worker.kill()
     client.refresh("long_lived", {"key": "waiting"})
-    age_past_half_of_its_ttl(on_rabbitmq, client)
-    assert client.get_entry("always_early", {"key": "early"}).refresh is RefreshState.TRIGGERED
+    on_rabbitmq.make_every_draw_positive(client, "long_lived", {"key": "early"})
+    assert client.get_entry("long_lived", {"key": "early"}).refresh is RefreshState.TRIGGERED
     assert client.flush()
     assert events.dropped == ["backpressure"]
     assert events.triggered == [RefreshReason.MISS, RefreshReason.MANUAL]

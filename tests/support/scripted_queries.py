@@ -44,12 +44,6 @@ def long_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
     return _load(key, hold)
 
 
-@query("always_early", ttl="1h", grace="1h", beta_function=lambda beta0, degree, sigma: 1e15, delta="last")
-def always_early(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
-    """A β so large that from half of the TTL on every draw is positive, however short the load was."""
-    return _load(key, hold)
-
-
 @query("fails_half_of_the_time", ttl="300ms", grace="10m")
 def fails_half_of_the_time(tx: Any, key: str, seed: int) -> dict[str, Any]:
     """Fail by a seeded coin, differently at each load of a key."""

@@ -8,7 +8,6 @@ import pytest
 
 from api_client import EntryState, RefreshState, WaitTimeout
 from tests.acceptance.faults.conftest import QUERY, SLACK_SECONDS, MakeReader, World
-from tests.acceptance.test_main_job import age_past_half_of_its_ttl
 from tests.support.any_reader import Told, answer_of
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
@@ -59,13 +58,13 @@ def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_ask
 
 def test_a_full_queue_drops_early_refreshes_and_nothing_else(world: World, make_reader: MakeReader, told: Told) -> None:
     early, stale = {"key": "early"}, world.stale()
-    world.healthy.get("always_early", early, timeout=20)
-    age_past_half_of_its_ttl(world.parts, world.healthy)
+    world.healthy.get(QUERY, early, timeout=20)
+    world.parts.make_every_draw_positive(world.healthy, QUERY, early)
     reader = make_reader(world, queue_size=1, wait_timeout_ms=WAIT_SECONDS * 1000)
     world.kill_workers()
     reader.refresh(QUERY, world.unknown())  # one waits: the queue is full
 
-    hit = reader.get_entry("always_early", early)
+    hit = reader.get_entry(QUERY, early)
     assert (hit.state, hit.refresh) == (EntryState.FRESH, RefreshState.TRIGGERED)
     assert reader.flush(10)
     assert told["dropped: backpressure"] == 1
@@ -77,7 +76,7 @@ def test_a_full_queue_drops_early_refreshes_and_nothing_else(world: World, make_
     world.start_worker()
     eventually(lambda: world.parts.loads(stale["key"]) == 2, 10, "the stale one is loaded")
     eventually(
-        lambda: reader.get("always_early", early) and world.parts.loads(early["key"]) == 2,
+        lambda: reader.get(QUERY, early) and world.parts.loads(early["key"]) == 2,
         10,
         "the queue is empty again, and early refreshes go",
     )
