@@ -121,7 +121,7 @@ def test_an_early_refresh_is_asked_for_while_the_value_is_fresh(
     reader: AnyReader, play: Play, events: RecordedEvents
 ) -> None:
     key = play()
-    key.plant_value("v", age_seconds=60, ttl_seconds=100, beta=1e6)  # past half of the TTL every draw is positive
+    key.plant_value("v", age_seconds=60, ttl_seconds=100, beta=1e15)  # past half of the TTL every draw is positive
     first, second = reader.get_entry("q", {}), reader.get_entry("q", {})
     assert (first.state, first.refresh) == (EntryState.FRESH, RefreshState.TRIGGERED)
     assert (second.state, second.refresh) == (EntryState.FRESH, RefreshState.SUPPRESSED)

@@ -148,7 +148,7 @@ def a_busy_life(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None
     cooling.claim("of another reader")
     cooling.give_up()
     done(reader.get("cooling", {}))
-    early.plant_value("v", age_seconds=60, ttl_seconds=100, beta=1e6)
+    early.plant_value("v", age_seconds=60, ttl_seconds=100, beta=1e15)
     done(reader.get("early", {}))
 
 
