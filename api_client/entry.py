@@ -8,21 +8,21 @@
          3     1  must-understand flags (1 = compressed): a bit that a reader does not know makes the entry a miss
          4     1  other flags (1 = handoff)
          5     1  digits at which the draw is cut (0: none)
-         6     2  header length: 100 + the extension fields
-         8    12  the first bytes of the key's digest
+         6     2  header length: 88 + the extension fields
+         8     8  the first bytes of the key's digest
+        16     4  degree of the query's node (0: not known)
         20     8  token            ┐ frozen for ever: the scripts of
         28     8  generation       │ two releases read these at once, and
         36     8  soft expiry, µs  │ an invalidation writes the middle two
         44     8  nonce            ┘ in place
         52     8  read started, µs
-        60     8  fetched at, µs
-        68     4  ttl, s                 float32, as all that follow but the degree
-        72     8  δ: mean, deviation, s
-        80     8  run: mean, deviation, s
-        88     4  effective β
-        92     4  degree of the query's node (0: not known)
-        96     4  σ, the query's volatility
-       100     –  extension fields: type (1), length (2), bytes; then the payload: MessagePack, or a frame of it
+        60     4  fetched, µs after that
+        64     4  ttl, s                 float32, as all that follow but the deviations: float16
+        68     6  δ: mean, deviation, s
+        74     6  run: mean, deviation, s
+        80     4  effective β
+        84     4  σ, the query's volatility
+        88     –  extension fields: type (1), length (2), bytes; then the payload: MessagePack, or a frame of it
 
 All integers are big-endian; times are those of Redis' clock, in microseconds since 1970.
 """
@@ -39,15 +39,17 @@ import msgspec
 MAGIC: Final = b"\xc7X"
 FORMAT_VERSION: Final = 1
 TOKEN_OFFSET: Final = 20
-DIGEST_BYTES_KEPT: Final = 12
+DIGEST_BYTES_KEPT: Final = 8
 MAX_TOKEN: Final = 2**53
 MAX_DEGREE: Final = 2**32 - 1
+MAX_FETCH_US: Final = 2**32 - 1  # 71 minutes, which no attempt is given
+MAX_DEVIATION_SECONDS: Final = 65_504.0
 MAX_HEADER_BYTES: Final = 2**16 - 1
 
-_FIXED: Final = struct.Struct(">4sBBH12sQQQ8sQQffffffIf")  # the first: magic, version, must-understand flags
+_FIXED: Final = struct.Struct(">4sBBH8sIQQQ8sQIffefeff")  # the first: magic, version, must-understand flags
 FIXED_HEADER_BYTES: Final = _FIXED.size
 _U64: Final = struct.Struct(">Q")
-_TIME_OFFSETS: Final = (36, 52, 60)  # soft expiry, read started, fetched at
+_TIME_OFFSETS: Final = (36, 52)  # soft expiry, read started
 _EXTENSION: Final = struct.Struct(">BH")
 _NO_EXTENSIONS: Final[tuple[tuple[str, ...], tuple[float, ...]]] = ((), ())
 
@@ -149,11 +151,13 @@ def encode(header: Header, digest: bytes, payload: bytes) -> bytes:
         raise ValueError(f"the extension fields take {len(extensions)} bytes; a header has at most {MAX_HEADER_BYTES}")
     fixed = _FIXED.pack(
         _COMPRESSED if header.is_compressed else _PLAIN,
-        header.flags, header.draw_digits, length, digest[:DIGEST_BYTES_KEPT],
+        header.flags, header.draw_digits, length, digest[:DIGEST_BYTES_KEPT], min(header.degree, MAX_DEGREE),
         header.token, header.generation, header.soft_expiry_us, header.nonce,
-        header.read_started_us, header.fetched_at_us, header.ttl_seconds,
-        header.delta.mean, header.delta.deviation, header.run.mean, header.run.deviation,
-        header.beta, min(header.degree, MAX_DEGREE), header.sigma,
+        header.read_started_us, min(max(0, header.fetched_at_us - header.read_started_us), MAX_FETCH_US),
+        header.ttl_seconds,
+        header.delta.mean, min(header.delta.deviation, MAX_DEVIATION_SECONDS),
+        header.run.mean, min(header.run.deviation, MAX_DEVIATION_SECONDS),
+        header.beta, header.sigma,
     )  # fmt: skip
     return fixed + extensions + payload
 
@@ -167,9 +171,9 @@ def decode_header(raw: bytes, digest: bytes) -> Header:
     if len(raw) < FIXED_HEADER_BYTES:
         raise UnreadableEntry("garbage")
     (
-        start, flags, draw_digits, length, kept_digest,
-        token, generation, soft_expiry_us, nonce, read_started_us, fetched_at_us, ttl_seconds,
-        delta_mean, delta_deviation, run_mean, run_deviation, beta, degree, sigma,
+        start, flags, draw_digits, length, kept_digest, degree,
+        token, generation, soft_expiry_us, nonce, read_started_us, fetch_us, ttl_seconds,
+        delta_mean, delta_deviation, run_mean, run_deviation, beta, sigma,
     ) = _FIXED.unpack_from(raw)  # fmt: skip
     if start != _PLAIN and start != _COMPRESSED:
         raise _not_understood(start)
@@ -179,7 +183,7 @@ def decode_header(raw: bytes, digest: bytes) -> Header:
         raise UnreadableEntry("garbage")
     bookmarks, samples = _NO_EXTENSIONS if length == FIXED_HEADER_BYTES else _decode_extensions(raw, length)
     return Header(
-        token, generation, soft_expiry_us, nonce, read_started_us, fetched_at_us, ttl_seconds,
+        token, generation, soft_expiry_us, nonce, read_started_us, read_started_us + fetch_us, ttl_seconds,
         Smoothed(delta_mean, delta_deviation), Smoothed(run_mean, run_deviation), beta, degree, sigma,
         draw_digits, flags, bookmarks, samples, length, start != _PLAIN,
     )  # fmt: skip

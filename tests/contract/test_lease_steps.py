@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from api_client.entry import FIXED_HEADER_BYTES
 from api_client.lease import AcquireStatus, ClaimStatus
 from tests.support.lease_world import (
     BUDGET_SECONDS,
@@ -272,8 +273,8 @@ def test_a_claim_in_the_future_makes_no_negative_wait(world: World) -> None:
 def test_an_acquire_brings_the_entry_s_header_alone(world: World) -> None:
     world.plant(100, bookmarks=("b1",))
     header = world.acquire().entry_header if world.claim() else b""
-    assert header == world.client.get(world.key.entry)[:105]
-    assert len(header) == 100 + 3 + 2
+    assert header == world.client.get(world.key.entry)[: FIXED_HEADER_BYTES + 5]
+    assert len(header) == FIXED_HEADER_BYTES + 3 + 2
 
 
 def test_a_republication_is_due_after_one_interval_then_two_then_four(world: World) -> None:

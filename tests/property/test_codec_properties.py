@@ -17,6 +17,8 @@ from api_client import compression, messages, payload
 from api_client.entry import (
     FIXED_HEADER_BYTES,
     MAX_DEGREE,
+    MAX_DEVIATION_SECONDS,
+    MAX_FETCH_US,
     MAX_TOKEN,
     Flag,
     Header,
@@ -38,16 +40,22 @@ DIGEST = bytes(range(16))
 float32 = st.floats(0, 2.0**127, width=32)
 tokens = st.integers(0, MAX_TOKEN - 1)
 microseconds = st.integers(0, 2**64 - 1)
-smoothed = st.builds(Smoothed, float32, float32)
+smoothed = st.builds(Smoothed, float32, st.floats(0, MAX_DEVIATION_SECONDS, width=16))
 bookmark = st.text(st.characters(codec="ascii", exclude_categories=("C",)), min_size=1, max_size=100)
+
+
+def a_header(fetch_us: int, **fields: Any) -> Header:
+    return Header(fetched_at_us=fields["read_started_us"] + fetch_us, **fields)
+
+
 headers = st.builds(
-    Header,
+    a_header,
     token=tokens,
     generation=tokens,
     soft_expiry_us=microseconds,
     nonce=st.binary(min_size=8, max_size=8),
     read_started_us=microseconds,
-    fetched_at_us=microseconds,
+    fetch_us=st.integers(0, MAX_FETCH_US),
     ttl_seconds=float32,
     delta=smoothed,
     run=smoothed,

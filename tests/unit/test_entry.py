@@ -13,6 +13,7 @@ from api_client import entry
 from api_client.entry import (
     FIXED_HEADER_BYTES,
     MAX_DEGREE,
+    MAX_DEVIATION_SECONDS,
     Flag,
     Header,
     Smoothed,
@@ -25,7 +26,7 @@ from api_client.entry import (
 DIGEST = bytes(range(16))
 HEADER = Header(
     token=0x0102030405060708 >> 12, generation=0x1112131415161718 >> 12, soft_expiry_us=1_800_000_000_000_001,
-    nonce=b"NONCE678", read_started_us=1_700_000_000_000_002, fetched_at_us=1_700_000_000_000_003, ttl_seconds=300.5,
+    nonce=b"NONCE678", read_started_us=1_700_000_000_000_002, fetched_at_us=1_700_000_000_250_002, ttl_seconds=300.5,
     delta=Smoothed(1.25, 0.5), run=Smoothed(0.75, 0.125), beta=5.5, degree=77, sigma=2.5, draw_digits=6,
 )  # fmt: skip
 RAW = encode(HEADER, DIGEST, b"payload")
@@ -36,32 +37,32 @@ FIELDS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "must-understand flags": ("B", (0,)),
     "other flags": ("B", (0,)),
     "digits at which the draw is cut": ("B", (6,)),
-    "header length": ("H", (100,)),
-    "the first bytes of the key's digest": ("12s", (DIGEST[:12],)),
+    "header length": ("H", (88,)),
+    "the first bytes of the key's digest": ("8s", (DIGEST[:8],)),
+    "degree of the query's node": ("I", (77,)),
     "token": ("Q", (HEADER.token,)),
     "generation": ("Q", (HEADER.generation,)),
     "soft expiry, µs": ("Q", (HEADER.soft_expiry_us,)),
     "nonce": ("8s", (b"NONCE678",)),
     "read started, µs": ("Q", (HEADER.read_started_us,)),
-    "fetched at, µs": ("Q", (HEADER.fetched_at_us,)),
+    "fetched, µs after that": ("I", (250_000,)),
     "ttl, s": ("f", (300.5,)),
-    "δ: mean, deviation, s": ("ff", (1.25, 0.5)),
-    "run: mean, deviation, s": ("ff", (0.75, 0.125)),
+    "δ: mean, deviation, s": ("fe", (1.25, 0.5)),
+    "run: mean, deviation, s": ("fe", (0.75, 0.125)),
     "effective β": ("f", (5.5,)),
-    "degree of the query's node": ("I", (77,)),
     "σ, the query's volatility": ("f", (2.5,)),
 }
 ROWS = re.findall(
-    r"^ {7,9}(\d+) +(\d+)  (.+?)(?:: a bit.*| \(.*|: 100.*| *[┐│┘].*| {3,}.*)?$", entry.__doc__ or "", re.MULTILINE
+    r"^ {7,9}(\d+) +(\d+)  (.+?)(?:: a bit.*| \(.*|: 88.*| *[┐│┘].*| {3,}.*)?$", entry.__doc__ or "", re.MULTILINE
 )
 
 
-def test_the_docstring_s_rows_follow_each_other_without_a_gap_up_to_byte_100() -> None:
+def test_the_docstring_s_rows_follow_each_other_without_a_gap_up_to_the_header_s_end() -> None:
     position = 0
     for offset, size, _ in ROWS:
         assert int(offset) == position
         position += int(size)
-    assert position == FIXED_HEADER_BYTES == 100
+    assert position == FIXED_HEADER_BYTES == 88
 
 
 @pytest.mark.parametrize(("number", "field"), list(enumerate(FIELDS)))
@@ -84,7 +85,7 @@ def test_a_compressed_payload_is_a_flag_that_a_reader_must_understand() -> None:
 
 
 def test_an_entry_is_its_header_and_its_payload() -> None:
-    assert RAW[100:] == b"payload"
+    assert RAW[88:] == b"payload"
     assert decode_header(RAW, DIGEST) == HEADER
 
 
@@ -112,10 +113,25 @@ def test_a_degree_larger_than_its_field_is_the_largest() -> None:
     assert decode_header(encode(replace(HEADER, degree=2**40), DIGEST, b""), DIGEST).degree == MAX_DEGREE
 
 
+@pytest.mark.parametrize(("fetch_us", "kept_us"), [(2**32 - 1, 2**32 - 1), (2**32, 2**32 - 1), (-1, 0)])
+def test_a_load_longer_than_its_field_took_the_longest_and_none_took_less_than_nothing(
+    fetch_us: int, kept_us: int
+) -> None:
+    header = replace(HEADER, fetched_at_us=HEADER.read_started_us + fetch_us)
+    assert decode_header(encode(header, DIGEST, b""), DIGEST).fetched_at_us == HEADER.read_started_us + kept_us
+
+
+def test_a_deviation_is_kept_to_three_digits_and_one_beyond_its_field_is_the_largest() -> None:
+    header = replace(HEADER, delta=Smoothed(1.25, 1e6), run=Smoothed(1e6, 0.0123456))
+    decoded = decode_header(encode(header, DIGEST, b""), DIGEST)
+    assert decoded.delta == Smoothed(1.25, MAX_DEVIATION_SECONDS)
+    assert decoded.run == Smoothed(1e6, pytest.approx(0.0123456, rel=1e-3))
+
+
 def test_an_extension_field_of_a_later_release_is_skipped() -> None:
     known = encode(replace(HEADER, bookmarks=("b1",)), DIGEST, b"")
     unknown = b"\xee\x00\x03abc"
-    raw = known[:6] + struct.pack(">H", len(known) + len(unknown)) + known[8:100] + unknown + known[100:] + b"payload"
+    raw = known[:6] + struct.pack(">H", len(known) + len(unknown)) + known[8:88] + unknown + known[88:] + b"payload"
     decoded = decode_header(raw, DIGEST)
     assert (decoded.bookmarks, raw[decoded.length :]) == (("b1",), b"payload")
 
@@ -132,7 +148,7 @@ WITH_BOOKMARKS = encode(replace(HEADER, bookmarks=("bookmark",)), DIGEST, b"payl
 UNREADABLE = {
     "empty": (b"", "garbage"),
     "text": (b"hello world" * 20, "garbage"),
-    "cut in the header": (RAW[:99], "garbage"),
+    "cut in the header": (RAW[:87], "garbage"),
     "wrong magic": (patched(0, b"XX"), "garbage"),
     "older version": (patched(2, b"\x00"), "version"),
     "newer version": (patched(2, b"\x02"), "version"),
@@ -141,15 +157,15 @@ UNREADABLE = {
     "an unknown must-understand flag beside a known one": (patched(3, b"\x03"), "flags"),
     "all must-understand flags": (patched(3, b"\xff"), "flags"),
     "another key's": (patched(8, b"\xff"), "digest"),
-    "another key's, in the last byte kept": (patched(19, b"\xff"), "digest"),
-    "header shorter than a header": (patched(6, b"\x00\x63"), "garbage"),
+    "another key's, in the last byte kept": (patched(15, b"\xff"), "digest"),
+    "header shorter than a header": (patched(6, b"\x00\x57"), "garbage"),
     "header longer than the entry": (patched(6, b"\xff\xff"), "garbage"),
     "a token beyond 2^53": (patched(20, struct.pack(">Q", 2**53)), "garbage"),
-    "cut in the extensions": (patched(6, struct.pack(">H", 105)), "garbage"),
-    "an extension longer than the header": (patched(101, b"\xff\xff", WITH_BOOKMARKS), "garbage"),
-    "bookmarks that are no text": (patched(103, b"\xff", WITH_BOOKMARKS), "garbage"),
+    "cut in the extensions": (patched(6, struct.pack(">H", 93)), "garbage"),
+    "an extension longer than the header": (patched(89, b"\xff\xff", WITH_BOOKMARKS), "garbage"),
+    "bookmarks that are no text": (patched(91, b"\xff", WITH_BOOKMARKS), "garbage"),
     "samples of half a float": (
-        patched(100, b"\x02\x00\x07", WITH_BOOKMARKS[:6] + b"\x00\x6e" + WITH_BOOKMARKS[8:]),
+        patched(88, b"\x02\x00\x07", WITH_BOOKMARKS[:6] + b"\x00\x62" + WITH_BOOKMARKS[8:]),
         "garbage",
     ),
 }
@@ -173,7 +189,7 @@ def test_what_can_t_be_read_says_why(name: str) -> None:
         (RAW[:51], 0),
         (patched(2, b"\x09"), HEADER.token),
         (patched(3, b"\xff"), HEADER.token),
-        (patched(8, bytes(12)), HEADER.token),
+        (patched(8, bytes(8)), HEADER.token),
         (patched(0, b"XX"), 0),
         (patched(20, struct.pack(">Q", 2**53)), 0),
         (patched(20, struct.pack(">Q", 2**53 - 1)), 2**53 - 1),

@@ -149,7 +149,7 @@ def test_an_invalidated_entry_is_stale_whatever_is_left() -> None:
         (Exception("WRONGTYPE"), NEVER, "garbage", "what lies under the key is no entry"),
         (entry(5.0)[:2] + b"\x09" + entry(5.0)[3:], 90_000, "version", "the entry is of a later release"),
         (entry(5.0)[:3] + b"\x80" + entry(5.0)[4:], 90_000, "flags", "the entry needs a later release"),
-        (entry(5.0)[:8] + bytes(12) + entry(5.0)[20:], 90_000, "digest", "the entry is another key's"),
+        (entry(5.0)[:8] + bytes(8) + entry(5.0)[16:], 90_000, "digest", "the entry is another key's"),
         (entry(-1.0, flags=int(Flag.HANDOFF), ttl_seconds=0.0), 4_000, "handoff",
          "the value is for those who waited for it alone (TTL 0)"),
     ],
