@@ -15,6 +15,7 @@ from api_client.broker import Broker, CeleryBroker
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
 from api_client.durations import Duration
+from api_client.errors import ConfigurationError
 from api_client.events import ReaderEvents, RefreshReason, guarded
 from api_client.explain import Explanation, explanation
 from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
@@ -38,7 +39,7 @@ class ClientBase:
 
     Args:
         settings: default: read from the environment.
-        events: who counts what happens; default: nobody.
+        events: who counts what happens; default: nobody, or with CACHE_METRICS prometheus_client's own registry.
 
     Raises:
         ConfigurationError: a setting is wrong.
@@ -46,7 +47,7 @@ class ClientBase:
 
     def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
         self.settings = settings or ReaderSettings.from_env()
-        self._events = guarded(events or ReaderEvents(), ReaderEvents)
+        self._events = guarded(events or _events_of(self.settings), ReaderEvents)
         self._namespace = self.settings.namespace
         self._default_timeout_seconds = self.settings.wait_timeout_ms / 1000
         self._set_up()
@@ -167,6 +168,17 @@ def _local_tier(settings: ReaderSettings) -> tuple[LocalTier | None, TrackingLin
         tier=tier,
         namespace=settings.namespace,
     )
+
+
+def _events_of(settings: ReaderSettings) -> ReaderEvents:
+    if not settings.metrics:
+        return ReaderEvents()
+    try:
+        from api_client.metrics import default_events
+    except ModuleNotFoundError as error:
+        allowed = "it needs prometheus_client (pip install 'refresher[metrics]'); allowed without it is false"
+        raise ConfigurationError("CACHE_METRICS", "true", allowed) from error
+    return default_events()
 
 
 _clients: weakref.WeakSet[ClientBase] = weakref.WeakSet()

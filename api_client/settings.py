@@ -72,3 +72,4 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
         int, msgspec.Meta(gt=0, description="bytes, 1 or more"), env("CACHE_LOCAL_MAX_BYTES")
     ] = 64 * MEBIBYTE
     local_max_age_seconds: Annotated[PositiveSeconds, env("CACHE_LOCAL_MAX_AGE")] = 1.0
+    metrics: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_METRICS")] = False

@@ -48,10 +48,12 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "STAMPEDE_WAIT_TIMEOUT_MS": ((READER,), 5000.0, ("0", "-1", "nan", "x")),
     "CACHE_QUEUE_TTL": (BOTH, 60.0, ("0", "-1", "nan", "x")),
     "CACHE_COOLING": (BOTH, 30.0, ("0", "0.9", "500ms", "-1", "nan", "x")),
+    "CACHE_COOLING_MAX": ((WORKER,), 3600.0, ("0", "-1", "nan", "x")),
     "CACHE_RECORD_RETENTION": (BOTH, 60.0, ("0", "-1", "nan", "x")),
     "CACHE_LOCAL_MAX_ENTRIES": ((READER,), 0, ("-1", "x", "1.5")),
     "CACHE_LOCAL_MAX_BYTES": ((READER,), 64 * MIB, ("0", "-1", "x", "64MiB")),
     "CACHE_LOCAL_MAX_AGE": ((READER,), 1.0, ("0", "-1", "nan", "x")),
+    "CACHE_METRICS": ((READER,), False, ("maybe", "2", "truee")),
     "CACHE_REDIS_TIMEOUT": ((READER,), 0.25, ("0", "-1", "nan", "x")),
     "CACHE_MAX_VALUE_BYTES": (BOTH, 8 * MIB, ("0", "-1", "x", "536870913", "8MiB")),
 }
