@@ -42,7 +42,8 @@ class RecordView:
     """The lease record. ``left`` is how long its state lasts, in seconds; 0: that is over, and anyone may claim.
 
     ``by`` is who claimed it, or the worker that runs it. ``token`` is that of the run (0: none), ``kind`` and
-    ``attempts`` say why it retries or cools, ``bookmarks`` is how many the next load reads after.
+    ``attempts`` say why it retries or cools, ``bookmarks`` is how many the next load reads after, ``failures``
+    how often in a row the key was given up for a fault of its own.
     """
 
     state: RecordState
@@ -53,6 +54,7 @@ class RecordView:
     kind: str
     attempts: int
     bookmarks: int
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,7 @@ def _record(reply: Any, now_us: int) -> RecordView | None:
         kind=fields.get("kind", ""),
         attempts=_number(fields, "attempts"),
         bookmarks=bookmarks.count("\n") + 1 if bookmarks else 0,
+        failures=_number(fields, "failures"),
     )
 
 

@@ -99,7 +99,7 @@ def _next_of(explained: Explanation) -> str:
             RecordState.QUEUED: "one is queued",
             RecordState.RUNNING: f"{_by(record)} loads it",
             RecordState.RETRYING: f"a load failed ({record.kind}) and is tried again",
-            RecordState.COOLING: f"it was given up ({record.kind}) and cools for {duration(record.left)} more",
+            RecordState.COOLING: f"it was given up ({record.kind}) and {_cools(record)}",
         }.get(record.state, "the next read asks")
     if explained.last is not None and explained.last.silent_for > 0:
         silent = duration(explained.last.silent_for)
@@ -107,6 +107,11 @@ def _next_of(explained: Explanation) -> str:
             return f"this process could not ask ({_outcome_why(outcome)}) and does not for {silent} more"
         return f"this process has asked, and does not for {silent} more"
     return "the next read asks, and waits" if explained.state is EntryState.MISS else "the next read asks"
+
+
+def _cools(record: RecordView) -> str:
+    how = "cools" if record.failures <= 1 else "is in quarantine"
+    return f"{how} for {duration(record.left)} more"
 
 
 def _entry_line(explained: Explanation) -> str:
@@ -167,6 +172,8 @@ def _record_line(record: RecordView | None) -> str:
         parts.append(f"{duration(record.left)} left" if record.left > 0 else "ran out, anyone may claim")
     if record.kind:
         parts.append(f"{record.kind} after {record.attempts} attempt{'s' if record.attempts != 1 else ''}")
+    if record.failures > 1:
+        parts.append(f"given up {record.failures} times in a row")
     if record.token:
         parts.append(f"token {record.token}")
     if record.generation:

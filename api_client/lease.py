@@ -7,22 +7,19 @@ nonce. All times that a script compares are Redis' own.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from functools import cache
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from api_client.keys import CacheKey
+from api_client.process_names import shown_name
 
 T_co = TypeVar("T_co", covariant=True)
 Argument: TypeAlias = str | bytes | int
 
 # Room for all that one call may give (16 of 1,024 characters, and the line ends) beside what was there before.
 MAX_BOOKMARKS_BYTES: Final = 32_768
-MAX_NAME_CHARACTERS: Final = 200
 
 
 class RecordState(StrEnum):
@@ -97,6 +94,18 @@ class AcquireReply:
 
 
 @dataclass(frozen=True, slots=True)
+class FailReply:
+    """The key cools for ``pause_seconds``; ``failures`` is how often in a row it was given up for a fault of its own.
+
+    ``failed_token`` is that of the failed run before this one, whose dead letter is now out of date; 0 for none.
+    """
+
+    pause_seconds: float
+    failures: int
+    failed_token: int
+
+
+@dataclass(frozen=True, slots=True)
 class Call(Generic[T_co]):
     """One run of one script: what to send, and how its reply is read."""
 
@@ -133,7 +142,7 @@ def claim(
             int(force),
             _lines(bookmarks),
             MAX_BOOKMARKS_BYTES,
-            _name(by),
+            shown_name(by),
         ),
         _claim_reply,
     )
@@ -164,7 +173,7 @@ def acquire(
     return Call(
         "acquire",
         (key.entry, key.record),
-        (nonce, claim_number, ticket, _us(lease_seconds), _us(budget_seconds), _ms(retention_seconds), _name(by)),
+        (nonce, claim_number, ticket, _us(lease_seconds), _us(budget_seconds), _ms(retention_seconds), shown_name(by)),
         _acquire_reply,
     )
 
@@ -212,13 +221,17 @@ def fail(
     kind: str,
     attempts: int,
     retention_seconds: float,
-) -> Call[bool]:
-    """Give the refresh up: the key cools."""
+    longest_seconds: float = 0.0,
+) -> Call[FailReply | None]:
+    """Give the refresh up: the key cools. None where the run's lease is another's by now.
+
+    With ``longest_seconds`` the failure is counted: each in a row doubles the pause, up to that.
+    """
     return Call(
         "fail",
         (key.record,),
-        (token, nonce, _us(cooling_seconds), kind, attempts, _ms(retention_seconds), key.channel),
-        bool,
+        (token, nonce, _us(cooling_seconds), kind, attempts, _ms(retention_seconds), key.channel, _us(longest_seconds)),
+        _fail_reply,
     )
 
 
@@ -249,22 +262,6 @@ def invalidate(key: CacheKey, *, hard: bool, bookmarks: Sequence[str], retention
     )
 
 
-def this_process() -> str:
-    """Return what this process is called in lease records: host and process id."""
-    return f"{_host()}:{os.getpid()}"
-
-
-@cache
-def _host() -> str:
-    return socket.gethostname()
-
-
-def _name(by: str | None) -> str:
-    """Return a name that may be shown on a terminal, and that fills no memory."""
-    shown = this_process() if by is None else by
-    return "".join(character for character in shown[:MAX_NAME_CHARACTERS] if character.isprintable())
-
-
 def _us(duration_seconds: float) -> int:
     return round(duration_seconds * 1_000_000)
 
@@ -283,6 +280,11 @@ def _claim_reply(reply: Any) -> ClaimReply:
         ClaimStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), kind.decode(), int(attempts),
         int(number), int(claim_number), int(now_us),
     )  # fmt: skip
+
+
+def _fail_reply(reply: Any) -> FailReply | None:
+    status, pause_us, failures, failed_token = reply
+    return FailReply(int(pause_us) / 1e6, int(failures), int(failed_token)) if status else None
 
 
 def _acquire_reply(reply: Any) -> AcquireReply:

@@ -25,7 +25,7 @@ from api_client.entry import Header
 from api_client.entry import encode as encode_entry
 from api_client.errors import InvalidQuery
 from api_client.keys import CacheKey
-from api_client.lease import AcquireStatus, Call, CommitStatus
+from api_client.lease import AcquireStatus, Call, CommitStatus, FailReply
 from api_client.messages import RefreshItem
 from refresher import retry
 from refresher.errors import LoadFailed
@@ -88,6 +88,8 @@ class Refresher:
             except (KeyboardInterrupt, SystemExit):
                 hand_back(self._around, self._settings, run)
                 raise
+            finally:
+                self._around.events.ended(key.query)
 
     def _attempts(self, run: Run) -> Outcome:
         attempt = run.item.attempt
@@ -208,33 +210,38 @@ class Refresher:
         )
 
     def _give_up(self, run: Run, attempt: int, failure: LoadFailed) -> Outcome:
-        kept = self._run(
+        spread = retry.cooling_spread(self._around.uniform())
+        counts = retry.is_fault_of_the_key(failure.kind)
+        cooling = self._run(
             lease.fail(
                 run.key,
                 token=run.token,
                 nonce=run.nonce,
-                cooling_seconds=self._settings.cooling_seconds,
+                cooling_seconds=self._settings.cooling_seconds * spread,
                 kind=failure.kind,
                 attempts=attempt,
                 retention_seconds=self._settings.record_retention_seconds,
+                longest_seconds=self._settings.cooling_max_seconds * spread if counts else 0.0,
             )
         )
-        if not kept:
+        if cooling is None:
             return self._rejected(run, "superseded")
         self._around.events.failed(run.key.query, kind=failure.kind, attempts=attempt)
         log.error(
-            "the refresh of %s %s was given up after %d attempts: %s",
+            "the refresh of %s %s was given up after %d attempts: %s; it cools for %.0f s (%d in a row)",
             run.key.query,
             run.key.short,
             attempt,
             failure.shown,
+            cooling.pause_seconds,
+            cooling.failures,
         )
-        self._bury(run, attempt, failure)
+        self._bury(run, attempt, failure, cooling)
         return Outcome(OutcomeKind.FAILED, run.key.query, run.key.short, why=failure.kind)
 
-    def _bury(self, run: Run, attempts: int, failure: LoadFailed) -> None:
+    def _bury(self, run: Run, attempts: int, failure: LoadFailed, cooling: FailReply) -> None:
         try:
-            self._around.bury(letter_of(run, attempts, failure))
+            self._around.bury(letter_of(run, attempts, failure, cooling.failures), cooling.failed_token)
         except Exception as error:  # noqa: BLE001 - whatever it is: the cooling is recorded, nothing is left to do
             log.warning(
                 "the dead letter of %s %s could not be kept: %s", run.key.query, run.key.short, type(error).__name__

@@ -1,4 +1,4 @@
-"""Backoff between attempts. Pure."""
+"""Backoff between attempts, and between refreshes that are given up. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Final
 BASE_SECONDS: Final = 1.0
 CAP_SECONDS: Final = 15.0
 SHORTEST_SECONDS: Final = 0.05
+COOLING_SPREAD: Final = 0.25
+FAULTS_OF_ALL: Final = frozenset(
+    {"network", "graph_unavailable", "auth", "configuration", "driver_shared", "unknown_query"}
+)
 
 
 def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
@@ -19,6 +23,20 @@ def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
     exponent = min(attempt - 1, 64)
     bound = min(CAP_SECONDS, BASE_SECONDS * multiplier**exponent)
     return max(SHORTEST_SECONDS, u * bound)
+
+
+def cooling_spread(u: float) -> float:
+    """Return the factor of a cooling's length, ¾ to 1: keys that failed together are not asked for together again."""
+    return 1 - COOLING_SPREAD * u
+
+
+def is_fault_of_the_key(kind: str) -> bool:
+    """Tell whether a failure of this kind speaks against the key, so that it cools longer each time in a row.
+
+    The others say that the graph, or this worker, is at fault: they meet every key, and pass with their cause. A pause
+    that had grown meanwhile would keep values stale long after it.
+    """
+    return kind not in FAULTS_OF_ALL
 
 
 def whole_seconds(pause: float) -> int:

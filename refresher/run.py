@@ -93,7 +93,7 @@ def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, sett
     )
 
 
-def letter_of(run: Run, attempts: int, failure: LoadFailed) -> DeadLetter:
+def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> DeadLetter:
     """Return the dead letter of a run that was given up. It alone holds the params and the failure's whole text."""
     return DeadLetter(
         query=run.key.query,
@@ -105,6 +105,7 @@ def letter_of(run: Run, attempts: int, failure: LoadFailed) -> DeadLetter:
         message=str(failure),
         attempts=attempts,
         at_us=run.now_us(),
+        failures=failures,
     )
 
 

@@ -72,9 +72,9 @@ class Runtime:
         def publish(item: RefreshItem) -> None:
             broker.publish([item], someone_waits=False)
 
-        def bury(letter: DeadLetter) -> None:
+        def bury(letter: DeadLetter, replaced_token: int) -> None:
             with translated():
-                self.dead_letters.add(letter)
+                self.dead_letters.add(letter, replaced_token=replaced_token)
 
         self.refresher = Refresher(
             settings,

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from api_client.environment import PositiveMilliseconds, Seconds, env
+from api_client.environment import PositiveMilliseconds, PositiveSeconds, Seconds, env
 from api_client.settings import MEBIBYTE, SharedSettings
 
 
@@ -69,6 +69,8 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     retry_max: Annotated[
         int, msgspec.Meta(ge=0, le=100, description="a whole number, 0 to 100"), env("CACHE_XFETCH_RETRY_MAX")
     ] = 3
+    # Less than CACHE_COOLING: every pause is that long.
+    cooling_max_seconds: Annotated[PositiveSeconds, env("CACHE_COOLING_MAX")] = 3600.0
     retry_backoff: Annotated[
         float, msgspec.Meta(ge=1, le=100, description="a number, 1 to 100"), env("CACHE_XFETCH_RETRY_BACKOFF")
     ] = 2.0

@@ -40,7 +40,11 @@ class Encode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the flow needs from outside. ``publish`` sends an item at once, ``bury`` keeps a dead letter if it can."""
+    """What the flow needs from outside.
+
+    ``publish`` sends an item at once, ``bury`` keeps a dead letter if it can, in the place of the key's one with that
+    token (0: none).
+    """
 
     records: Records
     origin: Origin
@@ -48,7 +52,7 @@ class Surroundings:
     registry: Registry
     hold: Callable[[HeldLease], AbstractContextManager[None]]
     publish: Callable[[RefreshItem], None]
-    bury: Callable[[DeadLetter], None]
+    bury: Callable[[DeadLetter, int], None]
     monotonic: Callable[[], float]
     sleep: Callable[[float], object]
     events: WorkerEvents

@@ -96,7 +96,7 @@ class InlineCache:
                 registry=cast("Registry", self),
                 hold=lambda _: nullcontext(),
                 publish=self._refresh,
-                bury=lambda _: None,
+                bury=lambda *_: None,
                 monotonic=monotonic_seconds,
                 sleep=lambda _: None,
                 events=WorkerEvents(),

@@ -43,7 +43,7 @@ if stale then
 end
 if record.state == 'queued' then
   -- A late commit, after somebody claimed the lapsed lease: that claim goes on, this run is over.
-  redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit')
+  redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit', 'failures')
 elseif stale then
   rest_invalidated(KEYS[2], ARGV[5])
 else

@@ -1,4 +1,4 @@
--- fail: the refresh is given up; the key cools, and those who wait are told.
+-- fail: the refresh is given up; the key cools, longer each time in a row, and those who wait are told.
 --
 -- KEYS[1]  record
 -- ARGV[1]  token               number
@@ -8,20 +8,32 @@
 -- ARGV[5]  attempts            number
 -- ARGV[6]  retention_ms        ms
 -- ARGV[7]  channel             text
+-- ARGV[8]  longest_us          µs      the pause doubles with each failure in a row, up to this; 0: the failure is no
+--                                      fault of the key, is not counted, and the pause is the first one
 --
--- returns  1 cooling, 0 not mine any more
--- keeps    the entry: a stale value is served as long as its grace lasts
+-- returns  {status, pause_us, failures, failed_token}
+--          status: 1 cooling, 0 not mine any more
+--          failures: in a row, this one included; failed_token: of the failed run before this one, 0 for none,
+--          and where the step is repeated
+-- keeps    the entry: a stale value is served as long as its grace lasts. The count goes through claims and runs; a
+--          commit, an invalidation, and a pause that passed as long ago as it was long end it
 local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state == 'cooling' and record.ended_by == ARGV[2] then
-  return 1
+  return { 1, text(record.deadline - now), record.failures, '0' }
 end
 if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~= ARGV[2] then
-  return 0
+  return { 0, '0', 0, '0' }
 end
-redis.call('HSET', KEYS[1], 'state', 'cooling', 'until', text(now + tonumber(ARGV[3])), 'kind', ARGV[4],
-  'attempts', ARGV[5], 'ended_by', ARGV[2])
+local pause_us, longest_us, failures = tonumber(ARGV[3]), tonumber(ARGV[8]), record.failures
+if longest_us > 0 then
+  failures = failures + 1
+  pause_us = math.min(pause_us * 2 ^ (failures - 1), math.max(longest_us, pause_us))
+end
+redis.call('HSET', KEYS[1], 'state', 'cooling', 'until', text(now + pause_us), 'kind', ARGV[4], 'attempts', ARGV[5],
+  'ended_by', ARGV[2], 'failures', text(failures), 'failed_token', ARGV[1])
 redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit')
-redis.call('PEXPIRE', KEYS[1], text(math.ceil(tonumber(ARGV[3]) / 1000) + tonumber(ARGV[6])))
+local pause_ms = math.ceil(pause_us / 1000)
+redis.call('PEXPIRE', KEYS[1], text(pause_ms + math.max(tonumber(ARGV[6]), pause_ms)))
 redis.call('PUBLISH', ARGV[7], 'failed')
-return 1
+return { 1, text(pause_us), failures, text(record.failed_token) }

@@ -32,13 +32,14 @@ end
 -- The lease record; state nil means that there is none (idle).
 local function read_record(key)
   local f = redis.call('HMGET', key, 'state', 'until', 'number', 'claim', 'claim_number', 'claimed_at', 'token', 'nonce',
-    'limit', 'ticket', 'generation', 'hard', 'bookmarks', 'kind', 'attempts', 'ended_by')
+    'limit', 'ticket', 'generation', 'hard', 'bookmarks', 'kind', 'attempts', 'ended_by', 'failures', 'failed_token')
   return {
     state = f[1] or nil, deadline = tonumber(f[2] or 0), number = tonumber(f[3] or 0),
     claim = f[4] or '', claim_number = tonumber(f[5] or 0), claimed_at = tonumber(f[6] or 0),
     token = tonumber(f[7] or 0), nonce = f[8] or '', limit = tonumber(f[9] or 0), ticket = f[10] or '',
     generation = tonumber(f[11] or 0), hard = tonumber(f[12] or 0), bookmarks = f[13] or '',
     kind = f[14] or '', attempts = tonumber(f[15] or 0), ended_by = f[16] or '',
+    failures = tonumber(f[17] or 0), failed_token = tonumber(f[18] or 0),
   }
 end
 
@@ -67,7 +68,7 @@ end
 -- No claim, no run: what an invalidation left behind stays until the next acquire takes it up.
 local function rest_invalidated(key, retention_ms)
   redis.call('HSET', key, 'state', 'invalidated', 'until', '0')
-  redis.call('HDEL', key, 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'attempts', 'by')
+  redis.call('HDEL', key, 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'attempts', 'by', 'failures')
   redis.call('PEXPIRE', key, retention_ms)
 end
 

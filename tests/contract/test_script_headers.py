@@ -24,7 +24,7 @@ CALLS: dict[str, Call[object]] = {
         ),
         lease.claim(KEY, claim_id="c", seen_token=1, queue_ttl_seconds=1, by="p:1", **TIMES),
         lease.commit(KEY, **OWN, entry=b"e", hard_ttl_seconds=1, **TIMES),
-        lease.fail(KEY, **OWN, cooling_seconds=1, kind="k", attempts=1, **TIMES),
+        lease.fail(KEY, **OWN, cooling_seconds=1, kind="k", attempts=1, longest_seconds=2, **TIMES),
         lease.hand_back(KEY, **OWN, queue_ttl_seconds=1, **TIMES),
         lease.invalidate(KEY, hard=True, bookmarks=(), **TIMES),
         lease.release(KEY, **OWN, **TIMES),
@@ -41,7 +41,7 @@ SENT = {
     "queue_ttl_us": {1_000_000}, "force": {0}, "bookmarks": {""}, "bookmarks_limit": {lease.MAX_BOOKMARKS_BYTES},
     "token": {7}, "entry": {b"e"}, "hard_ttl_ms": {1_000}, "channel": {KEY.channel}, "cooling_us": {1_000_000},
     "kind": {"k"}, "attempts": {1}, "hard": {1}, "interval_us": {1_000_000}, "pause_us": {1_000_000},
-    "by": {"p:1"},
+    "by": {"p:1"}, "longest_us": {2_000_000},
 }  # fmt: skip
 KEYS_SENT = {"entry": KEY.entry, "record": KEY.record}
 

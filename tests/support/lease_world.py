@@ -1,7 +1,7 @@
 """One key of the cache and everything that can happen to it, on a real Redis: for tests that play reader and worker.
 
-Redis' clock can't be set, so time passes by moving the deadlines inside the record into the past. All durations here
-are so long that the test's own time never matters.
+Where Redis goes by the machine's clock, time passes by moving the deadlines inside the record into the past; the
+durations here are so long that the test's own time never matters. `redis_clock` has a Redis whose clock tests move.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from api_client import lease
 from api_client.entry import Header, Smoothed, UnreadableEntry, decode_header, encode
 from api_client.keys import CacheKey, make_key
-from api_client.lease import AcquireReply, Call, ClaimReply, CommitStatus
+from api_client.lease import AcquireReply, Call, ClaimReply, CommitStatus, FailReply
 from api_client.lease_store import LeaseStore
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ LEASE_SECONDS = 1_000.0
 BUDGET_SECONDS = 3_000.0
 QUEUE_TTL_SECONDS = 6_000.0
 COOLING_SECONDS = 2_000.0
+LONGEST_COOLING_SECONDS = 7_000.0
 PAUSE_SECONDS = 2_500.0
 REPUBLISH_SECONDS = 1_000.0
 RETENTION_SECONDS = 60_000.0
@@ -44,6 +45,16 @@ def a_header(token: int, nonce: bytes = b"nonce--0", **changes: Any) -> Header:
         "delta": Smoothed(0.5, 0.25), "run": Smoothed(0.25, 0.125), "beta": 1.0, "degree": 0, "sigma": 1.0,
     }  # fmt: skip
     return Header(**(fields | changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What is there. ``raw_entry`` is an error of Redis where the key is of another type; ms as PTTL tells them."""
+
+    raw_entry: bytes | redis.ResponseError | None
+    record: dict[str, bytes]
+    entry_ms: int
+    record_ms: int
 
 
 @dataclass(slots=True)
@@ -72,7 +83,7 @@ class World:
         return self.store.run(retry_call(self.key, token, nonce, ticket))
 
     def fail(self, token: int, nonce: bytes = b"nonce--1") -> bool:
-        return self.store.run(fail_call(self.key, token, nonce))
+        return self.store.run(fail_call(self.key, token, nonce)) is not None
 
     def release(self, token: int, nonce: bytes = b"nonce--1") -> bool:
         return self.store.run(lease.release(self.key, token=token, nonce=nonce, retention_seconds=RETENTION_SECONDS))
@@ -116,6 +127,13 @@ class World:
         except UnreadableEntry:
             return None
 
+    def look(self) -> Looked:
+        """Entry and record as they are now, in one round trip."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            pipeline.get(self.key.entry).hgetall(self.key.record).pttl(self.key.entry).pttl(self.key.record)
+            raw, record, *lives_ms = pipeline.execute(raise_on_error=False)
+        return Looked(raw, {name.decode(): value for name, value in record.items()}, *lives_ms)
+
     def now_us(self) -> int:
         whole_seconds, microseconds = self.client.time()
         return whole_seconds * 1_000_000 + microseconds
@@ -151,7 +169,7 @@ def retry_call(key: CacheKey, token: int, nonce: bytes, ticket: str) -> Call[boo
     )  # fmt: skip
 
 
-def fail_call(key: CacheKey, token: int, nonce: bytes) -> Call[bool]:
+def fail_call(key: CacheKey, token: int, nonce: bytes) -> Call[FailReply | None]:
     return lease.fail(
         key, token=token, nonce=nonce, cooling_seconds=COOLING_SECONDS, kind="syntax", attempts=2,
         retention_seconds=RETENTION_SECONDS,

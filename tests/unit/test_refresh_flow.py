@@ -16,7 +16,16 @@ from api_client.entry import Smoothed, decode_header, encode
 from api_client.errors import CacheUnavailable
 from api_client.events import RefreshReason
 from api_client.keys import make_key
-from api_client.lease import AcquireReply, AcquireStatus, Call, ClaimReply, ClaimStatus, CommitStatus, RecordState
+from api_client.lease import (
+    AcquireReply,
+    AcquireStatus,
+    Call,
+    ClaimReply,
+    ClaimStatus,
+    CommitStatus,
+    FailReply,
+    RecordState,
+)
 from api_client.messages import RefreshItem, item_for
 from refresher.dead_letters import DeadLetter
 from refresher.errors import LoadFailed
@@ -49,7 +58,8 @@ class Worker(WorkerEvents):
         self.diary: list[tuple[Any, ...]] = []
         self.calls: dict[str, Call[Any]] = {}
         self.replies: dict[str, Any] = {
-            "acquire": ACQUIRED, "commit": CommitStatus.ACCEPTED, "retry": True, "fail": True, "hand_back": 7,
+            "acquire": ACQUIRED, "commit": CommitStatus.ACCEPTED, "retry": True, "fail": FailReply(30.0, 2, 77),
+            "hand_back": 7,
             "claim": ClaimReply(ClaimStatus.CLAIMED, RecordState.QUEUED, 60.0, "", 0, 8, 8, NOW_US), "unclaim": True,
         }  # fmt: skip
         self.loads: deque[Any] = deque()
@@ -105,8 +115,8 @@ class Worker(WorkerEvents):
         if self.publish_error:
             raise self.publish_error
 
-    def _bury(self, letter: DeadLetter) -> None:
-        self.diary.append(("bury",))
+    def _bury(self, letter: DeadLetter, replaced_token: int) -> None:
+        self.diary.append(("bury", replaced_token))
         if self.bury_error:
             raise self.bury_error
         self.letters.append(letter)
@@ -315,6 +325,20 @@ def test_giving_up_first_cools_the_key_then_counts_then_buries(worker: Worker) -
     (letter,) = worker.letters
     assert (letter.query, letter.params, letter.kind, letter.token) == ("q", {"n": 1}, "syntax", TOKEN)
     assert (letter.at_us, letter.digest, letter.message) == (NOW_US + 250_000, KEY.digest.hex(), "as the graph said")
+    assert (letter.failures, ("bury", 77) in worker.diary) == (2, True)  # in the place of the key's letter before
+
+
+@pytest.mark.parametrize(
+    ("kind", "longest_us"),
+    [("syntax", 3_150_000_000), ("timeout", 3_150_000_000), ("graph_unavailable", 0), ("unknown_query", 0)],
+)
+def test_a_fault_of_the_key_cools_longer_each_time_and_one_that_meets_all_keys_does_not(
+    worker: Worker, kind: str, longest_us: int
+) -> None:
+    worker.loads.append(failing(kind, transient=False))
+    worker.refresher.refresh(ITEM)
+    # ⅞ of both, since the draw is one half: keys that failed together are not asked for together again.
+    assert (worker.calls["fail"].args[2], worker.calls["fail"].args[7]) == (26_250_000, longest_us)
 
 
 def test_a_letter_that_can_t_be_kept_is_logged_and_the_failure_stands(
@@ -341,7 +365,7 @@ def test_logs_show_what_failed_but_no_text_of_it_which_may_hold_a_param(
 
 
 def test_a_failure_whose_lease_is_gone_buries_nothing(worker: Worker) -> None:
-    worker.replies["fail"] = False
+    worker.replies["fail"] = None
     worker.loads.append(failing("syntax", transient=False))
     assert worker.refresher.refresh(ITEM).kind is OutcomeKind.REJECTED
     assert worker.letters == []

@@ -1,0 +1,178 @@
+"""A key that keeps failing: its pauses grow, and what ends that. Deadlines are moved, nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from api_client import lease
+from api_client.lease import ClaimStatus, FailReply
+from tests.support.lease_world import RETENTION_SECONDS, World
+
+FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3_600.0
+DAY_SECONDS = 86_400.0
+
+
+def failed(world: World, *, longest_seconds: float = LONGEST_SECONDS, retention_seconds: float = 60.0) -> FailReply:
+    """Claim, begin a run, give it up."""
+    assert world.claim(f"claim-{world.now_us()}").status is ClaimStatus.CLAIMED
+    return given_up(world, longest_seconds=longest_seconds, retention_seconds=retention_seconds)
+
+
+def given_up(world: World, *, longest_seconds: float = LONGEST_SECONDS, retention_seconds: float = 60.0) -> FailReply:
+    reply = world.store.run(
+        lease.fail(
+            world.key, token=world.acquire().token, nonce=b"nonce--1", cooling_seconds=FIRST_SECONDS, kind="syntax",
+            attempts=1, retention_seconds=retention_seconds, longest_seconds=longest_seconds,
+        )
+    )  # fmt: skip
+    assert reply is not None
+    return reply
+
+
+def failed_often(world: World, times: int) -> None:
+    for _ in range(times):
+        world.pass_time(failed(world).pause_seconds)
+
+
+def test_each_failure_in_a_row_doubles_the_pause_up_to_the_longest(world: World) -> None:
+    told = []
+    for _ in range(9):
+        told.append(failed(world))
+        left = (int(world.record()["until"]) - world.now_us()) / 1e6
+        assert told[-1].pause_seconds - 10 < left <= told[-1].pause_seconds
+        world.pass_time(told[-1].pause_seconds)
+    assert [reply.pause_seconds for reply in told] == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert [reply.failures for reply in told] == list(range(1, 10))
+
+
+def test_a_key_that_fails_for_a_day_is_loaded_thirty_times_not_three_thousand(world: World) -> None:
+    past_seconds, loads = 0.0, 0
+    while past_seconds < DAY_SECONDS:
+        pause_seconds = failed(world).pause_seconds
+        world.pass_time(pause_seconds)
+        past_seconds, loads = past_seconds + pause_seconds, loads + 1
+    assert loads == 30
+
+
+def test_who_asks_meanwhile_is_told_why_and_for_how_long(world: World) -> None:
+    failed_often(world, 3)
+    failed(world)
+    reply = world.claim("another")
+    assert (reply.status, reply.kind) == (ClaimStatus.REFUSED, "syntax")
+    assert 230 < reply.left_seconds <= 240
+
+
+def test_a_failure_that_is_no_fault_of_the_key_has_the_first_pause_and_is_not_counted(world: World) -> None:
+    failed_often(world, 2)
+    other = failed(world, longest_seconds=0)
+    assert (other.pause_seconds, other.failures) == (FIRST_SECONDS, 2)
+    world.pass_time(FIRST_SECONDS)
+    assert failed(world).failures == 3
+
+
+def test_a_longest_pause_below_the_first_is_the_first(world: World) -> None:
+    assert [failed(world, longest_seconds=1).pause_seconds] == [FIRST_SECONDS]
+
+
+def test_a_repeated_step_counts_once_and_answers_the_same(world: World) -> None:
+    world.claim()
+    token = world.acquire().token
+    call = lease.fail(
+        world.key, token=token, nonce=b"nonce--1", cooling_seconds=FIRST_SECONDS, kind="syntax", attempts=1,
+        retention_seconds=60, longest_seconds=LONGEST_SECONDS,
+    )  # fmt: skip
+    replies = [world.store.run(call), world.store.run(call)]
+    assert [reply and reply.failures for reply in replies] == [1, 1]
+    assert replies[1] is not None
+    assert FIRST_SECONDS - 10 < replies[1].pause_seconds <= FIRST_SECONDS
+
+
+def test_it_tells_the_token_of_the_failed_run_before(world: World) -> None:
+    assert failed(world).failed_token == 0
+    first = int(world.record()["failed_token"])
+    world.pass_time(FIRST_SECONDS)
+    assert failed(world).failed_token == first
+    assert int(world.record()["failed_token"]) > first
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_claim_and_a_run_keep_the_count(world: World, force: bool) -> None:
+    failed(world)
+    if not force:
+        world.pass_time(FIRST_SECONDS)
+    assert world.claim("again", force=force).status is ClaimStatus.CLAIMED
+    assert world.record()["failures"] == b"1"
+    assert given_up(world).failures == 2
+
+
+def test_a_retry_of_the_run_keeps_the_count(world: World) -> None:
+    failed_often(world, 1)
+    world.claim("again")
+    world.retry(world.acquire().token)
+    assert world.acquire(b"nonce--2", ticket="ticket-1").token
+    assert world.record()["failures"] == b"1"
+
+
+def commit(world: World) -> None:
+    world.claim("again")
+    assert world.commit(world.acquire().token).accepted
+
+
+def commit_late(world: World) -> None:
+    """The lease ran out, and somebody has claimed since."""
+    world.claim("again")
+    token = world.acquire().token
+    world.pass_time(10_000)
+    assert world.claim("yet again").status is ClaimStatus.CLAIMED
+    assert world.commit(token).accepted
+
+
+def invalidate_a_run(world: World) -> None:
+    world.claim("again")
+    world.acquire()
+    world.invalidate()
+
+
+def invalidate_at_rest(world: World) -> None:
+    world.invalidate()
+
+
+def take_a_claim_back(world: World) -> None:
+    world.claim("again")
+    world.unclaim("again")
+
+
+@pytest.mark.parametrize("end", [commit, commit_late, invalidate_a_run, invalidate_at_rest, take_a_claim_back])
+def test_what_ends_the_row(world: World, end: Callable[[World], None]) -> None:
+    failed_often(world, 4)
+    end(world)
+    assert "failures" not in world.record()
+
+
+def test_an_invalidation_lets_the_next_reader_ask_at_once(world: World) -> None:
+    failed_often(world, 4)
+    failed(world)
+    world.invalidate()
+    assert failed(world).failures == 1
+
+
+def test_the_count_outlives_its_pause_by_as_long_again(world: World) -> None:
+    failed_often(world, 5)
+    pause_seconds = failed(world).pause_seconds
+    assert pause_seconds == 960
+    left_seconds = world.client.pttl(world.key.record) / 1_000
+    assert 2 * pause_seconds - 10 < left_seconds <= 2 * pause_seconds
+    world.pass_time(pause_seconds)
+    long = failed(world, retention_seconds=RETENTION_SECONDS)
+    left_seconds = world.client.pttl(world.key.record) / 1_000
+    kept_seconds = long.pause_seconds + RETENTION_SECONDS
+    assert kept_seconds - 10 < left_seconds <= kept_seconds
+
+
+def test_a_record_of_a_release_that_does_not_count_is_the_first_failure(world: World) -> None:
+    failed(world)
+    world.pass_time(FIRST_SECONDS)
+    world.client.hdel(world.key.record, "failures", "failed_token")
+    assert failed(world) == FailReply(FIRST_SECONDS, 1, 0)
