@@ -10,6 +10,7 @@ import redis
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
 from tests.servers.neo4j_server import Neo4jServer
+from tests.support.redis_clock import ClockedRedis, start_clocked_redis
 from tests.support.requirements import skip_or_fail
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ def clean_redis(redis_server: RedisServer) -> RedisServer:
         client.flushall()
         client.script_flush()
     return redis_server
+
+
+@pytest.fixture(scope="session")
+def clocked_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClockedRedis]:
+    """One Redis for the session whose clock stands still until a test moves it, and stays where that left it."""
+    with start_clocked_redis(tmp_path_factory.mktemp("clock")) as clocked:
+        yield clocked
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """What design.md says about the lease record, in plain Python: the model that the scripts are held against.
 
 No Redis and no Lua in here. A step is a call of one method; it changes the model and returns what the script must
-answer. Times are µs on the model's own clock, which the test sets to Redis' before each step.
+answer. Times are µs on the model's own clock, which the test moves together with Redis'. Nothing is approximate: the
+record's fields, and the moment at which Redis drops a key, are what HGETALL and PEXPIRETIME have to say.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from dataclasses import dataclass, replace
 from tests.support.lease_world import (
     BUDGET_SECONDS,
     COOLING_SECONDS,
+    HARD_TTL_SECONDS,
     LEASE_SECONDS,
+    LONGEST_COOLING_SECONDS,
     PAUSE_SECONDS,
     QUEUE_TTL_SECONDS,
     REPUBLISH_SECONDS,
+    RETENTION_SECONDS,
+    TTL_SECONDS,
 )
 
 CLAIMED, ALREADY_REFRESHED, REFUSED = 1, 2, 3
@@ -37,37 +42,73 @@ class Run:
 
 @dataclass(frozen=True)
 class Record:
+    """None is a field that is not there. ``gone_at_ms`` is when Redis drops the record."""
+
     state: str
-    until: int = 0
+    gone_at_ms: int = 0
+    until: int | None = None
     number: int = 0
-    claim: str | bytes = ""
-    claim_number: int = 0
+    claim: str | bytes | None = None
+    claim_number: int | None = None
+    claimed_at: int | None = None
     run: Run | None = None
-    ticket: str = ""
-    generation: int = 0
-    hard: int = 0
-    bookmarks: tuple[str, ...] = ()
-    why: tuple[str, int] = ("", 0)
-    failed_by: bytes = b""
-    published: int = 0
-    republished: int = 0
+    ticket: str | None = None
+    generation: int | None = None
+    hard: int | None = None
+    bookmarks: tuple[str, ...] | None = None
+    kind: str | None = None
+    attempts: int | None = None
+    ended_by: bytes | None = None
+    failures: int | None = None
+    failed_token: int | None = None
+    published: int | None = None
+    republished: int | None = None
+    by: str | None = None
+
+    def fields(self) -> dict[str, bytes]:
+        """What HGETALL must say."""
+        run = self.run
+        there = {name: value for name, value in vars(self).items() if name not in {"run", "gone_at_ms", "bookmarks"}}
+        there |= {"token": run and run.token, "nonce": run and run.nonce, "limit": run and run.limit}
+        there["bookmarks"] = None if self.bookmarks is None else "\n".join(self.bookmarks)
+        return {
+            name: value if isinstance(value, bytes) else str(value).encode()
+            for name, value in there.items()
+            if value is not None
+        }
 
 
 @dataclass(frozen=True)
 class StoredEntry:
+    """An entry whose frozen fields can be read."""
+
     token: int
     nonce: bytes
+    soft_expiry: int
+    gone_at_ms: int
     generation: int = 0
-    stale: bool = False
 
 
 class Model:
     """Entry and record of one key; None is nothing there."""
 
-    def __init__(self) -> None:
+    def __init__(self, by: str) -> None:
         self.now = 0
+        self.by = by
         self.record: Record | None = None
         self.entry: StoredEntry | None = None
+
+    def move_clock(self, now: int) -> None:
+        """Set the clock. What Redis keeps no longer is gone."""
+        self.now = now
+        if self.record and self.record.gone_at_ms < now // 1000:
+            self.record = None
+        if self.entry and self.entry.gone_at_ms < now // 1000:
+            self.entry = None
+
+    def after(self, seconds: float) -> int:
+        """When Redis drops what is kept for so long from now."""
+        return self.now // 1000 + round(seconds * 1000)
 
     def draw(self) -> int:
         """The number that a step draws now: above all that is known of this key."""
@@ -82,23 +123,23 @@ class Model:
         record = self.record
         if record and record.state == "queued" and record.claim == claim_id:
             return CLAIMED, "queued"
-        number, merged = self.draw(), merge(record.bookmarks if record else (), bookmarks)
+        number, merged = self.draw(), merge((record and record.bookmarks) or (), bookmarks)
         if record:
             self.record = record = replace(record, number=number, bookmarks=merged)
         if seen is not None and self.entry and self.entry.token != seen:
             return ALREADY_REFRESHED, record.state if record else "idle"
         if record and not self._claimable(record, force):
             return REFUSED, record.state
-        kept = record or Record("idle")
         self.record = replace(
-            kept, state="queued", until=self.now + us(QUEUE_TTL_SECONDS), number=number, claim=claim_id,
-            claim_number=number, bookmarks=merged, ticket="", why=("", 0), failed_by=b"", published=self.now,
-            republished=0,
+            record or Record("idle"), state="queued", until=self.now + us(QUEUE_TTL_SECONDS), number=number,
+            claim=claim_id, claim_number=number, claimed_at=self.now, bookmarks=merged, ticket=None, kind=None,
+            attempts=None, ended_by=None, published=self.now, republished=0, by=self.by,
+            gone_at_ms=self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return CLAIMED, "queued"
 
     def _claimable(self, record: Record, force: bool) -> bool:
-        if record.until <= self.now or record.state == "invalidated":
+        if (record.until or 0) <= self.now or record.state == "invalidated":
             return True
         return force and record.state == "cooling"
 
@@ -122,16 +163,19 @@ class Model:
         if record.state == "running" and record.run and record.run.nonce == nonce:
             return ACQUIRED, "running", record.run.token
         with_ticket = record.state == "retrying" and ticket != "" and ticket == record.ticket
-        if record.until > self.now and record.state not in {"idle", "queued", "invalidated"} and not with_ticket:
+        lapsed = (record.until or 0) <= self.now
+        if not lapsed and record.state not in {"idle", "queued", "invalidated"} and not with_ticket:
             return HELD, record.state, 0
-        asked = [number, record.generation, record.claim_number if record.state == "queued" else 0]
+        asked = [number, record.generation or 0, record.claim_number if record.state == "queued" else 0]
         if self.entry and self.entry.token > max(*asked, self.entry.generation):
             return ALREADY_FRESH, record.state, self.entry.token
-        token = self.draw()
+        token, waited = self.draw(), record.state in {"queued", "retrying"} and record.claimed_at is not None
         self.record = replace(
-            record, state="running", until=self.now + us(LEASE_SECONDS), number=token, claim="", ticket="",
-            claim_number=max(number, record.claim_number, 1), run=Run(token, nonce, self.now + us(BUDGET_SECONDS)),
-            why=("", 0), failed_by=b"",
+            record, state="running", until=self.now + us(LEASE_SECONDS), number=token, claim=None, ticket=None,
+            claim_number=max(number, record.claim_number or 0, 1),
+            claimed_at=min(record.claimed_at, self.now) if waited else self.now,
+            run=Run(token, nonce, self.now + us(BUDGET_SECONDS)), kind=None, attempts=None, ended_by=None, by=self.by,
+            gone_at_ms=self.after(BUDGET_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return ACQUIRED, "running", token
 
@@ -151,16 +195,18 @@ class Model:
         run = record.run if record else None
         if not run or (run.token, run.nonce) != (token, nonce):
             if entry and (entry.token, entry.nonce) == (token, nonce):
-                return ACCEPTED_AS_STALE if self.entry.generation > self.entry.token else ACCEPTED
+                return ACCEPTED_AS_STALE if entry.generation > entry.token else ACCEPTED
             return SUPERSEDED if record else LOST
         if entry and entry.token >= token:
             return SUPERSEDED
         claimed_since = record.state == "queued"
-        if record.hard > token:
+        if (record.hard or 0) > token:
             self._end_run(claimed_since)
             return INVALIDATED
-        stale = record.generation > token
-        self.entry = StoredEntry(token, nonce, record.generation if stale else 0, stale)
+        stale = (record.generation or 0) > token
+        self.entry = StoredEntry(token, nonce, token + us(TTL_SECONDS), self.after(HARD_TTL_SECONDS))
+        if stale:
+            self.entry = replace(self.entry, generation=record.generation, soft_expiry=self.now)
         if stale or claimed_since:
             self._end_run(claimed_since)
         else:
@@ -169,7 +215,7 @@ class Model:
 
     def _end_run(self, claimed_since: bool) -> None:
         if claimed_since:
-            self.record = replace(self.record, run=None)
+            self.record = replace(self.record, run=None, failures=None)
         else:
             self._rest()
 
@@ -177,10 +223,9 @@ class Model:
         record = self.record
         self.record = None
         if record.generation:
-            self.record = Record(
-                "invalidated", number=record.number, claim_number=record.claim_number, generation=record.generation,
-                hard=record.hard, bookmarks=record.bookmarks, failed_by=record.failed_by, published=record.published,
-                republished=record.republished,
+            self.record = replace(
+                record, state="invalidated", until=0, claim=None, run=None, ticket=None, kind=None, attempts=None,
+                by=None, failures=None, gone_at_ms=self.after(RETENTION_SECONDS),
             )  # fmt: skip
 
     def retry(self, token: int, nonce: bytes, ticket: str) -> bool:
@@ -190,20 +235,27 @@ class Model:
             return False
         self.record = replace(
             self.record, state="retrying", until=self.now + us(PAUSE_SECONDS), ticket=ticket, run=None,
-            why=("timeout", 1),
+            kind="timeout", attempts=1, gone_at_ms=self.after(PAUSE_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return True
 
-    def fail(self, token: int, nonce: bytes) -> bool:
-        if self.record and self.record.state == "cooling" and self.record.failed_by == nonce:
-            return True
+    def fail(self, token: int, nonce: bytes, *, is_counted: bool = False) -> tuple[float, int, int] | None:
+        """Pause in seconds, failures in a row, and the failed run before; None: not mine any more."""
+        record = self.record
+        if record and record.state == "cooling" and record.ended_by == nonce:
+            return (record.until - self.now) / 1e6, record.failures or 0, 0
         if not self._is_running(token, nonce):
-            return False
+            return None
+        failures, pause_seconds = record.failures or 0, COOLING_SECONDS
+        if is_counted:
+            failures += 1
+            pause_seconds = min(COOLING_SECONDS * 2 ** (failures - 1), LONGEST_COOLING_SECONDS)
         self.record = replace(
-            self.record, state="cooling", until=self.now + us(COOLING_SECONDS), run=None, why=("syntax", 2),
-            failed_by=nonce,
+            record, state="cooling", until=self.now + us(pause_seconds), run=None, kind="syntax", attempts=2,
+            ended_by=nonce, failures=failures, failed_token=token,
+            gone_at_ms=self.after(pause_seconds + max(RETENTION_SECONDS, pause_seconds)),
         )  # fmt: skip
-        return True
+        return pause_seconds, failures, record.failed_token or 0
 
     def release(self, token: int, nonce: bytes) -> bool:
         if not self._is_running(token, nonce):
@@ -218,7 +270,7 @@ class Model:
             return False
         self.record = replace(
             self.record, state="queued", until=self.now + us(QUEUE_TTL_SECONDS), claim=nonce, run=None,
-            published=self.now, republished=0,
+            published=self.now, republished=0, gone_at_ms=self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return True
 
@@ -227,11 +279,13 @@ class Model:
         if hard:
             self.entry = None
         elif self.entry:
-            self.entry = replace(self.entry, generation=generation, stale=True)
+            soft_expiry = min(self.entry.soft_expiry, self.now)
+            self.entry = replace(self.entry, generation=generation, soft_expiry=soft_expiry)
         record = self.record or Record("invalidated")
         self.record = replace(
             record, generation=generation, number=generation, hard=generation if hard else record.hard,
-            bookmarks=merge(record.bookmarks, bookmarks),
+            bookmarks=merge(record.bookmarks or (), bookmarks), failures=None,
+            gone_at_ms=max(record.gone_at_ms, self.after(RETENTION_SECONDS)),
         )  # fmt: skip
         if record.state not in {"queued", "running"}:
             self._rest()
