@@ -13,19 +13,16 @@ import pytest
 import redis
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test,
-)  # fmt: skip
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as play
 
 from api_client import lease
 from api_client.lease_store import LeaseStore
 from api_client.process_names import this_process
 from tests.property.lease_model import ACQUIRED, ALREADY_REFRESHED, REFUSED, Model, StoredEntry
 from tests.property.lease_watch import Watch, frozen_fields
-from tests.support.lease_world import (
-    COOLING_SECONDS, HARD_TTL_SECONDS, LONGEST_COOLING_SECONDS, REPUBLISH_SECONDS, RETENTION_SECONDS, TTL_SECONDS,
-    World,
-)  # fmt: skip
+from tests.support import lease_world as lasting
+from tests.support.lease_world import World
 from tests.support.requirements import is_set
 
 if TYPE_CHECKING:
@@ -145,7 +142,7 @@ class LeaseMachine(RuleBasedStateMachine):
             "until": record and record.until,
             "limit": record and record.run and record.run.limit,
             "published": record and record.published is not None
-            and record.published + int(REPUBLISH_SECONDS * 1e6) * 2**record.republished,
+            and record.published + int(lasting.REPUBLISH_SECONDS * 1e6) * 2**record.republished,
             "soft_expiry": entry and entry.soft_expiry,
         }  # fmt: skip
         if (deadlines[which] or 0) + off_us > self.clock.now_us:
@@ -179,8 +176,8 @@ class LeaseMachine(RuleBasedStateMachine):
         raw = GARBAGE[kind](self.client.get(self.world.key.entry))
         self.client.set(self.world.key.entry, raw, keepttl=True)
         if kind == "newer":
-            soft_expiry = token + int(TTL_SECONDS * 1e6)
-            self.model.entry = StoredEntry(token, nonce, soft_expiry, self.model.after(HARD_TTL_SECONDS))
+            soft_expiry = token + int(lasting.TTL_SECONDS * 1e6)
+            self.model.entry = StoredEntry(token, nonce, soft_expiry, self.model.after(lasting.HARD_TTL_SECONDS))
             self.watch.planted(token)
         self._look()
 
@@ -239,11 +236,11 @@ class LeaseMachine(RuleBasedStateMachine):
             assert reply.entry_header == (before[:length] if length else b"")
 
     def _fail(self, _: str, token: int, nonce: bytes, is_counted: bool = False) -> None:
-        longest_seconds = LONGEST_COOLING_SECONDS if is_counted else 0.0
+        longest_seconds = lasting.LONGEST_COOLING_SECONDS if is_counted else 0.0
         reply = self.world.store.run(
             lease.fail(
-                self.world.key, token=token, nonce=nonce, cooling_seconds=COOLING_SECONDS, kind="syntax", attempts=2,
-                retention_seconds=RETENTION_SECONDS, longest_seconds=longest_seconds,
+                self.world.key, token=token, nonce=nonce, cooling_seconds=lasting.COOLING_SECONDS, kind="syntax", attempts=2,
+                retention_seconds=lasting.RETENTION_SECONDS, longest_seconds=longest_seconds,
             )
         )  # fmt: skip
         told = reply and (reply.pause_seconds, reply.failures, reply.failed_token)
@@ -291,7 +288,7 @@ def test_the_scripts_do_what_the_model_says_and_keep_the_invariants(clocked_redi
     phases = tuple(Phase) if IS_LONG else (Phase.generate, Phase.shrink)
     with redis.Redis.from_url(clocked_redis.server.url()) as client:
         machine = type("Machine", (LeaseMachine,), {"client": client, "clock": clocked_redis.clock})
-        run_state_machine_as_test(
+        play(
             machine,
             settings=settings(
                 max_examples=EXAMPLES, stateful_step_count=STEPS, phases=phases, derandomize=not IS_LONG,
