@@ -37,7 +37,8 @@ REMEMBERED_KEYS: Final = 4_096
 MOST_REMEMBERED_PARAMS: Final = 8
 LONGEST_REMEMBERED_TEXT: Final = 64
 
-_QUERY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+QUERY_NAME_PATTERN: Final = r"\A[A-Za-z_][A-Za-z0-9_.-]{0,99}\Z"
+_QUERY_NAME = re.compile(QUERY_NAME_PATTERN, re.ASCII)
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 
 QUERY_NAME_ALLOWED: Final = "1 to 100 of A-Z a-z 0-9 _ . - and no digit, dot or dash first"
@@ -123,6 +124,19 @@ def _new_key(namespace: str, query: str, params: Params | None, version: int) ->
         )
     canonical = canonical_params(query, params)
     digest = hashlib.blake2b(f"{query}\n{version}\n{canonical}".encode(), digest_size=DIGEST_BYTES).digest()
+    return _named(namespace, query, version, canonical, digest)
+
+
+def key_of_digest(namespace: str, query: str, version: int, digest: bytes) -> CacheKey:
+    """Return the key of a digest, where the params are not known: ``canonical_params`` is empty, it can't be asked for.
+
+    Raises:
+        InvalidQuery: a name that is not one.
+    """
+    return _named(namespace, check_query_name(query), version, "", digest)
+
+
+def _named(namespace: str, query: str, version: int, canonical: str, digest: bytes) -> CacheKey:
     tag = f"{{{query}:{version}:{digest.hex()}}}"
     return CacheKey(
         query,

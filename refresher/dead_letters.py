@@ -8,12 +8,12 @@ remembers the one before; else there are several, which are counted and dropped 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 import redis
 
-from api_client.keys import dead_letters_key
+from api_client.keys import QUERY_NAME_PATTERN, dead_letters_key
 
 MOST_KEPT: Final = 1_000
 
@@ -26,10 +26,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     be asked for by a reader alone.
     """
 
-    query: str
+    query: Annotated[str, msgspec.Meta(pattern=QUERY_NAME_PATTERN)]
     version: int
     params: dict[str, Any] | None
-    digest: str
+    digest: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
     token: int
     kind: str
     message: str | None

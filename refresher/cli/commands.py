@@ -8,6 +8,7 @@ import typer
 
 from api_client import CacheError, __version__
 from refresher.cli.bench import bench
+from refresher.cli.dead import dead
 from refresher.cli.demo import demo
 from refresher.cli.explain import explain
 from refresher.errors import RefresherError
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(explain)
 app.add_typer(bench)
+app.add_typer(dead)
 
 
 def expected_errors() -> tuple[type[Exception], ...]:

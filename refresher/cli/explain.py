@@ -8,19 +8,16 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from redis.exceptions import RedisError
 
 from api_client.broker import CeleryBroker
-from api_client.environment import without_password
-from api_client.errors import CacheUnavailable, InvalidQuery
+from api_client.errors import InvalidQuery
 from api_client.explain import Explanation, explain_reads, explanation
 from api_client.explain_text import details_of, reason_of
 from api_client.keys import CacheKey, make_key
 from api_client.read_plan import EntryState
-from api_client.redis_edge import connect, reason
 from api_client.settings import ReaderSettings
+from refresher.cli.cache import opened_cache
 
-TIMEOUT_SECONDS = 2.0
 NAME_COLUMNS = 10
 
 _COLOURS = {EntryState.FRESH: "green", EntryState.STALE: "yellow", EntryState.MISS: "red"}
@@ -84,15 +81,10 @@ def explain(
 
 
 def _replies(settings: ReaderSettings, key: CacheKey) -> list[Any]:
-    client = connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)
-    try:
-        with closing(client), client.pipeline(transaction=False) as pipeline:
-            for command in explain_reads(key):
-                pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
-            return list(pipeline.execute(raise_on_error=False))
-    except (RedisError, OSError) as error:
-        url = without_password(settings.redis_url)
-        raise CacheUnavailable(f"the cache at CACHE_REDIS_URL={url} can't be used: {reason(error)}") from error
+    with opened_cache(settings.redis_url) as client, client.pipeline(transaction=False) as pipeline:
+        for command in explain_reads(key):
+            pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
+        return list(pipeline.execute(raise_on_error=False))
 
 
 def _queue_length(settings: ReaderSettings) -> int | None:

@@ -1,0 +1,204 @@
+"""``refresher dead``: list, show, retry, drop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
+
+import typer
+
+from api_client.durations import seconds
+from api_client.explain_text import details_of, duration, reason_of
+from api_client.reader import CacheClient
+from api_client.settings import ReaderSettings
+from refresher.cli.cache import opened_cache
+from refresher.cli.shown import as_json, compact, plain, time_of
+from refresher.dead_keys import DeadKey, DeadKeys, Retried, RetryResult, Standing
+from refresher.dead_letters import MOST_KEPT
+
+DEFAULT_MOST: Final = 50
+MOST_PARAMS_CHARACTERS: Final = 60
+MASKED: Final = "(not kept)"
+_WIDTH_IN_A_FILE: Final = 200
+
+dead = typer.Typer(
+    name="dead", help="Refreshes that were given up: what failed, why, and what is to be done about it.",
+    no_args_is_help=True, rich_markup_mode=None,
+)  # fmt: skip
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `dead list` shows them.")]
+OfQuery = Annotated[str | None, typer.Option("--query", metavar="NAME", help="All keys of this query.")]
+Every = Annotated[bool, typer.Option("--all", help="All keys.")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")]
+
+
+@dead.command("list")
+def list_letters(
+    query: Annotated[str | None, typer.Option("--query", metavar="NAME", help="Of this query alone.")] = None,
+    most: Annotated[int, typer.Option(min=1, max=MOST_KEPT, help="So many, those that failed last.")] = DEFAULT_MOST,
+    as_json_: Json = False,
+) -> None:
+    """List the keys that were given up, those that failed last first, and how each stands now.
+
+    A key is quarantined or cooling for as long as told; queued, running or retrying; refreshed since; or idle: then the
+    next reader asks. One that was refreshed since needs nothing any more: drop it, or leave it.
+    """
+    with _dead_keys() as (keys, _):
+        found = [one for one in keys.all() if query in {None, one.letter.query}]
+    if as_json_:
+        typer.echo(as_json([_record_of(one) for one in found[:most]]))
+        return
+    if not found:
+        typer.echo("no dead letters")
+        return
+    _print_table(found[:most])
+    if len(found) > most:
+        typer.echo(f"and {len(found) - most} more: --most {min(len(found), MOST_KEPT)}")
+
+
+@dead.command()
+def show(identifier: Annotated[str, typer.Argument(metavar="ID")], as_json_: Json = False) -> None:
+    """Show one: its params, the failure's whole text, and why the key is refreshed now or not."""
+    with _dead_keys() as (keys, _):
+        (one,) = _chosen(keys.all(), [identifier], None, every=False)
+    if as_json_:
+        typer.echo(as_json(_record_of(one)))
+        return
+    letter = one.letter
+    lines = [
+        ("query", f"{letter.query} v{letter.version}"),
+        ("params", MASKED if letter.params is None else plain(compact(letter.params))),
+        ("failed", f"{time_of(letter.at_us)}, {letter.kind} after {letter.attempts} attempts"),
+        ("because", MASKED if letter.message is None else plain(letter.message)),
+        ("in a row", str(letter.failures) if letter.failures else "not counted: no fault of the key"),
+        ("letters", str(len(one.letters))),
+        ("now", f"{_standing(one)}; {reason_of(one.now)}"),
+        *details_of(one.now),
+        ("key", one.key.entry),
+    ]
+    for name, text in lines:
+        typer.echo(f"{name:<10}{text}")
+
+
+@dead.command()
+def retry(
+    identifiers: Ids = None,
+    query: OfQuery = None,
+    every: Every = False,
+    wait: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long to wait for what comes of it; 0: not at all.")
+    ] = "30s",
+    as_json_: Json = False,
+) -> None:
+    """Refresh keys now, also those in quarantine, and tell what came of each.
+
+    The letter of a key that is refreshed is dropped; every other one stays, and a refresh that fails again keeps the
+    key in quarantine, longer. Exits with 0 when every key was refreshed (with --wait 0: asked for), else with 1.
+    """
+    try:
+        wait_seconds = seconds(wait)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--wait") from None
+    with _dead_keys() as (keys, settings), CacheClient(settings) as client:
+        chosen = _chosen(keys.all(), identifiers, query, every=every)
+        results = keys.retry(chosen, client, wait_seconds=wait_seconds)
+    _tell(
+        [({"result": result.what.value, "why": result.why}, _retried_line(result), result.dead) for result in results],
+        json=as_json_,
+    )
+    fine = {Retried.REFRESHED} if wait_seconds else {Retried.REFRESHED, Retried.ASKED}
+    raise typer.Exit(0 if all(result.what in fine for result in results) else 1)
+
+
+@dead.command()
+def drop(identifiers: Ids = None, query: OfQuery = None, every: Every = False, as_json_: Json = False) -> None:
+    """Forget failures: the letters go, and a pause that is left ends, so that the next reader asks."""
+    with _dead_keys() as (keys, _):
+        dropped = [(one, keys.drop(one)) for one in _chosen(keys.all(), identifiers, query, every=every)]
+    _tell(
+        [
+            ({"result": "dropped", "ended_pause": ended}, "dropped" + (", its pause is over" if ended else ""), one)
+            for one, ended in dropped
+        ],
+        json=as_json_,
+    )
+
+
+@contextmanager
+def _dead_keys() -> Iterator[tuple[DeadKeys, ReaderSettings]]:
+    settings = ReaderSettings.from_env()
+    with opened_cache(settings.redis_url) as client:
+        yield DeadKeys(client, settings), settings
+
+
+def _chosen(found: Sequence[DeadKey], ids: list[str] | None, query: str | None, *, every: bool) -> list[DeadKey]:
+    """Return the keys that a command is about.
+
+    Raises:
+        typer.BadParameter: none of the three ways to name them was used, or several.
+    """
+    if [bool(ids), query is not None, every].count(True) != 1:
+        raise typer.BadParameter("allowed is one of: IDs, --query NAME, --all")
+    if not ids:
+        return [one for one in found if query in {None, one.letter.query}]
+    by_id = {letter.id: one for one in found for letter in one.letters}
+    missing = [identifier for identifier in ids if identifier not in by_id]
+    if missing:
+        typer.echo(f"error: there is no dead letter {plain(missing[0], 60)}", err=True)
+        raise typer.Exit(1)
+    return list({by_id[identifier].letter.id: by_id[identifier] for identifier in ids}.values())
+
+
+def _tell(told: Sequence[tuple[dict[str, Any], str, DeadKey]], *, json: bool) -> None:
+    if json:
+        typer.echo(as_json([{"id": one.letter.id, "query": one.letter.query, **record} for record, _, one in told]))
+        return
+    for _, line, one in told[:DEFAULT_MOST]:
+        typer.echo(f"{one.letter.id}  {one.letter.query}: {line}")
+    if len(told) > DEFAULT_MOST:
+        typer.echo(f"and {len(told) - DEFAULT_MOST} more: --json tells all")
+    typer.echo(f"{len(told)} {'key' if len(told) == 1 else 'keys'}")
+
+
+def _retried_line(result: RetryResult) -> str:
+    why = f" ({plain(result.why, 200)})" if result.why else ""
+    paused = f", {_standing(result.dead)}" if result.what is Retried.FAILED_AGAIN else ""
+    return f"{result.what.value}{why}{paused}"
+
+
+def _standing(one: DeadKey) -> str:
+    if one.standing in {Standing.QUARANTINED, Standing.COOLING}:
+        return f"{one.standing.value} for {duration(one.left_seconds)} more"
+    return "refreshed since" if one.standing is Standing.REFRESHED else one.standing.value
+
+
+def _record_of(one: DeadKey) -> dict[str, Any]:
+    letter = one.letter
+    return {
+        "id": letter.id, "query": letter.query, "version": letter.version, "params": letter.params,
+        "key": one.key.entry, "kind": letter.kind, "message": letter.message, "attempts": letter.attempts,
+        "failures": letter.failures, "letters": len(one.letters), "at": time_of(letter.at_us),
+        "state": one.standing.value, "state_left": round(one.left_seconds, 3),
+    }  # fmt: skip
+
+
+def _print_table(found: Sequence[DeadKey]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("ID", "query", "params", "failed", "attempts", "in a row", "when", "now"):
+        table.add_column(column, overflow="fold", no_wrap=column == "ID")
+    for one in found:
+        letter = one.letter
+        params = MASKED if letter.params is None else plain(compact(letter.params), MOST_PARAMS_CHARACTERS)
+        cells = (
+            letter.id, letter.query, params, letter.kind, str(letter.attempts), str(letter.failures or "–"),
+            time_of(letter.at_us), _standing(one),
+        )  # fmt: skip
+        table.add_row(*(Text(cell) for cell in cells))
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=_WIDTH_IN_A_FILE)
+    console.print(table)

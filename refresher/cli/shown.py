@@ -1,0 +1,32 @@
+"""How commands show what others wrote: on one line, and with nothing in it that a terminal would obey."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+ELLIPSIS: Final = "…"
+
+
+def plain(text: str, most_characters: int | None = None) -> str:
+    """Return ``text`` with what can't be printed spelled out, cut where it is longer."""
+    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    if most_characters is not None and len(shown) > most_characters:
+        return shown[: most_characters - 1] + ELLIPSIS
+    return shown
+
+
+def as_json(value: Any) -> str:
+    """Return ``value`` as JSON for a script, indented."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def compact(value: Any) -> str:
+    """Return ``value`` as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+
+
+def time_of(at_us: int) -> str:
+    """Return a time of Redis' clock in UTC, to the second."""
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
