@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -72,6 +72,26 @@ def guarded(events: E, base: type[E]) -> E:
         if callable(method) and not name.startswith("_"):
             setattr(proxy, name, _never_raising(getattr(events, name), name))
     return proxy
+
+
+def together(several: Sequence[E], base: type[E]) -> E:
+    """Return what tells each of ``several``, in their order, all that is told by a method of ``base``."""
+    if len(several) <= 1:
+        return several[0] if several else base()
+    together_type: type[E] = type(f"Several{base.__name__}", (base,), {})
+    proxy = together_type.__new__(together_type)
+    for name, method in vars(base).items():
+        if callable(method) and not name.startswith("_"):
+            setattr(proxy, name, _telling_all([getattr(events, name) for events in several]))
+    return proxy
+
+
+def _telling_all(methods: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    def call(*args: Any, **fields: Any) -> None:
+        for method in methods:
+            method(*args, **fields)
+
+    return call
 
 
 def _never_raising(method: Callable[..., None], name: str) -> Callable[..., None]:

@@ -23,3 +23,6 @@ class WorkerEvents:
 
     def failed(self, query: str, *, kind: str, attempts: int) -> None:
         """Record a refresh that was given up."""
+
+    def ended(self, query: str) -> None:
+        """Record that a run has ended, however it did, and holds its lease no longer."""

@@ -88,6 +88,12 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
         env("CACHE_COMPRESS_MIN_BYTES"),
     ] = 16 * 1024
     lease_floor_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_LOCK_TIMEOUT_MS")] = 5000.0
+    metrics_port: Annotated[
+        int, msgspec.Meta(ge=0, le=65535, description="a port, 1 to 65535, or 0 (none)"), env("CACHE_METRICS_PORT")
+    ] = 0
+    metrics_address: Annotated[
+        str, msgspec.Meta(min_length=1, description="an address to listen on"), env("CACHE_METRICS_ADDRESS")
+    ] = "127.0.0.1"
 
     @property
     def query_modules(self) -> tuple[str, ...]:

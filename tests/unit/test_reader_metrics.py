@@ -9,12 +9,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 
 from api_client import ConfigurationError, ReaderSettings, RefreshReason
-from api_client.client_base import _events_of
+from api_client.client_base import _counted
 from api_client.events import ReaderEvents, guarded
 from api_client.metrics import AGE_BUCKETS_SECONDS, FOLD_AT, PrometheusEvents
+from tests.support.recorded_events import RecordedEvents
 
 ROOT = Path(__file__).parents[2]
 
@@ -176,9 +177,18 @@ def test_two_in_one_registry_are_refused(registry: CollectorRegistry, events: Pr
 
 def test_the_setting_makes_all_clients_of_a_process_count_in_one_registry() -> None:
     settings = ReaderSettings(metrics=True)
-    assert isinstance(_events_of(settings), PrometheusEvents)
-    assert _events_of(settings) is _events_of(settings)
-    assert type(_events_of(ReaderSettings())) is ReaderEvents
+    assert isinstance(_counted(None, settings), PrometheusEvents)
+    assert _counted(None, settings) is _counted(None, settings)
+    assert type(_counted(None, ReaderSettings())) is ReaderEvents
+
+
+def test_who_has_events_of_its_own_is_told_as_well() -> None:
+    own = RecordedEvents()
+    before = REGISTRY.get_sample_value("cache_miss_total", {"query": "both"}) or 0
+    _counted(own, ReaderSettings(metrics=True)).miss("both")
+    assert own.told == [("miss",)]
+    assert REGISTRY.get_sample_value("cache_miss_total", {"query": "both"}) == before + 1
+    assert _counted(own, ReaderSettings()) is own
 
 
 def test_without_prometheus_client_the_setting_is_wrong_and_says_what_to_install(
@@ -186,4 +196,4 @@ def test_without_prometheus_client_the_setting_is_wrong_and_says_what_to_install
 ) -> None:
     monkeypatch.setitem(sys.modules, "api_client.metrics", None)
     with pytest.raises(ConfigurationError, match=r"CACHE_METRICS=true.*prometheus_client.*refresher\[metrics\]"):
-        _events_of(ReaderSettings(metrics=True))
+        _counted(None, ReaderSettings(metrics=True))

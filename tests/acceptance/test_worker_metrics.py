@@ -1,0 +1,85 @@
+"""What a worker serves to Prometheus: counted over all processes of its pool, with what died left out."""
+
+from __future__ import annotations
+
+import urllib.request
+from urllib.error import URLError
+
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from api_client import RefreshFailed
+from refresher.embedded.ports import free_port
+from tests.acceptance.conftest import System
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+
+def scraped(port: int) -> dict[tuple[str, ...], float]:
+    """Name and values of the labels, in the labels' order, to the value; {} while nothing listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as reply:
+            text = reply.read().decode()
+    except URLError:
+        return {}
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_commits_retries_and_failures_of_all_processes_are_counted(system: System, pool: str) -> None:
+    port = free_port()
+    system.start_worker("-P", pool, CACHE_METRICS_PORT=str(port), CACHE_XFETCH_RETRY_MAX="1")
+    client = system.client()
+    for key in ("a", "b", "c"):
+        client.get("long_lived", {"key": key}, timeout=20)
+    system.control.rpush("script:retried", "fail")
+    client.get("long_lived", {"key": "retried"}, timeout=20)
+    system.control.rpush("script:failing", "fail", "fail")
+    with pytest.raises(RefreshFailed):
+        client.get("long_lived", {"key": "failing"}, timeout=20)
+
+    eventually(lambda: scraped(port).get(("xfetch_active_refreshes", "long_lived")) == 0, 20, "all runs have ended")
+    found = scraped(port)
+    assert found["xfetch_refresh_completed_total", "long_lived"] == 4
+    assert found["xfetch_refresh_duration_seconds_count", "long_lived"] == 4
+    assert found["xfetch_refresh_lead_seconds_count", "long_lived"] == 4
+    assert (
+        found["xfetch_refresh_lead_seconds_sum", "long_lived"]
+        >= found["xfetch_refresh_duration_seconds_sum", "long_lived"]
+    )
+    assert found["xfetch_refresh_retried_total", "transient", "long_lived"] == 2
+    assert found["xfetch_refresh_failed_total", "transient", "long_lived"] == 1
+    assert found["xfetch_refresh_queue_size",] == 0
+
+
+def test_a_run_that_was_killed_goes_on_no_more_and_the_port_is_the_main_processs_alone(system: System) -> None:
+    port = free_port()
+    worker = system.start_worker("-c", "1", CACHE_METRICS_PORT=str(port))
+    client = system.client()
+    client.refresh("long_lived", {"key": "a", "hold": "gate"})
+    eventually(lambda: scraped(port).get(("xfetch_active_locks", "long_lived")) == 1, 20, "it runs")
+    (child,) = psutil.Process(worker.pid).children()
+    assert port not in {link.laddr.port for link in child.net_connections() if link.status == psutil.CONN_LISTEN}
+    child.kill()
+    eventually(lambda: scraped(port).get(("xfetch_active_locks", "long_lived"), 0) == 0, 20, "it is not counted")
+
+
+def test_a_worker_whose_port_is_taken_says_so_and_refreshes(system: System) -> None:
+    port = free_port()
+    system.start_worker(CACHE_METRICS_PORT=str(port))
+    second = system.start_worker(CACHE_METRICS_PORT=str(port))
+    assert f"no metrics at 127.0.0.1:{port}: [Errno 98]" in second.tail_of_log(10_000)
+    assert system.client().get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
+
+
+def test_nothing_listens_unless_a_port_is_set(system: System) -> None:
+    worker = system.start_worker()
+    family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
+    assert [link for one in family for link in one.net_connections() if link.status == psutil.CONN_LISTEN] == []
