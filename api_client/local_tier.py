@@ -12,54 +12,18 @@ way, and `fill` refuses what was ended. Who listens to Redis, and turns the tier
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from api_client.clock import monotonic_seconds
-from api_client.entry import FIXED_HEADER_BYTES, Header
+from api_client.entry import Header
+from api_client.local_entry import LocalEntry
 
-NOT_KEPT: Final = object()
-"""In the place of a value that is decoded anew at each read, because a caller might change it."""
-
-ENTRY_OVERHEAD_BYTES: Final = 1_024  # the objects around an entry: header, key, dict slot (measured, and rounded up)
-EXTENSION_GROWTH: Final = 8  # a sample of δ is 4 bytes in the header's extension, and an object of 32 beside it
-DECODED_GROWTH: Final = 24  # objects against their bytes: 4 for rows in Structs, 23 for tuples of one number (measured)
 MOST_FILLS: Final = 16_384
 MOST_SECOND_CHANCES: Final = 32
 KEYS_AT_ONCE: Final = 1_024
-
-
-class LocalEntry:
-    """One entry as the tier keeps it.
-
-    Args:
-        raw: the whole entry, as Redis gave it.
-        header: its header.
-        earliest_at: monotonic seconds; before then no draw can ask for a refresh.
-        value: the decoded value where nobody can change it (`shareable`); else NOT_KEPT.
-        type_: what it was decoded as.
-
-    Attributes:
-        expires_at: monotonic seconds; from here on it may not be served. Set by `LocalTier.fill`.
-        quiet_until: monotonic seconds, the earlier of the two: until then a hit has nothing to decide. Set with it.
-        used: set by whoever serves it; such an entry is evicted later than others.
-        held_bytes: the memory that it takes, about; reckoned when it is made, so ``value`` has to be there then.
-    """
-
-    __slots__ = ("earliest_at", "expires_at", "header", "held_bytes", "quiet_until", "raw", "type_", "used", "value")
-
-    def __init__(self, raw: bytes, header: Header, earliest_at: float, value: Any = NOT_KEPT, type_: Any = Any) -> None:
-        self.raw, self.header, self.earliest_at = raw, header, earliest_at
-        self.value, self.type_ = value, type_
-        self.expires_at = self.quiet_until = 0.0
-        self.used = False
-        self.held_bytes = ENTRY_OVERHEAD_BYTES + len(raw) + EXTENSION_GROWTH * (header.length - FIXED_HEADER_BYTES)
-        if value is not NOT_KEPT:
-            flat = isinstance(value, str | bytes | int | float | None)
-            self.held_bytes += sys.getsizeof(value) if flat else DECODED_GROWTH * len(raw)
 
 
 class Fill:
@@ -139,6 +103,7 @@ class LocalTier:
         which is for those who waited alone.
         """
         key, now = fill.entry_key, self._monotonic()
+        entry.held_bytes = entry.size_bytes()
         with self._lock:
             if not self._end_fill(fill):
                 return False

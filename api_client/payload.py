@@ -46,20 +46,41 @@ def decode(
         DecodeError: it does not fit, is broken, or larger than ``max_bytes``.
         TypeError: ``type_`` is nothing that can be decoded to.
     """
-    # On the path of each hit: a slice is cheaper than a view, and Any needs no look-up.
-    content = raw[offset:]
+    content = content_of(raw, offset=offset, is_compressed=is_compressed, query=query, max_bytes=max_bytes)
+    return decode_content(content, type_, query)
+
+
+def content_of(raw: bytes, *, offset: int, is_compressed: bool, query: str, max_bytes: int) -> bytes:
+    """Return the payload that begins at ``offset``, as it was before it was compressed; arguments as for `decode`.
+
+    Raises:
+        DecodeError: it is larger than ``max_bytes``, or a broken frame.
+    """
+    content = raw[offset:]  # on the path of each hit: cheaper than a view
     if len(content) > max_bytes:
         raise _too_large(query, len(content), max_bytes)
+    if not is_compressed:
+        return content
     try:
-        if is_compressed:
-            content = compression.expand(content, max_bytes)
-        return _decode_any(content) if type_ is Any else _decoder(type_).decode(content)
+        return compression.expand(content, max_bytes)
     except compression.TooLarge as error:
         raise _too_large(query, error.size, max_bytes) from None
+    except compression.BrokenFrame as error:
+        raise _broken(query, error) from error
+
+
+def decode_content(content: bytes, type_: Any, query: str) -> Any:
+    """Return the value of a payload that is not compressed, checked against ``type_``; errors as for `decode`."""
+    try:
+        return _decode_any(content) if type_ is Any else _decoder(type_).decode(content)
     except msgspec.ValidationError as error:
         raise DecodeError(f"the value of {query!r} does not fit {_name(type_)}: {error}", query=query) from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DecodeError(f"the payload of {query!r} is broken: {error}", query=query) from error
+        raise _broken(query, error) from error
+
+
+def _broken(query: str, error: Exception) -> DecodeError:
+    return DecodeError(f"the payload of {query!r} is broken: {error}", query=query)
 
 
 def _too_large(query: str, size: int, max_bytes: int) -> DecodeError:

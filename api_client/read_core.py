@@ -15,15 +15,15 @@ from api_client.asked import AskedRecently
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
 from api_client.entry import Header, UnreadableEntry, decode_header
-from api_client.errors import CacheUnavailable
+from api_client.errors import CacheUnavailable, DecodeError
 from api_client.events import ReaderEvents, RefreshReason
 from api_client.health import Health
 from api_client.keys import CacheKey
-from api_client.local_tier import NOT_KEPT, Fill, LocalEntry, LocalTier
+from api_client.local_entry import NOT_KEPT, LocalEntry, local_entry, value_of
+from api_client.local_tier import Fill, LocalTier
 from api_client.publisher import Publisher, Trigger
 from api_client.read_plan import PLAIN, EntryState, Floor, RefreshState, good_enough, judge, trigger_of
 from api_client.settings import ReaderSettings
-from api_client.shareable import is_shareable
 from api_client.tracking import TrackingLink
 from api_client.unreadable import Unreadable
 
@@ -57,7 +57,7 @@ class ReadCore:
         self.tier, self.tracking = tier, tracking
         self._kept: Mapping[str, LocalEntry] = {} if tier is None else tier.entries
         self._last_raw: bytes | None = None
-        self._shared: LocalEntry | None = None
+        self._shared: tuple[bytes | None, LocalEntry | None] = (None, None)
 
     def quiet_value(self, key: CacheKey, type_: Any) -> Any:
         """Return the value where the tier has it and nothing is to be decided; NOT_KEPT: go the whole way.
@@ -68,9 +68,7 @@ class ReadCore:
         if kept is None or time.monotonic() >= kept.quiet_until or self._tells_hits:
             return NOT_KEPT
         kept.used = True
-        if kept.value is not NOT_KEPT and kept.type_ is type_:
-            return kept.value
-        return self.value(kept.raw, kept.header, type_, key)
+        return value_of(kept, type_, key.query)
 
     def serve_local(self, key: CacheKey, floor: Floor, type_: Any) -> Answer | None:
         """Answer from the in-process tier; None: it has nothing that is good enough.
@@ -87,9 +85,7 @@ class ReadCore:
         if floor is not PLAIN and not good_enough(header, floor, now_us):
             return None
         kept.used = True
-        value = kept.value
-        if value is NOT_KEPT or kept.type_ is not type_:
-            value = self.value(kept.raw, header, type_, key)
+        value = value_of(kept, type_, key.query)
         if now < kept.earliest_at:
             state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
         else:
@@ -159,7 +155,7 @@ class ReadCore:
             self._unreadable.note(key, verdict.unreadable)
         if not verdict.good or header is None or raw is None:
             if fill is not None:
-                self._keep(fill, raw, header, NOT_KEPT, Any)
+                self._keep_unread(key, raw, header, fill)
             return verdict.seen_token
         if fill is None:
             value = self.value(raw, header, type_, key)
@@ -180,24 +176,29 @@ class ReadCore:
 
         So they share what can be said of it, too, while nothing is to be decided. What is to be goes the whole way.
         """
-        shared = self._shared
-        if shared is None or shared.raw is not raw:
-            try:
-                header = decode_header(raw, key.digest)
-            except UnreadableEntry:
-                return None
-            earliest_at = 0.0 if header.is_handoff else self._earliest_at(header)
-            value = self.value(raw, header, type_, key) if now < earliest_at else NOT_KEPT
-            shared = self._shared = self._local_entry(raw, header, earliest_at, value, type_)
-        if now >= shared.earliest_at:
+        of, shared = self._shared
+        if of is not raw:
+            shared = self._to_share(key, raw, type_, now)
+            self._shared = raw, shared
+        if shared is None or now >= shared.earliest_at:
             return None
-        header, value = shared.header, shared.value
-        if value is NOT_KEPT or shared.type_ is not type_:
-            value = self.value(raw, header, type_, key)
+        value = value_of(shared, type_, key.query)
         now_us = self._clock.at_us(now)
         if self._tells_hits:
-            self._tell_hit(key, header, now_us, None)
-        return value, header, EntryState.FRESH, RefreshState.NONE, now_us
+            self._tell_hit(key, shared.header, now_us, None)
+        return value, shared.header, EntryState.FRESH, RefreshState.NONE, now_us
+
+    def _to_share(self, key: CacheKey, raw: bytes, type_: Any, now: float) -> LocalEntry | None:
+        """Return what those who read these bytes share; None where each has to look for itself."""
+        try:
+            header = decode_header(raw, key.digest)
+        except UnreadableEntry:
+            return None
+        earliest_at = 0.0 if header.is_handoff else self._earliest_at(header)
+        if now >= earliest_at:
+            return None
+        content = self._content(raw, header, key)
+        return local_entry(content, header, earliest_at, payload.decode_content(content, type_, key.query), type_)
 
     def value(self, raw: bytes, header: Header, type_: Any, key: CacheKey) -> Any:
         """Decode an entry's payload: anew for each caller, who may change what it gets.
@@ -205,9 +206,11 @@ class ReadCore:
         Raises:
             DecodeError.
         """
-        return payload.decode(
+        return payload.decode_content(self._content(raw, header, key), type_, key.query)
+
+    def _content(self, raw: bytes, header: Header, key: CacheKey) -> bytes:
+        return payload.content_of(
             raw,
-            type_,
             offset=header.length,
             is_compressed=header.is_compressed,
             query=key.query,
@@ -254,24 +257,27 @@ class ReadCore:
 
     def _decode_and_keep(self, key: CacheKey, raw: bytes, header: Header, type_: Any, fill: Fill) -> Any:
         try:
-            value = self.value(raw, header, type_, key)
+            content = self._content(raw, header, key)
+            value = payload.decode_content(content, type_, key.query)
         except Exception:  # a TypeError, too: a type that is none
             self.abandon(fill)
             raise
-        self._keep(fill, raw, header, value, type_)
-        return value
+        assert self.tier is not None  # noqa: S101 - it gave the fill
+        self.tier.fill(fill, kept := local_entry(content, header, self._earliest_at(header), value, type_))
+        return value if kept.copy is None else kept.copy(value)
 
-    def _keep(self, fill: Fill, raw: bytes | None, header: Header | None, value: Any, type_: Any) -> None:
+    def _keep_unread(self, key: CacheKey, raw: bytes | None, header: Header | None, fill: Fill) -> None:
+        """Keep an entry that was not good enough for this caller; for others it may be."""
         assert self.tier is not None  # noqa: S101 - it gave the fill
         if raw is None or header is None or header.is_handoff:
             self.tier.drop(fill.entry_key)  # what is kept is gone, or was replaced: this process has just seen it
             return
-        self.tier.fill(fill, self._local_entry(raw, header, self._earliest_at(header), value, type_))
-
-    def _local_entry(self, raw: bytes, header: Header, earliest_at: float, value: Any, type_: Any) -> LocalEntry:
-        if value is not NOT_KEPT and not is_shareable(value, type_):
-            value = NOT_KEPT
-        return LocalEntry(raw, header, earliest_at, value, type_)
+        try:
+            content = self._content(raw, header, key)
+        except DecodeError:  # told to whoever reads it
+            self.abandon(fill)
+        else:
+            self.tier.fill(fill, LocalEntry(content, header, self._earliest_at(header)))
 
     def _earliest_at(self, header: Header) -> float:
         """Return when a draw can ask for a refresh at the earliest, in monotonic seconds."""

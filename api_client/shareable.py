@@ -1,11 +1,15 @@
-"""Which decoded values may be given to several callers: those that nobody can change.
+"""Which decoded values may be given to several callers: those that nobody can change, and copies of plain ones.
 
-A value of such a type is decoded once, and kept beside the entry's bytes; any other is decoded anew for each caller.
+Such a value is decoded once, and kept beside the entry's bytes; any other is decoded anew for each caller. Copies are
+made of what a query mostly gives back, rows of flat fields: that takes a third of the time that decoding takes.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +47,37 @@ def is_shareable(value: object, type_: Any) -> bool:
         return _is_immutable(type_)
     except TypeError:  # an annotation that can't be hashed
         return False
+
+
+def copier_of(value: object) -> Callable[[Any], Any] | None:
+    """Return what makes a copy of a decoded value that shares nothing with it that can be changed.
+
+    None where only decoding does: all but a dict or a list of flat values, and a list of such dicts.
+    """
+    if type(value) is dict:
+        return dict.copy if _FLAT.issuperset(map(type, value.values())) else None
+    if type(value) is not list:
+        return None
+    kinds = set(map(type, value))
+    if kinds <= _FLAT:
+        return list.copy
+    if kinds == {dict} and _FLAT.issuperset(map(type, chain.from_iterable(map(dict.values, value)))):
+        return _copy_rows
+    return None
+
+
+def copied_bytes(value: Any) -> int:
+    """Return the memory of a value that has a copier, all that is in it included."""
+    size = sys.getsizeof(value)
+    for row in value if isinstance(value, list) else (value,):
+        size += sys.getsizeof(row)
+        if isinstance(row, dict):
+            size += sum(map(sys.getsizeof, row.values()))
+    return size
+
+
+def _copy_rows(rows: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
+    return [*map(dict.copy, rows)]
 
 
 @lru_cache(maxsize=256)

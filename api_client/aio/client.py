@@ -19,7 +19,7 @@ from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, Trigg
 from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
 from api_client.keys import Params, make_key
-from api_client.local_tier import NOT_KEPT
+from api_client.local_entry import NOT_KEPT
 from api_client.publisher import Trigger
 from api_client.read_core import Answer
 from api_client.read_plan import Floor, RefreshState

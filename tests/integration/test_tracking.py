@@ -12,7 +12,7 @@ import redis
 
 from api_client import invalidations
 from api_client.invalidations import InvalidationStream
-from api_client.local_tier import LocalEntry
+from api_client.local_entry import LocalEntry
 from refresher.embedded import RedisServer, ServerMissing
 from refresher.embedded.redis_server import bundled_redis_server
 from tests.support.requirements import skip_or_fail

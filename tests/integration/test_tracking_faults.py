@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from api_client.invalidations import PROBE_SECONDS
-from api_client.local_tier import LocalEntry
+from api_client.local_entry import LocalEntry
 from api_client.tracking import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_REFUSED_SECONDS,

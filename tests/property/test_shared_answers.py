@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +22,8 @@ from api_client.errors import CacheError
 from api_client.events import ReaderEvents
 from api_client.health import Health
 from api_client.keys import make_key
-from api_client.local_tier import NOT_KEPT, LocalTier
+from api_client.local_entry import NOT_KEPT
+from api_client.local_tier import LocalTier
 from api_client.payload import encode as encode_payload
 from api_client.read_core import ReadCore
 from api_client.read_plan import PLAIN, Floor
@@ -87,7 +89,8 @@ def outcome(call: Any, seed: int) -> Any:
 
 payloads = st.sampled_from([
     encode_payload(value)
-    for value in (None, True, 1, 1.5, "text", b"bytes", [1, 2], {"a": [1]}, "x" * MOST_BYTES, [[1], {"b": "c"}])
+    for value in (None, True, 1, 1.5, "text", b"bytes", [1, 2], {"a": [1]}, "x" * MOST_BYTES, [[1], {"b": "c"}],
+                  {"a": 1, "b": None}, [{"a": 1}, {"b": "c", "d": 1.5}], [{"a": 1}, {"b": {}}], [], {}, [{}])
 ] + [b"", b"\xc1", b"\x92\x01"])  # fmt: skip
 seconds = st.floats(0, 1e4, width=32)
 headers = st.builds(
@@ -125,7 +128,9 @@ def _fields(header: Header) -> dict[str, Any]:
     return {name: getattr(header, name) for name in header.__struct_fields__}
 
 
-types = st.sampled_from([Any, Any, int, str, list[int], dict[str, list[int]], str | None, tuple[int, ...]])
+types = st.sampled_from(
+    [Any, Any, int, str, list[int], dict[str, list[int]], list[dict[str, Any]], str | None, tuple[int, ...]]
+)
 seeds = st.integers(0, 2**32)
 
 
@@ -174,6 +179,12 @@ def test_what_the_tier_has_is_answered_as_redis_would(
         assert near.publisher.taken == far.publisher.taken
 
 
+def parts(value: Any) -> Iterator[Any]:
+    yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from parts(part)
+
+
 @given(entries(), types, seeds)
 @settings(max_examples=200, deadline=None)
 def test_what_can_be_changed_is_never_given_to_two_callers(raw: bytes, type_: Any, seed: int) -> None:
@@ -185,5 +196,5 @@ def test_what_can_be_changed_is_never_given_to_two_callers(raw: bytes, type_: An
         answers += [outcome(lambda: near.core.serve_local(KEY, PLAIN, type_), seed) for _ in range(2)]
         values = [one[0] for one in answers if isinstance(one, tuple) and len(one) > 2]
         values += [outcome(lambda: near.core.quiet_value(KEY, type_), seed) for _ in range(2)]
-        changeable = [value for value in values if isinstance(value, list | dict)]
+        changeable = [part for value in values for part in parts(value) if isinstance(part, list | dict)]
         assert len({id(value) for value in changeable}) == len(changeable)

@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from api_client.entry import Header, Smoothed
-from api_client.local_tier import Fill, LocalEntry, LocalTier
+from api_client.local_entry import LocalEntry
+from api_client.local_tier import Fill, LocalTier
 from api_client.tracking import TrackingLink
 from tests.support.waiting import eventually
 

@@ -11,15 +11,10 @@ import pytest
 
 from api_client.entry import Flag, Header, Smoothed, decode_header, encode
 from api_client.keys import make_key
-from api_client.local_tier import (
-    ENTRY_OVERHEAD_BYTES,
-    KEYS_AT_ONCE,
-    MOST_FILLS,
-    MOST_SECOND_CHANCES,
-    NOT_KEPT,
-    LocalEntry,
-    LocalTier,
-)
+from api_client.local_entry import ENTRY_OVERHEAD_BYTES, LARGEST_COPIED_BYTES, NOT_KEPT, LocalEntry, local_entry
+from api_client.local_tier import KEYS_AT_ONCE, MOST_FILLS, MOST_SECOND_CHANCES, LocalTier
+from api_client.payload import decode_content
+from api_client.payload import encode as encode_payload
 from tests.support.clock import Time
 
 KEY, OTHER = "cache:e1:{q:1:aa}", "cache:e1:{q:1:bb}"
@@ -310,12 +305,29 @@ def test_the_dictionary_of_a_hit_stays_the_same_object() -> None:
 
 
 def test_a_kept_value_counts() -> None:
-    assert entry(value="v" * 10_000).held_bytes > entry().held_bytes + 10_000
+    assert entry(value="v" * 10_000).size_bytes() > entry().size_bytes() + 10_000
 
 
-@pytest.mark.parametrize("size", [0, 1024])
-def test_the_memory_that_is_reckoned_is_the_memory_that_is_taken(size: int) -> None:
-    count, tier = 2_000, made(entries=2_000)
+def test_rows_are_kept_to_be_copied_and_very_many_are_not() -> None:
+    row = {"name": "x" * 100}
+    few, many = ([dict(row) for _ in range(count)] for count in (10, LARGEST_COPIED_BYTES // 100))
+    kept = [local_entry(encode_payload(rows), header(), 0, rows, Any) for rows in (few, many)]
+    assert [one.value for one in kept] == [few, NOT_KEPT]
+
+
+PAYLOADS = {
+    "nothing": encode_payload(None),
+    "not kept decoded": encode_payload([[number] for number in range(100)]),
+    "text": encode_payload("x" * 1_024),
+    "rows": encode_payload([{"id": 10**6 + n, "name": f"Person {n}", "city": "Örebro", "at": n / 7} for n in range(9)]),
+    "smallest rows": encode_payload([{"a": number} for number in range(50)]),
+    "numbers": encode_payload([number / 7 for number in range(100)]),
+}
+
+
+@pytest.mark.parametrize("content", PAYLOADS.values(), ids=PAYLOADS)
+def test_the_memory_that_is_reckoned_is_the_memory_that_is_taken(content: bytes) -> None:
+    count, tier = 1_000, made(entries=1_000)
     samples = tuple(number / 7 for number in range(8))
     tracemalloc.start()
     try:
@@ -323,8 +335,10 @@ def test_the_memory_that_is_reckoned_is_the_memory_that_is_taken(size: int) -> N
         for number in range(count):
             key = make_key("cache", "friends_of", {"person_id": [number]}, 1)
             full = header(10**15 + number, delta_samples=samples, bookmarks=("FB:kcwQ" + "x" * 32,))
-            raw = encode(full, key.digest, bytes(size))
-            assert put(tier, key.entry, LocalEntry(raw, decode_header(raw, key.digest), 0))
+            raw = encode(full, key.digest, content)
+            own = bytes(bytearray(content))
+            value = decode_content(own, Any, "friends_of")
+            assert put(tier, key.entry, local_entry(own, decode_header(raw, key.digest), 0, value, Any))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

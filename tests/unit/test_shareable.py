@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 import msgspec
 import pytest
 
-from api_client.shareable import is_shareable
+from api_client.shareable import copier_of, is_shareable
 
 
 class Frozen(msgspec.Struct, frozen=True):
@@ -92,3 +92,19 @@ def test_a_nested_value_of_any_type_is_not(value: object) -> None:
 
 def test_an_annotation_that_cannot_be_hashed_is_not_shared() -> None:
     assert not is_shareable(NEVER_FLAT, Annotated[tuple[int, ...], []])
+
+
+@pytest.mark.parametrize("value", [{}, [], {"a": 1, "b": None}, [1, "b", None], [{"a": 1}, {}]])
+def test_a_copy_of_plain_rows_shares_nothing_that_can_be_changed(value: Any) -> None:
+    copy = copier_of(value)
+    assert copy is not None
+    copied = copy(value)
+    assert copied == value
+    assert copied is not value
+    rows = zip(value, copied, strict=True) if isinstance(value, list) else ()
+    assert not any(one is other for one, other in rows if isinstance(one, dict))
+
+
+@pytest.mark.parametrize("value", [1, "text", None, (1,), [[1]], [{"a": []}], {"a": {}}, [{"a": 1}, 2], [Open("a")]])
+def test_what_is_not_plain_rows_has_no_copy(value: Any) -> None:
+    assert copier_of(value) is None
