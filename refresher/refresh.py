@@ -33,7 +33,7 @@ from refresher.outcome import Outcome, OutcomeKind
 from refresher.queries import Query
 from refresher.renewals import HeldLease
 from refresher.requeue import follow_up, hand_back
-from refresher.run import Run, hard_ttl_seconds, header_of, learned_lease_seconds, letter_of
+from refresher.run import Run, bookmarks_of, hard_ttl_seconds, header_of, learned_lease_seconds, letter_of
 from refresher.settings import WorkerSettings
 from refresher.surroundings import Surroundings
 
@@ -121,7 +121,8 @@ class Refresher:
         read_started_us = run.now_us()
         left_seconds = self._settings.budget_seconds - run.elapsed_seconds()
         timeout_seconds = max(0.01, min(self._settings.transaction_timeout_seconds, left_seconds))
-        loaded = self._around.origin.load(query, run.key.params, run.lease.bookmarks, timeout_seconds)
+        bookmarks = bookmarks_of(run, self._settings)
+        loaded = self._around.origin.load(query, run.key.params, bookmarks, timeout_seconds)
         payload = self._around.encode(loaded.value, query=query.name, max_bytes=self._settings.max_value_bytes)
         try:
             header = header_of(run, query, loaded, read_started_us, self._settings)

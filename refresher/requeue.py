@@ -33,7 +33,8 @@ def follow_up(around: Surroundings, settings: WorkerSettings, run: Run, *, store
         lease.claim(
             run.key,
             claim_id=claim_id,
-            seen_token=run.token if stored else None,
+            # A hard invalidation took the entry: one that is there now was loaded after it, and needs no refresh.
+            seen_token=run.token if stored else 0,
             queue_ttl_seconds=settings.queue_ttl_seconds,
             retention_seconds=settings.record_retention_seconds,
         )

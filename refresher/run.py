@@ -17,6 +17,7 @@ from refresher.queries import Loaded, Query
 from refresher.settings import WorkerSettings
 
 HANDOFF_SECONDS: Final = 5.0
+MOST_BOOKMARKS_KEPT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,19 @@ class Run:
         return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
 
 
+def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
+    """Return what the load reads after: what invalidations asked for, and the newest of what the entry was loaded with.
+
+    The commit takes the former out of the record with it. Without the latter, the next load could get from a follower
+    that still lags what is older than the entry. They are kept as long as a record keeps its own, so that one which the
+    graph does not know any more heals by itself.
+    """
+    before, asked = run.before(), run.lease.bookmarks
+    if before is None or run.lease.now_us - before.fetched_at_us > settings.record_retention_seconds * 1e6:
+        return asked
+    return tuple(mark for mark in before.bookmarks if mark not in asked)[-MOST_BOOKMARKS_KEPT:] + asked
+
+
 def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, settings: WorkerSettings) -> Header:
     """Return the header of the entry that ``run`` commits now.
 
@@ -88,7 +102,7 @@ def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, sett
         sigma=query.sigma,
         draw_digits=settings.draw_digits,
         flags=Flag.HANDOFF if query.ttl_seconds == 0 else Flag(0),
-        bookmarks=run.lease.bookmarks,
+        bookmarks=bookmarks_of(run, settings),
         delta_samples=kept,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import kombu.utils.json
@@ -169,6 +170,26 @@ def test_the_header_says_what_the_run_was_and_when(worker: Worker) -> None:
     assert (header.delta, header.run) == (Smoothed(2.25, 1.125), Smoothed(0.25, 0.125))
     assert (header.degree, header.beta) == (10, pytest.approx(3.3026, abs=1e-3))
     assert worker.calls["commit"].args[3] == 360_000
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "kept", "expected"),
+    [
+        (60, ("b0", "b1"), ("b0", "b1")),
+        (60, tuple(f"a{n}" for n in range(20)), (*(f"a{n}" for n in range(4, 20)), "b1")),
+        (61, ("b0",), ("b1",)),
+    ],
+)
+def test_a_load_reads_after_what_the_entry_was_loaded_with_too(
+    worker: Worker, age_seconds: int, kept: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    at_us = NOW_US - age_seconds * 1_000_000
+    header = a_header(7, read_started_us=at_us, fetched_at_us=at_us, bookmarks=kept)
+    entry = encode(header, KEY.digest, b"")
+    worker.replies["acquire"] = replace(ACQUIRED, entry_header=entry)
+    worker.refresher.refresh(ITEM)
+    assert worker.diary[2] == ("load", {"n": 1}, expected)
+    assert worker.header().bookmarks == expected
 
 
 @pytest.mark.parametrize(("length", "is_compressed"), [(16_381, True), (16_380, False)])
@@ -395,7 +416,7 @@ def test_a_value_or_a_beta_that_can_t_be_made_is_given_up(worker: Worker) -> Non
     ("status", "kind", "seen"),
     [
         (CommitStatus.ACCEPTED_AS_STALE, OutcomeKind.COMMITTED_AS_STALE, TOKEN),
-        (CommitStatus.INVALIDATED, OutcomeKind.REJECTED, ""),
+        (CommitStatus.INVALIDATED, OutcomeKind.REJECTED, 0),
     ],
 )
 def test_a_run_that_an_invalidation_met_claims_and_publishes_one_more(
