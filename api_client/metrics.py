@@ -56,6 +56,9 @@ class PrometheusEvents(ReaderEvents):
         self._left = _histogram(
             registry, "cache_ttl_remaining_seconds", "Time to the soft expiry of the values served; 0 past it"
         )
+        self._stale = _histogram(
+            registry, "cache_stale_seconds", "For how long the values served past their soft expiry had been stale"
+        )
         self._of_query: dict[str, _HitMetrics] = {}
         self._begin()
         _all_events.add(self)
@@ -146,6 +149,7 @@ class PrometheusEvents(ReaderEvents):
             expired=self._counters["cache_expired_served"].labels(query),
             ages=self._ages.labels(query),
             left=self._left.labels(query),
+            stale=self._stale.labels(query),
         )
 
 
@@ -158,12 +162,15 @@ class _HitMetrics:
     expired: Counter
     ages: Histogram
     left: Histogram
+    stale: Histogram
 
     def count(self, hits: Iterable[Hit]) -> None:
         _, ages, left, decided = zip(*hits, strict=True)
         in_order = sorted(left)
         expired = bisect_right(in_order, 0.0)
-        in_order[:expired] = [0.0] * expired  # a histogram's sum must not fall
+        if expired:
+            _observe_all(self.stale, [-seconds for seconds in reversed(in_order[:expired])])
+            in_order[:expired] = [0.0] * expired  # a histogram's sum must not fall
         self.hits.inc(len(ages))
         self.decided.inc(sum(decided))
         self.expired.inc(expired)

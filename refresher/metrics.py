@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
     from prometheus_client import Metric
+    from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import CollectorRegistry
 
+    from refresher.dead_letters import DeadLetter
+    from refresher.queries import Registry
     from refresher.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -96,11 +99,22 @@ class WorkerMetrics:
 
     Args:
         settings: whose address and port.
-        waiting: how many refreshes wait in the broker; asked at each scrape, and left out where it can't tell.
+        waiting: how many refreshes wait in the broker.
+        letters: the dead letters that are kept.
+        queries: what the worker can load.
+
+    The first two are asked at each scrape; what can't be told then is left out.
     """
 
-    def __init__(self, settings: WorkerSettings, waiting: Callable[[], int]) -> None:
-        self._settings, self._waiting = settings, waiting
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        *,
+        waiting: Callable[[], int],
+        letters: Callable[[], Iterable[DeadLetter]],
+        queries: Registry,
+    ) -> None:
+        self._settings, self._waiting, self._letters, self._queries = settings, waiting, letters, queries
         self._events: WorkerEvents | None = None
         self._server: WSGIServer | None = None
         self._own_folder: str | None = None
@@ -150,7 +164,8 @@ class WorkerMetrics:
         from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = CollectorRegistry()
-        registry.register(_Waiting(self._waiting))
+        for gauges in (self._queue, self._dead, self._times):
+            registry.register(_AtEachScrape(gauges))
         # Before the files are read: what a process was at when it was killed does not go on.
         registry.register(_ForgetTheDead())
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
@@ -159,25 +174,56 @@ class WorkerMetrics:
         )
         self._events = PrometheusWorkerEvents()
 
+    def _queue(self) -> Iterator[GaugeMetricFamily]:
+        from prometheus_client.core import GaugeMetricFamily
 
-class _Waiting:
-    """Collects the length of the queue."""
+        yield GaugeMetricFamily(
+            "xfetch_refresh_queue_size", "Early and stale refreshes that wait", value=self._waiting()
+        )
 
-    def __init__(self, waiting: Callable[[], int]) -> None:
-        self._waiting = waiting
+    def _dead(self) -> Iterator[GaugeMetricFamily]:
+        # Of every query that is known, so that an alert on it can end.
+        kept = dict.fromkeys((query.name for query in self._queries), 0)
+        quarantined = dict(kept)
+        for letter in self._letters():
+            kept[letter.query] = kept.get(letter.query, 0) + 1
+            quarantined[letter.query] = quarantined.get(letter.query, 0) + (letter.failures > 1)
+        yield _by_query("xfetch_dead_letters", "Dead letters that are kept", kept)
+        yield _by_query(
+            "xfetch_quarantined_keys", "Keys of which several refreshes in a row were given up", quarantined
+        )
+
+    def _times(self) -> Iterator[GaugeMetricFamily]:
+        ttls = {query.name: query.ttl_seconds for query in self._queries}
+        graces = {query.name: query.grace_seconds for query in self._queries}
+        yield _by_query("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", ttls)
+        yield _by_query("xfetch_query_grace_seconds", "For how long they may be served after it", graces)
+
+
+class _AtEachScrape:
+    """Collects gauges when they are asked for; those that can't be told are left out, and the scrape goes on."""
+
+    def __init__(self, gauges: Callable[[], Iterable[GaugeMetricFamily]]) -> None:
+        self._gauges = gauges
 
     def describe(self) -> list[Metric]:
         return []
 
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
-
+    def collect(self) -> list[GaugeMetricFamily]:
         try:
-            count = self._waiting()
-        except Exception as error:  # noqa: BLE001 - a scrape goes on without the broker; a gap says that it is away
-            log.debug("the queue could not be counted: %s", type(error).__name__)
-            return
-        yield GaugeMetricFamily("xfetch_refresh_queue_size", "Early and stale refreshes that wait", value=count)
+            return list(self._gauges())
+        except Exception as error:  # noqa: BLE001 - whatever is away now: a gap in the graph says so
+            log.warning("a scrape goes without some gauges: %s", type(error).__name__)
+            return []
+
+
+def _by_query(name: str, help_: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    from prometheus_client.core import GaugeMetricFamily
+
+    gauge = GaugeMetricFamily(name, help_, labels=("query",))
+    for query, value in values.items():
+        gauge.add_metric((query,), value)
+    return gauge
 
 
 class _ForgetTheDead:

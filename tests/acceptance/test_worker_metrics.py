@@ -57,6 +57,22 @@ def test_commits_retries_and_failures_of_all_processes_are_counted(system: Syste
     assert found["xfetch_refresh_retried_total", "transient", "long_lived"] == 2
     assert found["xfetch_refresh_failed_total", "transient", "long_lived"] == 1
     assert found["xfetch_refresh_queue_size",] == 0
+    assert found["xfetch_dead_letters", "long_lived"] == 1
+    assert found["xfetch_quarantined_keys", "long_lived"] == 0
+    assert found["xfetch_query_ttl_seconds", "long_lived"] == found["xfetch_query_grace_seconds", "long_lived"] == 3600
+
+
+def test_without_cache_and_broker_a_scrape_tells_what_it_can(system: System) -> None:
+    port = free_port()
+    system.start_worker(CACHE_METRICS_PORT=str(port))
+    assert system.client().get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
+    assert ("xfetch_dead_letters", "long_lived") in scraped(port)
+    system.redis_server.kill()
+    found = scraped(port)
+    assert found["xfetch_refresh_completed_total", "long_lived"] == 1
+    assert found["xfetch_query_ttl_seconds", "long_lived"] == 3600
+    assert ("xfetch_dead_letters", "long_lived") not in found
+    assert ("xfetch_refresh_queue_size",) not in found
 
 
 def test_a_run_that_was_killed_goes_on_no_more_and_the_port_is_the_main_processs_alone(system: System) -> None:

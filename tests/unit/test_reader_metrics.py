@@ -56,6 +56,10 @@ def test_a_hit_is_counted_at_the_next_scrape_with_its_age_and_what_was_left(
     assert value(registry, "cache_age_at_access_seconds_count") == 4
     assert value(registry, "cache_age_at_access_seconds_sum") == 707.5
     assert value(registry, "cache_ttl_remaining_seconds_sum") == 35.0
+    assert value(registry, "cache_stale_seconds_count") == 2
+    assert value(registry, "cache_stale_seconds_sum") == 100.0
+    assert value(registry, "cache_stale_seconds_bucket", le="60.0") == 1
+    assert value(registry, "cache_stale_seconds_bucket", le="150.0") == 2
 
 
 @pytest.mark.parametrize("bound", AGE_BUCKETS_SECONDS)
