@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
-import json
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from refresher.embedded import GuardedProcess, free_port
 from tests.acceptance.conftest import ROOT, System
+from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
@@ -27,7 +24,6 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-USER, PASSWORD = "looker", "a-password-of-this-test"
 PRIVATE = "private-person-4711"
 
 
@@ -44,42 +40,10 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-class Flower:
-    """A running Flower with the project's own configuration."""
-
-    def __init__(self, system: System, folder: Path, **env: str) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.process = GuardedProcess.start(
-            [sys.executable, "-m", "celery", "-A", "refresher", "flower", f"--conf={ROOT / 'deploy/flowerconfig.py'}"],
-            env={**system.env, "FLOWER_PORT": str(self.port), **env},
-            cwd=ROOT,
-            log_file=folder / "flower.log",
-        )
-
-    def ask(self, path: str, *, password: str | None = PASSWORD, method: str = "GET") -> tuple[int, bytes]:
-        # Not urllib, which would ask a proxy of the environment for a loopback address.
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        credentials = base64.b64encode(f"{USER}:{password}".encode()).decode()
-        try:
-            connection.request(method, path, headers={"Authorization": f"Basic {credentials}"} if password else {})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except ConnectionRefusedError:
-            return 0, b""
-        finally:
-            connection.close()
-
-    def sees(self, worker: str) -> bool:
-        """Whether it has heard of a worker, and so listens to the events of all."""
-        status, answer = self.ask("/api/workers?status=true")
-        return status == http.client.OK and json.loads(answer).get(worker) is True
-
-
 @pytest.fixture
 def flower(system: System, tmp_path: Path) -> Iterator[Flower]:
     system.start_worker()
-    flower = Flower(system, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
+    flower = Flower(system.env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
     try:
         eventually(lambda: flower.sees("worker-1@test"), 30, "Flower hears of the worker")
         yield flower
@@ -170,7 +134,7 @@ def test_it_is_there_to_look_at_and_not_to_act_on(flower: Flower) -> None:
     ],
 )
 def test_it_does_not_start_where_anyone_could_get_in(system: System, tmp_path: Path, env: dict[str, str]) -> None:
-    flower = Flower(system, tmp_path, **env)
+    flower = Flower(system.env, tmp_path, **env)
     try:
         assert eventually(flower.process.poll, 30, "Flower has ended") == 1
     finally:

@@ -1,0 +1,65 @@
+"""Make the ACL files of cache and broker, with random passwords: ``python3 deploy/redis/new_users.py DIRECTORY``.
+
+DIRECTORY, which is made with mode 0700, gets ``cache.acl`` and ``broker.acl`` (for ``aclfile`` in the two redis.conf;
+they hold hashes alone) and ``passwords`` (a line each: server, user, password). Passwords that are there already are
+kept, so that it can be run again when a template has changed; then ``ACL LOAD`` on each server.
+
+A password of your own choice: ``printf %s "$PASSWORD" | sha256sum`` is what stands behind the # in an ACL file.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import secrets
+import sys
+from pathlib import Path
+
+PLACEHOLDER = "#SHA256_OF_PASSWORD"
+
+
+def main() -> None:
+    """Write the files."""
+    parser = argparse.ArgumentParser(description="Make the ACL files of cache and broker, with random passwords.")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--namespace", default="cache", help="CACHE_NAMESPACE (default: cache)")
+    parser.add_argument("--broker-db", type=int, default=0, help="the database in CELERY_BROKER_URL (default: 0)")
+    arguments = parser.parse_args()
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", arguments.namespace):
+        sys.exit("error: a namespace is 1 to 64 of A-Z a-z 0-9 _ . -")
+    os.umask(0o077)
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    kept = arguments.directory / "passwords"
+    passwords = _read(kept)
+    for server in ("cache", "broker"):
+        template = Path(__file__).with_name(f"{server}.acl.template").read_text(encoding="utf-8")
+        text = template.replace("NAMESPACE", arguments.namespace).replace("/DB.", f"/{arguments.broker_db}.")
+        (arguments.directory / f"{server}.acl").write_text(_filled(text, server, passwords), encoding="utf-8")
+    lines = [f"{server} {user} {password}\n" for (server, user), password in passwords.items()]
+    kept.write_text("".join(lines), encoding="utf-8")
+
+
+def _read(path: Path) -> dict[tuple[str, str], str]:
+    if not path.exists():
+        return {}
+    words = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    return {(server, user): password for server, user, password in words}
+
+
+def _filled(template: str, server: str, passwords: dict[tuple[str, str], str]) -> str:
+    """Return an ACL file: a line a user, no comments, hashes in it; ``passwords`` gets the ones that it had not."""
+    lines: list[str] = []
+    for line in template.splitlines():
+        if line.startswith(" "):
+            lines[-1] += line
+        elif line and not line.startswith("#"):
+            lines.append(line)
+    for at, line in enumerate(lines):
+        if PLACEHOLDER in line:
+            password = passwords.setdefault((server, line.split()[1]), secrets.token_hex(24))
+            lines[at] = line.replace(PLACEHOLDER, "#" + hashlib.sha256(password.encode()).hexdigest())
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

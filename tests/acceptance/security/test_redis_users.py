@@ -1,0 +1,166 @@
+"""The users of deploy/redis, each by what it is denied; and that no script of its own gives a reader more."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from api_client.keys import make_key
+from tests.support.redis_users import ROOT, Users, make_users
+
+KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
+OTHERS = make_key("other", "friends_of", {"person_id": 42}, 1)
+QUEUE = "cache.refresh-miss"
+ENTRY = b"an entry, as far as this test goes"
+Command = tuple[str | int, ...]
+
+# Nobody needs these, and each would give all away, or end the service.
+NOBODY: tuple[Command, ...] = (
+    ("FLUSHALL",), ("FLUSHDB",), ("KEYS", "*"), ("SCAN", 0), ("RANDOMKEY",), ("CONFIG", "GET", "requirepass"),
+    ("CONFIG", "SET", "maxmemory", 1), ("ACL", "LIST"), ("ACL", "WHOAMI"), ("ACL", "SETUSER", "x", "on"), ("SHUTDOWN",),
+    ("SAVE",), ("BGSAVE",), ("REPLICAOF", "NO", "ONE"), ("MONITOR",), ("CLIENT", "LIST"),
+    ("CLIENT", "KILL", "TYPE", "normal"), ("SLOWLOG", "GET"), ("MODULE", "LIST"), ("SCRIPT", "FLUSH"),
+    ("EVAL", "return 1", 0), ("FUNCTION", "LIST"), ("FCALL", "f", 0), ("SWAPDB", 0, 1), ("DUMP", "x"),
+    ("RESTORE", "x", 0, "x"), ("MIGRATE", "h", 1, "x", 0, 1), ("OBJECT", "FREQ", "x"), ("COPY", "x", "y"),
+    ("RENAME", "x", "y"), ("PUBSUB", "CHANNELS"), ("PSUBSCRIBE", "*"), ("SUBSCRIBE", "elsewhere"),
+)  # fmt: skip
+ANY_ON_THE_CACHE: tuple[Command, ...] = (
+    *NOBODY, ("GET", OTHERS.entry), ("HGETALL", OTHERS.record), ("GET", "anything"), ("SUBSCRIBE", OTHERS.channel),
+    ("PUBLISH", OTHERS.channel, "x"), ("SET", OTHERS.entry, "x"), ("GETDEL", KEY.entry), ("APPEND", KEY.entry, "x"),
+    ("SETBIT", KEY.entry, 1, 1), ("BITFIELD", KEY.entry, "SET", "u8", 0, 1), ("MSET", KEY.entry, "x"),
+)  # fmt: skip
+NO_WRITING: tuple[Command, ...] = (
+    ("SET", KEY.entry, "x"), ("SETRANGE", KEY.entry, 0, "x"), ("DEL", KEY.entry), ("UNLINK", KEY.entry),
+    ("PEXPIRE", KEY.entry, 1), ("PERSIST", KEY.entry), ("HSET", KEY.entry, "a", "b"), ("PUBLISH", KEY.channel, "x"),
+)  # fmt: skip
+NO_LETTERS: tuple[Command, ...] = (
+    ("ZRANGE", "cache:dead1", 0, -1), ("ZREVRANGE", "cache:dead1", 0, -1), ("ZADD", "cache:dead1", 1, "x"),
+    ("DEL", "cache:dead1"), ("ZREM", "cache:dead1", "x"),
+)  # fmt: skip
+ANY_ON_THE_BROKER: tuple[Command, ...] = (
+    *NOBODY, ("GET", "anything"), ("LPUSH", "other.refresh", "x"), ("SUBSCRIBE", "/1.celery.pidbox"),
+    ("LRANGE", QUEUE, 0, -1), ("LINDEX", QUEUE, 0), ("LTRIM", QUEUE, 0, 1),
+)  # fmt: skip
+DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
+    ("cache", "reader"): (*ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS),
+    ("cache", "invalidator"): (*ANY_ON_THE_CACHE, *NO_LETTERS, ("SET", KEY.entry, "x")),
+    ("cache", "operator"): (*ANY_ON_THE_CACHE, *NO_WRITING, ("ZADD", "cache:dead1", 1, "x"), ("DEL", "x")),
+    ("cache", "worker"): ANY_ON_THE_CACHE,
+    ("broker", "publisher"): (
+        *ANY_ON_THE_BROKER, ("BRPOP", QUEUE, 1), ("RPOP", QUEUE), ("DEL", QUEUE), ("GET", "unacked_mutex"),
+        ("HGETALL", "unacked"), ("HGET", "unacked", "x"), ("PUBLISH", "/0.celery.pidbox", "x"), ("TYPE", QUEUE),
+        ("SUBSCRIBE", "/0.celeryev/task.succeeded"), ("EVALSHA", "0" * 40, 0), ("LPUSH", "a.reply.celery.pidbox", "x"),
+    ),
+    ("broker", "worker"): (*ANY_ON_THE_BROKER, ("GET", "elsewhere"), ("GET", "cache:e1:x")),
+    ("broker", "flower"): (
+        *ANY_ON_THE_BROKER, ("LPUSH", QUEUE, "x"), ("RPUSH", QUEUE, "x"), ("BRPOP", QUEUE, 1), ("DEL", QUEUE),
+        ("HGET", "unacked", "x"), ("HDEL", "unacked", "x"), ("ZREM", "unacked_index", "x"), ("DEL", "unacked"),
+        ("SADD", "_kombu.binding.cache.refresh", "x"),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def entry(users: Users) -> Iterator[bytes]:
+    """An entry under `KEY`, which is as it was when the test is over."""
+    with redis.Redis.from_url(users.cache.url()) as admin:
+        admin.set(KEY.entry, ENTRY)
+        yield ENTRY
+        assert admin.get(KEY.entry) == ENTRY
+        admin.delete(KEY.entry, KEY.record)
+
+
+@pytest.mark.parametrize(
+    ("server", "user", "command"),
+    [(*who, command) for who, commands in DENIED.items() for command in commands],
+    ids=lambda value: value if isinstance(value, str) else " ".join(map(str, value))[:40],
+)
+def test_a_user_is_denied(users: Users, server: str, user: str, command: Command) -> None:
+    with users.client(server, user) as client, pytest.raises(ResponseError) as caught:
+        client.execute_command(*command)
+    assert isinstance(caught.value, NoPermissionError) or "no permissions" in str(caught.value)
+
+
+@pytest.mark.parametrize("server", ["cache", "broker"])
+def test_nobody_gets_in_without_a_user(users: Users, server: str) -> None:
+    url = users.url(server, "worker")
+    for stranger in (re.sub(r"//.*@", "//", url), re.sub(r"//.*@", "//:x@", url), re.sub(r":[^:]*@", ":wrong@", url)):
+        with redis.Redis.from_url(stranger) as client, pytest.raises(RedisError, match=r"(?i)auth|password"):
+            client.ping()
+
+
+FORGERIES = (
+    "return redis.call('SET', KEYS[1], 'forged')",
+    "return redis.call('SETRANGE', KEYS[1], 0, 'forged')",
+    "return redis.call('APPEND', KEYS[1], 'forged')",
+    "return redis.call('DEL', KEYS[1])",
+    "return redis.call('PEXPIRE', KEYS[1], 1)",
+    "return redis.call('HSET', KEYS[1], 'a', 'b')",
+    "return redis.call('RENAME', KEYS[2], KEYS[1])",
+    "return redis.call('FLUSHALL')",
+    "return redis.call('CONFIG', 'SET', 'maxmemory', '1')",
+    "return redis.call('ACL', 'SETUSER', 'default', 'on', 'nopass')",
+)
+
+
+@pytest.mark.parametrize("user", ["reader", "operator"])
+@pytest.mark.parametrize("script", FORGERIES)
+def test_who_only_reads_can_t_write_an_entry_by_a_script_of_its_own(
+    users: Users, entry: bytes, user: str, script: str
+) -> None:
+    with users.client("cache", user) as client:
+        for text in (script, script.replace("redis.call", "redis.pcall")):
+            digest = client.script_load(text)
+            with pytest.raises(ResponseError, match=r"(?i)permission|can't run this command|can't access|not allowed"):
+                client.evalsha(digest, 2, KEY.entry, KEY.record)
+    assert entry  # the fixture looks whether it is still there
+
+
+@pytest.mark.parametrize("user", ["reader", "operator", "invalidator"])
+def test_a_script_on_another_namespace_is_denied(users: Users, user: str) -> None:
+    with users.client("cache", user) as client:
+        digest = client.script_load("return redis.call('GET', ARGV[1])")
+        with pytest.raises(NoPermissionError):
+            client.evalsha(digest, 1, OTHERS.entry, OTHERS.entry)
+        # Not declared: then the command in the script is what is denied.
+        with pytest.raises(ResponseError, match=r"(?i)permission|can't access"):
+            client.evalsha(digest, 1, KEY.entry, OTHERS.entry)
+
+
+def test_the_templates_know_the_keys_as_they_are_spelled() -> None:
+    cache = (ROOT / "deploy/redis/cache.acl.template").read_text().replace("NAMESPACE", "cache")
+    for name in (KEY.entry, KEY.record, KEY.channel):
+        prefix = name.partition("{")[0]
+        assert f"~{prefix}* " in cache or f"&{prefix}*\n" in cache
+
+
+def test_new_users_keep_the_passwords_that_there_are_and_nobody_else_reads_them(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    passwords = make_users(folder)
+    files = {path.name: path.read_text() for path in folder.iterdir()}
+    assert set(files) == {"cache.acl", "broker.acl", "passwords"}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    assert len(set(passwords.values())) == len(passwords) == 7
+    assert make_users(folder) == passwords
+    assert {path.name: path.read_text() for path in folder.iterdir()} == files
+    for password in passwords.values():
+        assert password not in files["cache.acl"] + files["broker.acl"]
+    make_users(folder, "--namespace", "tenant.a", "--broker-db", "3")
+    assert "~tenant.a:e1:*" in (folder / "cache.acl").read_text()
+    assert "&/3.celery.pidbox" in (folder / "broker.acl").read_text()
+
+
+def test_no_template_holds_a_password() -> None:
+    for template in (ROOT / "deploy/redis").glob("*.template"):
+        lines = template.read_text().splitlines()
+        users = [line for line in lines if line.startswith("user ") and not line.startswith("user default")]
+        assert users
+        assert all(" on #SHA256_OF_PASSWORD " in line for line in users)
+        assert not re.search(r"[>#][0-9a-f]{64}|on >|nopass", template.read_text())

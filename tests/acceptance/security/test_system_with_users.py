@@ -1,0 +1,151 @@
+"""The whole system, each part signed in as its own user of deploy/redis: nothing that it does is denied."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import redis
+
+from api_client import CacheUnavailable, RefreshFailed
+from refresher.dead_letters import DeadLetters
+from refresher.embedded import ArcadeDbServer, RedisServer
+from tests.acceptance.conftest import ROOT, System
+from tests.support.any_reader import ALL_KINDS, client_of
+from tests.support.flower import PASSWORD, USER, Flower
+from tests.support.redis_users import Users
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+
+class SystemWithUsers(System):
+    """A system of which the readers, the workers and Flower have a user each on cache and broker."""
+
+    def __init__(
+        self, stack: ExitStack, users: Users, control: RedisServer, graph: ArcadeDbServer, folder: Path
+    ) -> None:
+        super().__init__(stack, users.cache, control, graph, folder)
+        self.users = users
+        self.reading = self._as("reader", "publisher")
+        self.invalidating = self._as("invalidator", "publisher")
+        self.operating = self._as("operator", "publisher")
+        self.working = self._as("worker", "worker")
+
+    def _as(self, on_the_cache: str, on_the_broker: str) -> dict[str, str]:
+        return {
+            "CACHE_REDIS_URL": self.users.url("cache", on_the_cache),
+            "CELERY_BROKER_URL": self.users.url("broker", on_the_broker),
+        }
+
+    def denied(self) -> set[tuple[str, str, str]]:
+        return self.users.cache.denied() | self.users.broker.denied()
+
+
+@pytest.fixture(scope="module")
+def running(
+    users: Users, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SystemWithUsers]:
+    with ExitStack() as stack:
+        system = SystemWithUsers(stack, users, redis_server, arcadedb, tmp_path_factory.mktemp("system"))
+        system.start_worker("-c", "1", **system.working)
+        yield system
+
+
+@pytest.fixture
+def system(running: SystemWithUsers) -> Iterator[SystemWithUsers]:
+    """The system; whatever a test does with it, nothing is denied but what the test expected and forgot."""
+    yield running
+    denied = running.denied()
+    forget_what_was_denied(running)
+    assert denied == set()
+
+
+def forget_what_was_denied(system: SystemWithUsers) -> None:
+    system.users.cache.forget_denied()
+    system.users.broker.forget_denied()
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_reader_reads_refreshes_and_explains(system: SystemWithUsers, kind: str) -> None:
+    reader = system.reader(kind, CACHE_LOCAL_MAX_ENTRIES="100", **system.reading)
+    params = {"key": f"read by {kind}"}
+    system.cache.script_flush()
+    assert reader.get("long_lived", params, timeout=20)["load"] == 1
+    assert reader.refresh("long_lived", params, wait=True, timeout=20)
+    assert reader.get("long_lived", params)["load"] == 2
+    entries = reader.get_many([("long_lived", params), ("short_lived", params)], timeout=20)
+    assert [entry.value["key"] for entry in entries] == [params["key"]] * 2
+    assert "not refreshed" in str(reader.explain("long_lived", params))
+    # The tier is on once its connection may track: then a read does not go to Redis.
+    core = client_of(reader)._core
+    eventually(lambda: reader.get("long_lived", params) and core.tier.entries, 20, "it is kept")
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemWithUsers, kind: str) -> None:
+    reader = system.reader(kind, **system.reading)
+    invalidator = system.reader(kind, **system.invalidating)
+    params = {"key": f"invalidated by {kind}"}
+    assert reader.get("long_lived", params, timeout=20)["load"] == 1
+    for hard in (False, True):
+        with pytest.raises(CacheUnavailable, match=r"The user executing the script can't"):
+            reader.invalidate("long_lived", params, hard=hard)
+        assert reader.get("long_lived", params)["load"] == 1
+    forget_what_was_denied(system)
+    assert invalidator.invalidate("long_lived", params, replicas=1).replicated is False
+    assert reader.get("long_lived", params, fresh=True, timeout=20)["load"] == 2
+    assert invalidator.invalidate("long_lived", params, hard=True).generation
+    assert reader.get("long_lived", params, timeout=20)["load"] == 3
+
+
+def test_a_refresh_that_fails_leaves_a_dead_letter_that_an_operator_reads(system: SystemWithUsers) -> None:
+    with pytest.raises(RefreshFailed):
+        system.client(**system.reading).get("unencodable", timeout=20)
+    with redis.Redis.from_url(system.operating["CACHE_REDIS_URL"]) as operator:
+        letters = DeadLetters(operator, "cache")
+        (letter,) = eventually(letters.newest, 10, "the letter is there")
+        assert letter.kind == "not_encodable"
+        assert letters.drop(letter)
+
+
+def test_the_command_of_an_operator_explains(system: SystemWithUsers) -> None:
+    assert system.client(**system.reading).get("long_lived", {"key": "x"}, timeout=20)
+    told = subprocess.run(
+        [sys.executable, "-m", "refresher.cli", "explain", "long_lived", "key=x", "--json"],
+        env={**system.env, **system.operating}, cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    explained = json.loads(told.stdout)
+    assert (explained["state"], explained["queue_length"]) == ("fresh", 0)
+
+
+def test_flower_shows_workers_tasks_and_queues_and_sends_nothing(system: SystemWithUsers, tmp_path: Path) -> None:
+    env = {
+        **system.env,
+        "CELERY_BROKER_URL": system.users.url("broker", "flower"),
+        "CACHE_REDIS_URL": "redis://nowhere.invalid/0",
+    }
+    flower = Flower(env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
+    try:
+        eventually(lambda: flower.sees("worker-1@test"), 30, "Flower hears of the worker")
+        client = system.client(**system.reading)
+
+        def shows_a_refresh() -> bool:
+            client.refresh("long_lived", {"key": "shown"}, wait=True, timeout=20)
+            return b"committed (manual)" in flower.ask("/api/tasks")[1]
+
+        eventually(shows_a_refresh, 30, "it shows a refresh")
+        short = client.key("long_lived", {"key": "shown"}).short
+        assert f"long_lived v1 {short} manual".encode() in flower.ask("/api/tasks")[1]
+        assert b'"cache.refresh-miss"' in flower.ask("/api/queues/length")[1]
+        # What only an answer of the worker itself can tell.
+        eventually(lambda: b"prefetch" in flower.ask("/worker/worker-1@test")[1].lower(), 20, "it asks the worker")
+    finally:
+        flower.process.terminate(5)
+    assert "no permissions" not in flower.process.log_file.read_text()

@@ -1,0 +1,47 @@
+"""Flower as it is deployed, in a process of its own, and what asks it."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from refresher.embedded import GuardedProcess, free_port
+
+ROOT = Path(__file__).parents[2]
+USER, PASSWORD = "looker", "a-password-of-this-test"
+
+
+class Flower:
+    """A running Flower with the project's own configuration."""
+
+    def __init__(self, system_env: Mapping[str, str], folder: Path, **env: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = GuardedProcess.start(
+            [sys.executable, "-m", "celery", "-A", "refresher", "flower", f"--conf={ROOT / 'deploy/flowerconfig.py'}"],
+            env={**system_env, "FLOWER_PORT": str(self.port), **env},
+            cwd=ROOT,
+            log_file=folder / "flower.log",
+        )
+
+    def ask(self, path: str, *, password: str | None = PASSWORD, method: str = "GET") -> tuple[int, bytes]:
+        # Not urllib, which would ask a proxy of the environment for a loopback address.
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        credentials = base64.b64encode(f"{USER}:{password}".encode()).decode()
+        try:
+            connection.request(method, path, headers={"Authorization": f"Basic {credentials}"} if password else {})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except ConnectionRefusedError:
+            return 0, b""
+        finally:
+            connection.close()
+
+    def sees(self, worker: str) -> bool:
+        """Whether it has heard of a worker, and so listens to the events of all."""
+        status, answer = self.ask("/api/workers?status=true")
+        return status == http.client.OK and json.loads(answer).get(worker) is True

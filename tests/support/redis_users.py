@@ -1,0 +1,88 @@
+"""Redis servers that know the users of deploy/redis, and one more, who may do anything."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+
+from refresher.embedded import RedisServer
+from refresher.embedded.redis_server import find_redis_server
+
+ROOT = Path(__file__).parents[2]
+NEW_USERS = ROOT / "deploy/redis/new_users.py"
+ADMIN = "admin-of-the-test"
+
+
+def make_users(folder: Path, *options: str) -> dict[tuple[str, str], str]:
+    """Run the documented command; the passwords by server and user."""
+    subprocess.run([sys.executable, str(NEW_USERS), str(folder), *options], check=True)
+    words = [line.split() for line in (folder / "passwords").read_text().splitlines()]
+    return {(server, user): password for server, user, password in words}
+
+
+class UsersRedis(RedisServer):
+    """A Redis with an ACL file. Its own URL is that of the user who may do anything."""
+
+    acl = ""
+
+    @classmethod
+    def with_users(cls, acl: str) -> Self:
+        server = cls(find_redis_server(), (), 10.0)
+        server.acl = acl
+        server._launch_or_clean_up()
+        return server
+
+    def url(self, db: int = 0) -> str:
+        return self.url_of(ADMIN, self.password, db)
+
+    def url_of(self, user: str, password: str, db: int = 0) -> str:
+        return f"redis://{user}:{password}@{self.host}:{self.port}/{db}"
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        argv, env = super()._prepare()
+        admin = f"user {ADMIN} on #{hashlib.sha256(self.password.encode()).hexdigest()} ~* &* +@all\n"
+        acl = self.directory / "users.acl"
+        acl.touch(mode=0o600)
+        acl.write_text(self.acl + admin)
+        with Path(argv[-1]).open("a") as config:
+            config.write(f'aclfile "{acl}"\n')
+        return argv, env
+
+    def _client(self, timeout_seconds: float) -> redis.Redis:
+        return redis.Redis.from_url(self.url(), socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds)
+
+    def denied(self) -> set[tuple[str, str, str]]:
+        """What was refused since the log was emptied: user, reason, and the command, key or channel."""
+        with redis.Redis.from_url(self.url(), decode_responses=True) as client:
+            return {(each["username"], each["reason"], each["object"].lower()) for each in client.acl_log(128)}
+
+    def forget_denied(self) -> None:
+        """Empty the log of what was refused."""
+        with redis.Redis.from_url(self.url()) as client:
+            client.acl_log_reset()
+
+
+class Users:
+    """A cache and a broker with users, and the URL of each on them."""
+
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self.passwords = make_users(folder)
+        self.cache = stack.enter_context(UsersRedis.with_users((folder / "cache.acl").read_text()))
+        self.broker = stack.enter_context(UsersRedis.with_users((folder / "broker.acl").read_text()))
+
+    def url(self, server: str, user: str) -> str:
+        """Return the URL with which a user signs in on ``"cache"`` or ``"broker"``."""
+        of: UsersRedis = getattr(self, server)
+        return of.url_of(user, self.passwords[server, user])
+
+    def client(self, server: str, user: str) -> redis.Redis:
+        """Return a client that is signed in as a user; the caller closes it."""
+        client: Any = redis.Redis.from_url(self.url(server, user))
+        return client
