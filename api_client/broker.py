@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from redis.exceptions import ConnectionError, DataError, ResponseError, TimeoutError
 
 from api_client import messages
+from api_client.broker_settings import MESSAGE_EXPIRES_SECONDS, publisher_settings, queue_for
 from api_client.messages import RefreshItem
 
 if TYPE_CHECKING:
@@ -26,16 +27,6 @@ TIMEOUT_SECONDS: Final = 0.5
 BREATH_SECONDS: Final = 0.000_05
 
 
-def miss_queue(namespace: str) -> str:
-    """Return the queue that workers look at first: somebody waits for these."""
-    return f"{namespace}.refresh-miss"
-
-
-def refresh_queue(namespace: str) -> str:
-    """Return the queue of all other refreshes."""
-    return f"{namespace}.refresh"
-
-
 def shown_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str]:
     """Return the options that decide what monitors show: a refresh under its query's name, and no params."""
     return {
@@ -43,13 +34,6 @@ def shown_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str
         "argsrepr": messages.shown_args(items, namespace),
         "kwargsrepr": "{}",
     }
-
-
-def declared(queue: str) -> Any:
-    """Return the kombu queue of this name: an exchange of its own, so that no message reaches two queues."""
-    from kombu import Exchange, Queue
-
-    return Queue(queue, Exchange(queue, type="direct"), routing_key=queue)
 
 
 class Broker(Protocol):
@@ -84,7 +68,8 @@ class CeleryBroker:
         self.app.send_task(
             messages.TASK_NAME,
             args=(messages.encode(items),),
-            queue=declared(self._queue(someone_waits)),
+            queue=self._queue(someone_waits=someone_waits),
+            expires=MESSAGE_EXPIRES_SECONDS,
             retry=False,
             ignore_result=True,
             **shown_options(items, self._namespace),
@@ -101,7 +86,7 @@ class CeleryBroker:
         record. What follows one that found the broker gone or silent is not tried.
         """
         try:
-            if self._publish_at_once(items, declared(self._queue(someone_waits))):
+            if self._publish_at_once(items, self._queue(someone_waits=someone_waits)):
                 return [None] * len(items)
         except Exception as error:  # noqa: BLE001 - told to whoever asked for each of the items
             if len(items) == 1 or _is_out_of_reach(error):
@@ -121,7 +106,8 @@ class CeleryBroker:
                     # What send_task does, without the 50 µs for options that none of these messages has.
                     message = amqp.create_task_message(
                         str(uuid.uuid4()), messages.TASK_NAME, (messages.encode([item]),), {},
-                        ignore_result=True, **shown_options([item], self._namespace),
+                        expires=MESSAGE_EXPIRES_SECONDS, ignore_result=True,
+                        **shown_options([item], self._namespace),
                     )  # fmt: skip
                     amqp.send_task_message(producer, messages.TASK_NAME, message, queue=queue, retry=False)
         return True
@@ -147,10 +133,10 @@ class CeleryBroker:
             kombu.exceptions.OperationalError: the broker can't be asked.
         """
         with self.app.pool.acquire(block=True, timeout=TIMEOUT_SECONDS) as connection:
-            return queue_length(connection, refresh_queue(self._namespace))
+            return queue_length(connection, self._queue(someone_waits=False).name)
 
-    def _queue(self, someone_waits: bool) -> str:  # noqa: FBT001
-        return miss_queue(self._namespace) if someone_waits else refresh_queue(self._namespace)
+    def _queue(self, *, someone_waits: bool) -> Any:
+        return queue_for(self._namespace, self._url, someone_waits=someone_waits)
 
     def close(self) -> None:
         """Close the connections. The broker can be used again afterwards."""
@@ -198,35 +184,5 @@ def _publishing_app(url: str) -> Celery:
     from celery.app.base import Celery
 
     app = Celery("refresher-publisher", set_as_current=False)
-    app.conf.update(
-        broker_url=url,
-        task_serializer="json",
-        accept_content=["json"],
-        result_backend=None,
-        task_ignore_result=True,
-        task_create_missing_queues=True,
-        task_publish_retry=False,
-        broker_connection_retry=False,
-        broker_connection_timeout=TIMEOUT_SECONDS,
-        broker_pool_limit=2,
-        broker_transport_options=transport_options(url),
-    )
+    app.conf.update(publisher_settings(url, TIMEOUT_SECONDS))
     return app
-
-
-def transport_options(url: str) -> dict[str, Any]:
-    """Return the options that bound every step of a publication, by kind of broker."""
-    if url.startswith(("amqp", "pyamqp")):
-        # Without confirmation a silent RabbitMQ loses messages; without timeouts the confirmation blocks for ever.
-        return {
-            "max_retries": 0, "confirm_publish": True, "connect_timeout": TIMEOUT_SECONDS,
-            "read_timeout": TIMEOUT_SECONDS, "write_timeout": TIMEOUT_SECONDS,
-        }  # fmt: skip
-    return {
-        "max_retries": 0,
-        "socket_timeout": TIMEOUT_SECONDS,
-        "socket_connect_timeout": TIMEOUT_SECONDS,
-        "socket_keepalive": True,
-        "health_check_interval": 5,
-        "retry_on_timeout": False,
-    }

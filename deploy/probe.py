@@ -16,10 +16,11 @@ import time
 from uuid import uuid4
 
 from celery import Celery
+from kombu import Queue
 from kombu.exceptions import OperationalError
 
 from api_client import CacheError, messages
-from api_client.broker import declared, miss_queue
+from api_client.broker_settings import plain_queue, queue_for
 from api_client.environment import without_password
 from refresher import WorkerSettings
 from refresher.celery_app import celery_settings
@@ -35,18 +36,22 @@ def main() -> int:
     arguments = parser.parse_args()
     settings = WorkerSettings.from_env()
     host = socket.gethostname() if arguments.own_queue else ""
-    queue = f"{settings.namespace}.probe.{host}" if host else miss_queue(settings.namespace)
+    queue = (
+        plain_queue(f"{settings.namespace}.probe.{host}")
+        if host
+        else queue_for(settings.namespace, settings.broker_url, someone_waits=True)
+    )
     app = Celery("refresher-probe", set_as_current=False)
     app.conf.update(celery_settings(settings))
     began = time.monotonic()
     if probe(app, queue, host, began + arguments.timeout):
-        sys.stdout.write(f"a worker consumed from {queue} within {time.monotonic() - began:.1f} s\n")
+        sys.stdout.write(f"a worker consumed from {queue.name} within {time.monotonic() - began:.1f} s\n")
         return 0
-    sys.stderr.write(f"error: no worker consumed from {queue} within {arguments.timeout:g} s\n")
+    sys.stderr.write(f"error: no worker consumed from {queue.name} within {arguments.timeout:g} s\n")
     return 1
 
 
-def probe(app: Celery, queue: str, host: str, deadline: float) -> bool:
+def probe(app: Celery, queue: Queue, host: str, deadline: float) -> bool:
     """Send until a worker (of ``host``, unless that is empty) has told of one's end, or the time is over."""
     task_ids: list[str] = []
     ended: list[str] = []
@@ -68,16 +73,16 @@ def probe(app: Celery, queue: str, host: str, deadline: float) -> bool:
                     except TimeoutError:
                         continue
             if host:
-                channel.queue_purge(queue)
+                channel.queue_purge(queue.name)
     return bool(ended)
 
 
-def send(app: Celery, queue: str, deadline: float) -> str:
+def send(app: Celery, queue: Queue, deadline: float) -> str:
     """Send a message without items; the task's id. Nobody is to find it later."""
     task_id = str(uuid4())
     left = max(1.0, deadline - time.monotonic())
     app.send_task(
-        messages.TASK_NAME, args=(messages.encode([]),), task_id=task_id, queue=declared(queue), expires=left,
+        messages.TASK_NAME, args=(messages.encode([]),), task_id=task_id, queue=queue, expires=left,
         retry=False, shadow="probe", argsrepr="probe", kwargsrepr="{}",
     )  # fmt: skip
     return task_id

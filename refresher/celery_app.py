@@ -13,7 +13,8 @@ import click
 from celery import Celery, signals
 from kombu import compression
 
-from api_client.broker import CeleryBroker, declared, miss_queue, refresh_queue
+from api_client.broker import CeleryBroker
+from api_client.broker_settings import consumer_settings, queues
 from api_client.errors import ConfigurationError
 from refresher.queries import import_queries
 from refresher.runtime import PerProcess, Runtime
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SOCKET_TIMEOUT_SECONDS: Final = 5
-HEALTH_CHECK_SECONDS: Final = 5
 CONSUMER: Final = "refresher.consumer:RefreshConsumer"
 
 
@@ -82,7 +81,10 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
     """
     chosen = settings or WorkerSettings.from_env()
     # What it has no queues of its own for goes to its default queue, which Celery declares only where there are none.
-    app.conf.task_queues = [*app.amqp.Queues(app.conf.task_queues).values(), *_queues(chosen)]
+    app.conf.task_queues = [
+        *app.amqp.Queues(app.conf.task_queues).values(),
+        *queues(chosen.namespace, chosen.broker_url),
+    ]
     for made_of_them in ("queues", "router"):
         vars(app.amqp).pop(made_of_them, None)
     if not app.conf.value_set_for("worker_consumer"):
@@ -119,40 +121,20 @@ def task_options(settings: WorkerSettings) -> dict[str, Any]:
     }
 
 
-def _queues(settings: WorkerSettings) -> list[Any]:
-    # Somebody waits for the first queue; the Redis transport looks at queues in this order.
-    return [declared(miss_queue(settings.namespace)), declared(refresh_queue(settings.namespace))]
-
-
 def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
     """Return the settings of a Celery app that does nothing but refresh, each for its reason."""
     return {
-        "broker_url": settings.broker_url,
-        "broker_connection_retry_on_startup": True,
-        # For ever: a worker that gives up after a long outage has to be started by hand.
-        "broker_connection_max_retries": None,
-        "broker_transport_options": _transport_options(settings),
-        # JSON only: a message that says it is anything else is refused before it is decoded.
-        "task_serializer": "json",
-        "accept_content": ["json"],
+        **consumer_settings(
+            settings.namespace, settings.broker_url, visibility_timeout_seconds=settings.visibility_timeout_seconds
+        ),
         # As `task_options` has it for the task.
         "result_backend": None,
         "task_ignore_result": True,
         "task_store_errors_even_if_ignored": False,
-        "task_queues": _queues(settings),
-        "task_default_queue": refresh_queue(settings.namespace),
-        "task_acks_late": True,
-        "task_reject_on_worker_lost": True,
-        # A refresh that has lost its broker still commits: the lease in the cache decides, not the acknowledgement.
-        "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_consumer": CONSUMER,
-        # One message a process at a time: a prefetched one would wait behind a slow load while others are idle.
-        "worker_prefetch_multiplier": 1,
         "worker_concurrency": settings.workers,
         "task_soft_time_limit": settings.soft_limit_seconds,
         "task_time_limit": settings.hard_limit_seconds,
-        # A message with a far ETA stays in memory until then.
-        "worker_eta_task_limit": 1_000,
         "worker_max_tasks_per_child": 10_000,
         # Flower lives on these.
         "worker_send_task_events": True,
@@ -160,25 +142,6 @@ def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
         "worker_enable_remote_control": True,
         "worker_hijack_root_logger": True,
         "enable_utc": True,
-    }
-
-
-def _transport_options(settings: WorkerSettings) -> dict[str, Any]:
-    if settings.broker_url.startswith(("amqp", "pyamqp")):
-        return {
-            "confirm_publish": True,
-            "read_timeout": SOCKET_TIMEOUT_SECONDS,
-            "write_timeout": SOCKET_TIMEOUT_SECONDS,
-        }
-    return {
-        "queue_order_strategy": "priority",
-        "visibility_timeout": settings.visibility_timeout_seconds,
-        # Without them a worker never comes back from a link that has gone silent.
-        "socket_timeout": SOCKET_TIMEOUT_SECONDS,
-        "socket_connect_timeout": 2,
-        "socket_keepalive": True,
-        "health_check_interval": HEALTH_CHECK_SECONDS,
-        "retry_on_timeout": False,
     }
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from api_client import messages
-from api_client.broker import declared, shown_options
+from api_client.broker import shown_options
+from api_client.broker_settings import MESSAGE_EXPIRES_SECONDS, queue_of
 from api_client.errors import CacheUnavailable
 from api_client.messages import MalformedMessage, RefreshItem
 from refresher.outcome import Outcome, OutcomeKind
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from refresher.runtime import PerProcess, Runtime
+    from refresher.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
@@ -43,20 +45,20 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
 
 
 def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> str:
-    began, namespace, is_alone = monotonic(), runtime.settings.namespace, len(items) == 1
+    began, settings, is_alone = monotonic(), runtime.settings, len(items) == 1
     # The node's name, as Flower and `celery inspect` show it, and the process of its pool.
     by = f"{task.request.hostname}:{os.getpid()}" if task.request.hostname else None
     ends: list[str] = []
     for done, item in enumerate(items):
         # Each item may take a whole budget: what does not fit before the soft limit goes back as a message of its own.
-        if done and monotonic() - began + runtime.settings.budget_seconds > runtime.settings.soft_limit_seconds:
-            _send_again(task, namespace, items[done:], countdown=None)
+        if done and monotonic() - began + settings.budget_seconds > settings.soft_limit_seconds:
+            _send_again(task, settings, items[done:], countdown=None)
             break
         try:
             outcome = _refresh(runtime, item, by)
             if outcome.again is not None:
                 # Before the next item begins: whatever that one meets, this one's ticket is on its way.
-                _try_again(task, namespace, outcome, outcome.again, is_alone=is_alone)
+                _try_again(task, settings, outcome, outcome.again, is_alone=is_alone)
         except Exception as error:
             if is_alone:
                 raise
@@ -79,30 +81,36 @@ def _refresh(runtime: Runtime, item: RefreshItem, by: str | None) -> Outcome:
         return Outcome(OutcomeKind.RETRY, item.query, why=why, again=again, pause_seconds=CACHE_RETRY_SECONDS)
 
 
-def _try_again(task: Any, namespace: str, outcome: Outcome, item: RefreshItem, *, is_alone: bool) -> None:
+def _try_again(task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshItem, *, is_alone: bool) -> None:
     """Send an item for its next attempt: as the task's own retry, which monitors show, where it is all there is."""
     if not is_alone:
-        _send_again(task, namespace, [item], countdown=outcome.pause_seconds)
+        _send_again(task, settings, [item], countdown=outcome.pause_seconds)
         return
     raise task.retry(
         args=(messages.encode([item]),),
         countdown=outcome.pause_seconds,
         exc=RetryLater(str(outcome)),
         throw=False,
-        **shown_options([item], namespace),
+        queue=_queue(task, settings),
+        **shown_options([item], settings.namespace),
     )
 
 
-def _send_again(task: Any, namespace: str, items: Sequence[RefreshItem], *, countdown: int | None) -> None:
+def _send_again(task: Any, settings: WorkerSettings, items: Sequence[RefreshItem], *, countdown: int | None) -> None:
     task.app.send_task(
         messages.TASK_NAME,
         args=(messages.encode(items),),
         countdown=countdown,
-        # Its own exchange carries a queue's name, and so does its routing key.
-        queue=declared(task.request.delivery_info["routing_key"]),
+        queue=_queue(task, settings),
+        expires=MESSAGE_EXPIRES_SECONDS,
         serializer="json",  # whatever the app of an application has for its own
-        **shown_options(items, namespace),
+        **shown_options(items, settings.namespace),
     )
+
+
+def _queue(task: Any, settings: WorkerSettings) -> Any:
+    """Return the queue that the message came from. Left to Celery, a paused one's key would grow at each pause."""
+    return queue_of(settings.namespace, settings.broker_url, task.request.delivery_info["routing_key"])
 
 
 class RetryLater(Exception):

@@ -14,7 +14,8 @@ from typing import Any, Final
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from api_client.broker import miss_queue, queue_length, refresh_queue
+from api_client.broker import queue_length
+from api_client.broker_settings import miss_queue, refresh_queue
 from refresher.demo.errors import DemoError
 from refresher.outcome import OutcomeKind
 

@@ -65,6 +65,7 @@ def test_worker_and_reader_come_back_after_the_broker_has_restarted(
     worker = on_rabbitmq.start_worker()
     client = on_rabbitmq.client()
     assert client.get("long_lived", {"key": "before"}, timeout=20)["load"] == 1
+    eventually(lambda: rabbitmq.knows_on_disk(on_rabbitmq.env["CACHE_NAMESPACE"]), 10, "the queues are on disk")
     rabbitmq.kill()
     assert client.get("long_lived", {"key": "before"})["load"] == 1  # a hit needs no broker
     rabbitmq.restart(keep_data=True)

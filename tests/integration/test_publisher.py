@@ -10,7 +10,8 @@ import redis
 
 from api_client import RefreshReason
 from api_client import lease as steps
-from api_client.broker import CeleryBroker, refresh_queue
+from api_client.broker import CeleryBroker
+from api_client.broker_settings import refresh_queue
 from api_client.lease_store import LeaseStore
 from api_client.messages import RefreshItem
 from api_client.publisher import TriggerDropped

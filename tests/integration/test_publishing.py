@@ -8,7 +8,8 @@ import time
 
 import redis
 
-from api_client.broker import CeleryBroker, miss_queue, refresh_queue
+from api_client.broker import CeleryBroker
+from api_client.broker_settings import miss_queue, refresh_queue
 from api_client.messages import RefreshItem
 from refresher.embedded import RedisServer, free_port
 from tests.support.waiting import eventually

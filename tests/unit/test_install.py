@@ -103,5 +103,5 @@ def test_what_is_sent_again_is_json_whatever_the_application_sends() -> None:
     sent: list[dict[str, Any]] = []
     request = SimpleNamespace(delivery_info={"routing_key": "cache.refresh"})
     task = SimpleNamespace(app=SimpleNamespace(send_task=lambda name, **options: sent.append(options)), request=request)
-    _send_again(task, "cache", [RefreshItem(query="q")], countdown=None)
+    _send_again(task, SETTINGS, [RefreshItem(query="q")], countdown=None)
     assert sent[0]["serializer"] == "json"

@@ -13,7 +13,7 @@ from celery import Celery
 from celery.exceptions import Retry
 
 from api_client import messages
-from api_client.broker import refresh_queue
+from api_client.broker_settings import refresh_queue
 from api_client.errors import CacheUnavailable
 from api_client.messages import RefreshItem
 from refresher.outcome import Outcome, OutcomeKind

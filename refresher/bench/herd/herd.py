@@ -15,7 +15,7 @@ from typing import Final, Self, TypeAlias, cast
 
 import redis
 
-from api_client.broker import miss_queue, refresh_queue
+from api_client.broker_settings import miss_queue, refresh_queue
 from refresher.bench.errors import BenchError
 from refresher.bench.herd.flock import run_flock
 from refresher.bench.herd.queries import marks_of

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from api_client import EntryState, RefreshFailed, RefreshState, TriggerFailed, WaitTimeout
-from api_client.broker import miss_queue, refresh_queue
+from api_client.broker_settings import miss_queue, refresh_queue
 from api_client.lease import CommitStatus
 from refresher.embedded import RedisServer, free_port
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play

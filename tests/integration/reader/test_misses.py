@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from api_client import EntryState, RefreshState, WaitTimeout, read_plan
-from api_client.broker import miss_queue
+from api_client.broker_settings import miss_queue
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
 from tests.support.any_reader import AnyReader, client_of
 from tests.support.played_worker import PATIENCE_SECONDS

@@ -1,0 +1,202 @@
+"""The queues, and every setting of the connection to a broker, with its reason: Redis and RabbitMQ, reader and worker.
+
+A queued message is a hint: a claim that runs out is published again by the next reader, and redelivery is never
+needed. So all of this is for coming back soon and for filling nothing, not for keeping each message at any price.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+# A message that has waited so long has been published again many times (a claim waits for CACHE_QUEUE_TTL, 60 s), or
+# nobody reads its key. Without an end, workers that are down for a day leave a thousand messages a key.
+MESSAGE_EXPIRES_SECONDS: Final = 900
+
+# A worker that is sent nothing for so long asks whether its link still stands.
+HEALTH_CHECK_SECONDS: Final = 5
+SOCKET_SECONDS: Final = 5
+# AMQP gives a link up after two heartbeats that were missed: 8 s at most. A worker whose main process is held up for
+# longer loses its connection and makes a new one, no refresh ends by it.
+HEARTBEAT_SECONDS: Final = 4
+# Celery would wait 2 s longer after each attempt, up to 30 s: an outage of minutes would go on for half a minute more.
+CONNECT_AGAIN_SECONDS: Final = 1.0
+
+# A message that takes its worker's connection or process with it comes back so often, and is then dropped. Ours need
+# none of it: the lease of the run that died runs out, and the next reader claims.
+MOST_REDELIVERIES: Final = 3
+
+
+def is_rabbitmq(broker_url: str) -> bool:
+    """Tell whether a broker's URL is RabbitMQ's; otherwise it is Redis."""
+    return broker_url.startswith(("amqp", "pyamqp"))
+
+
+def miss_queue(namespace: str, broker_url: str = "") -> str:
+    """Return the name of the queue that workers look at first: somebody waits for these."""
+    return _name(f"{namespace}.refresh-miss", broker_url)
+
+
+def refresh_queue(namespace: str, broker_url: str = "") -> str:
+    """Return the name of the queue of all other refreshes."""
+    return _name(f"{namespace}.refresh", broker_url)
+
+
+def _name(queue: str, broker_url: str) -> str:
+    # A queue's type can't be changed. Classic ones of these names, from before, would refuse to be declared as quorum
+    # queues; under a new name, workers of both releases go on, each with the readers of its own.
+    return f"{queue}.quorum" if is_rabbitmq(broker_url) else queue
+
+
+def queues(namespace: str, broker_url: str) -> tuple[Any, Any]:
+    """Return the kombu queues that workers consume from: misses, and all other refreshes.
+
+    The Redis transport looks at them in this order.
+    """
+    return tuple(_declared(make(namespace, broker_url), broker_url) for make in (miss_queue, refresh_queue))  # type: ignore[return-value]
+
+
+def queue_for(namespace: str, broker_url: str, *, someone_waits: bool) -> Any:
+    """Return the kombu queue to publish to."""
+    misses, others = queues(namespace, broker_url)
+    return misses if someone_waits else others
+
+
+def queue_of(namespace: str, broker_url: str, routing_key: str) -> Any:
+    """Return the kombu queue that a message came from, by its routing key, which RabbitMQ's delays stand before."""
+    misses, others = queues(namespace, broker_url)
+    return misses if routing_key.rpartition(".")[2] == misses.routing_key.rpartition(".")[2] else others
+
+
+def plain_queue(name: str) -> Any:
+    """Return a kombu queue as Celery makes one that is named to a worker with ``-Q`` alone."""
+    from kombu import Exchange, Queue
+
+    # An exchange of its own, so that no message reaches two queues.
+    return Queue(name, Exchange(name, type="direct"), routing_key=name)
+
+
+def _declared(name: str, broker_url: str) -> Any:
+    from kombu import Exchange, Queue
+
+    if not is_rabbitmq(broker_url):
+        return plain_queue(name)
+    return Queue(
+        name,
+        # A pause before a retry is RabbitMQ's (Celery's native delayed delivery), which takes topics alone. With a
+        # direct exchange the worker would hold the message for that long, in one of its few slots.
+        Exchange(name, type="topic"),
+        # One word: after a pause, the end of the key decides where a message goes, and a dot would let a namespace
+        # that ends like another take its messages. No namespace has a colon.
+        routing_key=name.replace(".", ":"),
+        queue_arguments={
+            # Outlives the loss of a node, and it alone counts redeliveries.
+            "x-queue-type": "quorum",
+            "x-delivery-limit": MOST_REDELIVERIES,
+        },
+    )
+
+
+def publisher_settings(broker_url: str, timeout_seconds: float) -> dict[str, Any]:
+    """Return the settings of a Celery app that publishes refreshes, and does nothing else.
+
+    Each step of a publication may take ``timeout_seconds``: no reader waits for it, but the publisher's thread does.
+    """
+    return {
+        "broker_url": broker_url,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        # Nobody reads results.
+        "result_backend": None,
+        "task_ignore_result": True,
+        "task_create_missing_queues": True,
+        # Never retried: the claim is taken back, and the next reader claims.
+        "task_publish_retry": False,
+        "broker_connection_retry": False,
+        "broker_connection_timeout": timeout_seconds,
+        # A publication, and a look at the queue's length.
+        "broker_pool_limit": 2,
+        # Nobody sends heartbeats between two publications: RabbitMQ would close the connection, and the next
+        # publication after a pause would fail.
+        "broker_heartbeat": 0,
+        "broker_transport_options": publisher_transport_options(broker_url, timeout_seconds),
+    }
+
+
+def publisher_transport_options(broker_url: str, timeout_seconds: float) -> dict[str, Any]:
+    """Return the options that bound every step of a publication, by kind of broker."""
+    if is_rabbitmq(broker_url):
+        return {
+            "max_retries": 0,
+            # Without it a silent RabbitMQ, and one that refuses, lose messages and say nothing …
+            "confirm_publish": True,
+            # … and without these the confirmation is waited for, for ever.
+            "connect_timeout": timeout_seconds,
+            "read_timeout": timeout_seconds,
+            "write_timeout": timeout_seconds,
+        }
+    return {
+        "max_retries": 0,
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
+        "socket_keepalive": True,
+        "health_check_interval": HEALTH_CHECK_SECONDS,
+        "retry_on_timeout": False,
+    }
+
+
+def consumer_settings(namespace: str, broker_url: str, *, visibility_timeout_seconds: int) -> dict[str, Any]:
+    """Return a worker's settings of the broker, and of how it takes messages and gives them back.
+
+    Args:
+        namespace: of the queues.
+        broker_url: where they are.
+        visibility_timeout_seconds: after which Redis' transport delivers again what was not acknowledged.
+    """
+    return {
+        "broker_url": broker_url,
+        "broker_connection_retry_on_startup": True,
+        # For ever: a worker that gives up after a long outage has to be started by hand.
+        "broker_connection_max_retries": None,
+        "broker_heartbeat": HEARTBEAT_SECONDS,
+        # Looked at four times in that time. Redis' transport has a health check instead.
+        "broker_heartbeat_checkrate": 4,
+        "broker_transport_options": consumer_transport_options(broker_url, visibility_timeout_seconds),
+        # JSON only: a message that says it is anything else is refused before it is decoded.
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_queues": list(queues(namespace, broker_url)),
+        "task_default_queue": refresh_queue(namespace, broker_url),
+        # For retries that RabbitMQ delays: they are kept by a majority of its nodes, too.
+        "broker_native_delayed_delivery_queue_type": "quorum",
+        # A message is done when its refresh is; a killed pool process gives it back. Redelivery is harmless: acquire
+        # tells an old message from a new one.
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        # A refresh that has lost its broker still commits: the lease in the cache decides, not the acknowledgement.
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        # One message a process at a time: a prefetched one would wait behind a slow load while others are idle.
+        "worker_prefetch_multiplier": 1,
+        # A message with a far ETA stays in memory until then.
+        "worker_eta_task_limit": 1_000,
+    }
+
+
+def consumer_transport_options(broker_url: str, visibility_timeout_seconds: int) -> dict[str, Any]:
+    """Return the options of a worker's connection, by kind of broker."""
+    if is_rabbitmq(broker_url):
+        return {
+            "confirm_publish": True,
+            "read_timeout": SOCKET_SECONDS,
+            "write_timeout": SOCKET_SECONDS,
+        }
+    return {
+        # Misses first.
+        "queue_order_strategy": "priority",
+        "visibility_timeout": visibility_timeout_seconds,
+        # Without them a worker never comes back from a link that has gone silent.
+        "socket_timeout": SOCKET_SECONDS,
+        "socket_connect_timeout": 2,
+        "socket_keepalive": True,
+        "health_check_interval": HEALTH_CHECK_SECONDS,
+        "retry_on_timeout": False,
+    }
