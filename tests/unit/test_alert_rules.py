@@ -1,0 +1,91 @@
+"""The rules for Prometheus: valid, tested by promtool, about metrics that exist, and each alert explained."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from api_client.metrics import PrometheusEvents
+from refresher.metrics import PrometheusWorkerEvents, WorkerMetrics
+from refresher.queries import Registry
+from refresher.settings import WorkerSettings
+from tests.support.requirements import skip_or_fail
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "prometheus"
+ALERT = re.compile(r"- alert: (\w+)")
+EXPRESSION_NAMES = re.compile(r"\b((?:cache|xfetch)_\w+)\b(?!:)")
+NOT_A_METRIC = re.compile(r"\b\w+:\w+:\w+\b|\w+:ratio30d")
+
+
+@pytest.fixture(scope="module")
+def promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        skip_or_fail("promtool is not installed (Debian's package prometheus)")
+    return found
+
+
+def text(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def alerts() -> list[str]:
+    return ALERT.findall(text("refresher.alerts.yml"))
+
+
+@pytest.mark.parametrize(
+    "command", [("check", "config", "prometheus.yml"), ("test", "rules", "refresher.tests.yml")], ids=" ".join
+)
+def test_promtool_finds_them_right(promtool: str, command: tuple[str, ...]) -> None:
+    done = subprocess.run([promtool, *command], cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_each_alert_is_seen_to_fire_and_to_be_silent() -> None:
+    tests = text("refresher.tests.yml")
+    fires = set(re.findall(r"alertname: (\w+)\n\s+exp_alerts:\n", tests))
+    assert fires == set(alerts())
+    # Silent before its time, or for the query beside the one that it fires for.
+    silent = set(re.findall(r"alertname: (\w+), exp_alerts: \[\]", tests))
+    beside = set(re.findall(r"alertname: (\w+)\n\s+exp_alerts:\n\s+- exp_labels: \{[^}]*query: bad", tests))
+    assert 'query="good"' in tests
+    assert silent | beside == set(alerts())
+
+
+def test_each_alert_is_explained_in_its_order() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)`", page, re.MULTILINE) == sorted(set(alerts()), key=alerts().index)
+
+
+def metrics_of_both_sides() -> set[str]:
+    """The names that readers and workers serve, without what a scrape adds to them."""
+    readers, workers = CollectorRegistry(), CollectorRegistry()
+    PrometheusEvents(readers)
+    PrometheusWorkerEvents(workers)
+    served = WorkerMetrics(WorkerSettings(), waiting=lambda: 0, letters=list, queries=Registry())
+    gauges = [*served._queue(), *served._dead(), *served._times()]
+    return {metric.name for registry in (readers, workers) for metric in registry.collect()} | {
+        gauge.name for gauge in gauges
+    }
+
+
+@pytest.mark.parametrize("name", ["refresher.rules.yml", "refresher.alerts.yml"])
+def test_they_are_about_metrics_that_exist(name: str) -> None:
+    expressions = NOT_A_METRIC.sub(
+        "", "\n".join(re.findall(r"expr: (.*?)\n +(?:for|labels|- )", text(name), re.DOTALL))
+    )
+    named = set(EXPRESSION_NAMES.findall(expressions))
+    assert len(named) >= 6
+    served = metrics_of_both_sides()
+    assert {one for one in named if re.sub(r"_(total|sum|count|bucket)$", "", one) not in served} == set()
+
+
+def test_every_metric_is_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert {one for one in metrics_of_both_sides() if not re.search(rf"`{one}(_total)?`", page)} == set()
