@@ -28,6 +28,7 @@ from api_client.publisher import Publisher, Trigger
 from api_client.read_core import ReadCore
 from api_client.read_plan import PLAIN, Floor, RefreshState
 from api_client.redis_edge import connect
+from api_client.sentinels import KnownMaster
 from api_client.settings import ReaderSettings
 from api_client.tracking import TrackingLink
 
@@ -70,14 +71,16 @@ class ClientBase:
         settings = self.settings
         url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
         self._link = CacheLink(url, timeout_seconds)
-        self._notifications = Notifications(connect(url, timeout_seconds=timeout_seconds))
+        master = self._link.health.master
+        self._notifications = Notifications(connect(url, timeout_seconds=timeout_seconds, known=master))
+        master.when_moved(self._notifications.leave)
         self._asked = asked = AskedRecently(monotonic=monotonic_seconds)
         self._decisions = Decisions()
         self._publisher = Publisher(
             settings, self._link.store, self._make_broker(), asked, self._events,
             monotonic=monotonic_seconds, decisions=self._decisions,
         )  # fmt: skip
-        self._tier, self._tracking = _local_tier(settings)
+        self._tier, self._tracking = _local_tier(settings, master)
         self._core = ReadCore(
             settings, self._link.health, self._publisher, asked, self._decisions, self._events,
             self._tier, self._tracking,
@@ -154,7 +157,7 @@ def state_of(reply: ClaimReply) -> RefreshState:
     return RefreshState.TRIGGERED if reply.status is ClaimStatus.CLAIMED else RefreshState.SUPPRESSED
 
 
-def _local_tier(settings: ReaderSettings) -> tuple[LocalTier | None, TrackingLink | None]:
+def _local_tier(settings: ReaderSettings, known: KnownMaster) -> tuple[LocalTier | None, TrackingLink | None]:
     if not settings.local_max_entries:
         return None, None
     tier = LocalTier(
@@ -167,6 +170,7 @@ def _local_tier(settings: ReaderSettings) -> tuple[LocalTier | None, TrackingLin
         timeout_seconds=settings.redis_timeout_seconds,
         tier=tier,
         namespace=settings.namespace,
+        known=known,
     )
 
 

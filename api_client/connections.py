@@ -32,13 +32,15 @@ class Connection:
     Args:
         made: a connection of redis-py, not connected yet: it does TLS, authentication and SELECT.
         timeout_seconds: for a whole reply.
+        era: the pool's, when it was begun.
 
     Raises:
         redis.exceptions.RedisError, OSError: it could not be made.
     """
 
-    def __init__(self, made: Any, timeout_seconds: float) -> None:
+    def __init__(self, made: Any, timeout_seconds: float, era: int = 0) -> None:
         made.connect()
+        self.era = era
         self._made = made  # it closes the socket when it goes
         self._socket: socket.socket = made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
         self._timeout_seconds = timeout_seconds
@@ -125,6 +127,7 @@ class Connections:
         self._idle: deque[Connection] = deque()
         self._waiting: deque[_Waiter] = deque()
         self._handed = 0  # counts what shows that Redis answers
+        self._era = 0  # connections of an earlier one lead to a node that was left
         self._lock = threading.RLock()
         # A set of what is alive, no count: an interrupt between any two steps loses a connection, and never its place.
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -156,6 +159,12 @@ class Connections:
                 return reply
             connection, is_new = self._wait_or_open()
 
+    def leave(self) -> None:
+        """Leave the node: close what is not in use now, and what is as soon as it is given back."""
+        with self._lock:
+            self._era += 1
+        self.drop_idle()
+
     def drop_idle(self) -> None:
         """Close what is not in use; the next request opens a connection."""
         while True:
@@ -166,6 +175,9 @@ class Connections:
             self._discard(connection)
 
     def _give(self, connection: Connection) -> None:
+        if connection.era != self._era:
+            self._discard(connection)
+            return
         if self._waiting and self._hand_over(connection):
             return
         self._idle.append(connection)
@@ -210,7 +222,7 @@ class Connections:
                 self._wait_for_turn(waiter)
             if waiter.connection is not None:
                 return waiter.connection, False
-            connection = Connection(self._make(), self._timeout_seconds)
+            connection = Connection(self._make(), self._timeout_seconds, self._era)
             self._open.add(connection)
         except BaseException:
             self._give_up(waiter)

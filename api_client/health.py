@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from api_client.breaker import Breaker
 from api_client.clock import RedisClock
 from api_client.connections import AllInUse
 from api_client.errors import CacheUnavailable
 from api_client.redis_edge import reason
-from api_client.wire import pack
+from api_client.sentinels import KnownMaster
+from api_client.wire import is_wrong_node, pack
 
 TIME_REQUEST = pack("TIME")
 
 
 class Health:
-    """The breaker and the clock of one link. Both links ask `check` before they send, and report what came."""
+    """The breaker and the clock of one link. Both links ask `check` before they send, and report what came.
+
+    ``master`` is where it is, behind Sentinels.
+    """
 
     def __init__(self) -> None:
+        self.master = KnownMaster()
         self.clock = RedisClock()
         self.breaker = Breaker()
 
@@ -42,7 +47,7 @@ class Health:
         if isinstance(error, ConnectionError | TimeoutError | OSError):
             self.breaker.failed()
             self.clock.forget()
-        elif isinstance(error, ReadOnlyError):
+        elif is_wrong_node(error):
             self.clock.forget()
         else:
             self.breaker.succeeded()

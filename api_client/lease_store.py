@@ -10,10 +10,10 @@ from importlib.resources import files
 from typing import Any, Final, TypeVar
 
 import redis
-from redis.exceptions import NoScriptError, ReadOnlyError
+from redis.exceptions import NoScriptError, RedisError
 
 from api_client.lease import Call
-from api_client.wire import Command
+from api_client.wire import Command, is_wrong_node
 
 T = TypeVar("T")
 
@@ -37,11 +37,11 @@ class LeaseStore:
 
     Args:
         client: whose connections are used.
-        on_read_only: called when a step was refused because the node is a master no longer.
+        on_wrong_node: called when a step was refused because the node is a master no longer.
     """
 
-    def __init__(self, client: redis.Redis, *, on_read_only: Callable[[], None] = lambda: None) -> None:
-        self._client, self._on_read_only = client, on_read_only
+    def __init__(self, client: redis.Redis, *, on_wrong_node: Callable[[], None] = lambda: None) -> None:
+        self._client, self._on_wrong_node = client, on_wrong_node
         self._scripts = {name: client.register_script(source(name)) for name in SCRIPTS}
 
     def run(self, call: Call[T]) -> T:
@@ -80,8 +80,9 @@ class LeaseStore:
     def _leaving(self) -> Iterator[None]:
         try:
             yield
-        except ReadOnlyError:
-            self._on_read_only()
+        except RedisError as error:
+            if is_wrong_node(error):
+                self._on_wrong_node()
             raise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from api_client.clock import monotonic_seconds
 from api_client.connections import Connections
@@ -15,7 +15,7 @@ from api_client.keys import CacheKey
 from api_client.lease import Call
 from api_client.lease_store import LeaseStore, by_hash, source
 from api_client.redis_edge import connect, connection_maker
-from api_client.wire import Command, pack_all, pack_get
+from api_client.wire import Command, is_wrong_node, pack_all, pack_get
 
 T = TypeVar("T")
 
@@ -29,11 +29,11 @@ class CacheLink:
 
     def __init__(self, url: str, timeout_seconds: float) -> None:
         self.health = Health()
-        self._connections = Connections(
-            connection_maker(url, timeout_seconds=timeout_seconds), timeout_seconds=timeout_seconds
-        )
-        self._redis = connect(url, timeout_seconds=timeout_seconds)
-        self.store = LeaseStore(self._redis, on_read_only=self._leave_node)
+        self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=self.health.master)
+        self._connections = Connections(self._make, timeout_seconds=timeout_seconds)
+        self.health.master.when_moved(self._connections.leave)
+        self._redis = connect(url, timeout_seconds=timeout_seconds, known=self.health.master)
+        self.store = LeaseStore(self._redis, on_wrong_node=self._leave_node)
 
     def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
@@ -43,12 +43,12 @@ class CacheLink:
             reply = self._connections.ask(pack_get(key.entry))
         except (RedisError, OSError) as error:
             raise self.health.failure(error, key.query) from error
-        return self.health.entry_of(reply, key.query)
+        return self._entry_of(reply, key.query)
 
     def read_all(self, keys: Sequence[CacheKey]) -> list[bytes | None]:
         """Return the bytes of several entries, in one round trip."""
         replies = self.ask_all([("GET", key.entry) for key in keys], keys[0].query)
-        return [self.health.entry_of(reply, key.query) for key, reply in zip(keys, replies, strict=True)]
+        return [self._entry_of(reply, key.query) for key, reply in zip(keys, replies, strict=True)]
 
     def ask_all(self, commands: Sequence[Command], query: str | None) -> list[object]:
         """Send commands in one round trip and return their replies; an error reply is returned as an exception."""
@@ -66,13 +66,14 @@ class CacheLink:
 
     def run_each(self, calls: Sequence[Call[T]], query: str) -> list[T | CacheUnavailable]:
         """Run steps in one round trip (two when Redis has forgotten a script); one that it refuses ends alone."""
+        self._make.look()
         replies = self.ask_all([by_hash(call) for call in calls], query)
         if any(isinstance(reply, NoScriptError) for reply in replies):
             # Those that were run are run again: each may be repeated.
             scripts = sorted({call.script for call in calls})
             loading: list[Command] = [("SCRIPT", "LOAD", source(name)) for name in scripts]
             replies = self.ask_all([*loading, *map(by_hash, calls)], query)[len(scripts) :]
-        if any(isinstance(reply, ReadOnlyError) for reply in replies):
+        if any(map(is_wrong_node, replies)):
             self._leave_node()
         return [
             self.health.failure(reply, query) if isinstance(reply, RedisError) else call.parse(reply)
@@ -92,8 +93,9 @@ class CacheLink:
         return self.health.clock.now_us()
 
     def learn_clock(self) -> None:
-        """Ask Redis for its time."""
+        """Ask Redis for its time; behind Sentinels ask them, too, whether this still is the master."""
         self.health.check(None)
+        self._make.look()
         asked_at = monotonic_seconds()
         try:
             reply = self._connections.ask(TIME_REQUEST)
@@ -104,6 +106,7 @@ class CacheLink:
     def close(self) -> None:
         """Close the connections."""
         self._connections.drop_idle()
+        self._make.close()
         self._redis.close()
 
     def _guarded(self, step: Callable[[], T], query: str | None) -> T:
@@ -115,7 +118,12 @@ class CacheLink:
         self.health.breaker.succeeded()
         return result
 
+    def _entry_of(self, reply: object, query: str) -> bytes | None:
+        if reply.__class__ is not bytes and is_wrong_node(reply):
+            self._leave_node()
+        return self.health.entry_of(reply, query)
+
     def _leave_node(self) -> None:
         # A demoted master: connections to it are of no use, the next ones find the new one.
         self._redis.connection_pool.disconnect()
-        self._connections.drop_idle()
+        self._connections.leave()

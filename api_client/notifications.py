@@ -32,7 +32,7 @@ class Notifications:
 
     def __init__(self, client: redis.Redis, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._client, self._monotonic = client, monotonic
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # writing may connect, and so find out that this node is to be left
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._pubsub: Any = None
         self._thread: threading.Thread | None = None
@@ -59,6 +59,12 @@ class Notifications:
                 if not self._waiting[channel]:
                     del self._waiting[channel]
                     self._write("unsubscribe", channel)
+
+    def leave(self) -> None:
+        """Leave the node: the master is another one. Those who wait poll, and who comes next listens there."""
+        with self._lock:
+            self._write("ping")  # as in `close`
+            self._pubsub = None
 
     def close(self) -> None:
         """End the thread, and with it the connection."""

@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 from redis import BlockingConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, ConnectionError, RedisError, ResponseError, TimeoutError
 from redis.retry import Retry
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from api_client.environment import without_password
 from api_client.errors import CacheUnavailable, ConfigurationError
+from api_client.redis_url import RedisUrl, Topology, read_url
+from api_client.sentinels import KnownMaster, MasterFinder
+
+if TYPE_CHECKING:
+    from api_client.aio.sentinels import AsyncMasterFinder
 
 HEALTH_CHECK_SECONDS: Final = 15
 MOST_CONNECTIONS: Final = 64
 
 
-def connect(url: str, *, timeout_seconds: float, retry: Retry | None = None) -> redis.Redis:
+def connect(
+    url: str, *, timeout_seconds: float, retry: Retry | None = None, known: KnownMaster | None = None
+) -> redis.Redis:
     """Return a client that gives up after ``timeout_seconds``; nothing is sent yet.
 
     redis-py's own defaults try ten times at 5 s: a reader would hang for a minute on a silent server. Here a
     connection that the server has closed meanwhile is tried once more (every step may be repeated); a silence is not.
 
     Args:
-        url: redis://, rediss:// or unix://.
+        url: as `redis_url` reads it. Behind Sentinels each connection is made to whoever is the master then.
         timeout_seconds: for the connection and for each reply.
         retry: what to try again, and how; default: a connection that was found closed, once.
+        known: is told where the master is, behind Sentinels.
 
     Raises:
-        ConfigurationError: redis-py can't use the URL.
+        ConfigurationError: the URL can't be used.
     """
+    told = read_url(url)
     with _readable(url):
-        pool = BlockingConnectionPool.from_url(
-            url,
+        pool = _MasterPool.from_url(
+            told.node_url,
             # More threads than this share connections; they wait for one no longer than for a reply.
             max_connections=MOST_CONNECTIONS,
             timeout=timeout_seconds,
@@ -43,40 +53,148 @@ def connect(url: str, *, timeout_seconds: float, retry: Retry | None = None) -> 
             health_check_interval=HEALTH_CHECK_SECONDS,
             retry=retry or Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
         )
+    if told.topology is Topology.SENTINEL:
+        pool.finder = _lead_to_master(pool, told, known or KnownMaster(), timeout_seconds)
     # It owns the pool: closing it closes the connections.
     return redis.Redis.from_pool(pool)
 
 
-def connection_maker(url: str, *, timeout_seconds: float) -> Callable[[], Any]:
-    """Return what makes single connections of redis-py, not connected yet, for `connections`.
+class _MasterPool(BlockingConnectionPool):
+    """A pool that behind Sentinels hands out no connection to a node that is known to be the master no longer."""
+
+    finder: MasterFinder | None = None
+
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Return a connection, as redis-py does."""
+        if self.finder is not None:
+            self.finder.look()
+        connection: Any = super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        if self.finder is not None and self.finder.is_elsewhere((connection.host, connection.port)):
+            try:
+                connection.disconnect()
+                connection.connect()
+            except BaseException:
+                self.release(connection)  # type: ignore[no-untyped-call]
+                raise
+        return connection
+
+
+class ConnectionMaker:
+    """Makes single connections of redis-py, not connected yet, for `connections`.
 
     They speak RESP2, whose replies come in the order of the requests and with nothing between them.
 
-    Raises:
-        ConfigurationError: redis-py can't use the URL.
+    Args:
+        pool: whose connections; nothing else of it is used.
+        finder: who knows where the master is, behind Sentinels.
     """
+
+    def __init__(self, pool: Any, finder: MasterFinder | None = None) -> None:
+        self._class, self._options = pool.connection_class, pool.connection_kwargs
+        self._finder = finder
+
+    def __call__(self) -> Any:
+        """Return a new one."""
+        return self._class(**self._options)
+
+    def look(self) -> None:
+        """Ask the Sentinels, if there are any and it is due, whether the master is another one."""
+        if self._finder is not None:
+            self._finder.look()
+
+    def close(self) -> None:
+        """Close what was opened to find the way."""
+        if self._finder is not None:
+            self._finder.close()
+
+
+class AsyncConnectionMaker:
+    """Makes single connections of redis.asyncio, as `ConnectionMaker` does."""
+
+    def __init__(self, pool: Any, finder: AsyncMasterFinder | None = None) -> None:
+        self._class, self._options = pool.connection_class, pool.connection_kwargs
+        self._finder = finder
+
+    def __call__(self) -> Any:
+        """Return a new one."""
+        return self._class(**self._options)
+
+    async def look(self) -> None:
+        """Ask the Sentinels, if there are any and it is due, whether the master is another one."""
+        if self._finder is not None:
+            await self._finder.look()
+
+
+def connection_maker(url: str, *, timeout_seconds: float, known: KnownMaster | None = None) -> ConnectionMaker:
+    """Return what makes connections for the sync reader.
+
+    Args:
+        url, timeout_seconds, known: as for `connect`.
+
+    Raises:
+        ConfigurationError: the URL can't be used.
+    """
+    told = read_url(url)
     with _readable(url):
         pool = redis.ConnectionPool.from_url(
-            url, protocol=2, **_socket_options(url, timeout_seconds), retry=Retry(NoBackoff(), 0)
+            told.node_url, protocol=2, **_socket_options(url, timeout_seconds), retry=Retry(NoBackoff(), 0)
         )
-    return lambda: pool.connection_class(**pool.connection_kwargs)
+    if told.topology is not Topology.SENTINEL:
+        return ConnectionMaker(pool)
+    return ConnectionMaker(pool, _lead_to_master(pool, told, known or KnownMaster(), timeout_seconds))
 
 
-def async_connection_maker(url: str, *, timeout_seconds: float) -> Callable[[], Any]:
+def async_connection_maker(
+    url: str, *, timeout_seconds: float, known: KnownMaster | None = None
+) -> AsyncConnectionMaker:
     """Return what makes single connections of redis.asyncio, as `connection_maker` does.
 
     Raises:
-        ConfigurationError: redis-py can't use the URL.
+        ConfigurationError: the URL can't be used.
     """
     # Imported here: an application that never awaits need not load asyncio.
     import redis.asyncio
     from redis.asyncio.retry import Retry as AsyncRetry
+    from redis.asyncio.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
+    from api_client.aio.sentinels import AsyncMasterFinder
+
+    told, finder = read_url(url), None
     with _readable(url):
         pool = redis.asyncio.ConnectionPool.from_url(
-            url, protocol=2, **_socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0)
+            told.node_url, protocol=2, **_socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0)
         )
-    return lambda: pool.connection_class(**pool.connection_kwargs)
+    if told.topology is Topology.SENTINEL:
+        options = _sentinel_options(told, pool)
+        finder = AsyncMasterFinder(
+            known or KnownMaster(), told.master_name, told.members, options, timeout_seconds=timeout_seconds
+        )
+        connection_class = SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection
+        _let_find(pool, finder, connection_class)
+    return AsyncConnectionMaker(pool, finder)
+
+
+def _sentinel_options(told: RedisUrl, pool: Any) -> dict[str, Any]:
+    """Return user and password for the Sentinels; over TLS what the data nodes' connections know of certificates."""
+    options: dict[str, Any] = dict(told.sentinel_options)
+    if told.uses_tls:
+        tls = {name: value for name, value in pool.connection_kwargs.items() if name.startswith("ssl_")}
+        options |= {"ssl": True, **tls}
+    return options
+
+
+def _lead_to_master(pool: Any, told: RedisUrl, known: KnownMaster, timeout_seconds: float) -> MasterFinder:
+    """Have a pool's connections look for the master when they connect; return who finds it."""
+    options = _sentinel_options(told, pool)
+    finder = MasterFinder(known, told.master_name, told.members, options, timeout_seconds=timeout_seconds)
+    _let_find(pool, finder, SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection)
+    return finder
+
+
+def _let_find(pool: Any, finder: object, connection_class: type) -> None:
+    pool.connection_class = connection_class
+    options = {name: value for name, value in pool.connection_kwargs.items() if name not in {"host", "port"}}
+    pool.connection_kwargs = options | {"connection_pool": finder}
 
 
 def _socket_options(url: str, timeout_seconds: float) -> dict[str, Any]:

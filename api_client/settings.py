@@ -6,10 +6,12 @@ from typing import Annotated, Final
 
 import msgspec
 
+from api_client.broker_tls import connection_settings
 from api_client.durations import ALLOWED as DURATION_ALLOWED
 from api_client.environment import Milliseconds, PositiveMilliseconds, PositiveSeconds, Settings, Url, env
 from api_client.errors import ConfigurationError
 from api_client.keys import NAMESPACE_ALLOWED
+from api_client.redis_url import read_url
 
 MEBIBYTE: Final = 1024 * 1024
 
@@ -19,7 +21,10 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
 
     redis_url: Annotated[
         Url,
-        msgspec.Meta(pattern="^(rediss?|unix)://", description="redis://…, rediss://… or unix://…"),
+        msgspec.Meta(
+            pattern=r"^(rediss?(\+sentinel|\+cluster)?|unix)://",
+            description="redis://…, redis+sentinel://…, redis+cluster://…, the same with rediss, or unix://…",
+        ),
         env("CACHE_REDIS_URL"),
     ] = "redis://127.0.0.1:6379/0"
     broker_url: Annotated[
@@ -48,6 +53,8 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        connection_settings(self.broker_url)
+        read_url(self.redis_url)
         if self.jitter_max_ms < self.jitter_min_ms:
             raise ConfigurationError(
                 "STAMPEDE_JITTER_MAX_MS",

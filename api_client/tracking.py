@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import AuthenticationError, ConnectionError, ResponseError
 
 from api_client.clock import monotonic_seconds
 from api_client.invalidations import InvalidationStream, TrackingRefused
 from api_client.keys import entry_prefix
 from api_client.local_tier import LocalTier
 from api_client.redis_edge import connection_maker, reason
+from api_client.sentinels import KnownMaster
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class TrackingLink:
         timeout_seconds: for connecting, and for each answer.
         tier: what it serves.
         namespace: whose entries.
+        known: where the master is for those who read, behind Sentinels; when it moves, so does this link.
         monotonic, sleep, jitter: the clock and the sleep in seconds; a draw in [0, 1).
 
     Raises:
@@ -59,17 +61,21 @@ class TrackingLink:
         timeout_seconds: float,
         tier: LocalTier,
         namespace: str,
+        known: KnownMaster | None = None,
         monotonic: Callable[[], float] = monotonic_seconds,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._make = connection_maker(url, timeout_seconds=timeout_seconds)
+        known = known or KnownMaster()
+        known.when_moved(self._leave)
+        self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=known)
         self._timeout_seconds, self._tier, self._prefix = timeout_seconds, tier, entry_prefix(namespace)
         self._monotonic, self._sleep, self._jitter = monotonic, sleep, jitter
         self._owner_pid = os.getpid()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stream: InvalidationStream | None = None
+        self._moves = 0
         self._ended = threading.Event()
         self._start_at = 0.0
         self._failures = 0
@@ -114,10 +120,13 @@ class TrackingLink:
 
     def _hold(self) -> None:
         """Hold one connection for as long as it is good."""
+        moves = self._moves
         stream = InvalidationStream(self._make(), self._timeout_seconds, self._monotonic)
         try:
             stream.track(self._prefix)
             self._stream = stream
+            if self._moves != moves:  # on the way to a master that is one no longer, perhaps
+                raise ConnectionError("the master is another one")
             # Not before Redis has confirmed: what is read from now on is executed after that, and so is heard of.
             self._tier.resume()
             self._regained()
@@ -141,6 +150,14 @@ class TrackingLink:
             self._sleep(GATHER_SECONDS)
         if stream.probe():
             self._tier.drop_expired()
+            self._make.look()
+
+    def _leave(self) -> None:
+        """Leave the node: those who read have left it, or will, and it hears nothing of what changes at another."""
+        self._moves += 1
+        self._tier.bypass()
+        if (stream := self._stream) is not None:
+            stream.wake()
 
     def _pause_seconds(self) -> float:
         longest = LONGEST_PAUSE_REFUSED_SECONDS if self._told == "refused" else LONGEST_PAUSE_SECONDS

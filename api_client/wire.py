@@ -13,6 +13,7 @@ import hiredis
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
+    MasterDownError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
@@ -35,7 +36,7 @@ LARGE_CHUNK_BYTES: Final = 1_048_576  # for the rest of a reply that did not fit
 
 _ERRORS: Final[dict[str, type[RedisError]]] = {
     "LOADING": BusyLoadingError,
-    "MASTERDOWN": ReadOnlyError,
+    "MASTERDOWN": MasterDownError,
     "NOAUTH": AuthenticationError,
     "NOPERM": NoPermissionError,
     "NOSCRIPT": NoScriptError,
@@ -59,6 +60,11 @@ def pack_get(key: str) -> bytes:
     """Return the bytes of a GET: what every hit sends."""
     name = key.encode()
     return b"*2\r\n$3\r\nGET\r\n$%d\r\n%b\r\n" % (len(name), name)
+
+
+def is_wrong_node(reply: object) -> bool:
+    """Tell whether a node says of itself that it is no master, or not yet: another connection may find a better one."""
+    return isinstance(reply, ReadOnlyError | MasterDownError | BusyLoadingError)
 
 
 def reply_reader() -> Any:

@@ -10,6 +10,7 @@ import asyncio
 import builtins
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import hiredis
@@ -177,6 +178,7 @@ class AsyncConnections:
         self._make, self._timeout_seconds = make, timeout_seconds
         self._by_loop: dict[asyncio.AbstractEventLoop, Multiplexed] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Multiplexed]] = {}
+        self._era = 0  # connections of an earlier one lead to a node that was left
 
     def current(self) -> Multiplexed | None:
         """Return this event loop's connection; None where there is none, or it is lost."""
@@ -202,6 +204,13 @@ class AsyncConnections:
     def drop(self) -> None:
         """Leave this loop's connection; what is due on it may be asked again, on the next one."""
         self._close(ConnectionError("it was given up"))
+
+    def leave(self) -> None:
+        """Leave the connections of all loops, from any thread; what is due on them may be asked again."""
+        self._era += 1
+        for loop, connection in list(self._by_loop.items()):
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(connection.close, ConnectionError("it was given up"))
 
     def close(self) -> None:
         """Close this loop's connection, also one that is being made; what is due on it fails for good."""
@@ -229,10 +238,13 @@ class AsyncConnections:
         return await asyncio.shield(opening)
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> Multiplexed:
-        made = self._make()
+        era, made = self._era, self._make()
         try:
             async with asyncio.timeout(2 * self._timeout_seconds):
                 await made.connect()
+                if era != self._era:  # it may lead to what was left meanwhile
+                    await made.disconnect()
+                    await made.connect()
         except BaseException as error:
             made._close()  # noqa: SLF001 - its public way waits
             if isinstance(error, builtins.TimeoutError):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
-from redis.exceptions import ConnectionError, NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import ConnectionError, NoScriptError, RedisError
 
 from api_client.aio.connections import AsyncConnections
 from api_client.clock import monotonic_seconds
@@ -15,7 +15,7 @@ from api_client.keys import CacheKey
 from api_client.lease import Call
 from api_client.lease_store import by_hash, source
 from api_client.redis_edge import async_connection_maker
-from api_client.wire import Command, pack
+from api_client.wire import Command, is_wrong_node, pack
 
 T = TypeVar("T")
 
@@ -25,9 +25,9 @@ class AsyncCacheLink:
 
     def __init__(self, url: str, timeout_seconds: float, health: Health) -> None:
         self.health = health
-        self._connections = AsyncConnections(
-            async_connection_maker(url, timeout_seconds=timeout_seconds), timeout_seconds=timeout_seconds
-        )
+        self._make = async_connection_maker(url, timeout_seconds=timeout_seconds, known=health.master)
+        self._connections = AsyncConnections(self._make, timeout_seconds=timeout_seconds)
+        health.master.when_moved(self._connections.leave)
 
     async def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
@@ -44,7 +44,7 @@ class AsyncCacheLink:
                     reply = await self._connections.get(key.entry)
         except (RedisError, OSError) as error:
             raise self.health.failure(error, key.query) from error
-        return self.health.entry_of(reply, key.query)
+        return self._entry_of(reply, key.query)
 
     async def read_all(self, keys: Sequence[CacheKey]) -> list[bytes | None]:
         """Return the bytes of several entries, in one round trip."""
@@ -61,7 +61,7 @@ class AsyncCacheLink:
                     replies = await self._connections.get_all(names)
         except (RedisError, OSError) as error:
             raise self.health.failure(error, query) from error
-        return [self.health.entry_of(reply, key.query) for reply, key in zip(replies, keys, strict=True)]
+        return [self._entry_of(reply, key.query) for reply, key in zip(replies, keys, strict=True)]
 
     async def ask_all(self, commands: Sequence[Command], query: str | None) -> list[object]:
         """Send commands in one write and return their replies; an error reply is returned as an exception."""
@@ -69,13 +69,14 @@ class AsyncCacheLink:
 
     async def run(self, call: Call[T], query: str) -> T:
         """Run one step of the lease record. A script that Redis has forgotten is loaded again."""
+        await self._make.look()
         reply = await self._ask(pack(*by_hash(call)), query)
         if isinstance(reply, NoScriptError):
             # Not by EVAL: a reader's user need not be allowed it.
             await self._ask(pack("SCRIPT", "LOAD", source(call.script)), query)
             reply = await self._ask(pack(*by_hash(call)), query)
         if isinstance(reply, RedisError):
-            if isinstance(reply, ReadOnlyError):
+            if is_wrong_node(reply):
                 # A demoted master: the next connection finds the new one.
                 self._connections.drop()
             raise self.health.failure(reply, query) from reply
@@ -95,6 +96,11 @@ class AsyncCacheLink:
     def close(self) -> None:
         """Close this event loop's connection."""
         self._connections.close()
+
+    def _entry_of(self, reply: object, query: str) -> bytes | None:
+        if reply.__class__ is not bytes and is_wrong_node(reply):
+            self._connections.drop()
+        return self.health.entry_of(reply, query)
 
     async def _ask(self, request: bytes, query: str | None) -> object:
         self.health.check(query)

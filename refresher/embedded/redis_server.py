@@ -66,7 +66,12 @@ class RedisServer(EmbeddedServer):
 
     @classmethod
     def start(
-        cls, *, binary: Path | str | None = None, extra_config: ExtraConfig = (), start_seconds: float = 10.0
+        cls,
+        *,
+        binary: Path | str | None = None,
+        extra_config: ExtraConfig = (),
+        start_seconds: float = 10.0,
+        password: str | None = None,
     ) -> Self:
         """Start a server and wait until it has answered PING.
 
@@ -75,6 +80,7 @@ class RedisServer(EmbeddedServer):
             extra_config: lines of redis.conf as (directive, arguments), e.g. ``("appendonly", "yes")``; a sequence
                 may repeat a directive. What this class decides itself (port, password, directory) is refused.
             start_seconds: how long that may take.
+            password: the one that it shares with other servers; None: a random one.
 
         Raises:
             ServerMissing: no program was found, or ``binary`` is none.
@@ -89,6 +95,7 @@ class RedisServer(EmbeddedServer):
         if not os.access(found, os.X_OK):
             raise ServerMissing(f"{found} is no program", "give the path of a redis-server")
         server = cls(found, lines, start_seconds)
+        server.password = password or server.password
         server._launch_or_clean_up()
         return server
 

@@ -1,0 +1,71 @@
+"""Asks Sentinels where the master is, awaited; as `api_client.sentinels`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError, TimeoutError
+
+from api_client.redis_url import Address
+from api_client.sentinels import IS_MASTER, KnownMaster, LookTimes, sentinel_options, unknown_master
+
+
+class AsyncMasterFinder:
+    """Finds the master at each connecting, on any event loop; arguments as for `MasterFinder`.
+
+    An event loop has one connection, so nothing is kept open to the Sentinels.
+    """
+
+    is_master = IS_MASTER
+    check_connection = False
+
+    def __init__(
+        self,
+        known: KnownMaster,
+        master_name: str,
+        members: Sequence[Address],
+        options: dict[str, Any],
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        self._known, self._master_name, self._members = known, master_name, list(members)
+        self._look_times = LookTimes()
+        self._options = sentinel_options(options, members, timeout_seconds, Retry(NoBackoff(), 0))
+
+    async def get_master_address(self) -> Address:
+        """Return the master's address.
+
+        Raises:
+            redis.exceptions.ConnectionError: no Sentinel knows one.
+        """
+        sentinel = Sentinel(self._members, sentinel_kwargs=self._options)  # type: ignore[no-untyped-call]
+        try:
+            host, port = await sentinel.discover_master(self._master_name)
+        except MasterNotFoundError:
+            raise unknown_master(self._master_name) from None
+        finally:
+            await sentinel.aclose()
+        # It puts the one that has answered first: so it is asked first the next time.
+        self._members = [_address_of(one) for one in sentinel.sentinels]
+        address = str(host), int(port)
+        self._known.found(address)
+        return address
+
+    async def look(self) -> None:
+        """Ask again where that is due, as `MasterFinder.look`; a connection to another node is left when it returns."""
+        if self._look_times.is_due():
+            try:
+                await self.get_master_address()
+            except (ConnectionError, TimeoutError):
+                self._look_times.put_off()
+            await asyncio.sleep(0)  # who has the connection is told in the loop's next round
+
+
+def _address_of(client: Any) -> Address:
+    parts = client.connection_pool.connection_kwargs
+    return parts["host"], parts["port"]

@@ -1,0 +1,162 @@
+"""Asks Sentinels where the master is, for connections of redis-py that go there.
+
+redis-py's own `SentinelConnectionPool` does not bound how long that takes, and loses a Sentinel when two threads find
+another one at once; so its connections get a finder in the place of their pool.
+
+In a failover that was ordered, or that a partition has caused, the old master goes on as one for some seconds: what is
+written to it then is lost. Nothing on its connections tells, so who writes asks the Sentinels once a second.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError, TimeoutError
+from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError, Sentinel
+
+from api_client.clock import monotonic_seconds
+from api_client.redis_url import Address
+
+IS_MASTER: Final = True
+LOOK_SECONDS: Final = 1.0
+LOOK_UNANSWERED_SECONDS: Final = 10.0
+
+
+class KnownMaster:
+    """Where the master was when it was found last; tells those who have connections to another one. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.address: Address | None = None
+        self._leave: list[Callable[[], object]] = []
+
+    def when_moved(self, leave: Callable[[], object]) -> None:
+        """Have ``leave`` called, on whatever thread finds it out, when the master is another one than before."""
+        self._leave.append(leave)
+
+    def found(self, address: Address) -> None:
+        """Note where the master is."""
+        before, self.address = self.address, address
+        if before not in (None, address):
+            for leave in self._leave:
+                leave()
+
+
+class LookTimes:
+    """When who has good connections asks the Sentinels again: once a second, later where none has answered."""
+
+    def __init__(self) -> None:
+        self._next_at = 0.0
+
+    def is_due(self) -> bool:
+        """Tell whether to ask now; then the next second is granted to whoever was told so."""
+        now = monotonic_seconds()
+        if now < self._next_at:
+            return False
+        self._next_at = now + LOOK_SECONDS
+        return True
+
+    def put_off(self) -> None:
+        """Ask later: no Sentinel has answered."""
+        self._next_at = monotonic_seconds() + LOOK_UNANSWERED_SECONDS
+
+
+class MasterFinder:
+    """Finds the master at each connecting. Thread-safe: those who ask at one time share an answer.
+
+    Args:
+        known: is told of it.
+        master_name: what the Sentinels call it.
+        members: the Sentinels; the one that has answered last is asked first.
+        options: of the connections to them (redis-py's words).
+        timeout_seconds: to ask all of them, about; each has its share.
+    """
+
+    # What redis-py's connections look at, and call.
+    is_master = IS_MASTER
+    check_connection = False
+
+    def __init__(
+        self,
+        known: KnownMaster,
+        master_name: str,
+        members: Sequence[Address],
+        options: dict[str, Any],
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        self._known, self._master_name, self._timeout_seconds = known, master_name, timeout_seconds
+        # One that has closed an idle connection is tried again; a silent one is not.
+        retry = Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
+        asked_with = sentinel_options(options, members, timeout_seconds, retry)
+        self._sentinel: Any = Sentinel(members, sentinel_kwargs=asked_with)  # type: ignore[no-untyped-call]
+        self._asking = threading.Lock()
+        self._found: tuple[Address, float] | None = None
+        self._look_times = LookTimes()
+
+    def get_master_address(self) -> Address:
+        """Return the master's address.
+
+        Raises:
+            redis.exceptions.ConnectionError: no Sentinel knows one.
+            redis.exceptions.TimeoutError: others who ask have taken all the time.
+        """
+        came_at = monotonic_seconds()
+        if not self._asking.acquire(timeout=2 * self._timeout_seconds):
+            raise TimeoutError("the Sentinels did not answer in time")
+        try:
+            if self._found is not None and self._found[1] >= came_at:
+                return self._found[0]
+            asked_at = monotonic_seconds()
+            address = self._ask()
+            self._found = address, asked_at
+        finally:
+            self._asking.release()
+        self._known.found(address)
+        return address
+
+    def is_elsewhere(self, address: Address) -> bool:
+        """Tell whether the master is known, and not at ``address``."""
+        return self._known.address not in (None, address)
+
+    def look(self) -> None:
+        """Ask again where that is due, as connections that are good do not."""
+        if self._look_times.is_due():
+            try:
+                self.get_master_address()
+            except (ConnectionError, TimeoutError):  # what is connected may go on
+                self._look_times.put_off()
+
+    def close(self) -> None:
+        """Close the connections to the Sentinels."""
+        self._sentinel.close()
+
+    def _ask(self) -> Address:
+        try:
+            host, port = self._sentinel.discover_master(self._master_name)
+        except MasterNotFoundError:
+            raise unknown_master(self._master_name) from None  # its own words are long, and name connections
+        return str(host), int(port)
+
+
+def sentinel_options(
+    options: dict[str, Any], members: Sequence[Address], timeout_seconds: float, retry: Any
+) -> dict[str, Any]:
+    """Return the options of connections to the Sentinels: each of them gets a share of the time."""
+    share_seconds = timeout_seconds / len(members)
+    return {
+        **options,
+        "socket_connect_timeout": share_seconds,
+        "socket_timeout": share_seconds,
+        "socket_keepalive": True,
+        "protocol": 2,
+        "retry": retry,
+    }
+
+
+def unknown_master(master_name: str) -> MasterNotFoundError:
+    """Return the error for a master that nobody knows."""
+    return MasterNotFoundError(f"no Sentinel that answers knows a master {master_name!r} that is up")

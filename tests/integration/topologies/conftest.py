@@ -1,0 +1,62 @@
+"""Readers on more than one Redis: behind Sentinels, or a cluster; and keys whose worker the test plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+import pytest
+
+from api_client import ReaderEvents, ReaderSettings
+from refresher.embedded import RedisServer, ServerMissing
+from tests.servers.redis_sentinels import Sentinels
+from tests.support.any_reader import KINDS, AnyReader
+from tests.support.requirements import skip_or_fail
+
+NAMESPACE = "test"
+TIMEOUT_SECONDS = 1.0
+PATIENCE_SECONDS = 30.0
+
+MakeReader: TypeAlias = Callable[..., AnyReader]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
+
+
+@pytest.fixture
+def sentinels(stack: ExitStack) -> Sentinels:
+    """A master, a replica and one Sentinel."""
+    try:
+        return Sentinels(stack)
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+
+
+@pytest.fixture
+def make_reader(stack: ExitStack, clean_redis: RedisServer, kind: str) -> MakeReader:
+    """Make a reader of a URL; settings by their names."""
+
+    def make(url: str, kind: str = kind, **settings: Any) -> AnyReader:
+        defaults = {"broker_url": clean_redis.url(1), "namespace": NAMESPACE, "redis_timeout_seconds": TIMEOUT_SECONDS}
+        reader = KINDS[kind](ReaderSettings(redis_url=url, **(defaults | settings)), ReaderEvents())
+        stack.callback(reader.close)
+        return reader
+
+    return make

@@ -1,0 +1,217 @@
+"""A Redis behind Sentinels: reads, steps, notifications and the in-process tier follow the master."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from api_client import CacheUnavailable, EntryState
+from api_client.keys import make_key
+from api_client.lease import CommitStatus
+from api_client.lease_store import LeaseStore
+from api_client.redis_edge import connect
+from refresher.embedded import RedisServer
+from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader
+from tests.servers.redis_sentinels import Sentinels
+from tests.support.any_reader import client_of
+from tests.support.played_worker import PlayedKey
+from tests.support.read_load import ReadLoad
+from tests.support.waiting import eventually
+
+LONGEST_BREAKER_PAUSE_SECONDS = 5.0
+# From when the Sentinels agree: the probe of an open breaker, a connection or two; the rest is a busy machine's.
+HEALED_SECONDS = LONGEST_BREAKER_PAUSE_SECONDS + 3 * TIMEOUT_SECONDS + 15.0
+
+FAILOVERS: dict[str, Callable[[Sentinels], RedisServer]] = {
+    "ordered": Sentinels.fail_over,
+    "killed": Sentinels.kill_master,
+}
+
+
+@pytest.fixture(params=sorted(FAILOVERS))
+def fail_over(request: pytest.FixtureRequest) -> Callable[[Sentinels], RedisServer]:
+    return FAILOVERS[request.param]
+
+
+@pytest.fixture
+def control(sentinels: Sentinels) -> Iterator[redis.Redis]:
+    """The master, whichever it is."""
+    with connect(sentinels.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+        yield client
+
+
+Play = Callable[..., PlayedKey]
+
+
+@pytest.fixture
+def play(control: redis.Redis) -> Play:
+    """Name a key whose worker the test is."""
+    return lambda n=0: PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
+
+
+def replicated(control: redis.Redis) -> None:
+    """Wait until the replica has what the last connection has written."""
+    control.set("marker", "now")
+    assert control.wait(1, int(PATIENCE_SECONDS * 1000)) == 1
+
+
+def test_everything_goes_to_the_master(
+    make_reader: MakeReader, sentinels: Sentinels, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    reader, key = make_reader(sentinels.url()), play()
+    read = pool.submit(reader.get, "q", {"n": 0}, timeout=PATIENCE_SECONDS)
+    eventually(key.is_listened_to, PATIENCE_SECONDS, "who waits listens at the master")
+    key.load("loaded")
+    assert read.result(PATIENCE_SECONDS) == "loaded"
+    assert reader.get("q", {"n": 0}) == "loaded"
+    invalidated = reader.invalidate("q", {"n": 0}, replicas=1)
+    assert invalidated.replicated
+    assert reader.get_entry("q", {"n": 0}).state is EntryState.STALE
+
+
+def test_the_url_s_database_is_the_master_s(make_reader: MakeReader, sentinels: Sentinels) -> None:
+    reader = make_reader(sentinels.url(db=3))
+    with sentinels.client(sentinels.master, db=3) as there:
+        key = PlayedKey(there, LeaseStore(there), make_key(NAMESPACE, "q", {}, 1))
+        key.plant_value("in 3")
+        assert reader.get("q", {}) == "in 3"
+
+
+def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
+    make_reader: MakeReader, sentinels: Sentinels, play: Play, control: redis.Redis, fail_over: Any
+) -> None:
+    reader, keys = make_reader(sentinels.url()), [play(n) for n in range(5)]
+    for key in keys:
+        key.plant_value("old")
+    replicated(control)
+    with ReadLoad([reader] * 4, [("q", {"n": n}) for n in range(5)]) as load:
+        began = time.monotonic()
+        fail_over(sentinels)
+        load.reads_well(HEALED_SECONDS, "after the failover")
+        healed = time.monotonic()
+        for n, key in enumerate(keys):
+            generation = eventually(
+                lambda n=n: reader.invalidate("q", {"n": n}).generation, HEALED_SECONDS, "it is invalidated"
+            )
+            key.load("new")
+            entry = reader.get_entry("q", {"n": n}, min_generation=generation, timeout=PATIENCE_SECONDS)
+            assert (entry.value, entry.state) == ("new", EntryState.FRESH)
+        eventually(
+            lambda: [answer.value for _, answer in load.answers[-20:]] == ["new"] * 20, HEALED_SECONDS, "all see it"
+        )
+    assert {type(answer.error).__name__ for _, answer in load.errors()} <= {"CacheUnavailable"}
+    assert [at for at, _ in load.errors() if not began <= at <= healed] == []
+    assert max(answer.seconds for _, answer in load.answers) < HEALED_SECONDS
+
+
+def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
+    make_reader: MakeReader, sentinels: Sentinels, play: Play, control: redis.Redis, fail_over: Any
+) -> None:
+    reader, key = make_reader(sentinels.url()), play()
+    assert key.claim().number
+    token = key.begin()
+    replicated(control)
+    fail_over(sentinels)
+    eventually(lambda: _done(lambda: reader.invalidate("q", {"n": 0}, hard=True)), HEALED_SECONDS, "it is invalidated")
+    status = eventually(lambda: _done(lambda: key.end(token, "stale")), HEALED_SECONDS, "the commit is answered")
+    assert status in {CommitStatus.INVALIDATED, CommitStatus.LOST}
+    with sentinels.client(sentinels.master) as master:
+        assert master.get(key.key.entry) is None
+    assert key.claim(claim_id="another").number
+    key.load("new")
+    assert reader.get("q", {"n": 0}, timeout=PATIENCE_SECONDS) == "new"
+
+
+def test_a_reader_that_only_reads_follows_as_well(
+    make_reader: MakeReader, sentinels: Sentinels, play: Play, control: redis.Redis
+) -> None:
+    reader, key = make_reader(sentinels.url()), play()
+    key.plant_value("old")
+    replicated(control)
+    assert reader.get("q", {"n": 0}) == "old"
+    client_of(reader)._link.learn_clock()  # as after ten seconds: here it connects, and knows the master
+    old = sentinels.master
+    with sentinels.client(sentinels.fail_over()) as new:
+        # The old one goes on for seconds as if nothing had been, and nobody writes.
+        PlayedKey(new, LeaseStore(new), key.key).plant_value("new")
+
+        def read_after_ten_seconds() -> Any:
+            client_of(reader)._link.learn_clock()
+            return reader.get("q", {"n": 0})
+
+        eventually(lambda: read_after_ten_seconds() == "new", HEALED_SECONDS, "it reads from the new master")
+    with sentinels.client(old) as left:
+        connected = [one["name"] for one in left.client_list(_type="normal") if one["cmd"] == "get"]
+    assert connected == []
+
+
+def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
+    make_reader: MakeReader, sentinels: Sentinels, play: Play, control: redis.Redis, fail_over: Any
+) -> None:
+    reader, key = make_reader(sentinels.url(), local_max_entries=100, local_max_age_seconds=600.0), play()
+    tier = client_of(reader)._tier
+    assert tier is not None
+
+    def kept() -> bool:
+        reader.get("q", {"n": 0}, default=None)
+        return key.key.entry in tier.entries
+
+    key.plant_value("old")
+    replicated(control)
+    eventually(kept, PATIENCE_SECONDS, "it is kept")
+    emptied: list[bool] = []
+    bypass = tier.bypass
+
+    def bypassed() -> None:
+        bypass()
+        emptied.append(tier.entries == {})
+
+    tier.bypass = bypassed  # type: ignore[method-assign]
+    new = fail_over(sentinels)
+    eventually(lambda: emptied, HEALED_SECONDS, "it is emptied")
+    with sentinels.client(new) as master:
+        eventually(lambda: tracks(master) and kept(), HEALED_SECONDS, "it is on again, at the new master")
+        PlayedKey(master, LeaseStore(master), key.key).plant_value("new")
+        # Nothing but the message tells it within ten minutes.
+        eventually(lambda: reader.get("q", {"n": 0}, default=None) == "new", HEALED_SECONDS, "it has heard")
+    assert all(emptied)
+
+
+def tracks(master: redis.Redis) -> bool:
+    """Whether a connection is open on which invalidations go out."""
+    return any("t" in one["flags"] for one in master.client_list())
+
+
+def test_who_waits_after_a_failover_is_told_by_the_new_master(
+    make_reader: MakeReader, sentinels: Sentinels, play: Play, pool: ThreadPoolExecutor, fail_over: Any
+) -> None:
+    reader, before, key = make_reader(sentinels.url()), play(1), play(2)
+    first = pool.submit(reader.get, "q", {"n": 1}, timeout=PATIENCE_SECONDS)
+    eventually(before.is_listened_to, PATIENCE_SECONDS, "it listens")
+    before.load("before")
+    assert first.result(PATIENCE_SECONDS) == "before"
+    new = fail_over(sentinels)
+
+    def waits_at_the_new_master() -> bool:
+        read = pool.submit(reader.get, "q", {"n": 2}, timeout=1.0, default=None)
+        with sentinels.client(new) as master:
+            listens = PlayedKey(master, LeaseStore(master), key.key).is_listened_to
+            while not read.done():
+                if listens():
+                    return True
+        return False
+
+    eventually(waits_at_the_new_master, HEALED_SECONDS, "who waits listens there")
+
+
+def _done(call: Callable[[], Any]) -> Any:
+    """What a call returns; None while Redis can't be asked."""
+    try:
+        return call()
+    except (CacheUnavailable, redis.ConnectionError, redis.TimeoutError):
+        return None

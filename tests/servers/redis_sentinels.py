@@ -1,0 +1,143 @@
+"""A master with replicas and the Sentinels that watch it: real servers on loopback, for tests that lose the master."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import redis
+
+from refresher.embedded import RedisServer
+from refresher.embedded.redis_server import find_redis_server
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MASTER_NAME = "the master"  # with a space: the URL has to encode it
+DOWN_AFTER_MS = 500
+SETTLED_SECONDS = 90.0  # a Sentinel that was not let run for two seconds does nothing for thirty
+
+
+class SentinelServer(RedisServer):
+    """One Sentinel. Made by `watch`."""
+
+    title: ClassVar[str] = "Redis Sentinel"
+
+    @classmethod
+    def watch(cls, master: RedisServer, *, quorum: int, password: str) -> Self:
+        """Start one that asks for ``password``, and knows the master's own."""
+        directives = [
+            ("sentinel monitor", f'"{MASTER_NAME}" {master.host} {master.port} {quorum}'),
+            ("sentinel auth-pass", f'"{MASTER_NAME}" {master.password}'),
+            ("sentinel down-after-milliseconds", f'"{MASTER_NAME}" {DOWN_AFTER_MS}'),
+            ("sentinel failover-timeout", f'"{MASTER_NAME}" 5000'),
+            ("sentinel sentinel-pass", password),
+        ]
+        sentinel = cls(find_redis_server(), directives, 10.0)
+        sentinel.password = password
+        sentinel._launch_or_clean_up()
+        return sentinel
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        argv, environment = super()._prepare()
+        return [*argv, "--sentinel"], environment
+
+
+class Sentinels:
+    """One master, its replicas, its Sentinels. All end with the stack."""
+
+    def __init__(self, stack: ExitStack, *, replicas: int = 1, sentinels: int = 1) -> None:
+        self.password, self.sentinel_password = secrets.token_hex(16), secrets.token_hex(16)
+        first = stack.enter_context(self._node())
+        self.nodes = [first]
+        for _ in range(replicas):
+            self.nodes.append(stack.enter_context(self._node(("replicaof", f"{first.host} {first.port}"))))
+        for replica in self.nodes[1:]:
+            eventually(lambda node=replica: self._is_replicating(node), SETTLED_SECONDS, "it replicates")
+        self.sentinels = [
+            stack.enter_context(SentinelServer.watch(first, quorum=sentinels // 2 + 1, password=self.sentinel_password))
+            for _ in range(sentinels)
+        ]
+        eventually(self._all_know_each_other, SETTLED_SECONDS, "the Sentinels know all there is")
+
+    def url(self, db: int = 0) -> str:
+        """The URL for CACHE_REDIS_URL."""
+        hosts = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
+        name = MASTER_NAME.replace(" ", "%20")
+        return f"redis+sentinel://:{self.password}@{hosts}/{name}/{db}?sentinel_password={self.sentinel_password}"
+
+    @property
+    def master(self) -> RedisServer:
+        """Whom all Sentinels take for the master now."""
+        ports = {self._state(sentinel)["port"] for sentinel in self.sentinels}
+        return next(node for node in self.nodes if ports == {node.port})
+
+    def fail_over(self) -> RedisServer:
+        """Order a failover, as for maintenance; back with the new master. The old one is one, too, for some seconds."""
+        old = self.master
+        eventually(self._begins_failover, SETTLED_SECONDS, "a failover")
+        return self.wait_for_another(old)
+
+    def follows(self, node: RedisServer) -> None:
+        """Wait until a node that was the master is a replica."""
+        eventually(lambda: self._is_replicating(node), SETTLED_SECONDS, "the old master follows")
+
+    def kill_master(self) -> RedisServer:
+        """SIGKILL the master; back with the new one."""
+        old = self.master
+        old.kill()
+        return self.wait_for_another(old)
+
+    def wait_for_another(self, old: RedisServer) -> RedisServer:
+        """Return the master that all Sentinels agree on, other than ``old``."""
+
+        def another() -> RedisServer | None:
+            ports = {self._state(sentinel)["port"] for sentinel in self.sentinels}
+            return next((node for node in self.nodes if node is not old and ports == {node.port}), None)
+
+        new = eventually(another, SETTLED_SECONDS, "another master")
+        eventually(lambda: self._role(new) == "master", SETTLED_SECONDS, "it takes writes")
+        return new
+
+    def ask(self, server: RedisServer, *command: str) -> object:
+        """Send one command to one server."""
+        with self.client(server) as client:
+            return client.execute_command(*command)
+
+    def client(self, server: RedisServer, db: int = 0) -> redis.Redis:
+        """A client of one server, whatever it is."""
+        return redis.Redis(host=server.host, port=server.port, password=server.password, db=db, protocol=2)
+
+    def _node(self, *more: tuple[str, str]) -> RedisServer:
+        return RedisServer.start(
+            password=self.password,
+            extra_config=[("masterauth", self.password), ("repl-diskless-sync-delay", "0"), *more],
+        )
+
+    def _begins_failover(self) -> bool:
+        try:
+            self.ask(self.sentinels[0], "SENTINEL", "FAILOVER", MASTER_NAME)
+        except redis.ResponseError as error:  # it has not heard of a replica's state yet
+            if not str(error).startswith("NOGOODSLAVE"):
+                raise
+            return False
+        return True
+
+    def _is_replicating(self, node: RedisServer) -> bool:
+        with self.client(node) as client:
+            return client.info("replication").get("master_link_status") == "up"
+
+    def _role(self, node: RedisServer) -> str:
+        with self.client(node) as client:
+            return str(client.info("replication")["role"])
+
+    def _state(self, sentinel: RedisServer) -> dict[str, object]:
+        with self.client(sentinel) as client:
+            state: dict[str, object] = client.sentinel_master(MASTER_NAME)
+            return state
+
+    def _all_know_each_other(self) -> bool:
+        known = [(state["num-slaves"], state["num-other-sentinels"]) for state in map(self._state, self.sentinels)]
+        return set(known) == {(len(self.nodes) - 1, len(self.sentinels) - 1)}

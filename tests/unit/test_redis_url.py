@@ -1,0 +1,103 @@
+"""CACHE_REDIS_URL: which forms there are, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from api_client import ConfigurationError, ReaderSettings
+from api_client.redis_edge import async_connection_maker, connection_maker
+from api_client.redis_url import Topology, read_url
+from refresher.settings import WorkerSettings
+
+CANARY = "c4nary-s3cret"
+
+
+@pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock?db=3"])
+def test_one_redis_is_redis_py_s_to_read(url: str) -> None:
+    told = read_url(url)
+    assert (told.topology, told.node_url, told.members) == (Topology.SINGLE, url, ())
+
+
+@pytest.mark.parametrize(
+    ("url", "members", "master", "node_url", "sentinel_options"),
+    [
+        ("redis+sentinel://h/m", (("h", 26379),), "m", "redis://h:26379/", {}),
+        ("redis+sentinel://h:1,i:2/m/3", (("h", 1), ("i", 2)), "m", "redis://h:1/3", {}),
+        ("redis+sentinel://u:p@h:1,i/m/0", (("h", 1), ("i", 26379)), "m", "redis://u:p@h:1/0", {}),
+        ("rediss+sentinel://:p%40@h:1/my%20m/", (("h", 1),), "my m", "rediss://:p%40@h:1/", {}),
+        (
+            "redis+sentinel://[::1]:1,[fe80::2]/m?sentinel_password=a%26b&db=4&sentinel_username=u",
+            (("::1", 1), ("fe80::2", 26379)), "m", "redis://[::1]:1/?db=4", {"password": "a&b", "username": "u"},
+        ),
+    ],
+)  # fmt: skip
+def test_behind_sentinels(
+    url: str, members: object, master: str, node_url: str, sentinel_options: dict[str, str]
+) -> None:
+    told = read_url(url)
+    assert (told.topology, told.members, told.master_name) == (Topology.SENTINEL, members, master)
+    assert (told.node_url, told.sentinel_options) == (node_url, sentinel_options)
+
+
+@pytest.mark.parametrize(
+    ("url", "members", "node_url"),
+    [
+        ("redis+cluster://h:7000,i:7001", (("h", 7000), ("i", 7001)), "redis://h:7000/"),
+        ("rediss+cluster://u:p@h/0?ssl_ca_certs=%2Fca", (("h", 6379),), "rediss://u:p@h:6379/0?ssl_ca_certs=%2Fca"),
+    ],
+)
+def test_a_cluster(url: str, members: object, node_url: str) -> None:
+    told = read_url(url)
+    assert (told.topology, told.members, told.node_url) == (Topology.CLUSTER, members, node_url)
+
+
+WRONG = {
+    "redis+sentinel://h:26379": "the name that the Sentinels have for the master",
+    "redis+sentinel://h:26379/": "the name that the Sentinels have for the master",
+    "redis+sentinel://h/m/x": "a number of a database",
+    "redis+sentinel://h/m/1/2": "a number of a database",
+    "redis+sentinel:///m": "host:port",
+    "redis+sentinel://h:x/m": "host:port",
+    "redis+sentinel://h:70000/m": "host:port",
+    "redis+sentinel://h:0/m": "host:port",
+    "redis+sentinel://h,,i/m": "host:port",
+    "redis+sentinel://:c4nary-s3cret@h:x/m": "host:port",
+    "redis+sentinel://h?sentinel_password=c4nary-s3cret": "the name",
+    "redis+cluster://h/1": "a cluster has one database",
+    "redis+cluster://h?db=2": "a cluster has one database",
+    "redis+cluster://h?sentinel_password=c4nary-s3cret": "no Sentinel's password",
+    "redis+cluster://": "host:port",
+    "redis+nodes://h/m": "redis",
+    "unix+sentinel://h/m": "redis",
+    "sentinel://h/m": "redis",
+}
+
+
+@pytest.mark.parametrize("url", WRONG)
+@pytest.mark.parametrize("who", [ReaderSettings, WorkerSettings])
+def test_a_wrong_one_is_an_error_at_the_start_that_says_what_is_allowed(
+    url: str, who: type[ReaderSettings | WorkerSettings]
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"(?s)^CACHE_REDIS_URL=.*{WRONG[url]}") as caught:
+        who.from_env({"CACHE_REDIS_URL": url})
+    assert CANARY not in str(caught.value)
+
+
+def test_no_password_is_shown() -> None:
+    url = f"redis+sentinel://u:{CANARY}@h:1,i:2/m?sentinel_password={CANARY}"
+    settings = ReaderSettings(redis_url=url)
+    assert CANARY not in repr(settings) + repr(read_url(url))
+
+
+def test_over_tls_the_sentinels_are_asked_over_tls_with_the_same_certificates() -> None:
+    url = "rediss+sentinel://:data@h:1/m?ssl_ca_certs=%2Fca.pem&sentinel_password=other"
+    for maker in (connection_maker(url, timeout_seconds=3.0), async_connection_maker(url, timeout_seconds=3.0)):
+        finder = maker._finder
+        assert finder is not None
+        made = maker()
+        assert made.__class__.__name__ == "SentinelManagedSSLConnection"
+        assert made.password == "data"
+    options = connection_maker(url, timeout_seconds=3.0)._finder._sentinel.sentinel_kwargs  # type: ignore[union-attr]
+    assert {name: options[name] for name in ("ssl", "ssl_ca_certs", "password", "socket_timeout")} == {
+        "ssl": True, "ssl_ca_certs": "/ca.pem", "password": "other", "socket_timeout": 3.0,
+    }  # fmt: skip
