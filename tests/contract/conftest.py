@@ -10,11 +10,13 @@ import redis
 from api_client.lease_store import LeaseStore
 from refresher.embedded import RedisServer, ServerMissing
 from refresher.embedded.redis_server import bundled_redis_server
-from tests.support.lease_world import World
+from tests.support.lease_world import ClockedWorld, World
 from tests.support.requirements import skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.support.redis_clock import ClockedRedis
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +56,10 @@ def client(any_redis: RedisServer) -> Iterator[redis.Redis]:
 def world(client: redis.Redis) -> World:
     """A key that nobody has used."""
     return World(client, LeaseStore(client))
+
+
+@pytest.fixture
+def clocked_world(clocked_redis: ClockedRedis) -> Iterator[ClockedWorld]:
+    """A key that nobody has used, on the Redis whose clock tests move."""
+    with redis.Redis.from_url(clocked_redis.server.url()) as connected:
+        yield ClockedWorld(connected, LeaseStore(connected), clock=clocked_redis.clock)

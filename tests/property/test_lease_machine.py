@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 IS_LONG = is_set("LONG_TESTS")
 STEPS, EXAMPLES = (80, 20_000) if IS_LONG else (60, 350)
+PHASES = (Phase.generate, Phase.shrink)
 RUN_STEPS = st.sampled_from(["commit", "commit", "commit", "renew", "retry", "fail", "release", "hand_back"])
 GARBAGE = {
     "newer": lambda raw: raw[:2] + b"\x09" + raw[3:],  # of another release: its frozen fields stand where ours do
@@ -239,8 +240,8 @@ class LeaseMachine(RuleBasedStateMachine):
         longest_seconds = lasting.LONGEST_COOLING_SECONDS if is_counted else 0.0
         reply = self.world.store.run(
             lease.fail(
-                self.world.key, token=token, nonce=nonce, cooling_seconds=lasting.COOLING_SECONDS, kind="syntax", attempts=2,
-                retention_seconds=lasting.RETENTION_SECONDS, longest_seconds=longest_seconds,
+                self.world.key, token=token, nonce=nonce, cooling_seconds=lasting.COOLING_SECONDS, kind="syntax",
+                attempts=2, retention_seconds=lasting.RETENTION_SECONDS, longest_seconds=longest_seconds,
             )
         )  # fmt: skip
         told = reply and (reply.pause_seconds, reply.failures, reply.failed_token)
@@ -285,13 +286,12 @@ class LeaseMachine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(3_600 if IS_LONG else 180)
 def test_the_scripts_do_what_the_model_says_and_keep_the_invariants(clocked_redis: ClockedRedis) -> None:
-    phases = tuple(Phase) if IS_LONG else (Phase.generate, Phase.shrink)
     with redis.Redis.from_url(clocked_redis.server.url()) as client:
         machine = type("Machine", (LeaseMachine,), {"client": client, "clock": clocked_redis.clock})
         play(
             machine,
             settings=settings(
-                max_examples=EXAMPLES, stateful_step_count=STEPS, phases=phases, derandomize=not IS_LONG,
+                max_examples=EXAMPLES, stateful_step_count=STEPS, phases=PHASES, derandomize=not IS_LONG,
                 print_blob=True, database=None, deadline=None,
             ),
         )  # fmt: skip

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     import redis
 
+    from tests.support.redis_clock import FrozenClock
+
 LEASE_SECONDS = 1_000.0
 BUDGET_SECONDS = 3_000.0
 QUEUE_TTL_SECONDS = 6_000.0
@@ -137,6 +139,22 @@ class World:
     def now_us(self) -> int:
         whole_seconds, microseconds = self.client.time()
         return whole_seconds * 1_000_000 + microseconds
+
+
+@dataclass(slots=True, kw_only=True)
+class ClockedWorld(World):
+    """The same on a Redis whose clock the test moves."""
+
+    clock: FrozenClock
+
+    def pass_time(self, seconds: float) -> None:
+        """Let Redis' clock go on, or with a negative time back."""
+        self.at(self.clock.now_us + round(seconds * 1e6))
+
+    def at(self, now_us: int) -> None:
+        """Set Redis' clock. What has no life left goes now."""
+        self.clock.now_us = now_us
+        self.look()
 
 
 def claim_call(

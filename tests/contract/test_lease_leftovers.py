@@ -1,0 +1,121 @@
+"""What a step leaves behind, and what it does with what others left: garbage, data from before, limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api_client import lease
+from api_client.lease import AcquireStatus, ClaimStatus
+from tests.support import lease_world as lasting
+
+if TYPE_CHECKING:
+    from api_client.lease import FailReply
+    from tests.support.lease_world import World
+
+OTHER = b"nonce--2"
+OF_A_RUN = {"token", "nonce", "limit"}
+
+
+def fails(world: World, nonce: bytes, *, cooling_seconds: float, longest_seconds: float) -> FailReply | None:
+    token = world.acquire(nonce).token
+    call = lease.fail(
+        world.key, token=token, nonce=nonce, cooling_seconds=cooling_seconds, kind="k", attempts=1,
+        retention_seconds=lasting.RETENTION_SECONDS, longest_seconds=longest_seconds,
+    )  # fmt: skip
+    return world.store.run(call)
+
+
+@pytest.mark.parametrize("end", ["retry", "fail", "hand_back"])
+def test_an_ended_run_leaves_nothing_of_itself(world: World, end: str) -> None:
+    world.claim()
+    assert getattr(world, end)(world.acquire().token)
+    assert world.record().keys() & OF_A_RUN == set()
+
+
+def test_a_run_handed_back_is_published_again_as_if_for_the_first_time(world: World) -> None:
+    number = world.claim().number
+    for seconds in (1_000, 2_000):
+        world.pass_time(seconds)
+        assert world.republish() == number
+    world.hand_back(world.acquire(number=number).token)
+    world.pass_time(1_000)
+    assert world.republish() == number
+
+
+def test_a_failure_of_another_run_while_the_key_cools_is_not_mine(world: World) -> None:
+    token = world.acquire().token
+    world.fail(token)
+    before = world.record()
+    assert world.store.run(lasting.fail_call(world.key, token, OTHER)) is None
+    assert world.record() == before
+
+
+def test_a_row_of_failures_ends_with_an_invalidation_that_meets_the_next_run(world: World) -> None:
+    for failures, nonce in enumerate((b"nonce--1", b"nonce--2"), 1):
+        assert fails(world, nonce, cooling_seconds=1_000, longest_seconds=9_000).failures == failures
+        world.pass_time(9_000)
+    world.acquire(b"nonce--3")
+    world.invalidate()
+    assert fails(world, b"nonce--3", cooling_seconds=1_000, longest_seconds=9_000).failures == 1
+
+
+def test_a_row_of_failures_ends_when_the_key_is_at_rest_again(world: World) -> None:
+    world.invalidate()
+    fails(world, b"nonce--1", cooling_seconds=1_000, longest_seconds=9_000)
+    world.claim(force=True)
+    world.unclaim()
+    assert (world.state(), "failures" in world.record()) == ("invalidated", False)
+
+
+def test_the_longest_pause_is_no_shorter_than_the_first(world: World) -> None:
+    assert fails(world, OTHER, cooling_seconds=1_000, longest_seconds=10).pause_seconds == 1_000
+
+
+def test_a_pause_longer_than_the_retention_is_remembered_for_as_long_again(world: World) -> None:
+    longer = 2 * lasting.RETENTION_SECONDS
+    fails(world, OTHER, cooling_seconds=longer, longest_seconds=0)
+    assert world.client.pttl(world.key.record) == pytest.approx(2 * longer * 1000, abs=60_000)
+
+
+@pytest.mark.parametrize("newer", ["the message", "an invalidation"])
+def test_what_a_message_asks_for_counts_beside_the_claim_that_waits(world: World, newer: str) -> None:
+    number = world.claim().number
+    asked = number + 10 if newer == "the message" else number
+    if newer == "an invalidation":
+        world.invalidate()
+    world.plant(number + 5)  # data from before the claim came back under a number above it
+    assert world.acquire(number=asked).status is AcquireStatus.ACQUIRED
+
+
+@pytest.mark.parametrize("field", ["token", "generation"])
+@pytest.mark.parametrize(("value", "is_read"), [(0, True), (2**53 - 1, True), (2**53, False), (2**63, False)])
+def test_numbers_that_lua_knows_exactly_are_read_and_no_others(
+    world: World, field: str, value: int, is_read: bool
+) -> None:
+    world.plant(7)
+    offset = {"token": 20, "generation": 28}[field]
+    world.client.setrange(world.key.entry, offset, value.to_bytes(8, "big"))
+    status = world.claim(seen=12345).status
+    assert status is (ClaimStatus.ALREADY_REFRESHED if is_read else ClaimStatus.CLAIMED)
+
+
+@pytest.mark.parametrize(
+    ("limit", "given", "kept"),
+    [
+        (11, ["first", "other"], "first\nother"),  # exactly as much as there is room for
+        (10, ["first", "other"], "other"),
+        (3, ["first", "other"], "other"),  # what is given now is kept whole, whatever the limit
+        (12, ["a", "bcd", "efghijk"], "bcd\nefghijk"),
+        (13, ["a", "bcd", "efghijk"], "a\nbcd\nefghijk"),
+    ],
+)
+def test_bookmarks_beyond_the_limit_go_whole_and_no_sooner(
+    world: World, limit: int, given: list[str], kept: str
+) -> None:
+    for bookmark in given:
+        call = lease.invalidate(world.key, hard=False, bookmarks=[bookmark], retention_seconds=60)
+        world.store.run(replace(call, args=(*call.args[:2], limit, *call.args[3:])))
+    assert world.record()["bookmarks"].decode() == kept
