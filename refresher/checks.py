@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 2.0
 
 def log_problems(settings: WorkerSettings) -> list[str]:
     """Log what is wrong around a starting worker, in words that say how to mend it; the problems, as text."""
-    problems = [problem for problem in (_cache(settings), _graph(settings), _queries(settings)) if problem]
+    problems = [problem for problem in (_cache(settings), graph_problem(settings), _queries(settings)) if problem]
     for problem in problems:
         log.error("%s", problem)
     return problems
@@ -40,7 +40,8 @@ def _cache(settings: WorkerSettings) -> str | None:
     return None
 
 
-def _graph(settings: WorkerSettings) -> str | None:
+def graph_problem(settings: WorkerSettings) -> str | None:
+    """Return what is wrong with the graph, in words; None: it answers."""
     try:
         with closing(Graph(settings)) as graph:
             graph.verify()

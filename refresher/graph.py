@@ -52,7 +52,7 @@ class Graph:
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._pid = os.getpid()
-        self._driver = _driver(settings)
+        self._driver = open_driver(settings, settings.neo4j_user, settings.neo4j_password)
 
     def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
         """Run a query's loader, and its degree, in one managed read transaction.
@@ -98,12 +98,17 @@ class Graph:
         self._driver.close()
 
 
-def _driver(settings: WorkerSettings) -> neo4j.Driver:
+def open_driver(settings: WorkerSettings, user: str, password: str) -> neo4j.Driver:
+    """Return a driver for the settings' graph; nothing is sent yet.
+
+    Raises:
+        ConfigurationError: the driver refuses NEO4J_URI.
+    """
     try:
         # The driver's own retries are off: ours would multiply with them (5 tries of 33 s each with its defaults).
         return neo4j.GraphDatabase.driver(
             settings.neo4j_uri,
-            auth=(settings.neo4j_user, settings.neo4j_password) if settings.neo4j_password else None,
+            auth=(user, password) if password else None,
             max_transaction_retry_time=0,
             connection_timeout=2,
             connection_acquisition_timeout=3,

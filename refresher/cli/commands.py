@@ -10,6 +10,7 @@ from api_client import CacheError, __version__
 from refresher.cli.bench import bench
 from refresher.cli.dead import dead
 from refresher.cli.demo import demo
+from refresher.cli.doctor import doctor
 from refresher.cli.explain import explain
 from refresher.errors import RefresherError
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(explain)
+app.command()(doctor)
 app.add_typer(bench)
 app.add_typer(dead)
 

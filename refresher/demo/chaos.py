@@ -11,11 +11,11 @@ from refresher.demo.places import LEASE_SECONDS, QUEUE_TTL_SECONDS
 from refresher.demo.processes import START_SECONDS
 
 if TYPE_CHECKING:
+    from refresher.checker.writing import Writer
     from refresher.demo.board import Board
     from refresher.demo.processes import Workers
     from refresher.demo.readers import Readers
     from refresher.demo.worker_events import WorkerEvents
-    from refresher.demo.writer import Writer
 
 PAUSE_SECONDS: Final = 2.0
 QUIET_SECONDS: Final = 1.0

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from api_client import CacheClient, CacheError, Entry, EntryState, ReaderEvents, RefreshReason, RefreshState
-from refresher.demo.checker import Observation
+from refresher.checker.judging import Observation
 from refresher.demo.counters import Tally
 
 Key = tuple[str, dict[str, object]]

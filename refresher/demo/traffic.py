@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from api_client import CacheClient, CacheError
+from api_client import CacheClient
+from refresher.checker.judging import Checker
+from refresher.checker.writing import Watched, Writer, check_repairs
 from refresher.demo.board import Board
 from refresher.demo.chaos import Chaos, Stage
-from refresher.demo.checker import Checker
 from refresher.demo.display import FRAMES_PER_SECOND, Display, display_on
 from refresher.demo.options import READS_PER_SECOND, DemoOptions
 from refresher.demo.reader_thread import CHECKED_QUERY
 from refresher.demo.readers import Readers
 from refresher.demo.summary import Result
 from refresher.demo.view import view_of
-from refresher.demo.writer import NAMES, Writer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from refresher.demo.processes import Workers
     from refresher.demo.worker_events import WorkerEvents
 
+_WATCHED: Final = Watched(
+    CHECKED_QUERY, "name",
+    "MATCH (p:Person {name: $name}) SET p.version = p.version + 1 RETURN p.version AS version",
+)  # fmt: skip
+# Few of the hottest persons are changed, so that each is in turn invalidated several times in a run.
+_NAMES: Final = 16
+_WRITER_PAUSE_SECONDS: Final = 0.8
 _TICK_SECONDS: Final = 0.1
 _REPAIR_SECONDS: Final = 15.0
 _LAST_READS_SECONDS: Final = 25.0
@@ -44,16 +51,17 @@ class Traffic:
         client: CacheClient,
     ) -> None:
         self._options, self._found, self._events, self._client = options, found, events, client
-        self._board = Board(Checker())
+        self._board = Board(Checker(CHECKED_QUERY))
         keys = popularity.keys
         self._readers = Readers(
             found.environ, keys, popularity.weights.tolist(), processes=options.readers,
             reads_per_second=READS_PER_SECOND, seed=options.seed,
             on_notes=lambda notes: self._board.take(notes, time.monotonic()),
         )  # fmt: skip
-        names = [str(params["name"]) for query, params in keys if query == CHECKED_QUERY][:NAMES]
+        names = [str(params["name"]) for query, params in keys if query == CHECKED_QUERY][:_NAMES]
         self._writer = Writer(
-            found.driver, found.database, client, self._board.checker, names, seed=options.seed
+            found.driver, found.database, client, self._board.checker, _WATCHED, names,
+            pause_seconds=_WRITER_PAUSE_SECONDS, seed=options.seed,
         )  # fmt: skip
         self._workers = workers
         self._chaos: Chaos | None = None
@@ -63,7 +71,8 @@ class Traffic:
         """Let it all run for its time, or with ``--keep`` until Ctrl-C; then check, and return what came of it.
 
         Raises:
-            DemoError: a process of the demo ended, or the other worker did not start.
+            DemoError, WriterFailed: a process of the demo ended, the other worker did not start, or the writer could
+                not write.
         """
         self._readers.start()
         self._writer.start()
@@ -114,8 +123,10 @@ class Traffic:
         self._readers.stop(_LAST_READS_AFTER_CTRL_C_SECONDS if interrupted else _LAST_READS_SECONDS)
         seconds = time.monotonic() - self._began_at
         has_worker = self._stage not in {Stage.WITHOUT_WORKER, Stage.STARTING}
-        slowest_repair_seconds = self._check_repairs() if has_worker else 0.0
         checker, counts = self._board.checker, self._events.counts
+        slowest_repair_seconds = 0.0
+        if has_worker:
+            slowest_repair_seconds = check_repairs(checker, self._client, _WATCHED, timeout_seconds=_REPAIR_SECONDS)
         hard = sum(done.hard for done in checker.invalidations)
         return Result(
             seconds=seconds,
@@ -132,21 +143,3 @@ class Traffic:
             failures=self._board.failures,
             where=self._found.graph_title,
         )
-
-    def _check_repairs(self) -> float:
-        """Ask for each value that was invalidated as it is now; the longest wait, in seconds."""
-        slowest_seconds = 0.0
-        checker = self._board.checker
-        for done in {each.name: each for each in checker.invalidations}.values():
-            began = time.monotonic()
-            try:
-                entry = self._client.get_entry(
-                    CHECKED_QUERY, {"name": done.name}, min_generation=done.generation, timeout=_REPAIR_SECONDS
-                )
-            except CacheError as error:
-                checker.report(f"profile({done.name!r}) was not repaired after its last invalidation: {error}")
-                continue
-            slowest_seconds = max(slowest_seconds, time.monotonic() - began)
-            if entry.value is None or entry.value["version"] != done.version:
-                checker.report(f"profile({done.name!r}) ended as {entry.value}, where version {done.version} was due")
-        return slowest_seconds

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from api_client import CacheClient, Entry, EntryState, ReaderEvents, RefreshState, WaitTimeout
+from refresher.checker.judging import Checker, Invalidated, Observation
 from refresher.demo.board import Board
-from refresher.demo.checker import Checker, Invalidated, Observation
 from refresher.demo.reader_thread import NotePad, ReaderThread
 
 SOFT = Invalidated("Ada", version=3, generation=100, hard=False, returned_at=50.0)
@@ -31,7 +31,7 @@ def seen(token: int, version: int, *, fresh: bool, began: float) -> Observation:
 def test_a_broken_promise_is_reported_once(
     done: Invalidated, observation: Observation, words: str, seen_first: bool
 ) -> None:
-    checker = Checker()
+    checker = Checker("profile")
     if seen_first:
         checker.observe(observation)
         checker.invalidated(done)
@@ -55,14 +55,14 @@ def test_a_broken_promise_is_reported_once(
     ],
 )
 def test_what_is_allowed_is_not_reported(done: Invalidated, observation: Observation) -> None:
-    checker = Checker()
+    checker = Checker("profile")
     checker.observe(observation)
     checker.invalidated(done)
     assert checker.broken == []
 
 
 def test_of_equal_observations_the_latest_counts() -> None:
-    checker = Checker()
+    checker = Checker("profile")
     checker.invalidated(SOFT)
     for began in (40.0, 60.0, 45.0):
         checker.observe(seen(99, 2, fresh=True, began=began))
@@ -109,7 +109,7 @@ class Reading:
 def test_a_token_that_goes_back_is_reported() -> None:
     reading = Reading(entry(10), entry(11), entry(10))
     reading.read(3)
-    board = Board(Checker())
+    board = Board(Checker("profile"))
     board.take(reading.pad.take(), 1.0)
     assert len(board.checker.broken) == 1
     assert "went back from token 11 to 10" in board.checker.broken[0]
@@ -136,7 +136,7 @@ def test_reads_are_counted_by_how_they_ended() -> None:
 def test_what_grew_stale_without_a_worker_is_followed_until_it_is_newer() -> None:
     stale = entry(5, EntryState.STALE)
     reading = Reading(stale, stale, stale, entry(6))
-    board = Board(Checker())
+    board = Board(Checker("profile"))
     reading.gone = True
     reading.read(2)
     board.take(reading.pad.take(), 1.0)

@@ -1,12 +1,15 @@
-"""Holds what the readers saw against what the writer did: the reason why the demo's exit code can be trusted.
+"""Holds what readers saw against what the writer did: the reason why an exit code can be trusted.
 
-Three promises of the cache are checked, over processes that share nothing but the machine's monotonic clock:
+The writer writes version V to the graph, calls `invalidate`, and that returns generation G at time T. From then on
+three promises of the cache are checked, over processes that share nothing but the machine's monotonic clock:
 
-- a value that says it was read after an invalidation (its token is greater than the generation) has the version that
-  was written before it;
-- a read that began after an invalidation had returned gets nothing older as fresh, and after a hard one nothing older
-  at all;
+- an entry with a token greater than G, whenever it was read, has version V or a later one: it says that it was loaded
+  after the invalidation;
+- a read that began after T gets no entry with a smaller token as FRESH, and after a hard invalidation gets none at all;
 - to one reader a key's token never goes back (each reader watches this itself and reports it).
+
+So no read that began after an invalidation is told that an older version is fresh. One that is told STALE may get an
+older version, within the grace: that is no fault.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Reads of one profile that all got the same value.
+    """Reads of one key that all got the same value. ``name`` is the param by which the key is known.
 
     ``fresh`` tells whether they were told that it is; ``last_began`` is when the last of them began, in seconds of
     the machine's monotonic clock.
@@ -43,9 +46,14 @@ class Invalidated:
 
 
 class Checker:
-    """Collects observations and invalidations in any order, and the sentences about what must not be. Thread-safe."""
+    """Collects observations and invalidations in any order, and the sentences about what must not be. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        query: whose keys they are of; for the sentences alone.
+    """
+
+    def __init__(self, query: str) -> None:
+        self.query = query
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, int, int, bool], Observation] = {}
         self._by_name: dict[str, list[Invalidated]] = defaultdict(list)
@@ -62,6 +70,12 @@ class Checker:
         """What the writer did, the last one of each name at the end of its name's own."""
         with self._lock:
             return [invalidated for of_name in self._by_name.values() for invalidated in of_name]
+
+    @property
+    def last(self) -> list[Invalidated]:
+        """The last invalidation of each name."""
+        with self._lock:
+            return [of_name[-1] for of_name in self._by_name.values() if of_name]
 
     def report(self, sentence: str) -> None:
         """Note something broken that somebody else found."""
@@ -90,7 +104,7 @@ class Checker:
         if seen.token > done.generation:
             if seen.version < done.version:
                 self._broken[
-                    f"a value of profile({seen.name!r}) says it was read after invalidation {done.generation}, "
+                    f"a value of {self.query}({seen.name!r}) says it was read after invalidation {done.generation}, "
                     f"but has version {seen.version} where {done.version} had been written"
                 ] = None
             return
@@ -98,6 +112,6 @@ class Checker:
             return
         how = "as fresh" if seen.fresh else "although it was gone"
         self._broken[
-            f"a read of profile({seen.name!r}) that began {seen.last_began - done.returned_at:.3f} s after "
+            f"a read of {self.query}({seen.name!r}) that began {seen.last_began - done.returned_at:.3f} s after "
             f"invalidation {done.generation} got the value {seen.token} from before it {how}"
         ] = None

@@ -1,0 +1,144 @@
+"""A watch over a deployment: nodes of its own in the graph, a writer, readers, and a judgement at the end."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import neo4j
+from neo4j.exceptions import AuthError, ClientError, DriverError, Neo4jError
+
+from api_client import CacheClient, EntryState, ReaderSettings, UnknownQuery, WaitTimeout
+from refresher.checker.judging import Checker
+from refresher.checker.reading import Readers
+from refresher.checker.watched_nodes import MAKE_NODES, REMOVE_NODES, WATCH_QUERY, WATCHED
+from refresher.checker.writing import Writer, check_repairs
+from refresher.errors import RefresherError
+
+NODES: Final = 4
+WRITER_PAUSE_SECONDS: Final = 0.5
+FIRST_READ_SECONDS: Final = 15.0
+REPAIR_SECONDS: Final = 30.0
+TICK_SECONDS: Final = 0.2
+_MEND: Final = (
+    "REFRESHER_WATCH_USER and REFRESHER_WATCH_PASSWORD name one that may create, change and delete nodes with the "
+    "label RefresherWatch (default: NEO4J_USER and NEO4J_PASSWORD)"
+)
+
+
+class WatchFailed(RefresherError):
+    """The watch could not be kept: it says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchResult:
+    """What came of a watch. Durations in seconds; ``broken`` is what must not be, in words."""
+
+    seconds: float
+    states: Counter[EntryState]
+    failures: Counter[str]
+    soft_invalidations: int
+    hard_invalidations: int
+    slowest_repair_seconds: float
+    broken: tuple[str, ...] = field(default=())
+
+    @property
+    def reads(self) -> int:
+        """Reads that got a value."""
+        return self.states.total()
+
+
+def watch(
+    settings: ReaderSettings,
+    driver: neo4j.Driver,
+    database: str | None,
+    *,
+    span_seconds: float,
+    reads_per_second: float,
+) -> WatchResult:
+    """Watch for ``span_seconds``, or until Ctrl-C.
+
+    Raises:
+        WatchFailed: the graph can't be written to, or no worker knows the query.
+        WriterFailed: it could not write to the graph any more, or not invalidate.
+        CacheUnavailable: before it began.
+    """
+    run = uuid.uuid4().hex[:12]
+    names = [f"{run}-{number}" for number in range(NODES)]
+    checker = Checker(WATCH_QUERY)
+    with _nodes(driver, database, names), CacheClient(settings) as client:
+        _first_read(client, names[0])
+        writer = Writer(
+            driver, database, client, checker, WATCHED, names, pause_seconds=WRITER_PAUSE_SECONDS, seed=1
+        )  # fmt: skip
+        readers = Readers(settings, WATCHED, names, reads_per_second=reads_per_second, seed=1)
+        began = time.monotonic()
+        try:
+            readers.start()
+            writer.start()
+            _wait(began, span_seconds, writer)
+        finally:
+            writer.stop()
+            readers.stop()
+        for diary in readers.diaries:
+            diary.tell(checker)
+        slowest_seconds = check_repairs(checker, client, WATCHED, timeout_seconds=REPAIR_SECONDS)
+    return _result(time.monotonic() - began, readers, checker, slowest_seconds)
+
+
+def _result(seconds: float, readers: Readers, checker: Checker, slowest_repair_seconds: float) -> WatchResult:
+    states: Counter[EntryState] = Counter()
+    failures: Counter[str] = Counter()
+    for diary in readers.diaries:
+        states += diary.states
+        failures += diary.failures
+    hard = sum(done.hard for done in checker.invalidations)
+    return WatchResult(
+        seconds, states, failures, len(checker.invalidations) - hard, hard, slowest_repair_seconds,
+        tuple(checker.broken),
+    )  # fmt: skip
+
+
+def _wait(began: float, span_seconds: float, writer: Writer) -> None:
+    try:
+        while (past_seconds := time.monotonic() - began) < span_seconds:
+            writer.check()
+            time.sleep(min(TICK_SECONDS, span_seconds - past_seconds))
+    except KeyboardInterrupt:
+        return
+    writer.check()
+
+
+def _first_read(client: CacheClient, name: str) -> None:
+    try:
+        client.get(WATCH_QUERY, WATCHED.params(name), timeout=FIRST_READ_SECONDS)
+    except UnknownQuery as error:
+        raise WatchFailed(
+            f"no worker knows the query {WATCH_QUERY}: add refresher.watch to the workers' REFRESHER_QUERIES, and "
+            "restart them"
+        ) from error
+    except WaitTimeout as error:
+        raise WatchFailed(f"no worker has answered within {FIRST_READ_SECONDS:g} s: is one running?") from error
+
+
+@contextmanager
+def _nodes(driver: neo4j.Driver, database: str | None, names: list[str]) -> Iterator[None]:
+    try:
+        with driver.session(database=database) as session:
+            session.run(MAKE_NODES, names=names).consume()
+    except AuthError as error:
+        raise WatchFailed(f"the graph refuses the watch's user: {_MEND}") from error
+    except ClientError as error:
+        raise WatchFailed(f"the watch may not write to the graph ({error.code}): {_MEND}") from error
+    except (DriverError, Neo4jError) as error:
+        raise WatchFailed(f"the graph can't be written to: {error}") from error
+    try:
+        yield
+    finally:
+        with driver.session(database=database) as session:
+            session.run(REMOVE_NODES, names=names).consume()

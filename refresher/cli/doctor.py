@@ -1,0 +1,105 @@
+"""``refresher doctor``."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from api_client.settings import ReaderSettings
+from refresher.cli.shown import as_json, plain
+from refresher.doctor import Finding, Level, findings
+from refresher.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from refresher.checker.watching import WatchResult
+
+DEFAULT_WATCH_SECONDS: Final = 30.0
+DEFAULT_READS_PER_SECOND: Final = 50.0
+MOST_SHOWN: Final = 20
+
+
+def doctor(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Also write to the graph, invalidate, read, and judge what readers got.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=1, max=86_400, help="How long to watch; Ctrl-C ends it before.")
+    ] = DEFAULT_WATCH_SECONDS,
+    reads_per_second: Annotated[
+        float, typer.Option(min=1, max=1_000, help="How much is read while watching.")
+    ] = DEFAULT_READS_PER_SECOND,
+    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
+) -> None:
+    """Look at cache, broker, workers and graph, say what is wrong, and how to mend it.
+
+    Everything is taken from the environment, as workers and readers take it. --watch needs workers that know the query
+    refresher.watch (REFRESHER_QUERIES=…,refresher.watch), and a user of the graph that may write:
+    REFRESHER_WATCH_USER and REFRESHER_WATCH_PASSWORD. It makes four nodes RefresherWatch, and removes them.
+
+    Exits with 1 when there is a problem, or when a promise of the cache was broken while it watched.
+    """
+    worker, reader = WorkerSettings.from_env(), ReaderSettings.from_env()
+    found = []
+    for finding in findings(worker, reader):
+        found.append(finding)
+        if not as_json_:
+            _print(finding)
+    watched = _watch(worker, reader, seconds, reads_per_second) if watch else None
+    is_good = all(one.level is not Level.PROBLEM for one in found) and (watched is None or _is_good(watched))
+    if as_json_:
+        typer.echo(as_json({"ok": is_good, "findings": [asdict(one) for one in found], "watch": _record_of(watched)}))
+    elif watched is not None:
+        _print_watch(watched)
+    raise typer.Exit(0 if is_good else 1)
+
+
+def _watch(worker: WorkerSettings, reader: ReaderSettings, seconds: float, reads_per_second: float) -> WatchResult:
+    from refresher.checker.settings import WatchSettings
+    from refresher.checker.watching import watch
+    from refresher.graph import open_driver
+
+    who = WatchSettings.from_env()
+    user, password = (who.user, who.password) if who.user else (worker.neo4j_user, worker.neo4j_password)
+    with closing(open_driver(worker, user, password)) as driver:
+        return watch(
+            reader, driver, worker.neo4j_database or None, span_seconds=seconds, reads_per_second=reads_per_second,
+        )  # fmt: skip
+
+
+def _is_good(watched: WatchResult) -> bool:
+    return not watched.broken and not watched.failures
+
+
+def _print(finding: Finding) -> None:
+    mark = {Level.OK: "ok", Level.WARNING: "warning", Level.PROBLEM: "PROBLEM"}[finding.level]
+    typer.secho(
+        f"{mark:<9}{finding.check}: {plain(finding.said)}",
+        fg={Level.OK: None, Level.WARNING: "yellow", Level.PROBLEM: "red"}[finding.level],
+    )
+    if finding.mend:
+        typer.echo(f"{'':<9}→ {finding.mend}")
+
+
+def _print_watch(watched: WatchResult) -> None:
+    states = ", ".join(f"{count} {state.value}" for state, count in watched.states.items())
+    typer.echo(
+        f"watched {watched.seconds:.1f} s: {watched.reads} reads ({states}), {watched.soft_invalidations} soft and "
+        f"{watched.hard_invalidations} hard invalidations, slowest repair {watched.slowest_repair_seconds:.2f} s"
+    )
+    for kind, count in watched.failures.items():
+        typer.secho(f"PROBLEM  {count} reads ended with {kind}", fg="red")
+    for sentence in watched.broken[:MOST_SHOWN]:
+        typer.secho(f"BROKEN   {sentence}", fg="red")
+    if len(watched.broken) > MOST_SHOWN:
+        typer.echo(f"and {len(watched.broken) - MOST_SHOWN} more: --json tells all")
+    if _is_good(watched):
+        typer.echo("no read that began after an invalidation got an older value as fresh")
+
+
+def _record_of(watched: WatchResult | None) -> dict[str, Any] | None:
+    if watched is None:
+        return None
+    return {**asdict(watched), "states": dict(watched.states), "failures": dict(watched.failures)}

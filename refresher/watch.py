@@ -1,0 +1,22 @@
+"""A query to watch a deployment by: ``REFRESHER_QUERIES=my_queries,refresher.watch`` and ``refresher doctor --watch``.
+
+It reads nodes of a label of its own, which the watch makes and removes. Nothing else is touched, and a worker that does
+not import this module knows nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from refresher.checker.watched_nodes import READ_NODE, WATCH_QUERY
+from refresher.queries import query
+
+if TYPE_CHECKING:
+    from neo4j import ManagedTransaction
+
+
+@query(WATCH_QUERY, ttl="3s", grace="1m")
+def watched_node(tx: ManagedTransaction, node: str) -> dict[str, int] | None:
+    """Return ``{"version"}`` of a watched node; None where it is not there."""
+    record = tx.run(READ_NODE, node=node).single()
+    return None if record is None else {"version": record["version"]}

@@ -1,0 +1,233 @@
+"""``refresher doctor`` as a user runs it: against what is well, against each thing that is not, and watching."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, Self
+
+import neo4j
+import pytest
+import redis
+from typer.testing import CliRunner, Result
+
+from refresher.cli.commands import app
+from refresher.dead_letters import DeadLetters
+from refresher.embedded import ArcadeDbServer, free_port
+from tests.acceptance.conftest import System
+from tests.contract.test_dead_letters import a_letter
+from tests.support.requirements import full_runs_only
+
+SECRET = "canary-77b0"
+WATCHING = {"REFRESHER_QUERIES": "tests.support.scripted_queries,refresher.watch"}
+
+
+class Office:
+    """A system, and the command."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+
+    def run(self, *arguments: str, **changes: str) -> Result:
+        return CliRunner().invoke(app, ["doctor", *arguments], env={**self.system.env, **changes})
+
+    def told(self, *arguments: str, exit_code: int = 0, **changes: str) -> Any:
+        done = self.run(*arguments, "--json", **changes)
+        assert done.exit_code == exit_code, done.output
+        return json.loads(done.stdout)
+
+    def levels(self, exit_code: int = 0, **changes: str) -> dict[str, str]:
+        return {one["check"]: one["level"] for one in self.told(exit_code=exit_code, **changes)["findings"]}
+
+    def finding(self, check: str, exit_code: int = 0, **changes: str) -> tuple[str, str, str]:
+        (found,) = [one for one in self.told(exit_code=exit_code, **changes)["findings"] if one["check"] == check]
+        return found["level"], found["said"], found["mend"]
+
+
+@pytest.fixture
+def office(system: System) -> Office:
+    return Office(system)
+
+
+def test_what_is_well_is_said_line_by_line(office: Office) -> None:
+    office.system.start_worker()
+    office.system.cache.config_set("maxmemory", "100mb")
+    assert office.levels() == {
+        "cache": "ok", "eviction": "warning", "clock": "ok", "notifications": "ok", "lease steps": "ok",
+        "dead letters": "ok", "broker": "ok", "broker's memory": "warning", "workers": "ok", "queries": "ok",
+        "graph": "ok",
+    }  # fmt: skip
+    done = office.run()
+    assert done.exit_code == 0
+    assert "ok       workers: 1 consume: worker-1@test\n" in done.output
+    assert "→ a server each: allkeys-lru for the cache, noeviction for the broker" in done.output
+    assert office.system.cache.dbsize() == 0  # it leaves nothing
+
+
+def test_without_workers_or_with_those_of_another_namespace_it_says_so(office: Office) -> None:
+    level, said, mend = office.finding("workers", exit_code=1)
+    assert (level, said) == ("problem", "none answers: nothing is refreshed")
+    assert mend.startswith("celery -A refresher worker")
+    office.system.start_worker(CACHE_NAMESPACE="other")
+    level, said, _ = office.finding("workers", exit_code=1)
+    why = "1 answer, none consumes cache.refresh and cache.refresh-miss"
+    assert (level, said) == ("problem", f"{why}: nothing is refreshed")
+
+
+@pytest.mark.parametrize(
+    ("policy", "bound", "check", "level", "words"),
+    [
+        ("volatile-ttl", "100mb", "eviction", "problem", "drops the lease records first"),
+        ("allkeys-lru", "0", "eviction", "warning", "has no bound"),
+        ("noeviction", "100mb", "eviction", "warning", "every refresh fails"),
+        ("allkeys-lru", "100mb", "eviction", "ok", "allkeys-lru, 104,857,600 bytes"),
+        ("allkeys-lru", "100mb", "broker's memory", "problem", "drops queues"),
+    ],
+)
+def test_the_eviction_policy(office: Office, policy: str, bound: str, check: str, level: str, words: str) -> None:
+    office.system.cache.config_set("maxmemory", bound)
+    office.system.cache.config_set("maxmemory-policy", policy)
+    found, said, mend = office.finding(check, exit_code=1)  # there is no worker, either
+    assert (found, words in said, bool(mend)) == (level, True, level != "ok")
+
+
+@pytest.mark.parametrize(
+    ("variable", "url", "check"),
+    [
+        ("CACHE_REDIS_URL", "redis://:{secret}@127.0.0.1:{port}/0", "cache"),
+        ("CELERY_BROKER_URL", "redis://:{secret}@127.0.0.1:{port}/0", "broker"),
+        ("CELERY_BROKER_URL", "amqp://me:{secret}@127.0.0.1:{port}//", "broker"),
+        ("NEO4J_URI", "bolt://127.0.0.1:{port}", "graph"),
+        ("REFRESHER_QUERIES", "no_such_module", "queries"),
+    ],
+)
+def test_what_can_t_be_reached_is_a_problem_and_shows_no_password(
+    office: Office, variable: str, url: str, check: str
+) -> None:
+    done = office.run("--json", **{variable: url.format(secret=SECRET, port=free_port())})
+    assert done.exit_code == 1
+    (found,) = [one for one in json.loads(done.stdout)["findings"] if one["check"] == check]
+    assert (found["level"], variable in found["said"] + found["mend"]) == ("problem", True)
+    assert SECRET not in done.output
+
+
+def test_a_user_of_redis_without_rights_is_told_which(office: Office) -> None:
+    rights = ["on", f">{SECRET}", "~*", "+@all", "-eval", "-evalsha", "-script", "&none"]
+    office.system.cache.execute_command("ACL", "SETUSER", "weak", *rights)
+    url = office.system.env["CACHE_REDIS_URL"]
+    weak = f"redis://weak:{SECRET}@{url.rpartition('@')[2].removeprefix('redis://')}"
+    levels = office.levels(exit_code=1, CACHE_REDIS_URL=weak)
+    assert (levels["lease steps"], levels["notifications"], levels["cache"]) == ("problem", "problem", "ok")
+
+
+def test_keys_in_quarantine_are_a_warning(office: Office) -> None:
+    DeadLetters(office.system.cache, "cache").add(a_letter(1))
+    level, said, mend = office.finding("dead letters", exit_code=1)
+    assert (level, said, mend) == ("warning", "1 keys were given up, 0 of them in quarantine", "refresher dead list")
+
+
+def test_a_wrong_setting_is_one_error(office: Office) -> None:
+    done = office.run(CACHE_COOLING="0")
+    assert done.exit_code == 1
+    assert "CACHE_COOLING" in str(done.exception)
+
+
+def watched_nodes(graph: ArcadeDbServer) -> int:
+    with (
+        neo4j.GraphDatabase.driver(graph.bolt_uri, auth=(graph.user, graph.password)) as driver,
+        driver.session(database=graph.database) as session,
+    ):
+        return int(session.run("MATCH (w:RefresherWatch) RETURN count(w) AS n").single(strict=True)["n"])
+
+
+@full_runs_only
+def test_a_watch_writes_invalidates_reads_judges_and_leaves_no_node(office: Office, arcadedb: ArcadeDbServer) -> None:
+    office.system.start_worker(**WATCHING)
+    told = office.told("--watch", "--seconds", "5", **WATCHING)
+    watch = told["watch"]
+    assert (told["ok"], watch["broken"], watch["failures"]) == (True, [], {})
+    assert watch["soft_invalidations"] >= 1
+    assert watch["hard_invalidations"] >= 1
+    assert watch["states"]["fresh"] > 0
+    assert watched_nodes(arcadedb) == 0
+    done = office.run("--watch", "--seconds", "2", **WATCHING)
+    assert done.exit_code == 0
+    assert "no read that began after an invalidation got an older value as fresh" in done.output
+
+
+@full_runs_only
+def test_a_watch_sees_a_cache_that_keeps_old_values(office: Office) -> None:
+    """A cache that loses invalidations: each is undone behind the writer's back."""
+    office.system.start_worker(**WATCHING)
+    entries: dict[bytes, bytes] = {}
+    over = threading.Event()
+
+    def put_back() -> None:
+        with redis.Redis.from_url(office.system.env["CACHE_REDIS_URL"]) as cache:
+            while not over.wait(0.02):
+                for key in cache.scan_iter("cache:e1:*"):
+                    if raw := cache.get(key):
+                        cache.set(key, entries.setdefault(key, raw), px=60_000)
+
+    thread = threading.Thread(target=put_back)
+    thread.start()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("refresher.checker.watching.REPAIR_SECONDS", 0.5)
+            told = office.told("--watch", "--seconds", "5", exit_code=1, **WATCHING)
+    finally:
+        over.set()
+        thread.join()
+    assert told["ok"] is False
+    assert told["watch"]["broken"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"REFRESHER_WATCH_USER": "nobody", "REFRESHER_WATCH_PASSWORD": SECRET}, "the graph refuses the watch's user"),
+        ({}, "no worker knows the query refresher.watch: add refresher.watch"),
+    ],
+)
+def test_a_watch_that_can_t_be_kept_says_what_to_do(
+    office: Office, arcadedb: ArcadeDbServer, changes: dict[str, str], words: str
+) -> None:
+    office.system.start_worker()
+    done = office.run("--watch", **changes)
+    assert done.exit_code == 1
+    assert words in str(done.exception)
+    assert SECRET not in done.output + str(done.exception)
+    assert watched_nodes(arcadedb) == 0
+
+
+def test_a_watch_may_be_forbidden_to_write(redis_server: Any) -> None:
+    from neo4j.exceptions import Forbidden
+
+    from api_client import ReaderSettings
+    from refresher.checker.watching import WatchFailed, watch
+
+    class Refusing:
+        def session(self, **_: object) -> Refusing:
+            return self
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def run(self, *_: object, **__: object) -> None:
+            raise Forbidden("no writing for readers")
+
+    driver: Any = Refusing()
+    with pytest.raises(WatchFailed, match=r"may not write to the graph .* REFRESHER_WATCH_USER"):
+        watch(ReaderSettings(redis_url=redis_server.url(0)), driver, None, span_seconds=1, reads_per_second=1)
+
+
+def test_the_office_closes_its_connections(office: Office) -> None:
+    office.run()
+    with redis.Redis.from_url(office.system.env["CACHE_REDIS_URL"]) as fresh:
+        mine = int(fresh.info("clients")["connected_clients"])
+    office.run()
+    with redis.Redis.from_url(office.system.env["CACHE_REDIS_URL"]) as fresh:
+        assert int(fresh.info("clients")["connected_clients"]) <= mine
