@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from celery.exceptions import CPendingDeprecationWarning
 from celery.worker.consumer import Consumer
@@ -16,6 +17,8 @@ from api_client.messages import TASK_NAME
 from refresher.guard import fault_of
 
 log = logging.getLogger(__name__)
+
+REFUSED_PAUSE_SECONDS: Final = 1.0
 
 # What a transport raises over a message whose envelope is no envelope: JSON, base64, or what is inside of them.
 _NO_ENVELOPE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
@@ -29,6 +32,9 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
     acknowledges them over it. Both meet an AttributeError that nobody expects. So neither is tried: the refreshes go
     on and commit (the lease decides, not the acknowledgement), and Redis delivers their messages again after the
     visibility timeout, when acquire finds that there is nothing left to do.
+
+    A broker that refuses what the worker has to write, because it is full for example, would end it as well. It is left
+    alone for a second, and connected to anew.
 
     A message that is not as a publisher of ours makes it is looked through before Celery sees it, which some of them
     would end, and some would keep in a loop. It is rejected, with a line in the log that shows nothing of its body.
@@ -56,6 +62,19 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
                 raise ConnectionError("after a message without a readable envelope") from None
 
         self.loop = surviving_loop
+        begin: Callable[[Consumer], None] = self.blueprint.start
+
+        def surviving_start(consumer: Consumer) -> None:
+            try:
+                begin(consumer)
+            except self.channel_errors as error:
+                # What it refuses now (full, read-only, without its replicas) it may take later. A new connection, since
+                # this one counts messages that it could not acknowledge as being worked on, and takes no more.
+                log.error("the broker refused a command of this worker: %s", type(error).__name__)
+                time.sleep(REFUSED_PAUSE_SECONDS)
+                raise ConnectionError("the broker refused a command") from None
+
+        self.blueprint.start = surviving_start
 
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:
         """Return what is called with each message: Celery's own handler, behind the guard."""
