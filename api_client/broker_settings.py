@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from api_client.broker_tls import connection_settings
+
 # A message that has waited so long has been published again many times (a claim waits for CACHE_QUEUE_TTL, 60 s), or
 # nobody reads its key. Without an end, workers that are down for a day leave a thousand messages a key.
 MESSAGE_EXPIRES_SECONDS: Final = 900
@@ -102,7 +104,7 @@ def publisher_settings(broker_url: str, timeout_seconds: float) -> dict[str, Any
     Each step of a publication may take ``timeout_seconds``: no reader waits for it, but the publisher's thread does.
     """
     return {
-        "broker_url": broker_url,
+        **connection_settings(broker_url),
         "task_serializer": "json",
         "accept_content": ["json"],
         # Nobody reads results.
@@ -153,7 +155,7 @@ def consumer_settings(namespace: str, broker_url: str, *, visibility_timeout_sec
         visibility_timeout_seconds: after which Redis' transport delivers again what was not acknowledged.
     """
     return {
-        "broker_url": broker_url,
+        **connection_settings(broker_url),
         "broker_connection_retry_on_startup": True,
         # For ever: a worker that gives up after a long outage has to be started by hand.
         "broker_connection_max_retries": None,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import neo4j
@@ -102,12 +104,13 @@ def open_driver(settings: WorkerSettings, user: str, password: str) -> neo4j.Dri
     """Return a driver for the settings' graph; nothing is sent yet.
 
     Raises:
-        ConfigurationError: the driver refuses NEO4J_URI.
+        ConfigurationError: the driver refuses NEO4J_URI, or there is no file NEO4J_CA_CERTS.
     """
+    trusted = _trusted(settings)
     try:
         # The driver's own retries are off: ours would multiply with them (5 tries of 33 s each with its defaults).
         return neo4j.GraphDatabase.driver(
-            settings.neo4j_uri,
+            _driver_uri(settings),
             auth=(user, password) if password else None,
             max_transaction_retry_time=0,
             connection_timeout=2,
@@ -116,6 +119,7 @@ def open_driver(settings: WorkerSettings, user: str, password: str) -> neo4j.Dri
             connection_write_timeout=5,
             max_connection_pool_size=settings.workers + 2,
             keep_alive=True,
+            **trusted,
         )
     except Exception as error:  # noqa: BLE001 - whatever it is: its text and its cause show the URI as it stands
         kind = type(error).__name__
@@ -124,6 +128,19 @@ def open_driver(settings: WorkerSettings, user: str, password: str) -> neo4j.Dri
         f"'{without_password(settings.neo4j_uri)}'",
         f"the driver refuses it ({kind}); allowed is {NEO4J_URI_ALLOWED}",
     )
+
+
+def _driver_uri(settings: WorkerSettings) -> str:
+    # With certificates of one's own the driver wants to be told of TLS by options, and refuses +s.
+    return settings.neo4j_uri.replace("+s://", "://", 1) if settings.neo4j_ca_certs else settings.neo4j_uri
+
+
+def _trusted(settings: WorkerSettings) -> dict[str, Any]:
+    if not settings.neo4j_ca_certs:
+        return {}
+    if not Path(settings.neo4j_ca_certs).is_file():
+        raise ConfigurationError("NEO4J_CA_CERTS", repr(settings.neo4j_ca_certs)[:100], "allowed is a file (PEM)")
+    return {"encrypted": True, "trusted_certificates": neo4j.TrustCustomCAs(settings.neo4j_ca_certs)}
 
 
 def _work(query: Query, params: Mapping[str, Any]) -> Callable[[neo4j.ManagedTransaction], Loaded]:
@@ -154,7 +171,7 @@ def classified(error: Exception) -> LoadFailed:
 
     Its text is the error's own and may hold query text and values of params: it is for the dead letter, not for a log.
     """
-    message = f"{type(error).__name__}: {str(error)[:500]}"
+    message = f"{type(error).__name__}: {str(error)[:500]}{_of_certificate(error)}"
     if isinstance(error, driver_errors.Neo4jError):
         return _of_server(error, message)
     if isinstance(error, TransientFailure):
@@ -173,6 +190,17 @@ def classified(error: Exception) -> LoadFailed:
         return LoadFailed("network", message, is_transient=True)
     # A mistake in a loader, or values that it refuses, will be there at the next attempt too.
     return LoadFailed("loader_error", message, is_transient=not isinstance(error, _MISTAKES))
+
+
+def _of_certificate(error: BaseException | None) -> str:
+    """Say what is wrong with the server's certificate. The driver keeps it to itself, as the cause of a cause."""
+    for _ in range(10):
+        if error is None:
+            break
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f" [the certificate: {error.verify_message}]"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _of_server(error: driver_errors.Neo4jError, message: str) -> LoadFailed:

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from api_client.environment import PositiveMilliseconds, PositiveSeconds, Seconds, env
+from api_client.errors import ConfigurationError
 from api_client.settings import MEBIBYTE, SharedSettings
 
 
@@ -50,6 +51,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     neo4j_user: Annotated[str, env("NEO4J_USER")] = "neo4j"
     neo4j_password: Annotated[str, env("NEO4J_PASSWORD", secret=True)] = ""
     neo4j_database: Annotated[str, env("NEO4J_DATABASE")] = ""
+    neo4j_ca_certs: Annotated[str, msgspec.Meta(description="a file of certificates"), env("NEO4J_CA_CERTS")] = ""
     xfetch_enabled: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_XFETCH_ENABLED")] = True
     beta: Annotated[
         float,
@@ -94,6 +96,15 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     metrics_address: Annotated[
         str, msgspec.Meta(min_length=1, description="an address to listen on"), env("CACHE_METRICS_ADDRESS")
     ] = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.neo4j_ca_certs and "+s://" not in self.neo4j_uri:
+            raise ConfigurationError(
+                "NEO4J_CA_CERTS",
+                repr(self.neo4j_ca_certs)[:100],
+                "allowed is a file, with bolt+s:// or neo4j+s:// in NEO4J_URI",
+            )
 
     @property
     def query_modules(self) -> tuple[str, ...]:

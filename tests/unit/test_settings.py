@@ -29,6 +29,7 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "NEO4J_USER": ((WORKER,), "neo4j", ()),
     "NEO4J_PASSWORD": ((WORKER,), "", ()),
     "NEO4J_DATABASE": ((WORKER,), "", ()),
+    "NEO4J_CA_CERTS": ((WORKER,), "", ("/etc/ssl/ours.pem",)),  # with +s in NEO4J_URI alone
     "CACHE_XFETCH_ENABLED": ((WORKER,), True, ("maybe", "2", "truee")),
     "CACHE_XFETCH_BETA": ((WORKER,), 1.0, ("0", "-1", "nan", "inf", "x", "1001", "1,5")),
     "CACHE_XFETCH_MIN_TTL": ((WORKER,), 60.0, ("-1", "nan", "soon", "inf")),

@@ -1,0 +1,180 @@
+"""TLS on every link to Redis: the whole system over it, and a wrong certificate is an error on each, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from kombu.exceptions import OperationalError
+
+from api_client import CacheUnavailable, ConfigurationError, ReaderSettings
+from api_client.broker import CeleryBroker
+from api_client.broker_tls import connection_settings
+from api_client.events import RefreshReason
+from api_client.keys import make_key
+from api_client.messages import item_for
+from refresher.embedded import ArcadeDbServer, RedisServer, ServerDidNotStart, free_port
+from tests.acceptance.conftest import System
+from tests.support.any_reader import ALL_KINDS, client_of
+from tests.support.authority import HOST, Authority
+from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+WRONG = {
+    "another authority": r"(?i)certificate.verify.failed",
+    "expired": r"(?i)certificate has expired",
+    "another host": r"(?i)(mismatch|not valid for)",
+}
+
+
+class TlsRedis:
+    """Redis servers with TLS: one with a right certificate, one each with a wrong one."""
+
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self.authority = Authority(folder / "ours")
+        certificates = {
+            "right": self.authority.issue("right"),
+            "another authority": Authority(folder / "theirs").issue("other"),
+            "expired": self.authority.issue("expired", expired=True),
+            "another host": self.authority.issue("elsewhere", host="redis.elsewhere.example"),
+        }
+        self._servers = {}
+        for name, certificate in certificates.items():
+            port = free_port()
+            try:
+                server = stack.enter_context(RedisServer.start(extra_config=certificate.of_redis(port)))
+            except ServerDidNotStart:
+                skip_or_fail("this redis-server is built without TLS")
+            self._servers[name] = (server, port)
+
+    def server(self, name: str = "right") -> RedisServer:
+        return self._servers[name][0]
+
+    def url(self, name: str = "right", db: int = 0, *, trusted: bool = True, more: str = "") -> str:
+        server, port = self._servers[name]
+        query = f"?ssl_ca_certs={self.authority.root}{more}" if trusted else ""
+        return f"rediss://:{server.password}@{HOST}:{port}/{db}{query}"
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsRedis]:
+    with ExitStack() as stack:
+        yield TlsRedis(stack, tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def running(
+    tls: TlsRedis, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[System]:
+    """A system with a worker, all of whose links to Redis are TLS."""
+    with ExitStack() as stack:
+        system = System(stack, tls.server(), redis_server, arcadedb, tmp_path_factory.mktemp("system"))
+        system.env |= {
+            "CACHE_REDIS_URL": tls.url(db=0),
+            "CELERY_BROKER_URL": tls.url(db=1),
+            "CACHE_REDIS_TIMEOUT": "20s",
+        }
+        system.start_worker("-c", "1")
+        yield system
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_reader_of_any_kind_and_its_tier_and_the_worker_work_over_tls(running: System, kind: str) -> None:
+    reader = running.reader(kind, CACHE_LOCAL_MAX_ENTRIES="10")
+    params = {"key": kind}
+    assert reader.get("long_lived", params, timeout=20)["load"] == 1
+    core = client_of(reader)._core
+    eventually(lambda: reader.get("long_lived", params) and core.tier.entries, 20, "the tier keeps it")
+    other = running.reader(kind)
+    other.invalidate("long_lived", params)
+    assert reader.get("long_lived", params, fresh=True, timeout=20)["load"] == 2
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_reader_does_not_talk_to_a_server_with_a_wrong_certificate(
+    running: System, tls: TlsRedis, kind: str, wrong: str
+) -> None:
+    reader = running.reader(kind, CACHE_REDIS_URL=tls.url(wrong), CACHE_LOCAL_MAX_ENTRIES="10")
+    with pytest.raises(CacheUnavailable, match=WRONG[wrong]):
+        reader.get("long_lived", {"key": "a"}, timeout=5)
+    tier = client_of(reader)._core.tier
+    assert tier is not None
+    assert tier.is_bypassed
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_the_systems_authorities_are_trusted_and_no_other_unless_the_url_says_so(
+    running: System, tls: TlsRedis, kind: str
+) -> None:
+    reader = running.reader(kind, CACHE_REDIS_URL=tls.url(trusted=False))
+    with pytest.raises(CacheUnavailable, match=r"(?i)certificate.verify.failed"):
+        reader.get("long_lived", {"key": "a"}, timeout=5)
+
+
+def published_to(url: str) -> None:
+    broker = CeleryBroker(url, "cache")
+    try:
+        broker.publish([item_for(make_key("cache", "q", {}, 1), 1, RefreshReason.MANUAL)], someone_waits=False)
+    finally:
+        broker.close()
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_nothing_is_published_to_a_broker_with_a_wrong_certificate(tls: TlsRedis, wrong: str) -> None:
+    with pytest.raises(OperationalError, match=WRONG[wrong]):
+        published_to(tls.url(wrong))
+
+
+def test_a_broker_s_certificate_is_checked_where_the_url_says_nothing_of_it(tls: TlsRedis) -> None:
+    with pytest.raises(OperationalError, match=r"(?i)certificate.verify.failed"):
+        published_to(tls.url(trusted=False, db=7))  # its own: kombu keeps connections by where they lead
+    published_to(tls.url(db=8))
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_worker_says_that_its_broker_has_a_wrong_certificate_and_does_not_talk_to_it(
+    running: System, tls: TlsRedis, wrong: str
+) -> None:
+    worker = running.start_worker(ready=False, CELERY_BROKER_URL=tls.url(wrong, 1), CACHE_REDIS_URL=tls.url(wrong))
+    try:
+        eventually(lambda: "Cannot connect to rediss://" in worker.log_file.read_text(), 30, "it says so")
+        said = worker.log_file.read_text()
+    finally:
+        worker.kill()
+    assert "the cache at CACHE_REDIS_URL=rediss://:***@" in said
+    assert said.lower().count("certificate") >= 2
+    assert "ready." not in said
+    assert tls.server(wrong).password not in said
+
+
+@pytest.mark.parametrize(
+    "url", ["rediss://h/0?ssl_cert_reqs=perhaps", "amqps://h//?ssl_what=1", "rediss://h?ssl_check_hostname=x"]
+)
+def test_an_unknown_option_of_tls_is_a_configuration_error(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="CELERY_BROKER_URL"):
+        ReaderSettings.from_env({"CELERY_BROKER_URL": url})
+
+
+def test_what_celery_is_told_of_tls() -> None:
+    import ssl
+
+    assert connection_settings("redis://h/0?ssl_x=1") == {"broker_url": "redis://h/0?ssl_x=1"}
+    assert connection_settings("rediss://u:p@h/0?ssl_ca_certs=/a%20b.pem&x=1") == {
+        "broker_url": "rediss://u:p@h/0?x=1",
+        "broker_use_ssl": {
+            "ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True, "ssl_ca_certs": "/a b.pem",
+        },
+    }  # fmt: skip
+    assert connection_settings("amqps://h//?ssl_ca_certs=/a.pem&ssl_certfile=/c&ssl_keyfile=/k") == {
+        "broker_url": "amqps://h//",
+        "broker_use_ssl": {
+            "cert_reqs": ssl.CERT_REQUIRED, "ca_certs": "/a.pem", "certfile": "/c", "keyfile": "/k",
+            "server_hostname": None,
+        },
+    }  # fmt: skip
+    assert connection_settings("amqps://h//?ssl_cert_reqs=CERT_NONE")["broker_use_ssl"] == {"cert_reqs": ssl.CERT_NONE}

@@ -1,0 +1,166 @@
+"""TLS to Neo4j, with an authority of one's own."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from api_client import ConfigurationError
+from refresher.checks import log_problems
+from refresher.embedded import RedisServer, ServerMissing
+from refresher.errors import LoadFailed
+from refresher.graph import Graph
+from refresher.queries import Registry, query
+from refresher.settings import WorkerSettings
+from tests.servers.maven import neo4j_jars
+from tests.servers.neo4j_server import Neo4jServer, find_java
+from tests.support.authority import HOST, Authority, Certificate
+from tests.support.requirements import full_runs_only, skip_or_fail
+
+pytestmark = full_runs_only
+
+queries = Registry()
+
+
+@query("one", ttl="1h", into=queries)
+def one(tx: Any) -> int:
+    """The smallest read."""
+    return int(tx.run("RETURN 1 AS one").single()["one"])
+
+
+class TlsNeo4j(Neo4jServer):
+    """A Neo4j that also speaks without TLS, so that the test can start it, and see that nobody falls back to that."""
+
+    certificate: Certificate
+
+    @classmethod
+    def with_certificate(cls, certificate: Certificate) -> Self:
+        server = cls(find_java(), neo4j_jars(), 512, 120.0)
+        server.certificate = certificate
+        server._launch_or_clean_up()
+        return server
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        prepared = super()._prepare()
+        with (self.directory / "neo4j.conf").open("a") as config:
+            config.write(
+                "server.bolt.tls_level=OPTIONAL\n"
+                "dbms.ssl.policy.bolt.enabled=true\n"
+                f"dbms.ssl.policy.bolt.base_directory={self.certificate.key.parent}\n"
+                f"dbms.ssl.policy.bolt.private_key={self.certificate.key.name}\n"
+                f"dbms.ssl.policy.bolt.public_certificate={self.certificate.certificate.name}\n"
+                "dbms.ssl.policy.bolt.client_auth=NONE\n"
+            )
+        return prepared
+
+    def settings(self, scheme: str, ca_certs: Path | None) -> WorkerSettings:
+        """Return a worker's settings for it."""
+        return WorkerSettings(
+            neo4j_uri=f"{scheme}://{self.host}:{self._ports[0]}",
+            neo4j_password=self.password,
+            neo4j_ca_certs=str(ca_certs or ""),
+        )
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ours"))
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Iterator[TlsNeo4j]:
+    try:
+        started = TlsNeo4j.with_certificate(authority.issue("right"))
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with started:
+        yield started
+
+
+@contextmanager
+def tls_listener(certificate: Certificate) -> Iterator[int]:
+    """Shake hands on a port, and no more: whoever looks at the certificate ends it there."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.certificate, certificate.key)
+    listener = socket.create_server((HOST, 0))
+
+    def accept() -> None:
+        with suppress(OSError):  # the listener is closed
+            while True:
+                accepted, _ = listener.accept()
+                with suppress(OSError), context.wrap_socket(accepted, server_side=True) as secured:
+                    secured.settimeout(10)
+                    secured.recv(1)
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(10)
+
+
+def load(settings: WorkerSettings) -> object:
+    found = queries.find("one", 1)
+    assert found is not None
+    with closing(Graph(settings)) as graph:
+        return graph.load(found, {}, (), 10.0).value
+
+
+def test_a_load_over_tls_with_an_authority_of_one_s_own_and_no_other(
+    server: TlsNeo4j, authority: Authority, tmp_path: Path
+) -> None:
+    assert load(server.settings("bolt", None)) == 1  # it speaks without TLS, too, and nobody must fall back to that
+    for scheme in ("bolt+s", "neo4j+s"):
+        assert load(server.settings(scheme, authority.root)) == 1
+        for wrong in (None, Authority(tmp_path / scheme).root):
+            with pytest.raises(LoadFailed) as caught:
+                load(server.settings(scheme, wrong))
+            assert caught.value.kind == "graph_unavailable"
+            assert server.password not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (
+            lambda authority: authority.issue("elsewhere", host="graph.elsewhere.example"),
+            "[the certificate: IP address",
+        ),
+        (lambda authority: authority.issue("expired", expired=True), "[the certificate: certificate has expired]"),
+    ],
+    ids=["another host", "expired"],
+)
+def test_a_wrong_certificate_is_an_error_that_a_worker_tells_at_its_start(
+    authority: Authority, redis_server: RedisServer, make: Callable[[Authority], Certificate], why: str
+) -> None:
+    with tls_listener(make(authority)) as port:
+        settings = WorkerSettings(
+            redis_url=redis_server.url(), neo4j_uri=f"bolt+s://{HOST}:{port}", neo4j_password="secret-of-the-test",
+            neo4j_ca_certs=str(authority.root),
+        )  # fmt: skip
+        with pytest.raises(LoadFailed) as caught:
+            load(settings)
+        told = log_problems(settings)
+    assert caught.value.kind == "graph_unavailable"
+    (problem,) = (
+        problem for problem in told if f"the graph at NEO4J_URI={settings.neo4j_uri} can't be used" in problem
+    )
+    assert "certificate" in problem.lower() or "secure" in problem.lower()
+    assert "secret-of-the-test" not in problem
+
+
+def test_certificates_of_one_s_own_are_a_file_and_for_tls_alone(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"NEO4J_CA_CERTS=.* bolt\+s"):
+        WorkerSettings(neo4j_uri="bolt://h", neo4j_ca_certs="/ca.pem")
+    with pytest.raises(ConfigurationError, match=r"NEO4J_CA_CERTS=.* bolt\+s"):
+        WorkerSettings(neo4j_uri="neo4j+ssc://h", neo4j_ca_certs="/ca.pem")
+    with pytest.raises(ConfigurationError, match=r"NEO4J_CA_CERTS=.*file \(PEM\)"):
+        Graph(WorkerSettings(neo4j_uri="bolt+s://h", neo4j_ca_certs=str(tmp_path / "none.pem")))
