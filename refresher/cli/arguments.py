@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import json
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import typer
+
+from api_client.durations import seconds
+from api_client.errors import InvalidQuery
+from api_client.keys import CacheKey, make_key
+from api_client.settings import SharedSettings
+
+QueryName: TypeAlias = Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")]
+ParamList: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME=VALUE|JSON", help="Its params: person_id=42 name=Ada, or one JSON object."),
+]
+Version: TypeAlias = Annotated[int, typer.Option(min=1, help="The version that readers ask for.")]
+
+
+def key_of(settings: SharedSettings, query: str, params: list[str] | None, version: int) -> CacheKey:
+    """Return the key that a command is about.
+
+    Raises:
+        typer.BadParameter: there can't be such a key.
+    """
+    try:
+        return make_key(settings.namespace, query, params_of(params or []), version)
+    except InvalidQuery as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def without_password(url: str | None) -> str | None:
@@ -20,3 +46,46 @@ def without_password(url: str | None) -> str | None:
     if has_password:
         raise typer.BadParameter("no password on the command line: put it into the environment, see --help")
     return url
+
+
+def duration_of(text: str, option: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def params_of(arguments: list[str]) -> dict[str, Any]:
+    """Read params: ``name=value`` each, the value JSON where it is, else text; or JSON objects whole.
+
+    Raises:
+        typer.BadParameter: an argument is neither.
+    """
+    params: dict[str, Any] = {}
+    for argument in arguments:
+        if argument.lstrip().startswith("{"):
+            params.update(_object(argument))
+            continue
+        name, equals, value = argument.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{argument!r}: allowed is NAME=VALUE, or a JSON object")
+        try:
+            params[name] = json.loads(value)
+        except ValueError:
+            params[name] = value
+    return params
+
+
+def _object(argument: str) -> dict[str, Any]:
+    try:
+        decoded = json.loads(argument)
+    except ValueError as error:
+        raise typer.BadParameter(f"no JSON: {error}") from None
+    if not isinstance(decoded, dict):
+        raise typer.BadParameter("allowed is NAME=VALUE, or a JSON object")
+    return decoded

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from api_client.broker import CeleryBroker
-from api_client.errors import InvalidQuery
 from api_client.explain import Explanation, explain_reads, explanation
 from api_client.explain_text import details_of, reason_of
-from api_client.keys import CacheKey, make_key
+from api_client.keys import CacheKey
 from api_client.read_plan import EntryState
 from api_client.settings import ReaderSettings
+from refresher.cli.arguments import ParamList, QueryName, Version, key_of
 from refresher.cli.cache import opened_cache
 
 NAME_COLUMNS = 10
@@ -23,44 +23,10 @@ NAME_COLUMNS = 10
 _COLOURS = {EntryState.FRESH: "green", EntryState.STALE: "yellow", EntryState.MISS: "red"}
 
 
-def params_of(arguments: list[str]) -> dict[str, Any]:
-    """Read params: ``name=value`` each, the value JSON where it is, else text; or JSON objects whole.
-
-    Raises:
-        typer.BadParameter: an argument is neither.
-    """
-    params: dict[str, Any] = {}
-    for argument in arguments:
-        if argument.lstrip().startswith("{"):
-            params.update(_object(argument))
-            continue
-        name, equals, value = argument.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{argument!r}: allowed is NAME=VALUE, or a JSON object")
-        try:
-            params[name] = json.loads(value)
-        except ValueError:
-            params[name] = value
-    return params
-
-
-def _object(argument: str) -> dict[str, Any]:
-    try:
-        decoded = json.loads(argument)
-    except ValueError as error:
-        raise typer.BadParameter(f"no JSON: {error}") from None
-    if not isinstance(decoded, dict):
-        raise typer.BadParameter("allowed is NAME=VALUE, or a JSON object")
-    return decoded
-
-
 def explain(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")],
-    params: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME=VALUE|JSON", help="Its params: person_id=42 name=Ada, or one JSON object."),
-    ] = None,
-    version: Annotated[int, typer.Option(min=1, help="The version that readers ask for.")] = 1,
+    query: QueryName,
+    params: ParamList = None,
+    version: Version = 1,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
 ) -> None:
     """Tell why a cached value is refreshed now, or not: what is left of it, how likely a refresh is, and whose it is.
@@ -69,10 +35,7 @@ def explain(
     drew last is known to its process alone: there, client.explain() tells it.
     """
     settings = ReaderSettings.from_env()
-    try:
-        key = make_key(settings.namespace, query, params_of(params or []), version)
-    except InvalidQuery as error:
-        raise typer.BadParameter(str(error)) from None
+    key = key_of(settings, query, params, version)
     explained = explanation(key, _replies(settings, key), queue_length=_queue_length(settings))
     if as_json:
         typer.echo(json.dumps(asdict(explained), indent=2))

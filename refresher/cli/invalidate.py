@@ -1,0 +1,43 @@
+"""``refresher invalidate``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from api_client.reader import CacheClient
+from api_client.settings import ReaderSettings
+from refresher.cli.arguments import ParamList, QueryName, Version, key_of
+from refresher.cli.shown import as_json
+
+
+def invalidate(
+    query: QueryName,
+    params: ParamList = None,
+    version: Version = 1,
+    hard: Annotated[bool, typer.Option("--hard", help="Drop the value: reads wait until it is loaded anew.")] = False,
+    bookmark: Annotated[
+        list[str] | None, typer.Option(metavar="BOOKMARK", help="The graph's, of the write; may be repeated.")
+    ] = None,
+    replicas: Annotated[int, typer.Option(min=0, help="Wait until so many replicas of the cache have it.")] = 0,
+    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Make a value stale from now on, whatever is being loaded; the next read has it refreshed.
+
+    Exits with 1 where fewer replicas than asked for have it.
+    """
+    settings = ReaderSettings.from_env()
+    key = key_of(settings, query, params, version)
+    with CacheClient(settings) as client:
+        done = client.invalidate(
+            query, key.params, version=version, hard=hard, bookmarks=bookmark or (), replicas=replicas
+        )
+    if as_json_:
+        typer.echo(as_json(asdict(done)))
+    else:
+        typer.echo(f"{query} v{version}: {'gone' if hard else 'stale'} from now on, generation {done.generation}")
+        if done.replicated is False:
+            typer.echo(f"error: fewer than {replicas} replicas have it", err=True)
+    raise typer.Exit(1 if done.replicated is False else 0)

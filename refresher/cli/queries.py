@@ -1,0 +1,89 @@
+"""``refresher queries``."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import typer
+
+from api_client.errors import ConfigurationError
+from api_client.explain_text import duration
+from refresher.cli.shown import as_json, plain
+from refresher.queries import Query, import_queries, registry
+from refresher.settings import WorkerSettings
+
+_WIDTH_IN_A_FILE = 160
+
+
+def queries(as_json_: Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")] = False) -> None:
+    """List the queries that a worker of this environment can load (REFRESHER_QUERIES), and how each is cached."""
+    settings = WorkerSettings.from_env()
+    import_queries(settings.query_modules)
+    if not len(registry):
+        raise ConfigurationError("REFRESHER_QUERIES", repr(settings.queries), "it names the modules that use @query")
+    if as_json_:
+        typer.echo(as_json([_record_of(one, settings) for one in registry]))
+        return
+    _print_table(settings)
+
+
+def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:
+    return {
+        "query": one.name,
+        "version": one.version,
+        "params": _params_of(one),
+        "ttl": one.ttl_seconds,
+        "grace": one.grace_seconds,
+        "beta0": settings.beta if one.beta is None else one.beta,
+        "beta": _beta_of(one, settings),
+        "sigma": one.sigma,
+        "degree": one.degree_cypher,
+        "module": one.loader.__module__,
+        "about": inspect.getdoc(one.loader) or "",
+    }
+
+
+def _params_of(one: Query) -> list[str]:
+    # The first is the transaction.
+    return [_shown(param) for param in list(inspect.signature(one.loader).parameters.values())[1:]]
+
+
+def _shown(param: inspect.Parameter) -> str:
+    """Return a param as it stands in the loader's signature, also where annotations are kept as text."""
+    if not isinstance(param.annotation, str):
+        return str(param)
+    bare = param.replace(annotation=inspect.Parameter.empty, default=inspect.Parameter.empty)
+    default = "" if param.default is inspect.Parameter.empty else f" = {param.default!r}"
+    return f"{bare}: {param.annotation}{default}"
+
+
+def _beta_of(one: Query, settings: WorkerSettings) -> str:
+    if not settings.xfetch_enabled or one.ttl_seconds < settings.min_ttl_seconds:
+        return "none"
+    if one.beta_function is not None:
+        return "own"
+    if one.degree_cypher is None:
+        return "plain"
+    return settings.refresh_mode.value
+
+
+def _print_table(settings: WorkerSettings) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("query", "v", "params", "TTL", "grace", "early refresh", "about"):
+        table.add_column(column, overflow="fold", no_wrap=column == "query")
+    for one in registry:
+        record = _record_of(one, settings)
+        early = record["beta"] if record["beta"] == "none" else f"{record['beta']}, β0 {record['beta0']:g}"
+        cells = (
+            one.name, str(one.version), ", ".join(record["params"]), duration(one.ttl_seconds),
+            duration(one.grace_seconds), early, plain(record["about"].partition("\n")[0]),
+        )  # fmt: skip
+        table.add_row(*(Text(cell) for cell in cells))
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=_WIDTH_IN_A_FILE)
+    console.print(table)

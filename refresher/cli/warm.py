@@ -1,0 +1,117 @@
+"""``refresher warm``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+
+from api_client.answers import Entry
+from api_client.errors import CacheError, InvalidQuery
+from api_client.keys import make_key
+from api_client.read_plan import EntryState
+from api_client.reader import CacheClient
+from api_client.settings import ReaderSettings
+from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of
+from refresher.cli.shown import as_json, plain
+
+MOST_FAILURES_SHOWN: Final = 10
+
+Failure: TypeAlias = tuple[dict[str, Any], CacheError]
+
+
+def warm(
+    query: QueryName,
+    params: ParamList = None,
+    version: Version = 1,
+    file: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="JSON Lines: the params of a key each, as an object; - is stdin."),
+    ] = None,
+    at_once: Annotated[int, typer.Option(min=1, max=1_000, help="So many keys are asked for together.")] = 50,
+    timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long those of one time are waited for.")
+    ] = "30s",
+    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Read keys, so that those that are not there yet are loaded: before a deploy, say, whose version starts cold.
+
+    What is there already is left as it is. Exits with 1 when a key could not be loaded; all others are, all the same.
+    """
+    timeout_seconds = duration_of(timeout, "--timeout")
+    settings = ReaderSettings.from_env()
+    if file is None:
+        keys = [dict(key_of(settings, query, params, version).params)]
+    elif params:
+        raise typer.BadParameter("allowed is one of: params, --from FILE")
+    else:
+        keys = list(_params_in(file, settings, query, version))
+    counted: Counter[str] = Counter()
+    failed: list[Failure] = []
+    with CacheClient(settings) as client:
+        for part in _shown([keys[at : at + at_once] for at in range(0, len(keys), at_once)], hidden=as_json_):
+            answers = client.get_many([(query, one) for one in part], version=version, timeout=timeout_seconds)
+            for one, answer in zip(part, answers, strict=True):
+                if isinstance(answer, Entry):
+                    counted["loaded" if answer.state is EntryState.MISS else "there"] += 1
+                else:
+                    failed.append((one, answer))
+    _tell(query, len(keys), counted, failed, json_wanted=as_json_)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _params_in(file: str, settings: ReaderSettings, query: str, version: int) -> Iterator[dict[str, Any]]:
+    """Read the params of all keys, before the first is asked for.
+
+    Raises:
+        typer.BadParameter: the file can't be read, or names the line that is wrong, and why.
+    """
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{file}: {error}", param_hint="--from") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+            if not isinstance(found, dict):
+                raise typer.BadParameter(f"line {number} is no JSON object", param_hint="--from")
+            make_key(settings.namespace, query, found, version)
+        except InvalidQuery as error:
+            raise typer.BadParameter(f"line {number}: {error}", param_hint="--from") from None
+        except ValueError as error:
+            raise typer.BadParameter(f"line {number} is no JSON: {error}", param_hint="--from") from None
+        yield found
+
+
+def _shown(parts: Sequence[list[dict[str, Any]]], *, hidden: bool) -> Iterator[list[dict[str, Any]]]:
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(parts, "warming", console=console, transient=True, disable=hidden or not console.is_terminal)
+
+
+def _tell(
+    query: str,
+    keys: int,
+    counted: Counter[str],
+    failed: Sequence[Failure],
+    *,
+    json_wanted: bool,
+) -> None:
+    if json_wanted:
+        failures = [{"params": params, "error": type(error).__name__, "why": str(error)} for params, error in failed]
+        typer.echo(as_json({"keys": keys, "there": counted["there"], "loaded": counted["loaded"], "failed": failures}))
+        return
+    for params, error in failed[:MOST_FAILURES_SHOWN]:
+        typer.echo(f"error: {plain(json.dumps(params, ensure_ascii=False), 80)}: {error}", err=True)
+    if len(failed) > MOST_FAILURES_SHOWN:
+        typer.echo(f"error: and {len(failed) - MOST_FAILURES_SHOWN} more: --json tells all", err=True)
+    typer.echo(f"{query}: {keys} keys; {counted['there']} were there, {counted['loaded']} loaded, {len(failed)} failed")

@@ -1,0 +1,158 @@
+"""``refresher queries``, ``warm``, ``refresh`` and ``invalidate`` as a user runs them, with a worker that loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api_client import EntryState
+from refresher.embedded import free_port
+from tests.acceptance.conftest import ROOT, System
+from tests.support.requirements import full_runs_only
+
+pytestmark = full_runs_only
+
+SECRET = "canary-71c0"
+BARE = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def run(env: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "refresher.cli", *arguments],
+        # A command is started, not served: its patience is that of a person.
+        env={**env, "CACHE_REDIS_TIMEOUT": "5s", "COLUMNS": "120"},
+        input=stdin, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+class Commands:
+    """The command line, in a system's environment."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+
+    def run(self, *arguments: str, stdin: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
+        return run({**self.system.env, **changes}, *arguments, stdin=stdin)
+
+
+@pytest.fixture
+def commands(system: System) -> Iterator[Commands]:
+    system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
+    return Commands(system)
+
+
+@pytest.fixture
+def idle(system: System) -> Commands:
+    """Without a worker."""
+    return Commands(system)
+
+
+def test_keys_are_warmed_from_a_file_and_those_that_fail_are_named(commands: Commands, tmp_path: Path) -> None:
+    commands.system.client().get("long_lived", {"key": "there"}, timeout=20)
+    commands.system.control.rpush("script:bad", "fail")
+    file = tmp_path / "keys.jsonl"
+    file.write_text("\n".join(json.dumps({"key": key}) for key in ("there", "a", "b", "bad", "c")) + "\n\n")
+    done = commands.run("warm", "long_lived", "--from", str(file), "--at-once", "2", "--timeout", "60s")
+    assert done.returncode == 1
+    assert done.stdout == "long_lived: 5 keys; 1 were there, 3 loaded, 1 failed\n"
+    assert done.stderr.startswith('error: {"key": "bad"}: the refresh of \'long_lived\' failed (transient)')
+    assert [commands.system.loads(key) for key in ("there", "a", "b", "c")] == [1, 1, 1, 1]
+    again = commands.run("warm", "long_lived", "--from", "-", "--json", stdin='{"key": "a"}\n{"key": "d"}\n')
+    assert again.returncode == 0
+    assert json.loads(again.stdout) == {"keys": 2, "there": 1, "loaded": 1, "failed": []}
+
+
+def test_a_value_is_refreshed_and_waited_for(commands: Commands) -> None:
+    client = commands.system.client()
+    assert client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
+    done = commands.run("refresh", "long_lived", "key=a")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "long_lived v1: refreshed\n", "")
+    assert client.get("long_lived", {"key": "a"})["load"] == 2
+    commands.system.control.rpush("script:a", "fail")
+    failed = commands.run("refresh", "long_lived", "key=a")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("error: the refresh of 'long_lived' failed (transient)")
+
+
+def test_a_refresh_that_is_not_waited_for_is_asked_for_once(idle: Commands) -> None:
+    first = idle.run("refresh", "long_lived", "key=a", "--wait", "0")
+    assert (first.returncode, first.stdout) == (0, "long_lived v1: asked for\n")
+    second = idle.run("refresh", "long_lived", "key=a", "--wait", "0", "--json")
+    assert json.loads(second.stdout)["refresh"] == "suppressed"
+    late = idle.run("refresh", "long_lived", "key=a", "--wait", "100ms")
+    assert late.returncode == 1
+    assert "'long_lived'" in late.stderr
+
+
+def test_an_invalidated_value_is_stale_and_a_hard_one_gone(commands: Commands) -> None:
+    client = commands.system.client()
+    token = client.get_entry("long_lived", {"key": "a"}, timeout=20).token
+    soft = commands.run("invalidate", "long_lived", "key=a", "--json")
+    assert soft.returncode == 0
+    assert json.loads(soft.stdout)["generation"] > token
+    assert client.get_entry("long_lived", {"key": "a"}).state is EntryState.STALE
+    hard = commands.run("invalidate", "long_lived", '{"key": "a"}', "--hard")
+    assert hard.stdout.startswith("long_lived v1: gone from now on, generation ")
+    assert client.get_entry("long_lived", {"key": "a"}, timeout=20).state is EntryState.MISS
+    alone = commands.run("invalidate", "long_lived", "key=a", "--replicas", "1")
+    assert alone.returncode == 1
+    assert "fewer than 1 replicas have it" in alone.stderr
+
+
+def test_queries_are_listed_with_how_each_is_cached(idle: Commands) -> None:
+    done = idle.run("queries")
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("long_lived")]
+    assert "key: str, hold: str = ''" in line
+    assert "plain, β0 1" in line
+    listed = {one["query"]: one for one in json.loads(idle.run("queries", "--json").stdout)}
+    assert (listed["short_lived"]["ttl"], listed["short_lived"]["grace"]) == (0.3, 600)
+    off = json.loads(idle.run("queries", "--json", CACHE_XFETCH_ENABLED="false").stdout)
+    assert {one["beta"] for one in off} == {"none"}
+
+
+def test_without_queries_the_variable_is_named(idle: Commands) -> None:
+    done = idle.run("queries", REFRESHER_QUERIES="")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: REFRESHER_QUERIES='' is not valid")
+
+
+@pytest.mark.parametrize("command", ["warm", "refresh", "invalidate"])
+def test_without_redis_it_is_one_line_without_a_password(command: str) -> None:
+    done = run(
+        {**BARE, "CACHE_REDIS_URL": f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"}, command, "long_lived", "key=a"
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "named"),
+    [
+        (["warm", "long_lived", "--from", "-"], '{"key": "a"}\n{"key":\n', "line 2 is no JSON"),
+        (["warm", "long_lived", "--from", "-"], "[1]\n", "line 1 is no JSON object"),
+        (["warm", "long_lived", "--from", "-"], '{"1x": 2}\n', "line 1: "),
+        (["warm", "long_lived", "--from", "/does/not/exist"], "", "/does/not/exist"),
+        (["warm", "long_lived", "key=a", "--from", "-"], "", "allowed is one of"),
+        (["warm", "long lived"], "", "'long lived'"),
+        (["warm", "long_lived", "--at-once", "0"], "", "--at-once"),
+        (["warm", "long_lived", "--timeout", "soon"], "", "--timeout"),
+        (["refresh", "long_lived", "key=a", "--wait", "-1"], "", "--wait"),
+        (["refresh"], "", "QUERY"),
+        (["invalidate", "long_lived", "key"], "", "NAME=VALUE"),
+        (["invalidate", "long_lived", "--replicas", "-1"], "", "--replicas"),
+    ],
+)
+def test_wrong_usage_names_what_is_wrong(arguments: list[str], stdin: str, named: str) -> None:
+    done = run(BARE, *arguments, stdin=stdin)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
