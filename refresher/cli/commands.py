@@ -12,6 +12,10 @@ from refresher.cli.dead import dead
 from refresher.cli.demo import demo
 from refresher.cli.doctor import doctor
 from refresher.cli.explain import explain
+from refresher.cli.invalidate import invalidate
+from refresher.cli.queries import queries
+from refresher.cli.refresh import refresh
+from refresher.cli.warm import warm
 from refresher.errors import RefresherError
 
 # No rich markup and no pretty tracebacks: help and errors are plain lines, in a terminal as in a log.
@@ -24,7 +28,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(demo)
+app.command()(queries)
 app.command()(explain)
+app.command()(warm)
+app.command()(refresh)
+app.command()(invalidate)
 app.command()(doctor)
 app.add_typer(bench)
 app.add_typer(dead)

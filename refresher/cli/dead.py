@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from api_client.durations import seconds
 from api_client.explain_text import details_of, duration, reason_of
 from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
+from refresher.cli.arguments import duration_of
 from refresher.cli.cache import opened_cache
 from refresher.cli.shown import as_json, compact, plain, time_of
 from refresher.dead_keys import DeadKey, DeadKeys, Retried, RetryResult, Standing
@@ -96,10 +96,7 @@ def retry(
     The letter of a key that is refreshed is dropped; every other one stays, and a refresh that fails again keeps the
     key in quarantine, longer. Exits with 0 when every key was refreshed (with --wait 0: asked for), else with 1.
     """
-    try:
-        wait_seconds = seconds(wait)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--wait") from None
+    wait_seconds = duration_of(wait, "--wait")
     with _dead_keys() as (keys, settings), CacheClient(settings) as client:
         chosen = _chosen(keys.all(), identifiers, query, every=every)
         results = keys.retry(chosen, client, wait_seconds=wait_seconds)
