@@ -45,14 +45,15 @@ class Diary:
 
     def tell(self, checker: Checker) -> None:
         """Hand all of it to the checker."""
-        for observation in self.observations():
+        for observation in self.take():
             checker.observe(observation)
         for sentence in self.broken:
             checker.report(sentence)
 
-    def observations(self) -> list[Observation]:
-        """Return what was seen, each thing once, with the begin of its last read."""
-        return list(self._seen.values())
+    def take(self) -> list[Observation]:
+        """Return what was seen since the last call, each thing once, with the begin of its last read."""
+        seen, self._seen = self._seen, {}
+        return list(seen.values())
 
 
 class Readers:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import Any
 
-from refresher import query
+from refresher import TransientFailure, query
+from refresher.checker.watched_nodes import READ_NODE
 from tests.support.scripted_queries import _control
 
 POISONED_LOAD_SECONDS = 0.3
+LONGEST_SOAKED_SECONDS = 0.1
 
 
 @query("poisoned", ttl="300ms", grace="10m")
@@ -18,3 +21,22 @@ def poisoned(tx: Any, key: str) -> None:
         control.rpush(f"calls:{key}", "poisoned")
     time.sleep(POISONED_LOAD_SECONDS)
     raise ValueError("poisoned")
+
+
+FAILING = "failing_percent"
+"""In the control's database: so many loads of a hundred fail."""
+
+
+@query("soaked", ttl="2s", grace="10m")
+def soaked(tx: Any, node: str) -> dict[str, Any]:
+    """Read a watched node's version, and take a while yet; fail by a coin that is seeded with node and load."""
+    with _control() as control:
+        number = control.incr(f"loads:{node}")
+        percent = int(control.get(FAILING) or 0)
+    drawn = random.Random(f"{node}:{number}")  # noqa: S311 - a coin
+    if drawn.random() * 100 < percent:
+        raise TransientFailure("tails")
+    record = tx.run(READ_NODE, node=node).single(strict=True)
+    # What is written and invalidated meanwhile, this load does not know.
+    time.sleep(drawn.uniform(0, LONGEST_SOAKED_SECONDS))
+    return {"version": record["version"]}

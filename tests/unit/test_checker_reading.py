@@ -20,16 +20,17 @@ def test_equal_answers_are_one_observation_with_the_begin_of_the_last() -> None:
         diary.note("a", entry(7, 1), began)
     diary.note("a", entry(7, 1, EntryState.STALE), 4.0)
     diary.note("b", entry(7, 1), 5.0)
-    assert [(seen.name, seen.fresh, seen.last_began) for seen in diary.observations()] == [
+    assert [(seen.name, seen.fresh, seen.last_began) for seen in diary.take()] == [
         ("a", True, 3.0), ("a", False, 4.0), ("b", True, 5.0),
     ]  # fmt: skip
+    assert diary.take() == []
     assert diary.states == {EntryState.FRESH: 4, EntryState.STALE: 1}
 
 
 def test_a_value_that_is_none_is_counted_and_has_no_version() -> None:
     diary = Diary("q")
     diary.note("a", entry(7, None), 1.0)
-    assert (diary.observations(), diary.states.total()) == ([], 1)
+    assert (diary.take(), diary.states.total()) == ([], 1)
 
 
 def test_a_token_that_goes_back_is_told_for_its_name_alone() -> None:
