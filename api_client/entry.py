@@ -38,6 +38,7 @@ import msgspec
 
 MAGIC: Final = b"\xc7X"
 FORMAT_VERSION: Final = 1
+_FLAGS_OFFSET: Final = 4
 TOKEN_OFFSET: Final = 20
 DIGEST_BYTES_KEPT: Final = 8
 MAX_TOKEN: Final = 2**53
@@ -193,6 +194,11 @@ def _not_understood(start: bytes) -> UnreadableEntry:
     if start[:2] != MAGIC:
         return UnreadableEntry("garbage")
     return UnreadableEntry("flags" if start[2] == FORMAT_VERSION else "version")
+
+
+def is_handoff(raw: bytes) -> bool:
+    """Tell of an entry that can be read whether only those who waited for it may have its value."""
+    return raw[_FLAGS_OFFSET] & _HANDOFF != 0
 
 
 def frozen_token(raw: bytes | None) -> int:

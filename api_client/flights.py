@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from api_client.errors import WaitTimeout
+from api_client.gate import Gate
 
 ReadBegins: TypeAlias = Callable[[], None]
 Lead: TypeAlias = Callable[[float, ReadBegins], bytes]
@@ -16,7 +17,7 @@ Lead: TypeAlias = Callable[[float, ReadBegins], bytes]
 
 @dataclass(slots=True)
 class _Flight:
-    done: threading.Event = field(default_factory=threading.Event)
+    done: Gate = field(default_factory=Gate)
     read_began_at: float = 0.0
     raw: bytes | None = None
     error: Exception | None = None
@@ -75,4 +76,4 @@ class Flights:
             # Gone before it is done: whoever comes now looks at the entry for itself.
             with self._lock:
                 del self._flights[entry_key]
-            flight.done.set()
+            flight.done.open()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.clock import monotonic_seconds
-from api_client.entry import decode_header
+from api_client.entry import is_handoff
 from api_client.errors import WaitTimeout
 from api_client.keys import CacheKey
 from api_client.read_core import Answer, ReadCore
@@ -38,7 +38,7 @@ class Miss:
     def takes(self, raw: bytes, *, followed: bool) -> bool:
         """Tell whether this call may have what a shared wait has brought."""
         # A handoff was loaded for those who had asked before the load began; a follower came later.
-        self._followed = followed and not decode_header(raw, self.key.digest).is_handoff
+        self._followed = followed and not is_handoff(raw)
         return self._followed or not followed
 
     def timed_out(self) -> WaitTimeout:
@@ -54,6 +54,5 @@ class Miss:
         self._core.forget(self.key)
         if self._followed:
             self._core.tell_followed(self.key, monotonic_seconds() - self._began)
-        header = decode_header(raw, self.key.digest)
-        value = self._core.value(raw, header, type_, self.key)
+        value, header = self._core.taken(self.key, raw, type_)
         return value, header, EntryState.MISS, RefreshState.TRIGGERED, self._core.now_us()

@@ -80,19 +80,24 @@ class ReadCore:
         now = monotonic_seconds()
         if kept is None or now >= kept.expires_at:
             return None
-        now_us = self._clock.at_us(now)
-        header = kept.header
-        if floor is not PLAIN and not good_enough(header, floor, now_us):
+        if floor is not PLAIN and not good_enough(kept.header, floor, self._clock.at_us(now)):
             return None
         kept.used = True
-        value = value_of(kept, type_, key.query)
-        if now < kept.earliest_at:
-            state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
-        else:
+        return self._answer_from(kept, key, type_, now)
+
+    def _answer_from(
+        self, kept: LocalEntry, key: CacheKey, type_: Any, now: float, together: list[Trigger] | None = None
+    ) -> Answer:
+        """Answer from an entry whose header is decoded, with a decision of this call's own."""
+        value, header, now_us = value_of(kept, type_, key.query), kept.header, self._clock.at_us(now)
+        state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
+        if now >= kept.earliest_at:
             u = 1.0 - random.random()  # noqa: S311 - no secret
             trigger = trigger_of(header, now_us, u)
-            state = EntryState.STALE if header.is_stale(now_us) else EntryState.FRESH
-            refresh = RefreshState.NONE if trigger is None else self._ask_for(key, trigger, header)
+            if header.is_stale(now_us):
+                state = EntryState.STALE
+            if trigger is not None:
+                refresh = self._ask_for(key, trigger, header, together)
             self._note(key.entry, now_us, u, refresh)
         if self._tells_hits:
             self._tell_hit(key, header, now_us, trigger)
@@ -142,12 +147,12 @@ class ReadCore:
             DecodeError.
         """
         now = monotonic_seconds()
-        now_us = self._clock.at_us(now)
         if raw is not None and raw is self._last_raw and floor is PLAIN and fill is None:
-            shared = self._serve_shared(key, raw, type_, now)
+            shared = self._shared_entry(key, raw, type_)
             if shared is not None:
-                return shared
+                return self._answer_from(shared, key, type_, now, together)
         self._last_raw = raw
+        now_us = self._clock.at_us(now)
         u = 1.0 - random.random()  # noqa: S311 - no secret
         verdict = judge(raw, key.digest, floor, now_us=now_us, u=u)
         header = verdict.header
@@ -158,7 +163,7 @@ class ReadCore:
                 self._keep_unread(key, raw, header, fill)
             return verdict.seen_token
         if fill is None:
-            value = self.value(raw, header, type_, key)
+            value = payload.decode_content(self._content(raw, header, key), type_, key.query)
         else:
             value = self._decode_and_keep(key, raw, header, type_, fill)
         state, refresh = EntryState.FRESH, RefreshState.NONE
@@ -171,42 +176,36 @@ class ReadCore:
             self._tell_hit(key, header, now_us, verdict.trigger)
         return value, header, state, refresh, now_us
 
-    def _serve_shared(self, key: CacheKey, raw: bytes, type_: Any, now: float) -> Answer | None:
-        """Answer from the very bytes that were served last: those who ask in one tick share a reply.
+    def _shared_entry(self, key: CacheKey, raw: bytes, type_: Any) -> LocalEntry | None:
+        """Return what those who got the very same bytes share: their header, and their value where that may be shared.
 
-        So they share what can be said of it, too, while nothing is to be decided. What is to be goes the whole way.
+        None where each has to look for itself. What is to be decided, each does for itself in any case.
         """
         of, shared = self._shared
         if of is not raw:
-            shared = self._to_share(key, raw, type_, now)
+            try:
+                header = decode_header(raw, key.digest)
+            except UnreadableEntry:
+                return None
+            if header.is_handoff:
+                return None
+            content = self._content(raw, header, key)
+            value = payload.decode_content(content, type_, key.query)
+            shared = local_entry(content, header, self._earliest_at(header), value, type_)
             self._shared = raw, shared
-        if shared is None or now >= shared.earliest_at:
-            return None
-        value = value_of(shared, type_, key.query)
-        now_us = self._clock.at_us(now)
-        if self._tells_hits:
-            self._tell_hit(key, shared.header, now_us, None)
-        return value, shared.header, EntryState.FRESH, RefreshState.NONE, now_us
+        return shared
 
-    def _to_share(self, key: CacheKey, raw: bytes, type_: Any, now: float) -> LocalEntry | None:
-        """Return what those who read these bytes share; None where each has to look for itself."""
-        try:
-            header = decode_header(raw, key.digest)
-        except UnreadableEntry:
-            return None
-        earliest_at = 0.0 if header.is_handoff else self._earliest_at(header)
-        if now >= earliest_at:
-            return None
-        content = self._content(raw, header, key)
-        return local_entry(content, header, earliest_at, payload.decode_content(content, type_, key.query), type_)
-
-    def value(self, raw: bytes, header: Header, type_: Any, key: CacheKey) -> Any:
-        """Decode an entry's payload: anew for each caller, who may change what it gets.
+    def taken(self, key: CacheKey, raw: bytes, type_: Any) -> tuple[Any, Header]:
+        """Return the value and the header of bytes that a wait has brought; many may have waited for them.
 
         Raises:
             DecodeError.
         """
-        return payload.decode_content(self._content(raw, header, key), type_, key.query)
+        shared = self._shared_entry(key, raw, type_)
+        if shared is not None:
+            return value_of(shared, type_, key.query), shared.header
+        header = decode_header(raw, key.digest)
+        return payload.decode_content(self._content(raw, header, key), type_, key.query), header
 
     def _content(self, raw: bytes, header: Header, key: CacheKey) -> bytes:
         return payload.content_of(

@@ -7,6 +7,7 @@ from typing import Any
 
 from api_client.batches import Batch
 from api_client.clock import monotonic_seconds
+from api_client.crowd import Crowd
 from api_client.errors import CacheUnavailable, WaitTimeout
 from api_client.flights import Flights
 from api_client.keys import CacheKey
@@ -23,6 +24,7 @@ class ReadPath:
 
     def __init__(self, core: ReadCore, link: CacheLink, publisher: Publisher, driver: WaitDriver) -> None:
         self._core, self._link, self._publisher, self._driver = core, link, publisher, driver
+        self._crowd = Crowd(link.read)
         self._flights = Flights(monotonic_seconds)
 
     def read(self, key: CacheKey, floor: Floor, timeout_seconds: float, type_: Any) -> Answer:
@@ -35,7 +37,7 @@ class ReadPath:
             return local
         fill = self._core.begin(key)
         try:
-            raw = self._link.read(key)
+            raw = self._crowd.read(key)
             self._know_the_time()
         except BaseException as error:
             self._core.failed(key, fill, error)

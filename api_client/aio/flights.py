@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from api_client.errors import WaitTimeout
@@ -16,8 +16,17 @@ AsyncLead: TypeAlias = Callable[[float, ReadBegins], Awaitable[bytes]]
 @dataclass(slots=True)
 class _Flight:
     task: asyncio.Task[bytes]
+    ends_at: float
     read_began_at: float = 0.0
-    waiters: int = 0
+    waiting: set[asyncio.Future[bool]] = field(default_factory=set)
+
+    def landed(self, task: asyncio.Task[bytes]) -> None:
+        """Wake those who wait. Its error is seen, also when all of them are gone."""
+        if not task.cancelled():
+            task.exception()
+        for waiter in self.waiting:
+            if not waiter.done():
+                waiter.set_result(True)
 
 
 class AsyncFlights:
@@ -44,8 +53,9 @@ class AsyncFlights:
             flight = self._flights.get(key)
             leads = flight is None
             if flight is None:
-                flight = self._take_off(key, deadline - self._monotonic(), lead)
-            if not await self._landed(key, flight, None if leads else max(0.0, deadline - self._monotonic())):
+                flight = self._take_off(key, deadline, lead)
+            # Who waits no shorter than the flight lasts needs no timer of its own.
+            if not await self._landed(key, flight, None if leads or deadline >= flight.ends_at else deadline):
                 raise TimeoutError
             if flight.task.cancelled():  # its last waiter had gone just when this one came
                 continue
@@ -59,34 +69,47 @@ class AsyncFlights:
             if self._monotonic() >= deadline:
                 raise TimeoutError
 
-    def _take_off(self, key: tuple[int, str], timeout_seconds: float, lead: AsyncLead) -> _Flight:
+    def _take_off(self, key: tuple[int, str], deadline: float, lead: AsyncLead) -> _Flight:
         def read_begins() -> None:
             flight.read_began_at = self._monotonic()
 
         async def fly() -> bytes:
             try:
-                return await lead(timeout_seconds, read_begins)
+                return await lead(deadline - self._monotonic(), read_begins)
             finally:
                 # Gone before it is done: whoever comes now looks at the entry for itself.
                 self._forget(key, flight)
 
-        flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(fly()))
-        # Its error is seen, also when all who waited are gone.
-        flight.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        task = asyncio.get_running_loop().create_task(fly())
+        flight = self._flights[key] = _Flight(task, deadline)
+        task.add_done_callback(flight.landed)
         return flight
 
-    async def _landed(self, key: tuple[int, str], flight: _Flight, timeout_seconds: float | None) -> bool:
+    async def _landed(self, key: tuple[int, str], flight: _Flight, deadline: float | None) -> bool:
         """Wait for it; a task that is cancelled here leaves it to those who wait on."""
-        flight.waiters += 1
+        if flight.task.done():
+            return True
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        timer = None
+        if deadline is not None:
+            timer = loop.call_later(max(0.0, deadline - self._monotonic()), _give_up, waiter)
+        flight.waiting.add(waiter)
         try:
-            done, _ = await asyncio.wait({flight.task}, timeout=timeout_seconds)
-            return bool(done)
+            return await waiter
         finally:
-            flight.waiters -= 1
-            if not flight.waiters and not flight.task.done():
+            if timer is not None:
+                timer.cancel()
+            flight.waiting.discard(waiter)
+            if not flight.waiting and not flight.task.done():
                 self._forget(key, flight)
                 flight.task.cancel()
 
     def _forget(self, key: tuple[int, str], flight: _Flight) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
+
+
+def _give_up(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)

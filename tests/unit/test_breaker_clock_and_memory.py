@@ -197,7 +197,7 @@ def all_wait(flights: Flights, lead: Lead, timeouts: list[float], release: int) 
 
 def waiters(flights: Flights) -> list[object]:
     flight = flights._flights.get("k")
-    return list(flight.done._cond._waiters) if flight else []
+    return list(flight.done._waiting) if flight else []
 
 
 def test_followers_share_the_leader_s_bytes(flights: Flights) -> None:

@@ -49,7 +49,7 @@ async def waited_for(client: AsyncCacheClient, callers: int) -> None:
     flights = client._reads._flights._flights
     await asyncio.to_thread(
         eventually,
-        lambda: [flight.waiters for flight in list(flights.values())] == [callers],
+        lambda: [len(flight.waiting) for flight in list(flights.values())] == [callers],
         PATIENCE_SECONDS,
         f"{callers} share a wait",
     )

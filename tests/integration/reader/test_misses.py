@@ -28,8 +28,8 @@ def share_a_wait(reader: AnyReader, callers: int) -> bool:
         return False
     (flight,) = flights
     if hasattr(flight, "task"):
-        return bool(flight.waiters == callers)
-    return len(flight.done._cond._waiters) == callers - 1  # all but the one that leads
+        return bool(len(flight.waiting) == callers)
+    return len(flight.done) == callers - 1  # all but the one that leads
 
 
 def test_a_miss_waits_for_the_value_and_is_one_claim(
