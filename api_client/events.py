@@ -11,7 +11,7 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 log = logging.getLogger(__name__)
 E = TypeVar("E")
@@ -27,8 +27,15 @@ class RefreshReason(StrEnum):
     MANUAL = "manual"
 
 
+HitNote: TypeAlias = tuple[str, int, int, bool]
+"""A hit, to be looked at later: query, age and what is left to the soft expiry, both in µs, whether it triggered."""
+
+
 class ReaderEvents:
     """The events of a reader. Ages and remaining times in seconds."""
+
+    note_hit: Callable[[HitNote], None] | None = None
+    """Called for each hit in the place of `hit`, where it is set: for those who add up many hits at once."""
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
         """Record a value served from the cache; it is stale where ``ttl_remaining_seconds`` is not positive."""
@@ -68,6 +75,8 @@ def guarded(events: E, base: type[E]) -> E:
     # Of a type of its own: who is of the base alone counts nothing, and is not told of hits at all.
     guarded_type: type[E] = type(f"Guarded{base.__name__}", (base,), {})
     proxy = guarded_type.__new__(guarded_type)
+    if isinstance(events, ReaderEvents) and isinstance(proxy, ReaderEvents):
+        proxy.note_hit = events.note_hit  # appends to a list: nothing in it raises
     for name, method in vars(base).items():
         if callable(method) and not name.startswith("_"):
             setattr(proxy, name, _never_raising(getattr(events, name), name))

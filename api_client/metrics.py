@@ -13,21 +13,18 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, values
 
-from api_client.events import ReaderEvents, RefreshReason
+from api_client.events import HitNote, ReaderEvents, RefreshReason
 
 FOLD_AT: Final = 256
 FLUSH_SECONDS: Final = 0.5
 AGE_BUCKETS_SECONDS: Final = (0.1, 0.5, 1, 5, 15, 30, 60, 150, 300, 600, 1_800, 3_600, 14_400, 86_400)
-
-Hit: TypeAlias = tuple[str, float, float, bool]
-"""Query, age and remaining time in seconds, whether it triggered."""
 
 
 class PrometheusEvents(ReaderEvents):
@@ -63,11 +60,15 @@ class PrometheusEvents(ReaderEvents):
         self._begin()
         _all_events.add(self)
 
-    def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
-        """Count a value served."""
-        self._hits.append((query, age_seconds, ttl_remaining_seconds, triggered))
-        if len(self._hits) >= FOLD_AT or not self._is_flushed:
+    def note_hit(self, note: HitNote) -> None:
+        """Note a value served."""
+        self._noted.append(note)
+        if len(self._noted) >= FOLD_AT or not self._is_flushed:
             self._noted_enough()
+
+    def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
+        """Count a value served, for a reader that tells of it at once."""
+        self._metrics_of(query).count([age_seconds], [ttl_remaining_seconds], triggered=int(triggered))
 
     def miss(self, query: str) -> None:
         """Count a read that waits."""
@@ -112,7 +113,7 @@ class PrometheusEvents(ReaderEvents):
 
     def _begin(self) -> None:
         """Begin to note hits, in this process: what its parent has noted is the parent's to count."""
-        self._hits: deque[Hit] = deque()
+        self._noted: deque[HitNote] = deque()
         self._folding = threading.Lock()
         # Without other processes to be scraped by, a scrape flushes.
         self._is_flushed = not values.ValueClass._multiprocess  # noqa: SLF001 - it has no public name
@@ -132,15 +133,23 @@ class PrometheusEvents(ReaderEvents):
             self._folding.release()
 
     def _fold(self) -> None:
-        take = self._hits.popleft
-        noted: defaultdict[str, list[Hit]] = defaultdict(list)
-        for hit in [take() for _ in repeat(None, len(self._hits))]:
-            noted[hit[0]].append(hit)
-        for query, hits in noted.items():
-            metrics = self._of_query.get(query)
-            if metrics is None:
-                metrics = self._of_query[query] = self._hit_metrics(query)
-            metrics.count(hits)
+        take = self._noted.popleft
+        by_query: defaultdict[str, list[HitNote]] = defaultdict(list)
+        for note in [take() for _ in repeat(None, len(self._noted))]:
+            by_query[note[0]].append(note)
+        for query, notes in by_query.items():
+            _, ages_us, left_us, triggered = zip(*notes, strict=True)
+            self._metrics_of(query).count(
+                [age_us / 1e6 for age_us in ages_us],
+                [one_us / 1e6 for one_us in left_us],
+                triggered=sum(triggered),
+            )
+
+    def _metrics_of(self, query: str) -> _HitMetrics:
+        metrics = self._of_query.get(query)
+        if metrics is None:
+            metrics = self._of_query[query] = self._hit_metrics(query)
+        return metrics
 
     def _hit_metrics(self, query: str) -> _HitMetrics:
         return _HitMetrics(
@@ -164,18 +173,19 @@ class _HitMetrics:
     left: Histogram
     stale: Histogram
 
-    def count(self, hits: Iterable[Hit]) -> None:
-        _, ages, left, decided = zip(*hits, strict=True)
-        in_order = sorted(left)
-        expired = bisect_right(in_order, 0.0)
+    def count(self, ages: list[float], left: list[float], *, triggered: int) -> None:
+        """Count hits by their ages and what was left of them, in seconds; sorts both."""
+        ages.sort()
+        left.sort()
+        expired = bisect_right(left, 0.0)
         if expired:
-            _observe_all(self.stale, [-seconds for seconds in reversed(in_order[:expired])])
-            in_order[:expired] = [0.0] * expired  # a histogram's sum must not fall
+            _observe_all(self.stale, [-seconds for seconds in reversed(left[:expired])])
+            left[:expired] = [0.0] * expired  # a histogram's sum must not fall
         self.hits.inc(len(ages))
-        self.decided.inc(sum(decided))
+        self.decided.inc(triggered)
         self.expired.inc(expired)
-        _observe_all(self.ages, sorted(ages))
-        _observe_all(self.left, in_order)
+        _observe_all(self.ages, ages)
+        _observe_all(self.left, left)
 
 
 def _observe_all(histogram: Any, in_order: Sequence[float]) -> None:

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 
 from api_client import ConfigurationError, ReaderSettings, RefreshReason
 from api_client.client_base import _counted
-from api_client.events import ReaderEvents, guarded
+from api_client.events import ReaderEvents, guarded, together
 from api_client.metrics import AGE_BUCKETS_SECONDS, FOLD_AT, PrometheusEvents
 from tests.support.recorded_events import RecordedEvents
 
@@ -39,8 +39,9 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
     return None
 
 
-def hit(events: ReaderEvents, *, age: float = 1.0, left: float = 9.0, triggered: bool = False) -> None:
-    events.hit("q", age_seconds=age, ttl_remaining_seconds=left, triggered=triggered)
+def hit(events: PrometheusEvents, *, age: float = 1.0, left: float = 9.0, triggered: bool = False) -> None:
+    """A hit, noted as a reader does."""
+    events.note_hit(("q", round(age * 1e6), round(left * 1e6), triggered))
 
 
 def test_a_hit_is_counted_at_the_next_scrape_with_its_age_and_what_was_left(
@@ -60,6 +61,17 @@ def test_a_hit_is_counted_at_the_next_scrape_with_its_age_and_what_was_left(
     assert value(registry, "cache_stale_seconds_sum") == 100.0
     assert value(registry, "cache_stale_seconds_bucket", le="60.0") == 1
     assert value(registry, "cache_stale_seconds_bucket", le="150.0") == 2
+
+
+def test_a_hit_that_is_told_at_once_is_counted_as_well(registry: CollectorRegistry, events: PrometheusEvents) -> None:
+    events.hit("q", age_seconds=3.0, ttl_remaining_seconds=-2.0, triggered=True)
+    assert value(registry, "cache_hit_total") == value(registry, "xfetch_stale_served_total") == 1
+    assert value(registry, "cache_stale_seconds_sum") == 2.0
+
+
+def test_a_reader_notes_its_hits(registry: CollectorRegistry, events: PrometheusEvents) -> None:
+    assert guarded(events, ReaderEvents).note_hit == events.note_hit
+    assert together([events, RecordedEvents()], ReaderEvents).note_hit is None
 
 
 @pytest.mark.parametrize("bound", AGE_BUCKETS_SECONDS)
@@ -156,7 +168,8 @@ def test_in_multiprocess_mode_another_process_sees_the_hits_of_one_that_has_fall
     script = """
 import sys
 from api_client.metrics import default_events
-default_events().hit("q", age_seconds=2.0, ttl_remaining_seconds=3.0, triggered=True)
+from tests.unit.test_reader_metrics import hit
+hit(default_events(), age=2.0)
 sys.stdin.read()
 """
     env = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
