@@ -53,6 +53,7 @@ class ReadCore:
         self._clock, self._publisher, self._asked, self._events = health.clock, publisher, asked, events
         self._note = decisions.note
         self._tells_hits = type(events) is not ReaderEvents
+        self._note_hit = events.note_hit
         self._unreadable = Unreadable(events)
         self.tier, self.tracking = tier, tracking
         self._kept: Mapping[str, LocalEntry] = {} if tier is None else tier.entries
@@ -291,6 +292,11 @@ class ReadCore:
         return self._clock.monotonic_at(earliest_us)
 
     def _tell_hit(self, key: CacheKey, header: Header, now_us: int, trigger: RefreshReason | None) -> None:
+        if self._note_hit is not None:
+            # Numbers alone: hundreds of headers that are kept would cost more than what is done with them.
+            left_us = header.soft_expiry_us - now_us if header.token >= header.generation else 0
+            self._note_hit((key.query, now_us - header.read_started_us, left_us, trigger is not None))
+            return
         self._events.hit(
             key.query,
             age_seconds=(now_us - header.read_started_us) / 1e6,
