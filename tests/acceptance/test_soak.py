@@ -20,6 +20,7 @@ from typing import Any
 
 import neo4j
 import psutil
+import pytest
 import redis
 
 from api_client import CacheClient, EntryState
@@ -184,6 +185,7 @@ def figures(seen: Seen, happened: list[Happened], sampler: Sampler, took: float,
     )
 
 
+@pytest.mark.timeout(span_seconds() + 300)
 def test_a_thousand_reads_a_second(stack: ExitStack, system: System, arcadedb: ArcadeDbServer, tmp_path: Path) -> None:
     span = span_seconds()
     broker = stack.enter_context(RedisServer.start())
