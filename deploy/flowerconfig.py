@@ -7,6 +7,7 @@ environment; so it looks at what has been said before it decides. Secrets stay i
 
 import os
 import sys
+from logging import INFO, getLogger  # a name that is an option of Flower, as "logging" is, would set it
 
 from tornado.options import options as said
 
@@ -28,6 +29,9 @@ if not _signs_in:
     )
 if os.environ.get("FLOWER_UNAUTHENTICATED_API"):
     sys.exit("error: FLOWER_UNAUTHENTICATED_API opens Flower's API to anyone: unset it")
+
+# At the level debug Flower logs its own settings, and the cookie's secret with them.
+getLogger("flower.command").setLevel(INFO)
 
 # To look at, not to act on: with it Flower refuses to shut workers down, to revoke and to send tasks.
 read_only = True

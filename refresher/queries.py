@@ -23,7 +23,10 @@ LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A registered query. Durations in seconds; ``delta_window`` 0 smooths δ, n takes the mean of the last n."""
+    """A registered query. Durations in seconds; ``delta_window`` 0 smooths δ, n takes the mean of the last n.
+
+    Of one that is ``sensitive`` the params are in its messages alone: no dead letter keeps them.
+    """
 
     name: str
     version: int
@@ -35,6 +38,7 @@ class Query:
     degree_cypher: str | None
     beta_function: BetaFunction | None
     delta_window: int
+    sensitive: bool = False
 
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise TypeError when the loader does not take these params."""
@@ -94,6 +98,7 @@ def query(
     beta_function: BetaFunction | None = None,
     delta: str = "smoothed",
     version: int = 1,
+    sensitive: bool = False,
     into: Registry | None = None,
 ) -> Callable[[L], L]:
     """Register a loader: ``def loader(tx, **params) -> value``, run in a managed read transaction.
@@ -109,6 +114,8 @@ def query(
         beta_function: (β0, degree or 0, σ) → β, in place of the mode's formula.
         delta: how δ is learned: ``"smoothed"`` (as TCP smooths round trips), ``"last"``, or ``"mean:n"``, n ≤ 64.
         version: of the value's shape; part of the key, so that a new shape is never read as the old one.
+        sensitive: whether params may be personal or secret. Logs and monitors never show any query's; of a sensitive
+            one the dead letter keeps neither the params nor the failure's text, which may quote them.
         into: the registry; default: the one that workers use.
 
     Raises:
@@ -122,6 +129,7 @@ def query(
     _check(name, "beta", beta, beta is None or 0 < _number(beta) <= 1000, "more than 0, up to 1000")
     whole = isinstance(version, int) and not isinstance(version, bool)
     _check(name, "version", version, whole and 1 <= version <= MAX_VERSION, f"1 to {MAX_VERSION}")
+    _check(name, "sensitive", sensitive, isinstance(sensitive, bool), "True or False")
     has_cypher = degree is None or (isinstance(degree, str) and degree.strip() != "")
     _check(name, "degree", degree, has_cypher, "Cypher that returns one number")
     own = beta_function is None or callable(beta_function)
@@ -131,7 +139,19 @@ def query(
 
     def register(loader: L) -> L:
         (registry if into is None else into).add(
-            Query(name, version, loader, ttl_seconds, grace_seconds, beta, float(sigma), degree, beta_function, window)
+            Query(
+                name,
+                version,
+                loader,
+                ttl_seconds,
+                grace_seconds,
+                beta,
+                float(sigma),
+                degree,
+                beta_function,
+                window,
+                sensitive,
+            )
         )
         return loader
 

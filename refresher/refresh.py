@@ -91,6 +91,19 @@ class Refresher:
             finally:
                 self._around.events.ended(key.query)
 
+    def end_lost(self, run: Run, failure: LoadFailed) -> Outcome:
+        """End a run whose process is gone, as that would have done had it been told of ``failure``.
+
+        Raises:
+            CacheUnavailable: Redis could not be asked; the lease runs out by itself.
+        """
+        attempt = run.item.attempt
+        pause_seconds = self._pause_seconds(attempt, failure)
+        if pause_seconds is None:
+            return self._give_up(run, attempt, failure)
+        self._around.events.retried(run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds)
+        return self._retry_later(run, attempt, failure, retry.whole_seconds(pause_seconds))
+
     def _attempts(self, run: Run) -> Outcome:
         attempt = run.item.attempt
         while True:
@@ -241,8 +254,9 @@ class Refresher:
         return Outcome(OutcomeKind.FAILED, run.key.query, run.key.short, why=failure.kind)
 
     def _bury(self, run: Run, attempts: int, failure: LoadFailed, cooling: FailReply) -> None:
+        query = self._around.registry.find(run.item.query, run.item.version)
         try:
-            self._around.bury(letter_of(run, attempts, failure, cooling.failures), cooling.failed_token)
+            self._around.bury(letter_of(run, attempts, failure, cooling.failures, query), cooling.failed_token)
         except Exception as error:  # noqa: BLE001 - whatever it is: the cooling is recorded, nothing is left to do
             log.warning(
                 "the dead letter of %s %s could not be kept: %s", run.key.query, run.key.short, type(error).__name__

@@ -107,16 +107,20 @@ def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, sett
     )
 
 
-def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> DeadLetter:
-    """Return the dead letter of a run that was given up. It alone holds the params and the failure's whole text."""
+def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int, query: Query | None) -> DeadLetter:
+    """Return the dead letter of a run that was given up. It alone holds the params and the failure's whole text.
+
+    Not those of a sensitive query; nor of one that is not registered here, since nobody can tell whether it is.
+    """
+    keeps_all = query is not None and not query.sensitive
     return DeadLetter(
         query=run.key.query,
         version=run.key.version,
-        params=run.key.params,
+        params=run.key.params if keeps_all else None,
         digest=run.key.digest.hex(),
         token=run.token,
         kind=failure.kind,
-        message=str(failure),
+        message=str(failure) if keeps_all else None,
         attempts=attempts,
         at_us=run.now_us(),
         failures=failures,

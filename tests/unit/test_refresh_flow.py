@@ -403,6 +403,18 @@ def test_what_the_registry_does_not_know_is_given_up_without_a_load(
     assert "load" not in worker.steps()
 
 
+@pytest.mark.parametrize("item", [RefreshItem(query="private", params='{"n":41}'), RefreshItem(query="nobody_knows")])
+def test_the_letter_of_a_sensitive_query_and_of_one_nobody_knows_keeps_no_params(
+    worker: Worker, item: RefreshItem
+) -> None:
+    query("private", ttl=300, sensitive=True, into=worker.registry)(lambda tx, n: n)
+    worker.loads.append(failing("syntax", transient=False))
+    assert worker.refresher.refresh(item).kind is OutcomeKind.FAILED
+    (letter,) = worker.letters
+    assert (letter.params, letter.message) == (None, None)
+    assert letter.digest
+
+
 def test_a_value_or_a_beta_that_can_t_be_made_is_given_up(worker: Worker) -> None:
     assert worker.refresher.refresh(_attempt(1, worker, failing("too_large", transient=False))).why == "too_large"
     query("odd", ttl=300, beta_function=lambda beta0, degree, _: beta0 / (degree - 10), into=worker.registry)(

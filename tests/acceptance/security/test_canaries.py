@@ -1,0 +1,233 @@
+"""Passwords and params of sensitive queries, each a canary: they appear in nothing that is shown, logged or kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+from celery import Celery
+
+from api_client import CacheClient, CacheError, ReaderSettings, RefreshFailed, TriggerFailed
+from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
+from refresher.settings import WorkerSettings
+from tests.acceptance.conftest import ROOT, System
+from tests.support.flower import PASSWORD, USER, Flower
+from tests.support.processes import shown_in_process_list
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+PERSON = "canary-person-5e1d90"
+COOKIE = "canary-cookie-77ab02"
+QUERIES = ("kept_private", "private_and_wrong", "private_and_refused", "private_and_late")
+
+
+class Watched:
+    """A running system whose every secret is known, and all that it has shown so far."""
+
+    def __init__(self, stack: ExitStack, system: System, broker: RedisServer, graph: ArcadeDbServer) -> None:
+        self.system, self.broker = system, stack.enter_context(redis.Redis.from_url(broker.url()))
+        self.secrets = {
+            "the cache's password": system.redis_server.password,
+            "the broker's password": broker.password,
+            "the graph's password": graph.password,
+            "Flower's password": PASSWORD,
+            "Flower's cookie secret": COOKIE,
+            "a param": PERSON,
+        }
+        self.worker: GuardedProcess
+        self.flower: Flower
+        self.client: CacheClient
+
+    def found_in(self, shown: str | bytes) -> list[str]:
+        text = shown if isinstance(shown, bytes) else shown.encode()
+        return [name for name, secret in self.secrets.items() if secret.encode() in text]
+
+    def run(self, *command: str) -> str:
+        """Run a command as an operator does, in the worker's environment; all that it wrote."""
+        ended = subprocess.run(
+            [sys.executable, "-m", *command], env=self.system.env, cwd=ROOT, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert ended.stdout, ended.stderr
+        return ended.stdout + ended.stderr
+
+
+@pytest.fixture(scope="module")
+def watched(
+    redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Watched]:
+    """Each query has been asked for, with the canary, of a worker and a Flower that log all there is."""
+    folder = tmp_path_factory.mktemp("canaries")
+    with ExitStack() as stack:
+        cache, broker = (stack.enter_context(RedisServer.start()) for _ in range(2))
+        system = System(stack, cache, redis_server, arcadedb, folder)
+        system.env |= {
+            "CELERY_BROKER_URL": broker.url(), "REFRESHER_QUERIES": "tests.support.sensitive_queries",
+            "CACHE_XFETCH_RETRY_MAX": "2", "CACHE_XFETCH_RETRY_BACKOFF": "3",
+        }  # fmt: skip
+        made = Watched(stack, system, broker, arcadedb)
+        made.worker = system.start_worker("-c", "1", "--loglevel", "DEBUG")
+        made.flower = Flower(
+            system.env, folder, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}", FLOWER_COOKIE_SECRET=COOKIE,
+            FLOWER_LOGGING="debug",
+        )  # fmt: skip
+        stack.callback(made.flower.process.kill)
+        eventually(lambda: made.flower.sees("worker-1@test"), 30, "Flower hears of the worker")
+        made.client = system.client()
+        assert made.client.get("kept_private", {"person": PERSON}, timeout=20)["rows"]
+        for query in QUERIES[1:]:
+            with pytest.raises(RefreshFailed) as caught:
+                made.client.get(query, {"person": PERSON}, timeout=40)
+            assert made.found_in("".join(traceback.format_exception(caught.value))) == []
+        yield made
+
+
+def test_no_log_shows_one_at_any_level(watched: Watched) -> None:
+    said = watched.worker.log_file.read_text()
+    assert "DEBUG" in said
+    for query in QUERIES:
+        assert query in said
+    shown = [line[:200] for line in said.splitlines() if watched.found_in(line)]
+    assert shown == []
+    assert watched.found_in(watched.flower.process.log_file.read_text()) == []
+
+
+def test_no_command_line_shows_one(watched: Watched) -> None:
+    assert [name for name, secret in watched.secrets.items() if shown_in_process_list(secret)] == []
+
+
+def test_a_child_s_environment_has_what_its_part_needs_and_no_more(watched: Watched) -> None:
+    graph, person = watched.secrets["the graph's password"], watched.secrets["a param"]
+    environs = [psutil.Process(watched.worker.pid).environ()]
+    environs += [child.environ() for child in psutil.Process(watched.worker.pid).children(recursive=True)]
+    assert all(person not in " ".join(environ.values()) for environ in environs)
+    names = {name for environ in environs for name, value in environ.items() if value == graph}
+    assert names == {"NEO4J_PASSWORD"}
+
+
+def test_no_page_of_flower_and_nothing_of_its_api_shows_one(watched: Watched) -> None:
+    tasks = json.loads(watched.flower.ask("/api/tasks")[1])
+    assert len(tasks) >= len(QUERIES)
+    paths = ["/", "/workers", "/tasks", "/broker", "/worker/worker-1@test", "/api/workers?refresh=1", "/api/tasks"]
+    paths += ["/api/queues/length", "/api/task/types", "/metrics"]
+    paths += [f"{path}{task_id}" for task_id in tasks for path in ("/task/", "/api/task/info/")]
+    for path in paths:
+        status, page = watched.flower.ask(path)
+        assert status == 200, path
+        assert (path, watched.found_in(page)) == (path, [])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("celery", "-A", "refresher", "inspect", "conf"),
+        ("celery", "-A", "refresher", "inspect", "stats"),
+        ("celery", "-A", "refresher", "inspect", "report"),
+        ("celery", "-A", "refresher", "report"),
+        ("refresher.cli", "explain", "kept_private", f"person={PERSON}"),
+        ("refresher.cli", "explain", "private_and_wrong", f"person={PERSON}", "--json"),
+        ("refresher.cli", "dead", "list"),
+    ],
+    ids=" ".join,
+)
+def test_no_command_shows_one(watched: Watched, command: tuple[str, ...]) -> None:
+    assert watched.found_in(watched.run(*command)) == []
+
+
+def test_no_setting_that_a_worker_tells_is_one(watched: Watched) -> None:
+    with Celery(broker=watched.system.env["CELERY_BROKER_URL"], set_as_current=False) as app:
+        told = eventually(lambda: app.control.inspect(timeout=5).conf(with_defaults=True), 30, "the worker answers")
+    assert "broker_use_ssl" in str(told)
+    assert watched.found_in(str(told)) == []
+
+
+def test_no_dead_letter_and_no_record_keeps_one(watched: Watched) -> None:
+    cache = watched.system.cache
+    letters = eventually(lambda: cache.zrange("cache:dead1", 0, -1), 20, "there are dead letters")
+    assert len(letters) == 3
+    assert [watched.found_in(letter) for letter in letters] == [[]] * 3
+    records = [cache.hgetall(key) for key in cache.scan_iter("cache:l1:*")]
+    assert records
+    assert [watched.found_in(repr(record)) for record in records] == [[] for _ in records]
+    assert [key for key in cache.scan_iter("*") if watched.found_in(key)] == []
+
+
+def test_no_event_of_a_worker_and_no_header_of_a_message_shows_one(watched: Watched) -> None:
+    with watched.broker.pubsub() as pubsub:
+        pubsub.psubscribe("*celeryev*")
+        assert watched.client.refresh("private_and_wrong", {"person": PERSON}, wait=False)
+        seen: list[bytes] = []
+        pubsub.get_message(timeout=1)
+
+        def ended() -> bool:
+            message = pubsub.get_message(ignore_subscribe_messages=True, timeout=1)
+            if message:
+                seen.append(message["data"])
+            return any(b"task-succeeded" in event for event in map(body_of, seen))
+
+        eventually(ended, 30, "the refresh has ended")
+    assert [watched.found_in(event) + watched.found_in(body_of(event)) for event in seen] == [[] for _ in seen]
+
+
+def body_of(envelope: bytes) -> bytes:
+    import base64
+
+    return base64.b64decode(json.loads(envelope)["body"])
+
+
+def test_no_log_error_or_repr_of_a_reader_shows_one(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    env = watched.system.env
+    settings = ReaderSettings.from_env(env)
+    shown = [repr(settings), str(settings), repr(WorkerSettings.from_env(env)), repr(watched.client)]
+    wrong = {
+        "a wrong password": env["CACHE_REDIS_URL"].replace("@", "x@"),
+        "no server": env["CACHE_REDIS_URL"].replace("127.0.0.1", "127.0.0.2"),
+        "no port": env["CACHE_REDIS_URL"].replace("/0", "x/0"),
+    }
+    for url in wrong.values():
+        try:
+            with watched.system.client(CACHE_REDIS_URL=url) as client:
+                client.get("kept_private", {"person": PERSON}, timeout=2)
+        except CacheError as error:
+            shown += ["".join(traceback.format_exception(error)), repr(error), str(vars(error))]
+    with watched.system.client(CELERY_BROKER_URL=env["CELERY_BROKER_URL"].replace("@", "x@")) as client:
+        with pytest.raises(TriggerFailed) as caught:
+            client.refresh("kept_private", {"person": PERSON})
+        shown.append("".join(traceback.format_exception(caught.value)))
+        shown.append(str(client.explain("kept_private", {"person": PERSON})))
+    assert len(shown) == 4 + 3 * len(wrong) + 2
+    assert [name for each in [*shown, caplog.text] for name in watched.found_in(each)] == []
+
+
+def test_the_main_process_of_a_worker_that_can_t_reach_anything_shows_none(watched: Watched) -> None:
+    env = watched.system.env
+    worker = watched.system.start_worker(
+        "--loglevel", "DEBUG", ready=False,
+        CACHE_REDIS_URL=env["CACHE_REDIS_URL"].replace("@", "x@"),
+        CELERY_BROKER_URL=env["CELERY_BROKER_URL"].replace("@", "x@"),
+        NEO4J_PASSWORD=env["NEO4J_PASSWORD"] + "x",
+    )  # fmt: skip
+    try:
+        eventually(lambda: "Cannot connect to" in worker.log_file.read_text(), 30, "it says so")
+    finally:
+        worker.kill()
+    said = worker.log_file.read_text()
+    assert "CACHE_REDIS_URL=redis://:***@" in said
+    assert watched.found_in(said) == []
+
+
+def test_the_canaries_are_what_is_looked_for(watched: Watched, tmp_path: Path) -> None:
+    assert watched.found_in(f"{PERSON} {PASSWORD}") == ["Flower's password", "a param"]
+    assert all(len(secret) >= 12 for secret in watched.secrets.values())
