@@ -17,6 +17,7 @@ from api_client.broker import CeleryBroker
 from api_client.broker_settings import consumer_settings, queues
 from api_client.errors import ConfigurationError
 from refresher.queries import import_queries
+from refresher.quiet_logs import keep_params_out_of_logs
 from refresher.runtime import PerProcess, Runtime
 from refresher.settings import WorkerSettings
 from refresher.tasks import add_task
@@ -160,6 +161,7 @@ def _connect_signals(app: Celery, settings: WorkerSettings, runtimes: PerProcess
         if getattr(sender, "app", app) is app:
             from refresher.checks import log_problems
 
+            keep_params_out_of_logs()
             log_problems(settings)
 
     def close_runtime(**_: Any) -> None:
