@@ -115,20 +115,29 @@ class Batch:
     def fail(self, error: CacheUnavailable) -> None:
         """Answer all that is left by the error of Redis."""
         for asked in self._keys.values():
-            own = error.about(asked.key.query)
-            for place, _ in asked.wanted:
-                self._results[place] = own
-            self._core.tell_unavailable(asked.key)
+            self._fail(asked, error)
         self._keys.clear()
 
-    def serve(self, found: Sequence[bytes | None]) -> list[Miss]:
+    def _fail(self, asked: _Key, error: CacheUnavailable) -> None:
+        own = error.about(asked.key.query)
+        for place, _ in asked.wanted:
+            self._results[place] = own
+        self._core.tell_unavailable(asked.key)
+
+    def serve(self, found: Sequence[bytes | CacheUnavailable | None]) -> list[Miss]:
         """Answer from the entries' bytes, in the order of `begin`; return what has to be waited for.
+
+        Of a cluster one node may fail alone: an error is in the place of its keys.
 
         What they trigger is handed over together.
         """
         together: list[Trigger] = []
         triggering: list[int] = []
         for asked, raw in zip(self._keys.values(), found, strict=True):
+            if isinstance(raw, CacheUnavailable):
+                self._core.abandon(asked.fill)
+                self._fail(asked, raw)
+                continue
             for place, type_ in asked.wanted:
                 answer = _or_error(self._core.serve, asked.key, raw, self._floor, type_, asked.fill, together)
                 asked.fill = None

@@ -13,6 +13,7 @@ from api_client.asked import AskedRecently
 from api_client.batches import AnyCall, Batch
 from api_client.broker import Broker, CeleryBroker
 from api_client.clock import monotonic_seconds
+from api_client.cluster_link import open_link
 from api_client.decisions import Decisions
 from api_client.durations import Duration
 from api_client.errors import ConfigurationError
@@ -21,13 +22,12 @@ from api_client.explain import Explanation, explanation
 from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
 from api_client.keys import CacheKey, Params, make_key
 from api_client.lease import Call, ClaimReply, ClaimStatus
-from api_client.link import CacheLink
 from api_client.local_tier import LocalTier
 from api_client.notifications import Notifications
 from api_client.publisher import Publisher, Trigger
 from api_client.read_core import ReadCore
 from api_client.read_plan import PLAIN, Floor, RefreshState
-from api_client.redis_edge import connect
+from api_client.redis_edge import connect_to_any
 from api_client.sentinels import KnownMaster
 from api_client.settings import ReaderSettings
 from api_client.tracking import TrackingLink
@@ -70,9 +70,9 @@ class ClientBase:
     def _set_up(self) -> None:
         settings = self.settings
         url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
-        self._link = CacheLink(url, timeout_seconds)
+        self._link = open_link(url, timeout_seconds)
         master = self._link.health.master
-        self._notifications = Notifications(connect(url, timeout_seconds=timeout_seconds, known=master))
+        self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
         master.when_moved(self._notifications.leave)
         self._asked = asked = AskedRecently(monotonic=monotonic_seconds)
         self._decisions = Decisions()

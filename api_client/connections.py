@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 import threading
 import weakref
 from collections import deque
@@ -11,12 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-import hiredis
 from redis.exceptions import ConnectionError, TimeoutError
 
-from api_client.clock import monotonic_seconds
-from api_client.sockets import give_up_after
-from api_client.wire import CHUNK_BYTES, LARGE_CHUNK_BYTES, NEEDS_MORE, reply_reader
+from api_client.connection import Connection
 
 MOST_CONNECTIONS: Final = 64
 LONGEST_QUEUE_TIMEOUTS: Final = 20
@@ -24,77 +19,6 @@ LONGEST_QUEUE_TIMEOUTS: Final = 20
 
 class AllInUse(TimeoutError):
     """No connection was free in time. That says nothing of Redis: those who use them will tell."""
-
-
-class Connection:
-    """One connection, used by one thread at a time. After any error it can't be used again.
-
-    Args:
-        made: a connection of redis-py, not connected yet: it does TLS, authentication and SELECT.
-        timeout_seconds: for a whole reply.
-        era: the pool's, when it was begun.
-
-    Raises:
-        redis.exceptions.RedisError, OSError: it could not be made.
-    """
-
-    def __init__(self, made: Any, timeout_seconds: float, era: int = 0) -> None:
-        made.connect()
-        self.era = era
-        self._made = made  # it closes the socket when it goes
-        self._socket: socket.socket = made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
-        self._timeout_seconds = timeout_seconds
-        self._reader = reply_reader()
-        self._usual_timeout = give_up_after(self._socket, timeout_seconds)
-        self._receive = self._socket.recv
-
-    def ask(self, request: bytes) -> Any:
-        """Send one command and return its reply; an error reply is returned as an exception.
-
-        Raises:
-            redis.exceptions.TimeoutError, redis.exceptions.ConnectionError: no reply, and none to be expected.
-        """
-        began = monotonic_seconds()
-        try:
-            self._socket.sendall(request)
-            self._reader.feed(self._receive(CHUNK_BYTES))
-            reply = self._reader.gets()
-            return self._rest(began) if reply is NEEDS_MORE else reply
-        except (OSError, hiredis.ProtocolError) as error:
-            raise _translated(error) from error
-
-    def ask_all(self, request: bytes, count: int) -> list[Any]:
-        """Send ``count`` commands at once and return their replies; the timeout is for each, after the one before."""
-        try:
-            self._socket.sendall(request)
-            return [self._next() for _ in range(count)]
-        except (OSError, hiredis.ProtocolError) as error:
-            raise _translated(error) from error
-
-    def close(self) -> None:
-        """Close it."""
-        self._made.disconnect()
-
-    def _next(self) -> Any:
-        reply = self._reader.gets()
-        return self._rest(monotonic_seconds()) if reply is NEEDS_MORE else reply
-
-    def _rest(self, began: float) -> Any:
-        """Receive until the reply is whole, within the timeout: a server that trickles must not hold a reader."""
-        deadline = began + self._timeout_seconds
-        try:
-            while (left_seconds := deadline - monotonic_seconds()) > 0:
-                self._socket.settimeout(left_seconds)
-                chunk = self._receive(LARGE_CHUNK_BYTES)
-                if not chunk:
-                    raise ConnectionResetError("it closed the connection")
-                self._reader.feed(chunk)
-                reply = self._reader.gets()
-                if reply is not NEEDS_MORE:
-                    return reply
-        finally:
-            self._socket.settimeout(self._usual_timeout)
-        raise TimeoutError("it did not answer in time")
 
 
 class _Waiter:
@@ -133,10 +57,8 @@ class Connections:
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._opening: weakref.WeakSet[_Waiter] = weakref.WeakSet()
 
-    def ask(self, request: bytes, count: int = 0) -> Any:
-        """Send one command and return its reply, or ``count`` commands and return the list of their replies.
-
-        An error reply is returned as an exception, not raised.
+    def ask(self, request: bytes) -> Any:
+        """Send one command and return its reply; an error reply is returned as an exception, not raised.
 
         Raises:
             redis.exceptions.RedisError: no connection, or no reply on it.
@@ -147,17 +69,58 @@ class Connections:
             connection, is_new = self._wait_or_open()
         while True:
             try:
-                reply = connection.ask_all(request, count) if count else connection.ask(request)
-            except BaseException as error:  # an interrupt too: its reply would be taken for the next one's
-                self._discard(connection)
-                if isinstance(error, ConnectionError | TimeoutError):
-                    self.drop_idle()  # they may well be as dead as this one
-                if is_new or not isinstance(error, ConnectionError):
+                reply = connection.ask(request)
+            except BaseException as error:
+                if not self._may_ask_another(connection, error, is_new=is_new):
                     raise
             else:
                 self._give(connection)
                 return reply
             connection, is_new = self._wait_or_open()
+
+    def begin(self, request: bytes, count: int) -> Callable[[], list[Any]]:
+        """Send ``count`` commands, and return what waits for their replies, as `ask` has them; call it once.
+
+        So several servers can be asked at once by one thread.
+        """
+        connection, is_new = self._sent(request)
+
+        def finish() -> list[Any]:
+            nonlocal connection, is_new
+            while True:
+                try:
+                    replies = connection.receive(count)
+                except BaseException as error:
+                    if not self._may_ask_another(connection, error, is_new=is_new):
+                        raise
+                else:
+                    self._give(connection)
+                    return replies
+                connection, is_new = self._sent(request)
+
+        return finish
+
+    def _sent(self, request: bytes) -> tuple[Connection, bool]:
+        """Return a connection on which the request has been sent, and whether it is a new one."""
+        while True:
+            try:
+                connection, is_new = self._idle.pop(), False
+            except IndexError:
+                connection, is_new = self._wait_or_open()
+            try:
+                connection.send(request)
+            except BaseException as error:
+                if not self._may_ask_another(connection, error, is_new=is_new):
+                    raise
+            else:
+                return connection, is_new
+
+    def _may_ask_another(self, connection: Connection, error: BaseException, *, is_new: bool) -> bool:
+        """Close a connection after an error (an interrupt too: its reply would be taken for the next one's)."""
+        self._discard(connection)
+        if isinstance(error, ConnectionError | TimeoutError):
+            self.drop_idle()  # they may well be as dead as this one
+        return isinstance(error, ConnectionError) and not is_new
 
     def leave(self) -> None:
         """Leave the node: close what is not in use now, and what is as soon as it is given back."""
@@ -257,10 +220,3 @@ class Connections:
             elif waiter in self._opening:
                 self._opening.discard(waiter)
                 self._hand_over(None)
-
-
-def _translated(error: Exception) -> Exception:
-    # With the kernel's timeout, a silence is a read that would block.
-    if isinstance(error, socket.timeout | BlockingIOError | ssl.SSLWantReadError | ssl.SSLWantWriteError):
-        return TimeoutError("it did not answer in time")
-    return ConnectionError(f"{type(error).__name__}: {error}")

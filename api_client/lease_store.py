@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError
 
+from api_client.cluster_client import LazyCluster
 from api_client.lease import Call
 from api_client.wire import Command, is_wrong_node
 
@@ -36,45 +37,74 @@ class LeaseStore:
     """Runs the steps on a Redis client. Errors of redis-py pass through; its callers translate them.
 
     Args:
-        client: whose connections are used.
+        client: whose connections are used; as `redis_edge.connect` makes it.
         on_wrong_node: called when a step was refused because the node is a master no longer.
     """
 
     def __init__(self, client: redis.Redis, *, on_wrong_node: Callable[[], None] = lambda: None) -> None:
         self._client, self._on_wrong_node = client, on_wrong_node
-        self._scripts = {name: client.register_script(source(name)) for name in SCRIPTS}
 
     def run(self, call: Call[T]) -> T:
         """Run one step. A script that Redis has forgotten is loaded again."""
         with self._leaving():
-            return call.parse(self._scripts[call.script](keys=call.keys, args=call.args))
+            return call.parse(self._reply(call))
 
     def run_all(self, calls: Sequence[Call[T]]) -> list[T]:
-        """Run steps in one round trip (two when Redis has forgotten a script)."""
-        try:
-            replies = self._pipelined(calls)
-        except NoScriptError:
-            for name in {call.script for call in calls}:
-                self._client.script_load(source(name))
-            replies = self._pipelined(calls)
-        return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
+        """Run steps in one round trip (two when Redis has forgotten a script); of a cluster in one for each node."""
+        places_of: dict[redis.Redis, list[int]] = {}
+        with self._leaving():
+            for place, call in enumerate(calls):
+                places_of.setdefault(self._node_of(call), []).append(place)
+            replies: dict[int, Any] = {}
+            for node, places in places_of.items():
+                replies.update(zip(places, self._replies(node, [calls[place] for place in places]), strict=True))
+        return [call.parse(replies[place]) for place, call in enumerate(calls)]
 
     def run_and_wait(self, call: Call[T], *, replicas: int, timeout_seconds: float) -> tuple[T, int]:
         """Run one step, then ask the same connection how many replicas have it (WAIT): the reply and their number."""
-        script = self._scripts[call.script]
-        self._client.script_load(script.script)
-        with self._leaving(), self._client.pipeline(transaction=False) as pipeline:
-            pipeline.evalsha(script.sha, len(call.keys), *call.keys, *call.args)
-            pipeline.wait(replicas, max(1, round(timeout_seconds * 1_000)))
-            reply, acknowledged = pipeline.execute()
+        with self._leaving():
+            node = self._node_of(call)
+            node.script_load(source(call.script))
+            with node.pipeline(transaction=False) as pipeline:
+                pipeline.evalsha(*_evalsha(call))
+                pipeline.wait(replicas, max(1, round(timeout_seconds * 1_000)))
+                reply, acknowledged = pipeline.execute()
         return call.parse(reply), int(acknowledged)
 
-    def _pipelined(self, calls: Iterable[Call[T]]) -> list[Any]:
-        with self._client.pipeline(transaction=False) as pipeline:
+    def _reply(self, call: Call[Any]) -> Any:
+        try:
+            return self._client.evalsha(*_evalsha(call))
+        except NoScriptError:
+            self._node_of(call).script_load(source(call.script))
+            return self._client.evalsha(*_evalsha(call))
+
+    def _replies(self, node: redis.Redis, calls: Sequence[Call[Any]]) -> list[Any]:
+        try:
+            try:
+                return self._pipelined(node, calls)
+            except NoScriptError:
+                for name in {call.script for call in calls}:
+                    node.script_load(source(name))
+                return self._pipelined(node, calls)
+        except RedisError:
+            if node is self._client:
+                raise
+            # Another node may have the slots now: redis-py finds it. What was done already may be repeated.
+            return [self._reply(call) for call in calls]
+
+    @staticmethod
+    def _pipelined(node: redis.Redis, calls: Sequence[Call[Any]]) -> list[Any]:
+        with node.pipeline(transaction=False) as pipeline:
             for call in calls:
-                pipeline.evalsha(self._scripts[call.script].sha, len(call.keys), *call.keys, *call.args)
-            with self._leaving():
-                return list(pipeline.execute())
+                pipeline.evalsha(*_evalsha(call))
+            return list(pipeline.execute())
+
+    def _node_of(self, call: Call[Any]) -> redis.Redis:
+        """Return the client of the node that has the call's slot."""
+        if isinstance(self._client, LazyCluster):
+            node: redis.Redis = self._client.node_of(call.keys[0])
+            return node
+        return self._client
 
     @contextmanager
     def _leaving(self) -> Iterator[None]:
@@ -94,6 +124,10 @@ def by_hash(call: Call[Any]) -> Command:
 def by_source(call: Call[Any]) -> Command:
     """Return the command that runs a step and lets Redis know its script."""
     return ("EVAL", source(call.script), len(call.keys), *call.keys, *call.args)
+
+
+def _evalsha(call: Call[Any]) -> tuple[Any, ...]:
+    return by_hash(call)[1:]
 
 
 @cache

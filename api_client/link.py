@@ -14,6 +14,7 @@ from api_client.health import TIME_REQUEST, Health
 from api_client.keys import CacheKey
 from api_client.lease import Call
 from api_client.lease_store import LeaseStore, by_hash, source
+from api_client.publication import Steps
 from api_client.redis_edge import connect, connection_maker
 from api_client.wire import Command, is_wrong_node, pack_all, pack_get
 
@@ -27,13 +28,18 @@ class CacheLink:
     through redis-py.
     """
 
-    def __init__(self, url: str, timeout_seconds: float) -> None:
-        self.health = Health()
+    def __init__(self, url: str, timeout_seconds: float, health: Health | None = None) -> None:
+        self.health = health or Health()
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=self.health.master)
         self._connections = Connections(self._make, timeout_seconds=timeout_seconds)
         self.health.master.when_moved(self._connections.leave)
         self._redis = connect(url, timeout_seconds=timeout_seconds, known=self.health.master)
-        self.store = LeaseStore(self._redis, on_wrong_node=self._leave_node)
+        self._own_store = LeaseStore(self._redis, on_wrong_node=self._leave_node)
+
+    @property
+    def store(self) -> Steps:
+        """What runs steps for the publisher; its errors are redis-py's."""
+        return self._own_store
 
     def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
@@ -45,26 +51,38 @@ class CacheLink:
             raise self.health.failure(error, key.query) from error
         return self._entry_of(reply, key.query)
 
-    def read_all(self, keys: Sequence[CacheKey]) -> list[bytes | None]:
+    def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
         """Return the bytes of several entries, in one round trip."""
         replies = self.ask_all([("GET", key.entry) for key in keys], keys[0].query)
         return [self._entry_of(reply, key.query) for key, reply in zip(keys, replies, strict=True)]
 
-    def ask_all(self, commands: Sequence[Command], query: str | None) -> list[object]:
-        """Send commands in one round trip and return their replies; an error reply is returned as an exception."""
+    def begin_all(self, commands: Sequence[Command], query: str | None) -> Callable[[], list[object]]:
+        """Send commands now, and return what waits for their replies, which are those of `ask_all`; call it once."""
         self.health.check(query)
         try:
-            replies: list[object] = self._connections.ask(pack_all(commands), len(commands))
+            finish = self._connections.begin(pack_all(commands), len(commands))
         except (RedisError, OSError) as error:
             raise self.health.failure(error, query) from error
-        self.health.breaker.succeeded()
+
+        def replies() -> list[object]:
+            try:
+                received: list[object] = finish()
+            except (RedisError, OSError) as error:
+                raise self.health.failure(error, query) from error
+            self.health.breaker.succeeded()
+            return received
+
         return replies
 
-    def run(self, call: Call[T], query: str) -> T:
-        """Run one step of the lease record."""
-        return self._guarded(lambda: self.store.run(call), query)
+    def ask_all(self, commands: Sequence[Command], query: str | None) -> list[object]:
+        """Send commands in one round trip and return their replies; an error reply is returned as an exception."""
+        return self.begin_all(commands, query)()
 
-    def run_each(self, calls: Sequence[Call[T]], query: str) -> list[T | CacheUnavailable]:
+    def run(self, call: Call[T], query: str | None) -> T:
+        """Run one step of the lease record."""
+        return self._guarded(lambda: self._own_store.run(call), query)
+
+    def run_each(self, calls: Sequence[Call[T]], query: str | None) -> list[T | CacheUnavailable]:
         """Run steps in one round trip (two when Redis has forgotten a script); one that it refuses ends alone."""
         self._make.look()
         replies = self.ask_all([by_hash(call) for call in calls], query)
@@ -83,7 +101,7 @@ class CacheLink:
     def run_and_wait(self, call: Call[T], query: str, *, replicas: int, timeout_seconds: float) -> tuple[T, int]:
         """Run one step and wait for replicas: its reply, and how many have it."""
         return self._guarded(
-            lambda: self.store.run_and_wait(call, replicas=replicas, timeout_seconds=timeout_seconds), query
+            lambda: self._own_store.run_and_wait(call, replicas=replicas, timeout_seconds=timeout_seconds), query
         )
 
     def now_us(self) -> int:

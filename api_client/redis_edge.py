@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import redis
 from redis import BlockingConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, ConnectionError, RedisError, ResponseError, TimeoutError
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
+from api_client.cluster_client import LazyCluster
 from api_client.environment import without_password
 from api_client.errors import CacheUnavailable, ConfigurationError
 from api_client.redis_url import RedisUrl, Topology, read_url
-from api_client.sentinels import KnownMaster, MasterFinder
+from api_client.sentinels import InTurn, KnownMaster, MasterFinder
 
 if TYPE_CHECKING:
     from api_client.aio.sentinels import AsyncMasterFinder
@@ -34,7 +42,8 @@ def connect(
     connection that the server has closed meanwhile is tried once more (every step may be repeated); a silence is not.
 
     Args:
-        url: as `redis_url` reads it. Behind Sentinels each connection is made to whoever is the master then.
+        url: as `redis_url` reads it. Behind Sentinels each connection is made to whoever is the master then. Of a
+            cluster it is a `redis.RedisCluster` in all but name: commands of one key, pipelines of one slot.
         timeout_seconds: for the connection and for each reply.
         retry: what to try again, and how; default: a connection that was found closed, once.
         known: is told where the master is, behind Sentinels.
@@ -43,6 +52,9 @@ def connect(
         ConfigurationError: the URL can't be used.
     """
     told = read_url(url)
+    retry = retry or Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
+    if told.topology is Topology.CLUSTER:
+        return cast("redis.Redis", LazyCluster(told, _socket_options(url, timeout_seconds), retry))
     with _readable(url):
         pool = _MasterPool.from_url(
             told.node_url,
@@ -51,12 +63,26 @@ def connect(
             timeout=timeout_seconds,
             **_socket_options(url, timeout_seconds),
             health_check_interval=HEALTH_CHECK_SECONDS,
-            retry=retry or Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
+            retry=retry,
         )
     if told.topology is Topology.SENTINEL:
         pool.finder = _lead_to_master(pool, told, known or KnownMaster(), timeout_seconds)
     # It owns the pool: closing it closes the connections.
     return redis.Redis.from_pool(pool)
+
+
+def connect_to_any(url: str, *, timeout_seconds: float, known: KnownMaster | None = None) -> redis.Redis:
+    """Return a client for what any node of a cluster does, such as to subscribe; else as `connect`.
+
+    At each connecting it goes to the next one of those that the URL names.
+    """
+    told = read_url(url)
+    if told.topology is not Topology.CLUSTER:
+        return connect(url, timeout_seconds=timeout_seconds, known=known)
+    client = connect(told.node_url, timeout_seconds=timeout_seconds)
+    connection_class = SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection
+    _let_find(client.connection_pool, InTurn(told.members), connection_class)
+    return client
 
 
 class _MasterPool(BlockingConnectionPool):
@@ -219,7 +245,7 @@ def translated(query: str | None = None) -> Iterator[None]:
     """Turn every error of redis-py, and of the socket below it, into CacheUnavailable, its cause kept."""
     try:
         yield
-    except (RedisError, OSError) as error:
+    except (RedisError, RedisClusterException, OSError) as error:
         raise CacheUnavailable(f"the cache's Redis can't be used: {reason(error)}", query=query) from error
 
 

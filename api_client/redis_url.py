@@ -12,7 +12,7 @@ The first goes to redis-py as it is. In the others user, password and all option
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NoReturn, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -47,6 +47,7 @@ class RedisUrl:
         members: the Sentinels, or some nodes of the cluster.
         master_name: what the Sentinels call the master; else empty.
         sentinel_options: user and password for the Sentinels themselves.
+        before_host, after_port: the rest of ``node_url``.
     """
 
     topology: Topology
@@ -54,6 +55,13 @@ class RedisUrl:
     members: tuple[Address, ...] = ()
     master_name: str = ""
     sentinel_options: dict[str, str] = field(default_factory=dict, repr=False)
+    before_host: str = field(default="", repr=False)
+    after_port: str = field(default="", repr=False)
+
+    def url_of(self, node: Address) -> str:
+        """Return the URL of one node of a cluster."""
+        host, port = node
+        return f"{self.before_host}{f'[{host}]' if ':' in host else quote(host)}:{port}{self.after_port}"
 
     @property
     def uses_tls(self) -> bool:
@@ -88,12 +96,9 @@ def read_url(url: str) -> RedisUrl:
             _refuse(url, "no database and no Sentinel's password: a cluster has one database, 0")
     else:
         master_name, database = _master_and_database(url, path)
-    host, port = members[0]
-    shown_host = f"[{host}]" if ":" in host else quote(host)
-    node_url = f"{base}://{user}{at}{shown_host}:{port}/{database}"
-    if options:
-        node_url += f"?{urlencode(options)}"
-    return RedisUrl(topology, node_url, members, master_name, sentinel_options)
+    before, after = f"{base}://{user}{at}", f"/{database}" + (f"?{urlencode(options)}" if options else "")
+    first = RedisUrl(topology, "", members, master_name, sentinel_options, before, after)
+    return replace(first, node_url=first.url_of(members[0]))
 
 
 def _member(url: str, text: str, topology: Topology) -> Address:

@@ -9,6 +9,7 @@ written to it then is lost. Nothing on its connections tells, so who writes asks
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -160,3 +161,17 @@ def sentinel_options(
 def unknown_master(master_name: str) -> MasterNotFoundError:
     """Return the error for a master that nobody knows."""
     return MasterNotFoundError(f"no Sentinel that answers knows a master {master_name!r} that is up")
+
+
+class InTurn:
+    """Leads each connection to the next one of some nodes; a finder without Sentinels."""
+
+    is_master = IS_MASTER
+    check_connection = False
+
+    def __init__(self, members: Sequence[Address]) -> None:
+        self._members = itertools.cycle(members)
+
+    def get_master_address(self) -> Address:
+        """Return the next one."""
+        return next(self._members)

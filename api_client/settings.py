@@ -11,7 +11,7 @@ from api_client.durations import ALLOWED as DURATION_ALLOWED
 from api_client.environment import Milliseconds, PositiveMilliseconds, PositiveSeconds, Settings, Url, env
 from api_client.errors import ConfigurationError
 from api_client.keys import NAMESPACE_ALLOWED
-from api_client.redis_url import read_url
+from api_client.redis_url import Topology, read_url
 
 MEBIBYTE: Final = 1024 * 1024
 
@@ -80,3 +80,11 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
     ] = 64 * MEBIBYTE
     local_max_age_seconds: Annotated[PositiveSeconds, env("CACHE_LOCAL_MAX_AGE")] = 1.0
     metrics: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_METRICS")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.local_max_entries and read_url(self.redis_url).topology is Topology.CLUSTER:
+            # Each node tells of its own keys alone.
+            allowed = "allowed is 0 (off) while CACHE_REDIS_URL names a cluster"
+            raise ConfigurationError("CACHE_LOCAL_MAX_ENTRIES", repr(self.local_max_entries), allowed)
+

@@ -207,7 +207,10 @@ class WaitDriver:
                 wait.fail(error)
         else:
             for wait, raw in zip(waits, found, strict=True):
-                wait.go_on((raw, now_us))
+                if isinstance(raw, CacheUnavailable):
+                    wait.fail(raw)
+                else:
+                    wait.go_on((raw, now_us))
 
 
 class _Wait:

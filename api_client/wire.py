@@ -11,15 +11,19 @@ from typing import Any, Final, TypeAlias
 
 import hiredis
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
     MasterDownError,
+    MovedError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 
 Argument: TypeAlias = str | bytes | int
@@ -34,7 +38,10 @@ NEEDS_MORE: Final = object()
 CHUNK_BYTES: Final = 65_536
 LARGE_CHUNK_BYTES: Final = 1_048_576  # for the rest of a reply that did not fit into the first
 
+# These read what follows the word.
+_REDIRECTIONS: Final[dict[str, type[AskError]]] = {"ASK": AskError, "MOVED": MovedError}
 _ERRORS: Final[dict[str, type[RedisError]]] = {
+    "CLUSTERDOWN": ClusterDownError,
     "LOADING": BusyLoadingError,
     "MASTERDOWN": MasterDownError,
     "NOAUTH": AuthenticationError,
@@ -42,6 +49,7 @@ _ERRORS: Final[dict[str, type[RedisError]]] = {
     "NOSCRIPT": NoScriptError,
     "OOM": OutOfMemoryError,
     "READONLY": ReadOnlyError,
+    "TRYAGAIN": TryAgainError,
     "WRONGPASS": AuthenticationError,
 }
 
@@ -76,4 +84,7 @@ def reply_reader() -> Any:
 
 
 def _error(message: str) -> RedisError:
-    return _ERRORS.get(message.partition(" ")[0], ResponseError)(message)
+    word, _, rest = message.partition(" ")
+    if word in _REDIRECTIONS:
+        return _REDIRECTIONS[word](rest)
+    return _ERRORS.get(word, ResponseError)(message)

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from api_client.aio.link import AsyncCacheLink
+from api_client.aio.cluster_link import open_async_link
 from api_client.aio.read_path import AsyncReadPath
 from api_client.aio.waits import AsyncWaitDriver
 from api_client.answers import NO_DEFAULT, Entry, Invalidation, NoDefault
@@ -48,7 +48,7 @@ class AsyncCacheClient(ClientBase):
 
     def _set_up_reads(self) -> None:
         settings = self.settings
-        self._aio = AsyncCacheLink(settings.redis_url, settings.redis_timeout_seconds, self._link.health)
+        self._aio = open_async_link(settings.redis_url, settings.redis_timeout_seconds, self._link.health)
         self._driver = AsyncWaitDriver(self._aio, self._publisher, self._notifications, settings)
         self._reads = AsyncReadPath(self._core, self._aio, self._link, self._publisher, self._driver)
 

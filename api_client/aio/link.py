@@ -10,6 +10,7 @@ from redis.exceptions import ConnectionError, NoScriptError, RedisError
 
 from api_client.aio.connections import AsyncConnections
 from api_client.clock import monotonic_seconds
+from api_client.errors import CacheUnavailable
 from api_client.health import TIME_REQUEST, Health
 from api_client.keys import CacheKey
 from api_client.lease import Call
@@ -46,7 +47,7 @@ class AsyncCacheLink:
             raise self.health.failure(error, key.query) from error
         return self._entry_of(reply, key.query)
 
-    async def read_all(self, keys: Sequence[CacheKey]) -> list[bytes | None]:
+    async def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
         """Return the bytes of several entries, in one round trip."""
         query, names = keys[0].query, [key.entry for key in keys]
         self.health.check(query)

@@ -10,7 +10,7 @@ import struct
 import pytest
 import uvloop
 
-from api_client.connections import Connection
+from api_client.connection import Connection
 from api_client.redis_edge import async_connection_maker, connection_maker
 from refresher.embedded import RedisServer
 
@@ -19,11 +19,11 @@ TIMEOUT_SECONDS = 12.5
 
 def test_a_sync_connection_keeps_its_socket_in_sock(clean_redis: RedisServer) -> None:
     made = connection_maker(clean_redis.url(0), timeout_seconds=TIMEOUT_SECONDS)()
-    assert made._sock is None, "a connection of redis-py connects before it is told to: connections.Connection tells it"
+    assert made._sock is None, "a connection of redis-py connects before it is told to: connection.Connection tells it"
     made.connect()
-    assert isinstance(made._sock, socket.socket), "redis-py keeps the socket elsewhere: see connections.Connection"
+    assert isinstance(made._sock, socket.socket), "redis-py keeps the socket elsewhere: see connection.Connection"
     made.disconnect()
-    assert made._sock is None, "disconnect() does not close the socket any more: see connections.Connection.close"
+    assert made._sock is None, "disconnect() does not close the socket any more: see connection.Connection.close"
 
 
 def test_the_kernel_bounds_what_a_sync_connection_waits(clean_redis: RedisServer) -> None:

@@ -11,7 +11,7 @@ import redis
 
 from api_client import lease, lease_store
 from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus
-from api_client.lease_store import SCRIPTS, LeaseStore
+from api_client.lease_store import SCRIPTS
 from refresher.embedded import RedisServer
 from tests.support.lease_world import HARD_TTL_SECONDS, LEASE_SECONDS, PAYLOAD, RETENTION_SECONDS, World
 from tests.support.lease_world import commit_call as commit
@@ -124,9 +124,8 @@ def test_a_number_that_lua_would_round_is_never_drawn(world: World) -> None:
 
 
 def test_every_script_is_loaded_under_the_hash_of_its_source(world: World) -> None:
-    store = LeaseStore(world.client)
     for name in SCRIPTS:
-        assert world.client.script_load(lease_store.source(name)) == store._scripts[name].sha
+        assert world.client.script_load(lease_store.source(name)) == lease_store._sha(name)
 
 
 def test_durations_reach_the_scripts_in_their_units(world: World) -> None:

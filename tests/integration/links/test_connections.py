@@ -103,7 +103,7 @@ def test_a_silent_server_is_waited_for_no_longer_than_the_timeout_and_not_asked_
 def test_a_large_reply_is_whole(connections: Connections, control: redis.Redis) -> None:
     control.set("key", LARGE)
     assert connections.ask(GET) == LARGE
-    assert connections.ask(GET * 3, 3) == [LARGE] * 3
+    assert connections.begin(GET * 3, 3)() == [LARGE] * 3
     assert connections.ask(pack("PING")) == b"PONG"
 
 
@@ -114,7 +114,7 @@ def test_a_large_reply_that_trickles_is_given_up_when_the_timeout_is_over(
     connections.ask(GET)
     control.set("key", LARGE)
     proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
-    for ask in (lambda: connections.ask(GET), lambda: connections.ask(GET, 1)):
+    for ask in (lambda: connections.ask(GET), lambda: connections.begin(GET, 1)()):
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             ask()
@@ -136,7 +136,7 @@ def test_after_a_large_reply_the_usual_bound_holds_again(connections: Connection
 def test_error_replies_are_returned_and_the_connection_stays(connections: Connections, proxy: FaultProxy) -> None:
     accepted = proxy.accepted
     assert isinstance(connections.ask(pack("NONSENSE")), ResponseError)
-    one, error, two = connections.ask(pack_all([("PING",), ("GET",), ("GET", "key")]), 3)
+    one, error, two = connections.begin(pack_all([("PING",), ("GET",), ("GET", "key")]), 3)()
     assert (one, type(error), two) == (b"PONG", ResponseError, b"value")
     assert isinstance(connections.ask(pack("NONSENSE", b"\xff\xfe")), ResponseError)
     assert connections.ask(GET) == b"value"

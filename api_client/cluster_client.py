@@ -1,0 +1,73 @@
+"""redis-py's client of a cluster, made at its first use: making one asks the nodes for their slots."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Self
+
+from redis import ConnectionPool, RedisCluster
+from redis.cluster import ClusterNode
+from redis.exceptions import ConnectionError, RedisClusterException
+from redis.retry import Retry
+
+from api_client.redis_url import RedisUrl
+
+
+class LazyCluster:
+    """A `RedisCluster` that asks nobody before it is used. Thread-safe.
+
+    Args:
+        url: the nodes to ask first, and the options of the connections to all.
+        options: of the sockets.
+        retry: what to try again of a command, and how; the slots are asked for anew before each try.
+    """
+
+    def __init__(self, url: RedisUrl, options: dict[str, Any], retry: Retry) -> None:
+        # redis-py reads the URL as it does for one node.
+        read = ConnectionPool.from_url(url.node_url).connection_kwargs
+        self._options = {name: value for name, value in read.items() if name not in {"host", "port", "db"}}
+        self._options |= {**options, "ssl": url.uses_tls, "retry": retry}
+        self._members = url.members
+        self._lock = threading.Lock()
+        self._made: RedisCluster | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster(), name)
+
+    def node_of(self, key: str) -> Any:
+        """Return a client of the one node that has a key's slot.
+
+        Raises:
+            redis.exceptions.ConnectionError: no node answers, or none has it.
+        """
+        cluster: Any = self._cluster()
+        try:
+            return cluster.get_redis_connection(cluster.get_node_from_key(key))
+        except RedisClusterException as error:
+            raise ConnectionError(str(error)) from error
+
+    def close(self) -> None:
+        """Close the connections; it may be used again."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            made.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _cluster(self) -> RedisCluster:
+        made = self._made
+        if made is None:
+            with self._lock:
+                made = self._made
+                if made is None:
+                    nodes = [ClusterNode(*member) for member in self._members]  # type: ignore[no-untyped-call]
+                    try:
+                        made = self._made = RedisCluster(startup_nodes=nodes, **self._options)
+                    except RedisClusterException as error:  # no error of redis-py's usual ones
+                        raise ConnectionError(str(error)) from error
+        return made

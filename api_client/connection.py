@@ -1,0 +1,98 @@
+"""One thin connection to Redis: the socket of redis-py's, with hiredis on it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Any
+
+import hiredis
+from redis.exceptions import ConnectionError, TimeoutError
+
+from api_client.clock import monotonic_seconds
+from api_client.sockets import give_up_after
+from api_client.wire import CHUNK_BYTES, LARGE_CHUNK_BYTES, NEEDS_MORE, reply_reader
+
+
+class Connection:
+    """One connection, used by one thread at a time. After any error it can't be used again.
+
+    Args:
+        made: a connection of redis-py, not connected yet: it does TLS, authentication and SELECT.
+        timeout_seconds: for a whole reply.
+        era: the pool's, when it was begun.
+
+    Raises:
+        redis.exceptions.RedisError, OSError: it could not be made.
+    """
+
+    def __init__(self, made: Any, timeout_seconds: float, era: int = 0) -> None:
+        made.connect()
+        self.era = era
+        self._made = made  # it closes the socket when it goes
+        self._socket: socket.socket = made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
+        self._timeout_seconds = timeout_seconds
+        self._reader = reply_reader()
+        self._usual_timeout = give_up_after(self._socket, timeout_seconds)
+        self._receive = self._socket.recv
+
+    def ask(self, request: bytes) -> Any:
+        """Send one command and return its reply; an error reply is returned as an exception.
+
+        Raises:
+            redis.exceptions.TimeoutError, redis.exceptions.ConnectionError: no reply, and none to be expected.
+        """
+        began = monotonic_seconds()
+        try:
+            self._socket.sendall(request)
+            self._reader.feed(self._receive(CHUNK_BYTES))
+            reply = self._reader.gets()
+            return self._rest(began) if reply is NEEDS_MORE else reply
+        except (OSError, hiredis.ProtocolError) as error:
+            raise _translated(error) from error
+
+    def send(self, request: bytes) -> None:
+        """Send several commands at once; `receive` has their replies."""
+        try:
+            self._socket.sendall(request)
+        except OSError as error:
+            raise _translated(error) from error
+
+    def receive(self, count: int) -> list[Any]:
+        """Return ``count`` replies; the timeout is for each, after the one before."""
+        try:
+            return [self._next() for _ in range(count)]
+        except (OSError, hiredis.ProtocolError) as error:
+            raise _translated(error) from error
+
+    def close(self) -> None:
+        """Close it."""
+        self._made.disconnect()
+
+    def _next(self) -> Any:
+        reply = self._reader.gets()
+        return self._rest(monotonic_seconds()) if reply is NEEDS_MORE else reply
+
+    def _rest(self, began: float) -> Any:
+        """Receive until the reply is whole, within the timeout: a server that trickles must not hold a reader."""
+        deadline = began + self._timeout_seconds
+        try:
+            while (left_seconds := deadline - monotonic_seconds()) > 0:
+                self._socket.settimeout(left_seconds)
+                chunk = self._receive(LARGE_CHUNK_BYTES)
+                if not chunk:
+                    raise ConnectionResetError("it closed the connection")
+                self._reader.feed(chunk)
+                reply = self._reader.gets()
+                if reply is not NEEDS_MORE:
+                    return reply
+        finally:
+            self._socket.settimeout(self._usual_timeout)
+        raise TimeoutError("it did not answer in time")
+
+
+def _translated(error: Exception) -> Exception:
+    # With the kernel's timeout, a silence is a read that would block.
+    if isinstance(error, socket.timeout | BlockingIOError | ssl.SSLWantReadError | ssl.SSLWantWriteError):
+        return TimeoutError("it did not answer in time")
+    return ConnectionError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,132 @@
+"""A Redis Cluster of three masters: real servers on loopback, for tests that move slots and lose nodes."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import redis
+from redis.crc import key_slot
+
+from refresher.embedded import RedisServer
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SLOTS = 16_384
+NODES = 3
+SETTLED_SECONDS = 60.0
+NODE_TIMEOUT_MS = 2_000
+
+
+class ClusterNode(RedisServer):
+    """One node; a cluster has a second port."""
+
+    port_count: ClassVar[int] = 2
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        argv, environment = super()._prepare()
+        directives = {
+            "cluster-enabled": "yes",
+            "cluster-port": self._ports[1],
+            "cluster-node-timeout": NODE_TIMEOUT_MS,
+            "cluster-require-full-coverage": "no",
+            "masterauth": self.password,
+            "repl-diskless-sync-delay": 0,
+        }
+        with Path(argv[1]).open("a") as config:
+            config.writelines(f"{directive} {argument}\n" for directive, argument in directives.items())
+        return argv, environment
+
+
+class Cluster:
+    """The nodes, each with a third of the slots; with ``replicas`` each has one. All end with the stack."""
+
+    def __init__(self, stack: ExitStack, *, replicas: bool = False) -> None:
+        self.password = secrets.token_hex(16)
+        self.nodes = [stack.enter_context(self._node()) for _ in range(NODES)]
+        self.replicas = [stack.enter_context(self._node()) for _ in range(NODES if replicas else 0)]
+        first = self.nodes[0]
+        for number, node in enumerate(self.nodes):
+            begin, end = number * SLOTS // NODES, (number + 1) * SLOTS // NODES - 1
+            self.ask(node, "CLUSTER", "ADDSLOTSRANGE", begin, end)
+            self.ask(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for node in [*self.nodes[1:], *self.replicas]:
+            self.ask(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
+        eventually(
+            lambda: self._all_know(len(self.nodes + self.replicas)), SETTLED_SECONDS, "all nodes know each other"
+        )
+        for replica, master in zip(self.replicas, self.nodes, strict=False):
+            self.ask(replica, "CLUSTER", "REPLICATE", self.id_of(master))
+        eventually(self._is_ok, SETTLED_SECONDS, "the cluster is up")
+
+    def url(self) -> str:
+        """The URL for CACHE_REDIS_URL; it names two of the nodes."""
+        hosts = ",".join(f"{node.host}:{node.port}" for node in self.nodes[:2])
+        return f"redis+cluster://:{self.password}@{hosts}"
+
+    def ask(self, node: RedisServer, *command: str | int) -> object:
+        """Send one command to one node."""
+        with self.client(node) as client:
+            return client.execute_command(*command)
+
+    def client(self, node: RedisServer) -> redis.Redis:
+        """A client of one node."""
+        return redis.Redis(host=node.host, port=node.port, password=self.password, protocol=2)
+
+    def node_of(self, key: str) -> RedisServer:
+        """The node that was given a key's slot."""
+        return self.nodes[key_slot(key.encode()) * NODES // SLOTS]
+
+    def id_of(self, node: RedisServer) -> str:
+        """A node's name in the cluster."""
+        told = self.ask(node, "CLUSTER", "MYID")
+        return told.decode() if isinstance(told, bytes) else str(told)
+
+    def move_slot(self, slot: int, source: RedisServer, target: RedisServer) -> None:
+        """Move a slot and its keys, at once."""
+        self.begin_move(slot, source, target)
+        self.move_keys(slot, source, target)
+        self.end_move(slot, target)
+
+    def begin_move(self, slot: int, source: RedisServer, target: RedisServer) -> None:
+        """Begin to move a slot: what is not at the source any more is asked for at the target."""
+        self.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
+        self.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
+
+    def move_keys(self, slot: int, source: RedisServer, target: RedisServer) -> None:
+        """Move the keys of a slot."""
+        with self.client(source) as client:
+            keys = client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1_000)
+            if keys:
+                client.execute_command(
+                    "MIGRATE", target.host, target.port, "", 0, 5_000, "AUTH", self.password, "KEYS", *keys
+                )
+
+    def end_move(self, slot: int, target: RedisServer) -> None:
+        """Tell all nodes that a slot has moved."""
+        for node in [target, *self.nodes]:
+            self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
+
+    def _node(self) -> RedisServer:
+        return ClusterNode.start(password=self.password)
+
+    def _all_know(self, count: int) -> bool:
+        return all(self._info(node)["cluster_known_nodes"] == str(count) for node in self.nodes + self.replicas)
+
+    def _is_ok(self) -> bool:
+        told = [self._info(node) for node in self.nodes + self.replicas]
+        masters = {(info["cluster_state"], info["cluster_slots_ok"], info["cluster_size"]) for info in told}
+        return masters == {("ok", str(SLOTS), str(NODES))} and all(map(self._is_replicating, self.replicas))
+
+    def _info(self, node: RedisServer) -> dict[str, str]:
+        with self.client(node) as client:
+            info: dict[str, str] = client.cluster("INFO")
+            return info
+
+    def _is_replicating(self, node: RedisServer) -> bool:
+        with self.client(node) as client:
+            return client.info("replication").get("master_link_status") == "up"
