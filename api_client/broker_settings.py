@@ -54,7 +54,7 @@ def queues(namespace: str, broker_url: str) -> tuple[Any, Any]:
 
     The Redis transport looks at them in this order.
     """
-    return tuple(_declared(make(namespace, broker_url), broker_url) for make in (miss_queue, refresh_queue))  # type: ignore[return-value]
+    return tuple(_declared(make(namespace, broker_url), broker_url) for make in (miss_queue, refresh_queue))
 
 
 def queue_for(namespace: str, broker_url: str, *, someone_waits: bool) -> Any:

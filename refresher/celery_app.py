@@ -6,7 +6,9 @@ task to an application's own.
 
 from __future__ import annotations
 
+import functools
 import logging
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,7 +18,12 @@ from kombu import compression
 from api_client.broker import CeleryBroker
 from api_client.broker_settings import consumer_settings, queues
 from api_client.errors import ConfigurationError
-from refresher.queries import import_queries
+from api_client.events import guarded
+from api_client.redis_edge import connect
+from refresher.dead_letters import DeadLetter, DeadLetters
+from refresher.events import WorkerEvents
+from refresher.metrics import WorkerMetrics
+from refresher.queries import import_queries, registry
 from refresher.quiet_logs import keep_params_out_of_logs
 from refresher.runtime import PerProcess, Runtime
 from refresher.settings import WorkerSettings
@@ -25,11 +32,10 @@ from refresher.tasks import add_task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from refresher.events import WorkerEvents
-
 log = logging.getLogger(__name__)
 
 CONSUMER: Final = "refresher.consumer:RefreshConsumer"
+SCRAPE_SECONDS: Final = 1.0
 
 
 def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
@@ -94,17 +100,32 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
 
 
 def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> None:
-    runtimes = PerProcess(
-        lambda: Runtime(settings, CeleryBroker(settings.broker_url, settings.namespace), events=events)
+    def broker() -> CeleryBroker:
+        return CeleryBroker(settings.broker_url, settings.namespace)
+
+    # The main process asks with connections of its own, which its children must not use.
+    metrics = WorkerMetrics(
+        settings, waiting=broker().waiting, letters=functools.partial(_letters, settings), queries=registry
     )
+    runtimes = PerProcess(lambda: Runtime(settings, broker(), events=metrics.and_of(events)))
+    # For the messages that are dropped in the main process. Made when the worker has begun: metrics count from then on.
+    app.refresher_events = functools.cache(lambda: guarded(metrics.and_of(events), WorkerEvents))
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
-    _connect_signals(app, settings, runtimes)
+    _connect_signals(app, settings, runtimes, metrics)
+
+
+def _letters(settings: WorkerSettings) -> list[DeadLetter]:
+    client = connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)
+    with closing(client):
+        return DeadLetters(client, settings.namespace).newest()
 
 
 def task_options(settings: WorkerSettings) -> dict[str, Any]:
     """Return what is set on the refresh task alone, each for its reason."""
     return {
+        # Ends the runs of a process that was lost.
+        "Request": "refresher.lost_runs:RefreshRequest",
         # Celery would hand the task on to every other app of the process.
         "shared": False,
         # A message is done when its refresh is; a killed pool process gives it back. Redelivery is harmless: acquire
@@ -156,19 +177,28 @@ def _forget_compression_of(app: Celery) -> Callable[..., None]:
     return forget_compression
 
 
-def _connect_signals(app: Celery, settings: WorkerSettings, runtimes: PerProcess) -> None:
-    def check_surroundings(sender: Any = None, **_: Any) -> None:
+def _connect_signals(app: Celery, settings: WorkerSettings, runtimes: PerProcess, metrics: WorkerMetrics) -> None:
+    def begin(sender: Any = None, **_: Any) -> None:
         if getattr(sender, "app", app) is app:
             from refresher.checks import log_problems
 
             keep_params_out_of_logs()
             log_problems(settings)
+            metrics.start()
+
+    def begin_process(**_: Any) -> None:
+        metrics.after_fork()
 
     def close_runtime(**_: Any) -> None:
         runtimes.close()
 
+    def end(**_: Any) -> None:
+        metrics.close()
+
     # Kept by the app: Celery's signals hold weak references only.
-    app.refresher_receivers = (check_surroundings, close_runtime)
-    signals.worker_init.connect(check_surroundings)
+    app.refresher_receivers = (begin, begin_process, close_runtime, end)
+    signals.worker_init.connect(begin)
+    signals.worker_process_init.connect(begin_process)
     signals.worker_process_shutdown.connect(close_runtime)
     signals.worker_shutdown.connect(close_runtime)
+    signals.worker_shutdown.connect(end)

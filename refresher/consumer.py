@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 import traceback
@@ -13,8 +14,10 @@ from celery.exceptions import CPendingDeprecationWarning
 from celery.worker.consumer import Consumer
 from celery.worker.state import active_requests, reserved_requests
 
+from api_client.broker_settings import CONNECT_AGAIN_SECONDS
 from api_client.messages import TASK_NAME
-from refresher.guard import fault_of
+from refresher.events import events_of
+from refresher.guard import DropReason, Fault, fault_of
 
 log = logging.getLogger(__name__)
 
@@ -47,18 +50,14 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
         def surviving_loop(*args: Any) -> None:
             try:
                 loop(*args)
-            except self.connection_errors:
+            except self.connection_errors as error:
+                if isinstance(error, KeyError):  # kombu takes one for a lost connection
+                    self._tell_of_no_envelope(error)
                 raise
             except _NO_ENVELOPE as error:
-                # It has been taken from the queue, and there is nothing to reject. The connection is made anew. The
-                # place stands for the traceback, whose text may quote the message.
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                log.error(
-                    "a message without a readable envelope was dropped: %s at %s:%s",
-                    type(error).__name__,
-                    place.filename,
-                    place.lineno,
-                )
+                # Redis has given it away, RabbitMQ has not, but counts. There is nothing to reject: the connection is
+                # made anew.
+                self._tell_of_no_envelope(error)
                 raise ConnectionError("after a message without a readable envelope") from None
 
         self.loop = surviving_loop
@@ -95,7 +94,7 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
         headers = message.headers
         ours = isinstance(headers, Mapping) and headers.get("task") == TASK_NAME
         if ours or getattr(self.app, "refreshes_only", False):
-            self._drop(message, f"it can't be decoded: {type(exc).__name__}")
+            self._drop(message, Fault(DropReason.UNDECODABLE, f"it can't be decoded: {type(exc).__name__}"))
         else:
             super().on_decode_error(message, exc)
 
@@ -111,6 +110,27 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
             warnings.simplefilter("ignore", CPendingDeprecationWarning)
             super().on_connection_error_after_connected(exc)
 
-    def _drop(self, message: Any, fault: str) -> None:
-        log.error("a message was dropped: %s", fault)
+    def ensure_connected(self, conn: Any) -> Any:
+        """Connect, for as long as it takes; once a second, where Celery's pauses would grow to half a minute."""
+        conn.ensure_connection = functools.partial(
+            conn.ensure_connection,
+            interval_start=CONNECT_AGAIN_SECONDS,
+            interval_step=0,
+            interval_max=CONNECT_AGAIN_SECONDS,
+        )
+        return super().ensure_connected(conn)
+
+    def _drop(self, message: Any, fault: Fault) -> None:
+        log.error("a message was dropped: %s", fault.text)
         message.reject_log_error(log, self.connection_errors)
+        self._count(fault.reason)
+
+    def _tell_of_no_envelope(self, error: Exception) -> None:
+        # The place stands for the traceback, whose text may quote the message.
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        name = type(error).__name__
+        log.error("a message without a readable envelope was dropped: %s at %s:%s", name, place.filename, place.lineno)
+        self._count(DropReason.NO_ENVELOPE)
+
+    def _count(self, reason: DropReason) -> None:
+        events_of(self.app).message_dropped(reason=reason.value)

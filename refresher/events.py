@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class WorkerEvents:
     """The events of a worker. Durations in seconds."""
@@ -26,3 +28,12 @@ class WorkerEvents:
 
     def ended(self, query: str) -> None:
         """Record that a run has ended, however it did, and holds its lease no longer."""
+
+    def message_dropped(self, *, reason: str) -> None:
+        """Record a message that was dropped unread, for one of `refresher.guard.DropReason`."""
+
+
+def events_of(app: Any) -> WorkerEvents:
+    """Return what is told of a Celery app's messages; silent where nobody set the app up for refreshes."""
+    events: WorkerEvents = getattr(app, "refresher_events", WorkerEvents)()
+    return events

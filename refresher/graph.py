@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +14,16 @@ import neo4j
 from celery.exceptions import SoftTimeLimitExceeded
 from neo4j import exceptions as driver_errors
 
+from api_client.clock import monotonic_seconds
 from api_client.environment import without_password
 from api_client.errors import ConfigurationError
+from refresher.deadlines import MOST_ABANDONED, Deadlines, pool_has_limits
 from refresher.errors import LoadFailed, TransientFailure
 from refresher.queries import Loaded, Query
-from refresher.settings import NEO4J_URI_ALLOWED, WorkerSettings
+from refresher.settings import NEO4J_URI_ALLOWED, SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
 
 FETCH_SIZE: Final = 1_000
+REFUSED_SECONDS: Final = 5.0
 _MEANT_FOR_A_RETRY: Final = (
     driver_errors.ServiceUnavailable,  # includes IncompleteCommit: harmless, for we only read
     driver_errors.SessionExpired,
@@ -40,6 +45,8 @@ _TERMINATED: Final = frozenset(
         "Neo.TransientError.Transaction.LockClientStopped",
     }
 )
+_LOCKED_OUT: Final = "Neo.ClientError.Security.AuthenticationRateLimit"
+_NO_DATABASE: Final = "Neo.ClientError.Database.DatabaseNotFound"
 # A graph that has just begun to refuse may have a reason that passes; one that goes on refusing has not.
 _FEW_ATTEMPTS: Final = 2
 
@@ -51,9 +58,11 @@ class Graph:
         ConfigurationError: the driver refuses NEO4J_URI.
     """
 
-    def __init__(self, settings: WorkerSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: WorkerSettings, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
+        self._settings, self._monotonic = settings, monotonic
         self._pid = os.getpid()
+        self._deadlines = Deadlines()
+        self._refused_until = -math.inf
         self._driver = open_driver(settings, settings.neo4j_user, settings.neo4j_password)
 
     def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
@@ -70,6 +79,28 @@ class Graph:
         """
         if os.getpid() != self._pid:
             raise LoadFailed("driver_shared", "the driver was made before a fork", is_transient=False)
+        if self._monotonic() < self._refused_until:
+            raise LoadFailed(
+                "auth", "the graph has just refused our password; it was not asked again", is_transient=False
+            )
+        opened: list[neo4j.Session] = []
+
+        def load() -> Loaded:
+            return self._load(query, params, bookmarks, timeout_seconds, opened)
+
+        if pool_has_limits():
+            return load()
+        # The server ends the transaction sooner, if it answers at all.
+        return self._deadlines.run(load, timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS, lambda: _cut(opened))
+
+    def _load(
+        self,
+        query: Query,
+        params: Mapping[str, Any],
+        bookmarks: Sequence[str],
+        timeout_seconds: float,
+        opened: list[neo4j.Session],
+    ) -> Loaded:
         work = neo4j.unit_of_work(timeout=timeout_seconds)(_work(query, params))
         try:
             with self._driver.session(
@@ -78,11 +109,16 @@ class Graph:
                 bookmarks=neo4j.Bookmarks.from_raw_values(bookmarks),
                 fetch_size=FETCH_SIZE,
             ) as session:
+                opened.append(session)
                 return session.execute_read(work)
         except LoadFailed:
             raise
         except Exception as error:
-            raise classified(error) from error
+            failure = classified(error)
+            if failure.kind == "auth":
+                # Each attempt is one of few that the graph allows before it locks the user out.
+                self._refused_until = self._monotonic() + REFUSED_SECONDS
+            raise failure from error
 
     def verify(self) -> None:
         """Ask the graph for a sign of life.
@@ -117,7 +153,8 @@ def open_driver(settings: WorkerSettings, user: str, password: str) -> neo4j.Dri
             connection_acquisition_timeout=3,
             liveness_check_timeout=5,
             connection_write_timeout=5,
-            max_connection_pool_size=settings.workers + 2,
+            # What has been abandoned may keep its connection.
+            max_connection_pool_size=settings.workers + 2 + MOST_ABANDONED,
             keep_alive=True,
             **trusted,
         )
@@ -145,7 +182,7 @@ def _trusted(settings: WorkerSettings) -> dict[str, Any]:
 
 def _work(query: Query, params: Mapping[str, Any]) -> Callable[[neo4j.ManagedTransaction], Loaded]:
     def work(tx: neo4j.ManagedTransaction) -> Loaded:
-        value = query.loader(tx, **params)
+        value = _called(query, tx, params)
         if isinstance(value, neo4j.Result):
             # It would be empty once the transaction has ended.
             raise LoadFailed(
@@ -155,6 +192,25 @@ def _work(query: Query, params: Mapping[str, Any]) -> Callable[[neo4j.ManagedTra
         return Loaded(value, _degree(tx, query, params))
 
     return work
+
+
+def _called(query: Query, tx: neo4j.ManagedTransaction, params: Mapping[str, Any]) -> Any:
+    try:
+        return query.loader(tx, **params)
+    except SystemExit as error:
+        if type(error) is not SystemExit or (isinstance(error.code, int) and error.code < 0):
+            raise  # the worker's own, from Celery or from the signal that ends a pool's process
+        # A worker that ends hands its run back, to be loaded by another, which would end as well.
+        raise LoadFailed("loader_error", "the loader called sys.exit", is_transient=False) from error
+
+
+def _cut(sessions: Sequence[neo4j.Session]) -> None:
+    """Close the sessions' connections under them: who waits for an answer gets an error."""
+    for session in sessions:
+        connection = getattr(session, "_connection", None)  # the driver has no public way
+        if connection is not None:
+            with suppress(Exception):
+                connection.kill()
 
 
 def _degree(tx: neo4j.ManagedTransaction, query: Query, params: Mapping[str, Any]) -> int:
@@ -209,8 +265,10 @@ def _of_server(error: driver_errors.Neo4jError, message: str) -> LoadFailed:
         return LoadFailed("timeout", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
     if code in _TERMINATED:
         return LoadFailed("terminated", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
-    if isinstance(error, driver_errors.AuthError):
+    if isinstance(error, driver_errors.AuthError) or code == _LOCKED_OUT:
         return LoadFailed("auth", message, is_transient=False)
+    if code == _NO_DATABASE:
+        return LoadFailed("configuration", message, is_transient=False)
     if isinstance(error, driver_errors.TransientError) or error.is_retryable():
         return LoadFailed("deadlock" if "Deadlock" in code else "transient", message, is_transient=True)
     if isinstance(error, driver_errors.DatabaseError):

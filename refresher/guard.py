@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 from api_client.messages import TASK_NAME
 
@@ -20,7 +21,31 @@ FARTHEST_ETA: Final = timedelta(hours=1)
 LONGEST_LIMIT_SECONDS: Final = 24 * 3600.0
 
 
-def fault_of(message: Any, *, ours_alone: bool) -> str | None:
+class DropReason(StrEnum):
+    """Why a message was dropped, for those who count."""
+
+    NO_ENVELOPE = "no_envelope"
+    HEADERS = "headers"
+    NO_TASK = "no_task"
+    NO_ID = "no_id"
+    OTHER_TASK = "other_task"
+    PROTOCOL = "protocol"
+    NOT_JSON = "not_json"
+    UNDECODABLE = "undecodable"
+    BODY = "body"
+    ARGUMENTS = "arguments"
+    CALLBACKS = "callbacks"
+    NOT_OURS = "not_ours"
+
+
+class Fault(NamedTuple):
+    """Why a message must not reach Celery; ``text`` is for the log and shows nothing of the message."""
+
+    reason: DropReason
+    text: str
+
+
+def fault_of(message: Any, *, ours_alone: bool) -> Fault | None:
     """Return why a message must not reach Celery, or None.
 
     Args:
@@ -30,50 +55,50 @@ def fault_of(message: Any, *, ours_alone: bool) -> str | None:
     """
     headers = message.headers
     if not isinstance(headers, Mapping):
-        return "its headers are no mapping"
+        return Fault(DropReason.HEADERS, "its headers are no mapping")
     task = headers.get("task")
     if "task" not in headers and not ours_alone:
         return _fault_of_protocol_1(message)
     if not isinstance(task, str):
-        return "it names no task"
+        return Fault(DropReason.NO_TASK, "it names no task")
     if not _is_text(headers.get("id")):
-        return "it has no id"
+        return Fault(DropReason.NO_ID, "it has no id")
     if task != TASK_NAME:
-        return "it is for another task" if ours_alone else None
+        return Fault(DropReason.OTHER_TASK, "it is for another task") if ours_alone else None
     return _fault_of_headers(headers) or _fault_of_body(message)
 
 
-def _fault_of_protocol_1(message: Any) -> str | None:
+def _fault_of_protocol_1(message: Any) -> Fault | None:
     try:
         body = message.payload
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises
-        return f"its body can't be decoded: {type(error).__name__}"
+        return Fault(DropReason.UNDECODABLE, f"its body can't be decoded: {type(error).__name__}")
     if not isinstance(body, Mapping) or not isinstance(body.get("task"), str):
-        return "it names no task"
-    return "it is of protocol 1" if body["task"] == TASK_NAME else None
+        return Fault(DropReason.NO_TASK, "it names no task")
+    return Fault(DropReason.PROTOCOL, "it is of protocol 1") if body["task"] == TASK_NAME else None
 
 
-def _fault_of_headers(headers: Mapping[str, Any]) -> str | None:
+def _fault_of_headers(headers: Mapping[str, Any]) -> Fault | None:
     for name, is_right in _HEADERS.items():
         if headers.get(name) is not None and not is_right(headers[name]):
-            return f"its header {name!r} is wrong"
+            return Fault(DropReason.HEADERS, f"its header {name!r} is wrong")
     return None
 
 
-def _fault_of_body(message: Any) -> str | None:
+def _fault_of_body(message: Any) -> Fault | None:
     if message.content_type != "application/json" or message.content_encoding != "utf-8":
-        return "it is not JSON in UTF-8"
+        return Fault(DropReason.NOT_JSON, "it is not JSON in UTF-8")
     try:
         body = message.payload
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises
-        return f"its body can't be decoded: {type(error).__name__}"
+        return Fault(DropReason.UNDECODABLE, f"its body can't be decoded: {type(error).__name__}")
     if not isinstance(body, list) or len(body) != 3:
-        return "its body is not [args, kwargs, embed]"
+        return Fault(DropReason.BODY, "its body is not [args, kwargs, embed]")
     args, kwargs, embed = body
     if not isinstance(args, list) or len(args) != 1 or kwargs != {}:
-        return "its arguments are not one"
+        return Fault(DropReason.ARGUMENTS, "its arguments are not one")
     if not isinstance(embed, Mapping) or any(embed.values()):
-        return "it names callbacks"
+        return Fault(DropReason.CALLBACKS, "it names callbacks")
     return None
 
 

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff
@@ -16,7 +16,7 @@ from redis.retry import Retry
 from api_client.broker import Broker
 from api_client.clock import monotonic_seconds
 from api_client.events import guarded
-from api_client.lease import Call
+from api_client.lease import AcquireReply, AcquireStatus, Call, RecordState
 from api_client.lease_store import LeaseStore
 from api_client.messages import RefreshItem
 from api_client.redis_edge import connect, translated
@@ -27,6 +27,7 @@ from refresher.graph import Graph
 from refresher.queries import Registry, registry
 from refresher.refresh import Refresher
 from refresher.renewals import Renewals
+from refresher.run import Run
 from refresher.settings import WorkerSettings
 from refresher.surroundings import Surroundings
 
@@ -92,6 +93,25 @@ class Runtime:
             ),
         )
 
+    def run_held_by(self, item: RefreshItem, by: str) -> Run | None:
+        """Return the run of ``item`` that process ``by`` holds, from the lease record; None: it holds none.
+
+        Raises:
+            CacheUnavailable: Redis could not be asked.
+        """
+        key = item.key(self.settings.namespace)
+        with translated():
+            fields = self._redis.hmget(key.record, "state", "by", "token", "nonce", "claimed_at", "generation")
+            seconds, microseconds = self._redis.time()
+        state, holder, token, nonce, claimed_at, generation = cast("list[bytes | None]", fields)
+        if state != RecordState.RUNNING.encode() or holder != by.encode() or token is None or nonce is None:
+            return None
+        reply = AcquireReply(
+            AcquireStatus.ACQUIRED, RecordState.RUNNING, 0.0, int(token), int(seconds) * 1_000_000 + int(microseconds),
+            int(claimed_at or 0), int(generation or 0), (), b"",
+        )  # fmt: skip
+        return Run(item, key, nonce, reply, monotonic_seconds(), monotonic_seconds)
+
     def close(self) -> None:
         """End thread and connections."""
         self._renewals.close()
@@ -111,7 +131,7 @@ class PerProcess:
     """Makes a runtime at the first use in each process, and never shares it with a forked child."""
 
     def __init__(self, make: Callable[[], Runtime]) -> None:
-        self._make = make
+        self.make = make
         self._lock = threading.Lock()
         self._made: tuple[int, Runtime] | None = None
 
@@ -122,7 +142,7 @@ class PerProcess:
             with self._lock:
                 made = self._made
                 if made is None or made[0] != os.getpid():
-                    made = self._made = (os.getpid(), self._make())
+                    made = self._made = (os.getpid(), self.make())
         return made[1]
 
     def close(self) -> None:

@@ -15,6 +15,8 @@ from api_client.broker import shown_options
 from api_client.broker_settings import MESSAGE_EXPIRES_SECONDS, queue_of
 from api_client.errors import CacheUnavailable
 from api_client.messages import MalformedMessage, RefreshItem
+from refresher.events import events_of
+from refresher.guard import DropReason
 from refresher.outcome import Outcome, OutcomeKind
 
 if TYPE_CHECKING:
@@ -40,8 +42,12 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
             items = messages.decode(message)
         except MalformedMessage as error:
             log.error("a message that is none of ours was dropped: %s", error)
+            events_of(task.app).message_dropped(reason=DropReason.NOT_OURS.value)
             return f"dropped: {error}"
         return _refresh_all(task, runtimes.get(), items)
+
+    # For `lost_runs`, which looks a lost process's runs up from the main one.
+    app.tasks[messages.TASK_NAME].refresher_runtimes = runtimes
 
 
 def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> str:
@@ -52,7 +58,7 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
     for done, item in enumerate(items):
         # Each item may take a whole budget: what does not fit before the soft limit goes back as a message of its own.
         if done and monotonic() - began + settings.budget_seconds > settings.soft_limit_seconds:
-            _send_again(task, settings, items[done:], countdown=None)
+            send_again(task.app, _routing_key(task), settings, items[done:], countdown=None)
             break
         try:
             outcome = _refresh(runtime, item, by)
@@ -84,33 +90,36 @@ def _refresh(runtime: Runtime, item: RefreshItem, by: str | None) -> Outcome:
 def _try_again(task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshItem, *, is_alone: bool) -> None:
     """Send an item for its next attempt: as the task's own retry, which monitors show, where it is all there is."""
     if not is_alone:
-        _send_again(task, settings, [item], countdown=outcome.pause_seconds)
+        send_again(task.app, _routing_key(task), settings, [item], countdown=outcome.pause_seconds)
         return
     raise task.retry(
         args=(messages.encode([item]),),
         countdown=outcome.pause_seconds,
         exc=RetryLater(str(outcome)),
         throw=False,
-        queue=_queue(task, settings),
+        # Left to Celery, the key of a message that was paused would grow at each pause.
+        queue=queue_of(settings.namespace, settings.broker_url, _routing_key(task)),
         **shown_options([item], settings.namespace),
     )
 
 
-def _send_again(task: Any, settings: WorkerSettings, items: Sequence[RefreshItem], *, countdown: int | None) -> None:
-    task.app.send_task(
+def send_again(
+    app: Celery, routing_key: str, settings: WorkerSettings, items: Sequence[RefreshItem], *, countdown: int | None
+) -> None:
+    """Send items of a message once more, as a message of their own, into the queue that it came from."""
+    app.send_task(
         messages.TASK_NAME,
         args=(messages.encode(items),),
         countdown=countdown,
-        queue=_queue(task, settings),
+        queue=queue_of(settings.namespace, settings.broker_url, routing_key),
         expires=MESSAGE_EXPIRES_SECONDS,
         serializer="json",  # whatever the app of an application has for its own
         **shown_options(items, settings.namespace),
     )
 
 
-def _queue(task: Any, settings: WorkerSettings) -> Any:
-    """Return the queue that the message came from. Left to Celery, a paused one's key would grow at each pause."""
-    return queue_of(settings.namespace, settings.broker_url, task.request.delivery_info["routing_key"])
+def _routing_key(task: Any) -> str:
+    return str(task.request.delivery_info["routing_key"])
 
 
 class RetryLater(Exception):

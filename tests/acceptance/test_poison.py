@@ -1,208 +1,195 @@
-"""Any message at all: the worker drops it, says so in a line without its body, and goes on refreshing."""
+"""Any message at all, on either broker: the worker drops it, counts it by reason, says so without its body, goes on."""
 
 from __future__ import annotations
 
 import base64
 import json
-import pickle
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 from typing import Any
 
+import amqp
 import psutil
 import pytest
+from kombu import Connection
 
-from api_client import messages
+from api_client.broker_settings import MOST_REDELIVERIES, queue_for
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
+from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.poison import (
+    NO_ENVELOPE,
+    NOT_ON_RABBITMQ,
+    POISON,
+    QUEUE,
+    SECRET,
+    Envelope,
+    envelope,
+    in_days,
+    no_text,
+)
+from tests.support.requirements import full_runs_only
+from tests.support.telling_app import TOLD
 from tests.support.waiting import eventually
 
-SECRET = "canary-1d0f77aa"
-QUEUE = "cache.refresh-miss"
-NOTHING_TO_DO: dict[str, Any] = {"v": 1, "items": [], "note": SECRET}
-Envelope = dict[str, Any]
+pytestmark = full_runs_only
+
+CASES = [("redis", name) for name in POISON] + [("rabbitmq", name) for name in POISON if name not in NOT_ON_RABBITMQ]
+
+LOST = "Connection to broker lost"
+
+
+@dataclass
+class Running:
+    """One worker for all of them: what one breaks, the next one finds."""
+
+    system: System
+    worker: GuardedProcess
+    put: Callable[[Envelope], object]
+    waiting: Callable[[], int]
+
+    def still_refreshes(self) -> None:
+        value = self.system.client().get("long_lived", {"key": uuid.uuid4().hex}, timeout=20)
+        assert value["load"] == 1
+        assert self.worker.poll() is None
+
+    def said(self) -> str:
+        return self.worker.log_file.read_text()
+
+    def dropped(self) -> dict[str, int]:
+        told = self.system.control.hgetall(TOLD)
+        return {word: int(count) for word, count in told.items() if word.startswith("dropped: ")}
+
+    def eventually_dropped(self, before: dict[str, int], reason: str, count: int = 1) -> None:
+        wanted = before | {f"dropped: {reason}": before.get(f"dropped: {reason}", 0) + count}
+        eventually(lambda: self.dropped() == wanted, 10, f"{wanted} is what was counted")
+
+
+def start(stack: ExitStack, control: RedisServer, graph: ArcadeDbServer, folder: Any, **env: str) -> System:
+    system = System(stack, stack.enter_context(RedisServer.start()), control, graph, folder)
+    system.env |= env
+    return system
 
 
 @pytest.fixture(scope="module")
-def running(
+def on_redis(
     redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[System, GuardedProcess]]:
-    """One worker for all of them: what one breaks, the next one finds."""
+) -> Iterator[Running]:
     with ExitStack() as stack:
-        server = stack.enter_context(RedisServer.start())
-        system = System(stack, server, redis_server, arcadedb, tmp_path_factory.mktemp("poison"))
-        yield system, system.start_worker("-c", "1")
+        system = start(stack, redis_server, arcadedb, tmp_path_factory.mktemp("poison"))
+        worker = system.start_worker("-c", "1", app="tests.support.telling_app")
+        yield Running(
+            system,
+            worker,
+            lambda message: system.broker.lpush(QUEUE, json.dumps(message)),
+            lambda: system.broker.llen(QUEUE) + system.broker.hlen("unacked"),
+        )
 
 
-def packed(body: object) -> str:
-    return base64.b64encode(body if isinstance(body, bytes) else json.dumps(body).encode()).decode()
+@pytest.fixture(scope="module")
+def on_rabbitmq(
+    redis_server: RedisServer,
+    arcadedb: ArcadeDbServer,
+    rabbitmq: RabbitMqServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Running]:
+    with ExitStack() as stack:
+        namespace = f"t{uuid.uuid4().hex[:8]}"
+        env = {"CELERY_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": namespace}
+        system = start(stack, redis_server, arcadedb, tmp_path_factory.mktemp("poison"), **env)
+        worker = system.start_worker("-c", "1", app="tests.support.telling_app")
+        queue = queue_for(namespace, rabbitmq.url, someone_waits=True)
+        connection = stack.enter_context(
+            Connection(rabbitmq.url, transport_options={"confirm_publish": True, "read_timeout": 10})
+        )
+        channel = connection.default_channel
+
+        def put(message: Envelope) -> None:
+            made = amqp.Message(
+                base64.b64decode(message["body"]),
+                content_type=message["content-type"],
+                content_encoding=message["content-encoding"],
+                application_headers=message["headers"],
+                delivery_mode=2,
+                **message.get("more", {}),
+            )
+            channel.basic_publish(made, exchange=queue.exchange.name, routing_key=queue.routing_key)
+
+        yield Running(system, worker, put, lambda: channel.queue_declare(queue.name, passive=True).message_count)
 
 
-def envelope(*, body: object = None, headers: dict[str, Any] | None = None, **changes: Any) -> Envelope:
-    """What kombu's Redis transport makes of a refresh that Celery publishes; ``headers`` and ``changes`` over it."""
-    embed = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-    task_id = uuid.uuid4().hex
-    return {
-        "body": packed([[NOTHING_TO_DO], {}, embed] if body is None else body),
-        "content-encoding": "utf-8",
-        "content-type": "application/json",
-        "headers": {
-            "lang": "py", "task": messages.TASK_NAME, "id": task_id, "root_id": task_id, "parent_id": None,
-            "group": None, "shadow": "refresh q", "eta": None, "expires": None, "retries": 0,
-            "timelimit": [None, None], "argsrepr": "", "kwargsrepr": "{}", "origin": "test", "ignore_result": True,
-        } | (headers or {}),
-        "properties": {
-            "correlation_id": task_id, "reply_to": "", "delivery_mode": 2, "priority": 0, "body_encoding": "base64",
-            "delivery_tag": uuid.uuid4().hex, "delivery_info": {"exchange": QUEUE, "routing_key": QUEUE},
-        },
-    } | changes  # fmt: skip
+@pytest.fixture(params=["redis", "rabbitmq"])
+def running(request: pytest.FixtureRequest) -> Running:
+    """Both brokers."""
+    found: Running = request.getfixturevalue(f"on_{request.param}")
+    return found
 
 
-def without(name: str) -> Envelope:
-    message = envelope()
-    del message["headers"][name]
-    return message
+def test_the_message_that_the_others_are_made_of_is_none_of_them(running: Running) -> None:
+    before = running.dropped()
+    running.put(envelope(headers={"expires": in_days(1), "timelimit": [30, 20.5]}))
+    running.still_refreshes()
+    assert running.dropped() == before
 
 
-def embedded(name: str, value: object) -> Envelope:
-    return envelope(body=[[NOTHING_TO_DO], {}, {name: value}])
-
-
-def in_days(days: int) -> str:
-    return (datetime.now(UTC) + timedelta(days=days)).isoformat()
-
-
-NEXT = {"task": "celery.backend_cleanup", "args": [], "kwargs": {}, "options": {}, "subtask_type": None}
-POISON: dict[str, Callable[[], Envelope]] = {
-    "body null": lambda: envelope(body=b"null"),
-    "body short": lambda: envelope(body=[[NOTHING_TO_DO], {}]),
-    "body long": lambda: envelope(body=[[NOTHING_TO_DO], {}, {}, {}]),
-    "body a number": lambda: envelope(body=b"5"),
-    "body a mapping": lambda: envelope(body={"args": [NOTHING_TO_DO]}),
-    "body empty": lambda: envelope(body=b""),
-    "body no JSON": lambda: envelope(body=f"{{{SECRET}".encode()),
-    "body no UTF-8": lambda: envelope(body=b"\xff\xfe\x00"),
-    "body deep": lambda: envelope(body=b"[" * 100_000),
-    "body of a number too long": lambda: envelope(body=b"[[" + b"9" * 10_000 + b"],{},{}]"),
-    "args no list": lambda: envelope(body=[NOTHING_TO_DO, {}, {}]),
-    "args missing": lambda: envelope(body=[[], {}, {}]),
-    "kwargs": lambda: envelope(body=[[NOTHING_TO_DO], {"password": SECRET}, {}]),
-    "kwargs no mapping": lambda: envelope(body=[[NOTHING_TO_DO], [], {}]),
-    "embed null": lambda: envelope(body=[[NOTHING_TO_DO], {}, None]),
-    "callbacks": lambda: embedded("callbacks", [NEXT]),
-    "errbacks": lambda: embedded("errbacks", [NEXT]),
-    "chain": lambda: embedded("chain", [NEXT]),
-    "chord": lambda: embedded("chord", NEXT),
-    "no task": lambda: without("task"),
-    "task unknown": lambda: envelope(headers={"task": "no.such.task"}),
-    "task of Celery": lambda: envelope(headers={"task": "celery.map"}),
-    "task a list": lambda: envelope(headers={"task": []}),
-    "task null": lambda: envelope(headers={"task": None}),
-    "no id": lambda: without("id"),
-    "id a number": lambda: envelope(headers={"id": 5}),
-    "id a list": lambda: envelope(headers={"id": ["x"]}),
-    "id huge": lambda: envelope(headers={"id": "x" * 100_000}),
-    "headers null": lambda: envelope() | {"headers": None},
-    "headers a list": lambda: envelope() | {"headers": ["task"]},
-    "headers text": lambda: envelope() | {"headers": "task"},
-    "timelimit text": lambda: envelope(headers={"timelimit": "soon"}),
-    "timelimit short": lambda: envelope(headers={"timelimit": [1]}),
-    "timelimit of text": lambda: envelope(headers={"timelimit": ["a", "b"]}),
-    "timelimit negative": lambda: envelope(headers={"timelimit": [-1, -1]}),
-    "eta garbage": lambda: envelope(headers={"eta": "tomorrow"}),
-    "eta a number": lambda: envelope(headers={"eta": 1e400}),
-    "eta far": lambda: envelope(headers={"eta": in_days(3650)}),
-    "eta beyond all": lambda: envelope(headers={"eta": "9999-12-31T23:59:59-23:59"}),
-    "expires garbage": lambda: envelope(headers={"expires": {"a": 1}}),
-    "retries text": lambda: envelope(headers={"retries": "many"}),
-    "argsrepr a list": lambda: envelope(headers={"argsrepr": [1]}),
-    "shadow a mapping": lambda: envelope(headers={"shadow": {"a": 1}}),
-    "root_id a mapping": lambda: envelope(headers={"root_id": {}}),
-    "stamps text": lambda: envelope(headers={"stamps": "x", "stamped_headers": 5}),
-    "pickle": lambda: envelope(
-        body=pickle.dumps([[NOTHING_TO_DO], {}, {}]), **{"content-type": "application/x-python-serialize"}
-    ),
-    "yaml": lambda: envelope(body=b"- []", **{"content-type": "application/x-yaml"}),
-    "content type null": lambda: envelope(**{"content-type": None}),
-    "content type a list": lambda: envelope(**{"content-type": ["application/json"]}),
-    "encoding unknown": lambda: envelope(**{"content-encoding": "utf-99"}),
-    "encoding a number": lambda: envelope(**{"content-encoding": 5}),
-    "compressed": lambda: envelope(body=zlib.compress(b"{}"), headers={"compression": "application/x-gzip"}),
-    "compression unknown": lambda: envelope(headers={"compression": "application/x-none"}),
-    "compression a list": lambda: envelope(headers={"compression": ["zlib"]}),
-}  # fmt: skip
-# What the transport itself can't read: there is no message to reject yet.
-NO_ENVELOPE: dict[str, Callable[[], bytes]] = {
-    "no JSON": lambda: b"\x00garbage " + SECRET.encode(),
-    "a scalar": lambda: b"5",
-    "a list": lambda: b"[]",
-    "null": lambda: b"null",
-    "empty mapping": lambda: b"{}",
-    "no base64": lambda: json.dumps(envelope() | {"body": "ä"}).encode(),
-    "body a list": lambda: json.dumps(envelope() | {"body": [1]}).encode(),
-    "properties null": lambda: json.dumps(envelope() | {"properties": None}).encode(),
-    "delivery tag a list": lambda: json.dumps(
-        envelope() | {"properties": {"delivery_tag": [], "delivery_info": {}, "body_encoding": "base64"}}
-    ).encode(),
-}
-
-
-def still_refreshes(system: System, worker: GuardedProcess) -> None:
-    value = system.client().get("long_lived", {"key": uuid.uuid4().hex}, timeout=20)
-    assert value["load"] == 1
-    assert worker.poll() is None
-
-
-def dropped(worker: GuardedProcess) -> int:
-    return worker.log_file.read_text().count("was dropped: ")
-
-
-def test_the_message_that_the_others_are_made_of_is_none_of_them(running: tuple[System, GuardedProcess]) -> None:
-    system, worker = running
-    before = dropped(worker)
-    system.broker.lpush(QUEUE, json.dumps(envelope(headers={"expires": in_days(1), "timelimit": [30, 20.5]})))
-    still_refreshes(system, worker)
-    assert dropped(worker) == before
-
-
-@pytest.mark.parametrize("poison", POISON)
-def test_the_same_worker_goes_on_after_a_malformed_message(running: tuple[System, GuardedProcess], poison: str) -> None:
-    system, worker = running
-    before = dropped(worker)
-    system.broker.lpush(QUEUE, json.dumps(POISON[poison]()))
-    still_refreshes(system, worker)
-    assert dropped(worker) == before + 1
-    said = worker.log_file.read_text()
+@pytest.mark.parametrize(("running", "poison"), CASES, indirect=["running"])
+def test_the_same_worker_goes_on_after_a_malformed_message(running: Running, poison: str) -> None:
+    reason, make = POISON[poison]
+    before = running.dropped()
+    running.put(make())
+    running.still_refreshes()
+    running.eventually_dropped(before, reason)
+    said = running.said()
     assert SECRET not in said
     assert "Traceback" not in said
     # Gone for good: it is neither redelivered nor kept until it is due.
-    eventually(lambda: not system.broker.hlen("unacked"), 10, "nothing is left unacknowledged")
+    eventually(lambda: not running.waiting(), 10, "nothing is left unacknowledged")
 
 
 @pytest.mark.parametrize("garbage", NO_ENVELOPE)
-def test_the_same_worker_goes_on_after_what_is_no_envelope(
-    running: tuple[System, GuardedProcess], garbage: str
-) -> None:
-    system, worker = running
-    system.broker.lpush(QUEUE, NO_ENVELOPE[garbage]())
-    still_refreshes(system, worker)
-    said = worker.log_file.read_text()
+def test_the_same_worker_goes_on_after_what_is_no_envelope(on_redis: Running, garbage: str) -> None:
+    before = on_redis.dropped()
+    on_redis.system.broker.lpush(QUEUE, NO_ENVELOPE[garbage]())
+    on_redis.still_refreshes()
+    on_redis.eventually_dropped(before, "no_envelope")
+    said = on_redis.said()
     assert "Unrecoverable error" not in said
     assert SECRET not in said
 
 
-def test_a_compressed_message_is_never_expanded(running: tuple[System, GuardedProcess]) -> None:
-    system, worker = running
-    process = psutil.Process(worker.pid)
+def test_what_amqp_s_own_client_can_t_read_comes_back_a_few_times_and_is_gone(on_rabbitmq: Running) -> None:
+    counted, noticed = on_rabbitmq.dropped().get("dropped: no_envelope", 0), on_rabbitmq.said().count(LOST)
+    on_rabbitmq.put(no_text())
+    # Each delivery costs the connection, and RabbitMQ delivers it again; its delivery limit ends that.
+    deliveries = 1 + MOST_REDELIVERIES
+    eventually(lambda: on_rabbitmq.said().count(LOST) == noticed + deliveries, 20, "it has come for the last time")
+    eventually(lambda: not on_rabbitmq.waiting(), 10, "it is gone")
+    on_rabbitmq.still_refreshes()
+    assert on_rabbitmq.said().count(LOST) == noticed + deliveries
+    # The last frame of one that came while the worker was being set up is all that is seen of it.
+    assert deliveries - 1 <= on_rabbitmq.dropped()["dropped: no_envelope"] - counted <= deliveries
+    assert "Unrecoverable error" not in on_rabbitmq.said()
+
+
+def test_a_message_whose_content_is_none_of_ours_is_counted_by_the_pool(running: Running) -> None:
+    before = running.dropped()
+    running.put(envelope(body=[[{"v": 99}], {}, {}]))
+    running.still_refreshes()
+    running.eventually_dropped(before, "not_ours")
+
+
+def test_a_compressed_message_is_never_expanded(running: Running) -> None:
+    process = psutil.Process(running.worker.pid)
     packer = zlib.compressobj()
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(600)) + packer.flush()
-    before, peaks = process.memory_info().rss, []
-    system.broker.lpush(QUEUE, json.dumps(envelope(body=bomb, headers={"compression": "application/x-gzip"})))
+    before, memory_before, peaks = running.dropped(), process.memory_info().rss, [0]
+    running.put(envelope(body=bomb, headers={"compression": "application/x-gzip"}))
     eventually(
-        lambda: peaks.append(process.memory_info().rss) or not system.broker.llen(QUEUE), 10, "it has been taken"
+        lambda: peaks.append(process.memory_info().rss) or running.dropped() != before, 10, "it has been dropped"
     )
-    still_refreshes(system, worker)
-    assert max(*peaks, process.memory_info().rss) - before < 100 << 20
+    running.still_refreshes()
+    running.eventually_dropped(before, "undecodable")
+    assert max(*peaks, process.memory_info().rss) - memory_before < 100 << 20

@@ -13,7 +13,7 @@ from kombu import Queue
 from api_client.messages import TASK_NAME, RefreshItem
 from refresher import WorkerSettings, install
 from refresher.celery_app import CONSUMER, celery_settings
-from refresher.tasks import _send_again
+from refresher.tasks import send_again
 
 SETTINGS = WorkerSettings(broker_url="redis://other:6379/5", workers=7)
 OURS = ["cache.refresh-miss", "cache.refresh"]
@@ -101,7 +101,6 @@ def test_other_apps_of_the_process_do_not_get_the_task(app: Celery) -> None:
 
 def test_what_is_sent_again_is_json_whatever_the_application_sends() -> None:
     sent: list[dict[str, Any]] = []
-    request = SimpleNamespace(delivery_info={"routing_key": "cache.refresh"})
-    task = SimpleNamespace(app=SimpleNamespace(send_task=lambda name, **options: sent.append(options)), request=request)
-    _send_again(task, SETTINGS, [RefreshItem(query="q")], countdown=None)
+    own: Any = SimpleNamespace(send_task=lambda name, **options: sent.append(options))
+    send_again(own, "cache.refresh", SETTINGS, [RefreshItem(query="q")], countdown=None)
     assert sent[0]["serializer"] == "json"

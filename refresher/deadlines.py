@@ -1,0 +1,84 @@
+"""A deadline for loads where the worker's pool has none: Celery ends what takes too long in processes, not in threads.
+
+A thread can't be ended. So the load runs in one of its own, and after the deadline nobody waits for it any more: the
+pool's thread goes on, and what the other returns, if it ever does, is dropped. Most come back soon, since their
+connection is cut. One that hangs in something else stays until its worker ends.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, Generic, TypeVar
+
+from billiard.process import current_process
+
+from refresher.errors import LoadFailed
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MOST_ABANDONED: Final = 20
+"""Loads of one process that never return. With so many it ends, warm, for its supervisor to start a new one."""
+
+
+def pool_has_limits() -> bool:
+    """Tell whether this process is one of a prefork pool, which Celery's time limits end."""
+    return bool(current_process().name != "MainProcess")
+
+
+class Deadlines:
+    """Runs calls that may have to be abandoned. Thread-safe."""
+
+    def __init__(self, *, most_abandoned: int = MOST_ABANDONED, end: Callable[[], None] | None = None) -> None:
+        self._most_abandoned, self._end = most_abandoned, end or _end_this_worker
+        self._abandoned: list[threading.Thread] = []
+        self._lock = threading.Lock()
+
+    def run(self, call: Callable[[], T], seconds: float, interrupt: Callable[[], None]) -> T:
+        """Return what ``call`` returns; ``interrupt`` is called when it has not in time.
+
+        Raises:
+            LoadFailed: it did not return in time.
+            BaseException: what it raised.
+        """
+        run = _Run(call)
+        thread = threading.Thread(target=run.execute, name="load", daemon=True)
+        thread.start()
+        if run.is_over.wait(seconds):
+            return run.future.result()
+        interrupt()
+        self._abandon(thread)
+        raise LoadFailed("timeout", f"no end within {seconds:.1f} s", is_transient=True, most_attempts=2)
+
+    def _abandon(self, thread: threading.Thread) -> None:
+        with self._lock:
+            self._abandoned = [other for other in self._abandoned if other.is_alive()] + [thread]
+            count = len(self._abandoned)
+        if count >= self._most_abandoned:
+            log.critical("%d loads of this process have never returned; it ends, and has to be started again", count)
+            self._end()
+
+
+class _Run(Generic[T]):
+    def __init__(self, call: Callable[[], T]) -> None:
+        self.future: Future[T] = Future()
+        self.is_over = threading.Event()
+        self._call, self._context = call, contextvars.copy_context()
+
+    def execute(self) -> None:
+        try:
+            self.future.set_result(self._context.run(self._call))
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+            self.future.set_exception(error)
+        finally:
+            self.is_over.set()
+
+
+def _end_this_worker() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,75 @@
+"""Refreshes whose process is gone: killed, ended by the loader itself, or by the hard time limit.
+
+Their lease would run out and the next reader would claim, so that a load that kills its process would do so again and
+again, with nobody told. So the worker's main process, which knows what its child was at, ends the run in its place:
+one more attempt, then the key cools and a dead letter tells of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from billiard.exceptions import WorkerLostError
+from celery.worker import state
+from celery.worker.request import Request
+
+from api_client import messages
+from api_client.errors import CacheError
+from api_client.messages import MalformedMessage
+from refresher.errors import LoadFailed
+
+if TYPE_CHECKING:
+    from refresher.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+# It may have been killed for what another had done, by the kernel short of memory for example.
+MOST_ATTEMPTS: Final = 2
+
+
+class RefreshRequest(Request):  # type: ignore[misc, unused-ignore]
+    """A message on its way through the worker's main process, which ends its runs where their process can't."""
+
+    def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any:
+        """Handle the end of a task by an error; the loss of its process is one."""
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if isinstance(error, WorkerLostError) and not state.should_terminate:
+            self._end_runs("worker_lost", "the process of the worker's pool ended in the middle of the load")
+        return super().on_failure(exc_info, *args, **options)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001 - as Celery calls it
+        """Handle the end of a time limit: the pool kills the process at the hard one."""
+        super().on_timeout(soft, timeout)
+        if not soft and not state.should_terminate:
+            self._end_runs("hard_timeout", f"the load went on beyond the hard limit of {timeout:g} s, and was killed")
+
+    def _end_runs(self, kind: str, text: str) -> None:
+        # Off the main process's loop: the cache may be slow to answer.
+        failure = LoadFailed(kind, text, is_transient=True, most_attempts=MOST_ATTEMPTS)
+        threading.Thread(target=self._end_runs_now, args=(failure,), name="lost-runs", daemon=True).start()
+
+    def _end_runs_now(self, failure: LoadFailed) -> None:
+        # A runtime of its own: no process that is forked meanwhile gets its connections.
+        try:
+            with closing(self.task.refresher_runtimes.make()) as runtime:
+                self._end(runtime, failure)
+        except (CacheError, MalformedMessage, OSError) as error:
+            log.warning("a lost refresh could not be ended, its lease runs out: %s", type(error).__name__)
+
+    def _end(self, runtime: Runtime, failure: LoadFailed) -> None:
+        from refresher.tasks import send_again
+
+        for item in messages.decode(self.args[0]):
+            run = runtime.run_held_by(item, f"{self._hostname}:{self.worker_pid}")
+            if run is None:
+                continue
+            outcome = runtime.refresher.end_lost(run, failure)
+            log.error("%s", outcome)
+            if outcome.again is not None:
+                send_again(
+                    self.task.app, self.delivery_info["routing_key"], runtime.settings, [outcome.again],
+                    countdown=outcome.pause_seconds,
+                )  # fmt: skip

@@ -1,0 +1,121 @@
+"""Loaders that hang, end their process or return too much: the worker lives, and other keys go on."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from api_client import RefreshFailed
+from tests.acceptance.graph.conftest import POOLS, Watched
+from tests.support.bad_loaders import HUGE_BYTES
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+SHORT_BUDGET = {"CACHE_XFETCH_TIMEOUT": "200ms"}  # the soft limit is 5 s later, the hard one 15 s
+QUERY = "misbehaves"
+
+
+@pytest.mark.parametrize("misdeed", ["exits", "kills itself"])
+def test_a_load_that_kills_its_process_is_tried_once_more_and_then_given_up(watched: Watched, misdeed: str) -> None:
+    worker = watched.start(CACHE_COOLING="5m")
+    watched.fresh(QUERY, "a")
+    watched.let("a", misdeed)
+    watched.client.invalidate(QUERY, {"key": "a"})
+    watched.client.get_entry(QUERY, {"key": "a"})
+    eventually(lambda: watched.told("failed: worker_lost") == 1, 30, "it is given up")
+    assert watched.system.loads("a") == 3
+    assert watched.told("retried: worker_lost") == 1
+    letters = eventually(lambda: watched.system.cache.zrange("cache:dead1", 0, -1), 10, "the dead letter is there")
+    assert len(letters) == 1
+    # Stale, and left alone while it cools, whoever reads it; other keys are loaded by new processes.
+    for number in range(20):
+        assert watched.client.get(QUERY, {"key": "a"})["load"] == 1
+        watched.fresh(QUERY, f"other-{number}")
+    assert watched.system.loads("a") == 3
+    assert worker.poll() is None
+
+    watched.let("a", None)
+    watched.client.refresh(QUERY, {"key": "a"}, wait=True, timeout=20)
+    assert watched.client.get(QUERY, {"key": "a"})["load"] == 4
+
+
+def test_a_killed_process_is_a_failed_attempt_and_no_more(watched: Watched) -> None:
+    worker = watched.start()
+    watched.fresh(QUERY, "a")
+    watched.let("a", "kills itself")
+    token = watched.stale(QUERY, "a")
+    eventually(lambda: watched.told("retried: worker_lost"), 20, "the first attempt has died")
+    watched.let("a", None)
+    watched.goes_on(worker, QUERY, "a", token, 20)
+    assert watched.told("failed: worker_lost") == 0
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_loader_that_calls_sys_exit_is_a_mistake_in_the_loader(watched: Watched, pool: str) -> None:
+    worker = watched.start(*POOLS[pool], CACHE_COOLING="5m")
+    watched.let("a", "calls sys.exit")
+    with pytest.raises(RefreshFailed) as caught:
+        watched.client.get(QUERY, {"key": "a"}, timeout=30)
+    assert (caught.value.kind, caught.value.attempts) == ("loader_error", 1)
+    assert watched.system.loads("a") == 1
+    watched.fresh(QUERY, "b")
+    assert worker.poll() is None
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_load_that_never_returns_is_ended_and_tried_again(watched: Watched, pool: str) -> None:
+    worker = watched.start(*POOLS[pool], "-c", "2", **SHORT_BUDGET)
+    watched.fresh(QUERY, "a")
+    watched.let("a", "hangs")
+    token = watched.stale(QUERY, "a")
+    eventually(lambda: watched.system.loads("a") == 2, 20, "it hangs")
+    watched.fresh(QUERY, "b")  # the other slot is free
+    eventually(lambda: watched.told("retried: timeout"), 30, "it was given up")
+    watched.let("a", None)
+    watched.goes_on(worker, QUERY, "a", token, 30)
+
+
+def test_what_no_soft_limit_ends_the_hard_one_does_and_somebody_is_told(watched: Watched) -> None:
+    worker = watched.start("-c", "2", **SHORT_BUDGET)
+    watched.fresh(QUERY, "a")
+    watched.let("a", "hangs deaf")
+    token = watched.stale(QUERY, "a")
+    eventually(lambda: watched.system.loads("a") == 2, 20, "it hangs")
+    (*_, pid) = watched.system.control.lrange("calls:a", 0, -1)
+    watched.let("a", None)
+    # Nobody reads meanwhile: a reader would claim once the lease has run out, and not wait for the limit.
+    eventually(lambda: watched.told("retried: hard_timeout"), 60, "its process was killed")
+    eventually(lambda: not psutil.pid_exists(int(pid)), 20, "it is gone")
+    watched.goes_on(worker, QUERY, "a", token, 30)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_load_that_returns_far_too_much_fails_for_good_and_leaves_no_memory_behind(
+    watched: Watched, pool: str
+) -> None:
+    worker = watched.start(*POOLS[pool], "-c", "1", CACHE_COOLING="5m")
+    watched.fresh(QUERY, "b")
+    (pid,) = {int(pid) for pid in watched.system.control.lrange("calls:b", 0, -1)}
+    process = psutil.Process(pid)
+    before = process.memory_info().rss
+    watched.let("a", "huge")
+    with pytest.raises(RefreshFailed) as caught:
+        watched.client.get(QUERY, {"key": "a"}, timeout=60)
+    assert (caught.value.kind, caught.value.attempts) == ("too_large", 1)
+    watched.fresh(QUERY, "c")
+    assert process.memory_info().rss - before < HUGE_BYTES / 4
+    assert worker.poll() is None
+
+
+@pytest.mark.parametrize("misdeed", ["deadlock", "not a leader", "leader gone"])
+def test_what_passes_in_a_cluster_is_retried_until_it_has(watched: Watched, misdeed: str) -> None:
+    worker = watched.start()
+    watched.fresh(QUERY, "a")
+    watched.let("a", misdeed)
+    token = watched.stale(QUERY, "a")
+    kind = {"deadlock": "deadlock", "not a leader": "transient", "leader gone": "graph_unavailable"}[misdeed]
+    eventually(lambda: watched.told(f"retried: {kind}") >= 2, 20, "it is tried again")
+    watched.let("a", None)
+    watched.goes_on(worker, QUERY, "a", token, 20)

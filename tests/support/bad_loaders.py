@@ -1,0 +1,69 @@
+"""Queries whose loads do what a test says: fail as the driver does, hang, end their process, return too much."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import redis
+from neo4j.exceptions import Neo4jError, SessionExpired
+
+from refresher import query
+from tests.support.scripted_queries import CONTROL_URL
+
+HUGE_BYTES: Final = 100 << 20
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _hang_deaf() -> None:
+    # The soft limit's signal does not arrive: only the hard one is left.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    threading.Event().wait()
+
+
+def _server_error(code: str) -> Exception:
+    return Neo4jError._hydrate_neo4j(code=f"Neo.{code}", message="as the server said")
+
+
+MISDEEDS: Final[dict[str, Callable[[], Any]]] = {
+    "exits": lambda: os._exit(1),
+    "kills itself": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "calls sys.exit": lambda: sys.exit(3),
+    "hangs": lambda: threading.Event().wait(),
+    "hangs deaf": _hang_deaf,
+    "huge": lambda: "x" * HUGE_BYTES,
+    "deadlock": lambda: _raise(_server_error("TransientError.Transaction.DeadlockDetected")),
+    "not a leader": lambda: _raise(_server_error("ClientError.Cluster.NotALeader")),
+    "leader gone": lambda: _raise(SessionExpired("the leader has gone")),
+}
+
+
+@query("misbehaves", ttl="1h", grace="1h")
+def misbehaves(tx: Any, key: str) -> Any:
+    """Do what ``does:<key>`` in the control's Redis says, as long as it says so."""
+    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+        number = control.rpush(f"calls:{key}", os.getpid())
+        misdeed = control.get(f"does:{key}")
+    if misdeed is not None:
+        done = MISDEEDS[str(misdeed)]()
+        if done is not None:
+            return done
+    return {"key": key, "load": number}
+
+
+@query("asks_twice", ttl="1h", grace="1h")
+def asks_twice(tx: Any, key: str) -> list[Any]:
+    """Ask the graph, wait for the test at the gate of the key, and ask it once more."""
+    tx.run("RETURN 1").consume()
+    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+        number = control.rpush(f"calls:{key}", os.getpid())
+        control.blpop([f"gate:{key}"], timeout=60)
+    row = tx.run("RETURN $number AS load", number=number).single()
+    return list(row)

@@ -1,0 +1,44 @@
+"""The worker's app, with events that a test sees: counted in the control's Redis, by all processes of the worker."""
+
+from __future__ import annotations
+
+import os
+
+import redis
+
+from refresher import WorkerEvents
+from refresher.celery_app import make_app
+from tests.support.scripted_queries import CONTROL_URL
+
+TOLD = "told"
+"""A hash: what was told, and how often."""
+
+
+class Telling(WorkerEvents):
+    """Counts what the tests look at."""
+
+    def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
+        _count("committed")
+
+    def rejected(self, query: str, *, why: str) -> None:
+        _count(f"rejected: {why}")
+
+    def skipped(self, query: str, *, why: str) -> None:
+        _count(f"skipped: {why}")
+
+    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
+        _count(f"retried: {kind}")
+
+    def failed(self, query: str, *, kind: str, attempts: int) -> None:
+        _count(f"failed: {kind}")
+
+    def message_dropped(self, *, reason: str) -> None:
+        _count(f"dropped: {reason}")
+
+
+def _count(word: str) -> None:
+    with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
+        control.hincrby(TOLD, word)
+
+
+app = make_app(events=Telling())
