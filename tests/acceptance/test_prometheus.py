@@ -1,0 +1,165 @@
+"""A real Prometheus scrapes a real reader and a real worker: every panel has data, and alerts fire in their time."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from refresher.embedded import GuardedProcess, free_port
+from tests.acceptance.conftest import ROOT, System
+from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "refresher.json").read_text(encoding="utf-8"))
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+EXPRESSIONS = sorted({target["expr"] for panel in PANELS for target in panel["targets"]})
+# Each of these needs a fault of its own, and nothing is there to be seen without it.
+ONLY_AFTER_A_FAULT = (
+    "xfetch_stale_write_rejected_total",
+    "xfetch_refresh_skipped_total",
+    "xfetch_refresh_dropped_total",
+    "xfetch_trigger_failed_total",
+)
+
+# Threads share waits, and two processes meet in their claims.
+READER = """
+import os, sys, threading, time
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.multiprocess import MultiProcessCollector
+if os.fork():
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)
+    start_http_server(int(sys.argv[1]), addr="127.0.0.1", registry=registry)
+from api_client import CacheClient
+client = CacheClient.from_env()
+def read(offset):
+    for round in range(1_000_000):
+        client.get("short_lived", {"key": f"k{round % 4}"}, default=None)
+        client.get("fails_half_of_the_time", {"key": f"f{round // 20}", "seed": 3}, default=None)
+        time.sleep(0.02)
+for offset in range(4):
+    threading.Thread(target=read, args=(offset,)).start()
+"""
+RULES = ROOT / "deploy" / "prometheus"
+
+
+class Prometheus:
+    """A Prometheus of the test's own; the rules are the project's, sped up."""
+
+    def __init__(self, stack: ExitStack, folder: Path, targets: list[int]) -> None:
+        program = shutil.which("prometheus")
+        if program is None:
+            skip_or_fail("prometheus is not installed (Debian's package prometheus)")
+        for name in ("refresher.rules.yml", "refresher.alerts.yml"):
+            # Seconds for minutes: the same rules, over a span that a test can wait for.
+            text = re.sub(r"\[(1|5|10)m\]", "[10s]", (RULES / name).read_text(encoding="utf-8"))
+            text = re.sub(r"for: \d+m", "for: 1s", text)
+            (folder / name).write_text(text, encoding="utf-8")
+        addresses = json.dumps([f"127.0.0.1:{port}" for port in targets])
+        (folder / "prometheus.yml").write_text(
+            "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
+            "rule_files: [refresher.rules.yml, refresher.alerts.yml]\n"
+            f"scrape_configs: [{{job_name: all, static_configs: [{{targets: {addresses}}}]}}]\n",
+            encoding="utf-8",
+        )
+        port = free_port()
+        process = GuardedProcess.start(
+            [
+                program, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            env={}, cwd=folder, log_file=folder / "prometheus.log",
+        )  # fmt: skip
+        stack.callback(process.kill)
+        self._http = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False))
+        eventually(self._is_ready, 60, "Prometheus is ready")
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._http.get("/-/ready").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def query(self, expression: str) -> list[Any]:
+        """The samples of an instant query, those that are no number left out."""
+        reply = self._http.get("/api/v1/query", params={"query": expression}).json()
+        assert reply["status"] == "success", f"{expression}: {reply}"
+        return [sample for sample in reply["data"]["result"] if sample["value"][1] != "NaN"]
+
+    def firing(self) -> set[str]:
+        """The names of the alerts that fire."""
+        return {sample["metric"]["alertname"] for sample in self.query('ALERTS{alertstate="firing"}')}
+
+
+@pytest.fixture
+def scraped(system: System, tmp_path: Path) -> Iterator[tuple[Prometheus, GuardedProcess]]:
+    """A Prometheus, and the worker that it scrapes; readers read all the time."""
+    with ExitStack() as stack:
+        reader_port, worker_port = free_port(), free_port()
+        (counts := tmp_path / "counts").mkdir()
+        worker = system.start_worker(
+            CACHE_METRICS_PORT=str(worker_port), CACHE_XFETCH_RETRY_MAX="1", CACHE_COOLING="1s", CACHE_COOLING_MAX="2s"
+        )
+        reader = GuardedProcess.start(
+            [sys.executable, "-c", READER, str(reader_port)],
+            env={
+                **system.env, "CACHE_METRICS": "true", "CACHE_REDIS_TIMEOUT": "5s",
+                "PROMETHEUS_MULTIPROC_DIR": str(counts),
+            },
+            cwd=ROOT, log_file=tmp_path / "reader.log",
+        )  # fmt: skip
+        stack.callback(reader.kill)
+        yield Prometheus(stack, tmp_path, [reader_port, worker_port]), worker
+
+
+def as_asked(expression: str) -> str:
+    """An expression of the dashboard, as Grafana would send it."""
+    return expression.replace("$query", ".*").replace("$__rate_interval", "20s")
+
+
+def test_every_panel_has_data_and_a_worker_that_is_gone_is_noticed(
+    scraped: tuple[Prometheus, GuardedProcess],
+) -> None:
+    prometheus, worker = scraped
+    for expression in EXPRESSIONS:
+        if not any(name in expression for name in ONLY_AFTER_A_FAULT):
+            eventually(functools.partial(prometheus.query, as_asked(expression)), 60, f"there is data: {expression}")
+    for expression in EXPRESSIONS:
+        prometheus.query(as_asked(expression))  # those without data are at least understood
+    assert "RefresherWorkerGone" not in prometheus.firing()
+    worker.kill()
+    eventually(lambda: "RefresherWorkerGone" in prometheus.firing(), 90, "the alert fires")
+    eventually(lambda: "XFetchNoRefreshCompletes" in prometheus.firing(), 90, "and so does the one on its refreshes")
+
+
+def test_the_dashboard_is_as_grafana_expects_it() -> None:
+    assert DASHBOARD["schemaVersion"] >= 36
+    identifiers = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(identifiers)) == len(identifiers)
+    taken = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, f"{panel['title']} lies over another panel"
+        taken |= cells
+    for panel in PANELS:
+        assert [target["refId"] for target in panel["targets"]] == list("ABCDEFGH"[: len(panel["targets"])])
+        assert all(target["datasource"]["uid"] == "${datasource}" for target in panel["targets"])
+    assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {"datasource", "query"}
