@@ -44,11 +44,12 @@ PLAIN: Final = Fault()
 
 
 @dataclass(eq=False, slots=True)
-class _Pair:
+class Pair:
     """One client's connection and, once it is made, its connection to the server."""
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter | None = None
+    is_half_open: bool = False
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def end(self, *, orderly: bool) -> None:
@@ -70,7 +71,7 @@ class FaultProxy:
         self._target = (host, port)
         self.port = free_port()
         self._fault, self._cut_reply_after = PLAIN, -1
-        self._pairs: set[_Pair] = set()
+        self._pairs: set[Pair] = set()
         self._listener: socket.socket | None = None
         self._serving: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -133,6 +134,10 @@ class FaultProxy:
         """End every connection now, by RST, or with ``orderly`` by FIN. New ones are accepted as before."""
         self._call(self._cut(orderly=orderly))
 
+    def goes_half_open(self) -> None:
+        """Let the server be gone from each connection that is open, without a word. New ones are served."""
+        self._call(self._half_open())
+
     def cuts_next_reply_after(self, byte_count: int) -> None:
         """Let so many bytes of the next reply through, then reset its connection. Once."""
         self._call(self._cut_next(byte_count))
@@ -191,6 +196,10 @@ class FaultProxy:
             pair.end(orderly=orderly)
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _half_open(self) -> None:
+        for pair in self._pairs:
+            pair.is_half_open = True
+
     async def _cut_next(self, byte_count: int) -> None:
         self._cut_reply_after = byte_count
 
@@ -210,7 +219,7 @@ class FaultProxy:
         if self._listener is None:  # it came just before the port was closed
             writer.transport.abort()
             return
-        pair = _Pair(writer)
+        pair = Pair(writer)
         self._pairs.add(pair)
         task = asyncio.current_task()
         assert task is not None
@@ -219,7 +228,7 @@ class FaultProxy:
             await self._until_not_silent()
             back_reader, pair.server = await asyncio.open_connection(*self._target)
             pair.tasks.append(asyncio.create_task(self._pump_replies(back_reader, pair)))
-            await self._pump_requests(reader, pair.server)
+            await self._pump_requests(reader, pair)
         except (OSError, asyncio.CancelledError):
             pass  # either side has gone, or the connection was cut
         finally:
@@ -233,26 +242,30 @@ class FaultProxy:
         while self._fault.silent:
             await self._changed.wait()
 
-    async def _pump_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump_requests(self, reader: asyncio.StreamReader, pair: Pair) -> None:
+        assert pair.server is not None
         while data := await reader.read(CHUNK_BYTES):
             await self._until_not_silent()
-            writer.write(data)
-            await writer.drain()
+            if not pair.is_half_open:
+                pair.server.write(data)
+                await pair.server.drain()
 
-    async def _pump_replies(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
+    async def _pump_replies(self, reader: asyncio.StreamReader, pair: Pair) -> None:
         try:
             while data := await reader.read(CHUNK_BYTES):
-                while self._fault.silent or self._fault.holds_replies:
-                    await self._changed.wait()
-                if self._fault.drops_replies:
-                    continue
-                await self._send_reply(data, pair)
+                await self._forward_reply(data, pair)
         except OSError:
             pass  # the client has gone
         finally:
             pair.client.close()
 
-    async def _send_reply(self, data: bytes, pair: _Pair) -> None:
+    async def _forward_reply(self, data: bytes, pair: Pair) -> None:
+        while self._fault.silent or self._fault.holds_replies:
+            await self._changed.wait()
+        if not self._fault.drops_replies and not pair.is_half_open:
+            await self._send_reply(data, pair)
+
+    async def _send_reply(self, data: bytes, pair: Pair) -> None:
         if self._cut_reply_after >= 0:
             pair.client.write(data[: self._cut_reply_after])
             self._cut_reply_after = -1

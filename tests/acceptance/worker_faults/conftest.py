@@ -1,0 +1,244 @@
+"""Workers, readers and servers with a recording proxy before each server; after each case one judge looks at it all."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+import redis
+
+from api_client import CacheClient, Entry, EntryState
+from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
+from tests.acceptance.conftest import System
+from tests.support.history import Happened, key_in
+from tests.support.history_judge import Verdict, judged
+from tests.support.recording_proxy import RecordingProxy
+from tests.support.recording_worker import TOLD
+from tests.support.versioned_queries import VERSIONED
+from tests.support.waiting import eventually
+
+LEASE_SECONDS: Final = 1.5
+QUEUE_TTL_SECONDS: Final = 8.0
+REPUBLISH_SECONDS: Final = 5.0
+COOLING_SECONDS: Final = 1.0
+RETENTION_SECONDS: Final = 1.0
+BUDGET_SECONDS: Final = 10.0
+SLACK_SECONDS: Final = 10.0  # what a busy machine may add; a message that has to be delivered again takes minutes
+WITHIN_LEASE_SECONDS: Final = LEASE_SECONDS + 1.0 + SLACK_SECONDS
+"""I4: lease time + queue wait + load time + 1 s; the two in the middle are what the slack has room for."""
+WITHIN_QUEUE_TTL_SECONDS: Final = WITHIN_LEASE_SECONDS + QUEUE_TTL_SECONDS
+"""I4, where the message was lost."""
+
+SETTINGS: Final = {
+    "STAMPEDE_LOCK_TIMEOUT_MS": f"{LEASE_SECONDS * 1000:.0f}",
+    "STAMPEDE_JITTER_MAX_MS": "0",
+    "CACHE_QUEUE_TTL": f"{QUEUE_TTL_SECONDS}s",
+    "CACHE_COOLING": f"{COOLING_SECONDS}s",
+    "CACHE_RECORD_RETENTION": f"{RETENTION_SECONDS}s",
+    "CACHE_XFETCH_TIMEOUT": f"{BUDGET_SECONDS}s",
+    "CACHE_XFETCH_RETRY_BACKOFF": "1",
+    "CACHE_REDIS_TIMEOUT": "5s",  # a busy machine shall not meet it
+    "REFRESHER_QUERIES": "tests.support.versioned_queries",
+}
+_numbers = itertools.count(1)
+
+
+class World:
+    """The system of one module. Its cases use keys of their own; what they break they put right again.
+
+    ``cache_way`` and ``broker_way`` are the proxies; ``cache`` and ``broker`` clients that go past them.
+    """
+
+    def __init__(self, stack: ExitStack, parts: System, cache: RedisServer, broker: RedisServer) -> None:
+        self.parts, self.cache_server, self.broker_server = parts, cache, broker
+        self.cache_way = stack.enter_context(RecordingProxy.before(cache.url()))
+        self.broker_way = stack.enter_context(RecordingProxy.before(broker.url()))
+        self.history = self.cache_way.history
+        parts.env |= SETTINGS | {
+            "CACHE_REDIS_URL": self.cache_way.url(cache.url(0)),
+            "CELERY_BROKER_URL": self.broker_way.url(broker.url(1)),
+        }
+        self.cache = stack.enter_context(redis.Redis.from_url(cache.url(0)))
+        self.broker = stack.enter_context(redis.Redis.from_url(broker.url(1)))
+        self.control = parts.control
+        self.client = parts.client()
+        self.keys: dict[str, int] = {}
+        self.workers: list[GuardedProcess] = []
+        self._told_before: Counter[str] = Counter()
+
+    def new_key(self) -> str:
+        """A key that no case has had."""
+        key = f"key-{next(_numbers)}"
+        self.keys[key] = 0
+        return key
+
+    def tag(self, key: str) -> str:
+        """What entry and record of the key share, as the history has it."""
+        return key_in(self.client.key(VERSIONED, {"key": key}).entry)
+
+    def worker(self, *args: str, **changes: str) -> GuardedProcess:
+        """The worker that runs; one is started where there is none."""
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        return self.workers[0] if self.workers else self.add_worker(*args, **changes)
+
+    def add_worker(self, *args: str, **changes: str) -> GuardedProcess:
+        """Start one more."""
+        worker = self.parts.start_worker(*args, app="tests.support.recording_worker", **changes)
+        self.workers.append(worker)
+        return worker
+
+    def write(self, key: str, client: CacheClient | None = None, **options: Any) -> None:
+        """Change the source and invalidate: from here on every fresh value has to be of this version."""
+        version = int(self.control.incr(f"version:{key}"))
+        self.history.note(Happened.WROTE, key=self.tag(key), version=version)
+        (client or self.client).invalidate(VERSIONED, {"key": key}, **options)
+        self.keys[key] = version
+
+    def read(self, key: str, client: CacheClient | None = None, **options: Any) -> Entry[Any]:
+        """Read; a fresh value that is older than the last invalidation that has returned fails the test."""
+        least = self.keys[key]
+        entry = (client or self.client).get_entry(VERSIONED, {"key": key}, **options)
+        if entry.state is EntryState.FRESH:
+            assert entry.value["version"] >= least, f"{key}: version {entry.value} served as fresh, {least} invalidated"
+        return entry
+
+    def stale_key(self) -> str:
+        """A key with an entry that is stale, and that nobody has asked to refresh."""
+        self.worker()
+        key = self.new_key()
+        self.read(key, timeout=60)
+        self.write(key)
+        return key
+
+    def runs(self, key: str) -> list[str]:
+        """How the runs of a key have ended so far."""
+        return judged(self.history).runs.get(self.tag(key), [])
+
+    def claims(self, key: str) -> list[str]:
+        """How its claims have ended so far."""
+        return judged(self.history).claims.get(self.tag(key), [])
+
+    def told(self, outcome: str) -> int:
+        """How often workers have told of this outcome in this case."""
+        return int(self.control.lrange(TOLD, 0, -1).count(outcome))
+
+    def loads(self, key: str) -> list[int]:
+        """The process of each of its loads."""
+        return [int(pid) for pid in self.control.lrange(f"calls:{key}", 0, -1)]
+
+    def hold(self, key: str) -> None:
+        """Let loads of the key wait."""
+        self.control.set(f"held:{key}", 1)
+
+    def let_go(self, key: str) -> None:
+        """Let them go on, and those to come not wait."""
+        self.control.delete(f"held:{key}")
+        self.control.rpush(f"gate:{key}", *["open"] * 10)
+
+    def is_fresh(self, key: str, client: CacheClient | None = None) -> bool:
+        """Whether a read now gives a fresh value; `read` has seen to it that it is no older than it may be."""
+        return self.read(key, client).state is EntryState.FRESH
+
+    def judge(self, *, within_seconds: float, killed: bool = False) -> Verdict:
+        """Read each key until it is fresh, let all come to rest, and judge; return how everything ended.
+
+        Args:
+            within_seconds: how long the keys may take.
+            killed: a process of a worker was, so that it did not tell of all that it did.
+        """
+        waiting = set(self.keys)
+
+        def all_fresh() -> bool:
+            waiting.difference_update([key for key in waiting if self.is_fresh(key)])
+            return not waiting
+
+        eventually(all_fresh, within_seconds, f"all of {len(waiting)} keys are fresh again")
+        assert self.client.flush(10)
+        self._comes_to_rest()
+        verdict = judged(self.history)
+        assert verdict.faults == []
+        eventually(lambda: self._adds_up(verdict, killed=killed), 10, "what the worker told is what Redis saw")
+        return verdict
+
+    def _comes_to_rest(self) -> None:
+        records = [key for key in self.cache.scan_iter() if b":l1:" in key]
+        assert [key for key in records if self.cache.pttl(key) == -1] == []
+        eventually(self._broker_is_empty, SLACK_SECONDS + 5, "all messages are acknowledged")
+        left = BUDGET_SECONDS + QUEUE_TTL_SECONDS + RETENTION_SECONDS + SLACK_SECONDS
+
+        def others() -> list[bytes]:
+            return [key for key in self.cache.scan_iter() if b":e1:" not in key and not key.endswith(b":dead1")]
+
+        eventually(lambda: not others(), left, "nothing is left but entries")
+
+    def _broker_is_empty(self) -> bool:
+        """Whether nothing is queued or unacknowledged. What killed workers had taken is due for redelivery at once."""
+        taken = self.broker.zrange("unacked_index", 0, -1)
+        if taken:
+            self.broker.zadd("unacked_index", dict.fromkeys(taken, 0), xx=True)
+        names = ("unacked", "cache.refresh", "cache.refresh-miss")
+        return not self.broker.exists(*names)
+
+    def _adds_up(self, verdict: Verdict, *, killed: bool) -> bool:
+        seen = verdict.told_of_runs - self._told_before
+        told = Counter(self.control.lrange(TOLD, 0, -1))
+        return told <= seen if killed else told == seen
+
+    def begin(self) -> None:
+        """Begin a case: what was before counts no more."""
+        self.keys.clear()
+        self.control.delete(TOLD, "failing")
+        self._told_before = judged(self.history).told_of_runs
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, and be back when it has ended."""
+    process = psutil.Process(pid)
+    os.kill(pid, signal.SIGKILL)
+    process.wait(10)
+
+
+@contextmanager
+def stopped(worker: GuardedProcess) -> Iterator[None]:
+    """SIGSTOP to all processes of a worker, and SIGCONT at the end."""
+    family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
+    for process in family:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in reversed(family):
+            process.resume()
+
+
+def make_world(
+    stack: ExitStack, cache: RedisServer, control: RedisServer, graph: ArcadeDbServer, folder: Path
+) -> World:
+    """Start the broker, and make a world; its worker starts when one is needed."""
+    broker = stack.enter_context(RedisServer.start())
+    return World(stack, System(stack, cache, control, graph, folder), cache, broker)
+
+
+@pytest.fixture(scope="module")
+def shared_world(
+    redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    with ExitStack() as stack:
+        # What it has answered is on its disk.
+        cache = stack.enter_context(RedisServer.start(extra_config={"appendonly": "yes", "appendfsync": "always"}))
+        yield make_world(stack, cache, redis_server, arcadedb, tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def world(shared_world: World) -> World:
+    """The module's world, for one case."""
+    shared_world.begin()
+    return shared_world

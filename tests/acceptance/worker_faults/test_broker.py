@@ -1,0 +1,82 @@
+"""The broker hangs, is cut off, slow, gone, full and back again: the worker comes back by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from tests.acceptance.worker_faults.conftest import REPUBLISH_SECONDS, SLACK_SECONDS, WITHIN_QUEUE_TTL_SECONDS, World
+from tests.acceptance.worker_faults.traffic import Traffic
+from tests.support.recording_proxy import RecordingProxy
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+WORKER_BACK_SECONDS = 10.0  # after the broker is, and of a half-open link after it was lost
+BREAKER_SECONDS = 5.0  # of the readers' one before the broker, the longest pause after outages like these
+WITHIN_SECONDS = max(WORKER_BACK_SECONDS, BREAKER_SECONDS) + WITHIN_QUEUE_TTL_SECONDS
+
+OUTAGES: dict[str, Callable[[RecordingProxy], None]] = {
+    "hung": RecordingProxy.hangs,
+    "loses_replies": RecordingProxy.drops_replies,
+    "refuses": RecordingProxy.refuses,
+    "slow": partial(RecordingProxy.slows, delay_seconds=0.3),
+}
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_an_outage_of_the_broker_under_load(world: World, outage: str) -> None:
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        OUTAGES[outage](world.broker_way)
+        traffic.goes_on_for(60)  # six seconds: longer than any timeout
+        world.broker_way.passes()
+        is_back(world)
+    assert traffic.errors.total() == 0  # no read and no invalidation has met it
+    world.judge(within_seconds=WITHIN_SECONDS)
+
+
+@pytest.mark.parametrize("fault", ["cuts", "goes_half_open"])
+def test_connections_to_the_broker_that_are_lost_under_load(world: World, fault: str) -> None:
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        getattr(world.broker_way, fault)()
+        is_back(world)
+    assert traffic.errors.total() == 0
+    world.judge(within_seconds=WITHIN_SECONDS)
+
+
+def test_a_broker_killed_and_empty_again_under_load(world: World) -> None:
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        world.broker_server.kill()
+        traffic.goes_on_for(20)
+        world.broker_server.restart(keep_data=False)
+        is_back(world)
+    assert traffic.errors.total() == 0
+    world.judge(within_seconds=WITHIN_SECONDS)
+
+
+def test_a_broker_without_memory_under_load(world: World) -> None:
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        world.broker.config_set("maxmemory", 1)
+        traffic.goes_on_for(60)
+        world.broker.config_set("maxmemory", 0)
+        is_back(world)
+    assert traffic.errors.total() == 0
+    world.judge(within_seconds=WITHIN_SECONDS)
+
+
+def is_back(world: World) -> None:
+    """Wait until the worker takes what is put into the queue."""
+    taken, within_seconds = _taken(world), WORKER_BACK_SECONDS + REPUBLISH_SECONDS + SLACK_SECONDS
+    eventually(lambda: _taken(world) > taken, within_seconds, "it takes messages again")
+
+
+def _taken(world: World) -> int:
+    replies = [exchange.reply for exchange in world.broker_way.history.exchanges("BRPOP") if exchange.is_answered]
+    return sum(reply is not None for reply in replies)

@@ -1,0 +1,113 @@
+"""The cache's Redis restarts, forgets, is full, evicts and loses connections, while readers and a writer go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.acceptance.worker_faults.conftest import WITHIN_LEASE_SECONDS, WITHIN_QUEUE_TTL_SECONDS, World
+from tests.acceptance.worker_faults.traffic import Traffic
+from tests.support.history import Happened
+from tests.support.requirements import full_runs_only
+from tests.support.versioned_queries import VERSIONED
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+BREAKER_SECONDS = 5.0  # the longest pause of the one before Redis
+WORKER_PAUSE_SECONDS = 5.0  # a worker that can't ask Redis sends its message again for then
+
+
+@pytest.mark.parametrize("keep_data", [True, False], ids=["with_data", "empty"])
+def test_a_restart_under_load(world: World, keep_data: bool) -> None:
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        world.cache_server.kill()
+        if not keep_data:
+            world.history.note(Happened.EMPTIED)
+        traffic.goes_on_for(3)
+        world.cache_server.restart(keep_data=keep_data)
+        traffic.goes_on_for(5)
+    world.judge(within_seconds=BREAKER_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
+
+
+def test_an_empty_restart_in_the_middle_of_a_load(world: World) -> None:
+    key = world.stale_key()
+    world.hold(key)
+    world.read(key)
+    eventually(lambda: len(world.loads(key)) == 2, 30, "the load has begun")
+    world.cache_server.kill()
+    world.history.note(Happened.EMPTIED)
+    world.cache_server.restart(keep_data=False)
+    world.let_go(key)
+    world.judge(within_seconds=BREAKER_SECONDS + WITHIN_LEASE_SECONDS)
+    assert world.runs(key)[:2] == ["committed", "rejected (lost)"]
+
+
+def test_scripts_that_redis_has_forgotten(world: World) -> None:
+    with Traffic(world) as traffic:
+        for _ in range(3):
+            traffic.goes_on_for(4)
+            world.cache.script_flush()
+    assert traffic.errors.total() == 0
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+
+
+def test_a_full_redis_that_evicts_nothing(world: World) -> None:
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        world.cache.config_set("maxmemory", 1)
+        traffic.goes_on_for(15)
+        world.cache.config_set("maxmemory", 0)
+        traffic.goes_on_for(5)
+    assert set(traffic.errors) <= {"CacheUnavailable"}
+    world.judge(within_seconds=WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
+
+
+def test_a_full_redis_that_evicts_records_and_entries(world: World) -> None:
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        world.history.note(Happened.RECORDS_EVICTED)
+        world.cache.config_set("maxmemory-policy", "allkeys-lru")
+        world.cache.config_set("maxmemory", world.cache.info("memory")["used_memory"] + 2_000_000)
+        for number in range(40):
+            world.cache.set(f"filler-{number}", bytes(200_000), ex=5)
+            traffic.goes_on_for(1)
+        evicted = world.cache.info("stats")["evicted_keys"]
+        world.cache.config_set("maxmemory", 0)
+        world.history.note(Happened.EVICTION_ENDED)
+        traffic.goes_on_for(5)
+    assert evicted > 0
+    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
+
+
+def test_a_record_evicted_in_the_middle_of_a_load(world: World) -> None:
+    key = world.stale_key()
+    world.hold(key)
+    world.read(key)
+    eventually(lambda: len(world.loads(key)) == 2, 30, "the load has begun")
+    world.history.note(Happened.RECORDS_EVICTED)
+    world.cache.delete(world.client.key(VERSIONED, {"key": key}).record)
+    world.history.note(Happened.EVICTION_ENDED)
+    world.let_go(key)
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    assert world.runs(key)[:2] == ["committed", "rejected (lost)"]
+
+
+@pytest.mark.parametrize("fault", ["cuts", "goes_half_open"])
+def test_connections_that_are_lost_under_load(world: World, fault: str) -> None:
+    with Traffic(world) as traffic:
+        for _ in range(3):
+            traffic.goes_on_for(4)
+            getattr(world.cache_way, fault)()
+    world.judge(within_seconds=BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
+
+
+@pytest.mark.parametrize("fault", ["hangs", "drops_replies"])
+def test_a_redis_that_is_silent_for_a_while(world: World, fault: str) -> None:
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        getattr(world.cache_way, fault)()
+        traffic.goes_on_for(2)
+        world.cache_way.passes()
+        traffic.goes_on_for(5)
+    world.judge(within_seconds=BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)

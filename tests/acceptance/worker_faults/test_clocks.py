@@ -1,0 +1,51 @@
+"""Clocks that are an hour off: of Redis, also set while all goes on; of a worker; of a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from refresher.embedded import ArcadeDbServer, RedisServer
+from tests.acceptance.worker_faults.conftest import WITHIN_LEASE_SECONDS, World, make_world
+from tests.acceptance.worker_faults.traffic import Traffic
+from tests.support.history import Happened
+from tests.support.requirements import full_runs_only
+from tests.support.shifted_clock import ShiftedClock
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+HOUR_SECONDS = 3_600
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> ShiftedClock:
+    return ShiftedClock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture(scope="module")
+def shared_world(
+    redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory, clock: ShiftedClock
+) -> Iterator[World]:
+    with ExitStack() as stack:
+        cache = stack.enter_context(RedisServer.start(binary=clock.redis_program()))
+        yield make_world(stack, cache, redis_server, arcadedb, tmp_path_factory.mktemp("world"))
+
+
+@pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["back", "forward"])
+def test_the_clock_of_redis_is_set_under_load(world: World, clock: ShiftedClock, shift_seconds: int) -> None:
+    key = world.stale_key()
+    world.hold(key)
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        world.read(key)
+        eventually(lambda: len(world.loads(key)) == 2, 30, "a load has begun")
+        world.history.note(Happened.CLOCK_MOVED)
+        clock.goes_off_by(shift_seconds)
+        traffic.goes_on_for(10)
+        world.let_go(key)
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.history.note(Happened.CLOCK_MOVED)
+    clock.goes_off_by(0)

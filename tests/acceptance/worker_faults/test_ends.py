@@ -1,0 +1,79 @@
+"""Workers that are told to end in the middle of refreshes, and loads of which half fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from celery import Celery
+
+from tests.acceptance.worker_faults.conftest import (
+    COOLING_SECONDS,
+    SLACK_SECONDS,
+    WITHIN_LEASE_SECONDS,
+    WITHIN_QUEUE_TTL_SECONDS,
+    World,
+)
+from tests.acceptance.worker_faults.traffic import Traffic
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+MOST_RETRY_SECONDS = 3.0  # three pauses of a second at most: the settings have a backoff of 1
+
+
+def test_a_warm_shutdown_under_load_finishes_what_runs(world: World) -> None:
+    key = world.stale_key()
+    world.hold(key)
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        world.read(key)
+        eventually(lambda: len(world.loads(key)) == 2, 30, "a load has begun")
+        worker = world.worker()
+        os.kill(worker.pid, signal.SIGTERM)
+        eventually(lambda: "Warm shutdown" in worker.tail_of_log(100), SLACK_SECONDS, "it has begun to end")
+        traffic.goes_on_for(5)
+        world.let_go(key)
+        assert worker.wait(30) == 0
+        world.worker()
+        traffic.goes_on_for(5)
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    assert world.runs(key) == world.claims(key) == ["committed", "committed"]
+
+
+def test_a_cold_shutdown_under_load_hands_over_what_runs(world: World) -> None:
+    key = world.stale_key()
+    world.hold(key)
+    with Traffic(world) as traffic:
+        traffic.goes_on_for(5)
+        world.read(key)
+        eventually(lambda: len(world.loads(key)) == 2, 30, "a load has begun")
+        worker = world.worker()
+        # A load that began so lately that Celery's main process has not heard of it yet would be waited for.
+        eventually(lambda: key_is_shown_as_begun(world, key), 30, "the main process knows that it has begun")
+        os.kill(worker.pid, signal.SIGQUIT)
+        assert worker.wait(30) is not None
+        traffic.goes_on_for(5)
+        world.let_go(key)
+        world.worker()
+        traffic.goes_on_for(5)
+    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS, killed=True)
+    assert world.runs(key) == ["committed", "handed over", "committed"]
+
+
+def test_half_of_the_loads_fail_under_load(world: World) -> None:
+    with Traffic(world) as traffic:
+        world.control.set("failing", 50)
+        traffic.goes_on_for(60)
+    assert set(traffic.errors) <= {"RefreshFailed", "WaitTimeout"}  # no value was ever lost, so none is likely
+    verdict = world.judge(within_seconds=20 * (COOLING_SECONDS + MOST_RETRY_SECONDS) + SLACK_SECONDS)
+    assert verdict.faults == []
+    assert sum(len(world.loads(key)) for key in traffic.keys) > sum(len(world.runs(key)) for key in traffic.keys)
+
+
+def key_is_shown_as_begun(world: World, key: str) -> bool:
+    """Whether a worker says that it works on a refresh of this key."""
+    with Celery(broker=world.broker_server.url(1), set_as_current=False) as app:
+        active = app.control.inspect(timeout=2.0).active() or {}
+    return any(f'"{key}"' in str(task["args"]) and task["time_start"] for tasks in active.values() for task in tasks)

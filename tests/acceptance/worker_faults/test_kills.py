@@ -1,0 +1,154 @@
+"""kill -9 of a worker, and of a child of its pool, at each moment of a refresh; SIGSTOP; a killed reader."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.acceptance.conftest import ROOT
+from tests.acceptance.worker_faults.conftest import (
+    REPUBLISH_SECONDS,
+    SLACK_SECONDS,
+    WITHIN_LEASE_SECONDS,
+    WITHIN_QUEUE_TTL_SECONDS,
+    World,
+    kill,
+    stopped,
+)
+from tests.support.fault_proxy import FaultProxy
+from tests.support.recording_proxy import Moment
+from tests.support.requirements import full_runs_only
+from tests.support.versioned_queries import VERSIONED
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+
+@contextmanager
+def before_acquire(world: World, key: str) -> Iterator[int]:
+    """Yield the pool's process that holds the message, and has not reached Redis."""
+    with world.cache_way.stopping("acquire", Moment.REQUEST, key=world.tag(key), drops=True) as stop:
+        world.read(key)
+        yield int(stop.wait().args[6].rpartition(b":")[2])
+
+
+@contextmanager
+def while_loading(world: World, key: str) -> Iterator[int]:
+    world.hold(key)
+    world.read(key)
+    eventually(lambda: len(world.loads(key)) == 2, 30, "the load has begun")
+    yield world.loads(key)[-1]
+    world.let_go(key)
+
+
+@contextmanager
+def before_commit(world: World, key: str) -> Iterator[int]:
+    with world.cache_way.stopping("commit", Moment.REQUEST, key=world.tag(key), drops=True) as stop:
+        world.read(key)
+        stop.wait()
+        yield world.loads(key)[-1]
+
+
+@contextmanager
+def after_commit(world: World, key: str) -> Iterator[int]:
+    with world.cache_way.stopping("commit", Moment.REPLY, key=world.tag(key), drops=True) as stop:
+        world.read(key)
+        stop.wait()
+        yield world.loads(key)[-1]
+
+
+MOMENTS: dict[str, Callable[[World, str], Iterator[int]]] = {
+    "before_acquire": before_acquire,
+    "while_loading": while_loading,
+    "before_commit": before_commit,
+    "after_commit": after_commit,
+}
+RUNS = {
+    "before_acquire": ["committed", "committed"],
+    "while_loading": ["committed", "expired", "committed"],
+    "before_commit": ["committed", "expired", "committed"],
+    "after_commit": ["committed", "committed"],
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_worker_killed_at_any_moment_leaves_the_key_to_the_next_one(world: World, moment: str) -> None:
+    key = world.stale_key()
+    with MOMENTS[moment](world, key):
+        world.worker().kill()
+    world.worker()
+    world.judge(
+        within_seconds=WITHIN_QUEUE_TTL_SECONDS if moment == "before_acquire" else WITHIN_LEASE_SECONDS,
+        killed=True,
+    )
+    assert world.runs(key) == RUNS[moment]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_child_killed_at_any_moment_leaves_the_key_to_the_next_one(world: World, moment: str) -> None:
+    key = world.stale_key()
+    worker = world.worker()
+    with MOMENTS[moment](world, key) as pid:
+        kill(pid)
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
+    assert world.runs(key) == RUNS[moment]
+    assert worker.poll() is None
+
+
+def test_a_worker_stopped_past_its_lease_writes_nothing_over_the_newer_value(world: World) -> None:
+    key = world.stale_key()
+    with while_loading(world, key), stopped(world.worker()):
+        world.add_worker()
+        eventually(lambda: world.read(key) and len(world.loads(key)) == 3, WITHIN_LEASE_SECONDS, "another one loads")
+        world.write(key)  # after the stopped load has read
+        world.let_go(key)
+        eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "its value is there")
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.workers.pop().kill()
+    assert world.runs(key)[:2] == ["committed", "rejected (lost)"]
+
+
+def test_a_child_stopped_past_its_lease_writes_nothing_over_the_newer_value(world: World) -> None:
+    key = world.stale_key()
+    with while_loading(world, key) as pid:
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: world.read(key) and len(world.loads(key)) == 3, WITHIN_LEASE_SECONDS, "another one loads")
+        world.let_go(key)
+        eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "its value is there")
+        os.kill(pid, signal.SIGCONT)
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    assert world.runs(key) == ["committed", "rejected (lost)", "committed"]
+
+
+def test_a_commit_that_arrives_after_its_worker_died_counts_as_long_as_nobody_has_acquired(world: World) -> None:
+    key = world.stale_key()
+    with world.cache_way.stopping("commit", Moment.REQUEST, key=world.tag(key)) as stop:
+        world.read(key)
+        stop.wait()
+        world.worker().kill()
+    world.worker()
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
+    assert world.runs(key) == ["committed", "committed"]
+
+
+def test_a_reader_killed_between_claim_and_publish_delays_the_others_by_the_time_of_a_republication(
+    world: World, stack: ExitStack
+) -> None:
+    key = world.stale_key()
+    dead_end = stack.enter_context(FaultProxy.before(world.broker_server.url()))
+    dead_end.hangs()
+    env = world.parts.env | {"CELERY_BROKER_URL": dead_end.url(world.broker_server.url(1))}
+    reader = stack.enter_context(
+        subprocess.Popen([sys.executable, "-m", "tests.support.lasting_reader", VERSIONED, key], env=env, cwd=ROOT)
+    )
+    claims = len(world.history.exchanges("claim", world.tag(key)))
+    eventually(lambda: len(world.history.exchanges("claim", world.tag(key))) > claims, 30, "it has claimed")
+    kill(reader.pid)
+    world.judge(within_seconds=REPUBLISH_SECONDS + 2 + SLACK_SECONDS)
+    assert world.claims(key) == ["committed", "committed"]  # the dead reader's own claim was published by another

@@ -1,0 +1,131 @@
+"""What Redis was asked and what it answered, kept outside the processes that a test kills.
+
+`RecordingProxy` writes it, `judged` reads it. Steps of the lease record stand in the order in which Redis ran them;
+times are this process's monotonic clock, in seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import hiredis
+
+from api_client.lease import Call
+from api_client.lease_store import SCRIPTS, by_hash, by_source
+
+PENDING: Final = object()
+"""The reply of an exchange that has none yet, and perhaps never will: whether Redis ran it is not known."""
+
+
+class Happened(StrEnum):
+    """What a test did to the servers, as far as the judge has to know it."""
+
+    EMPTIED = "emptied"
+    """Redis has lost all that it had."""
+    ROLLED_BACK = "rolled back"
+    """Redis has an older state, from before the last steps, or may have: a failover, an older file."""
+    RECORDS_EVICTED = "records evicted"
+    """From here on a record may be gone at any time …"""
+    EVICTION_ENDED = "eviction ended"
+    """… until here."""
+    CLOCK_MOVED = "clock moved"
+    """Redis' clock was set: what was to last until some time may be over, or last longer."""
+    WROTE = "wrote"
+    """The source has a newer value. ``key`` and ``version`` say which."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and its reply. ``name`` is that of a step of the lease record, else the command's."""
+
+    name: str
+    command: tuple[bytes, ...]
+    sent_at: float = 0.0
+    replied_at: float = 0.0
+    reply: Any = PENDING
+
+    @property
+    def key(self) -> str:
+        """The part that entry and record of a key share: ``{query:version:digest}``; empty for other commands."""
+        return key_in(self.command[3]) if self.is_step else ""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a step of the lease record."""
+        return self.name in SCRIPTS
+
+    @property
+    def args(self) -> tuple[bytes, ...]:
+        """A step's ARGV."""
+        return self.command[3 + int(self.command[2]) :]
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether Redis ran it and said so."""
+        return self.reply is not PENDING and not isinstance(self.reply, hiredis.ReplyError)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that a test did."""
+
+    what: Happened
+    at: float
+    key: str = ""
+    version: int = 0
+
+
+Event = Exchange | Note
+
+
+@dataclass(slots=True)
+class History:
+    """All that happened, in order. Written by one thread at a time (appending is atomic), read at any time."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def note(self, what: Happened, *, key: str = "", version: int = 0) -> None:
+        """Write down what the test has just done."""
+        self.events.append(Note(what, time.monotonic(), key, version))
+
+    def exchanges(self, name: str, key: str = "") -> list[Exchange]:
+        """Return the exchanges of one name, and of one key if it is given."""
+        return [
+            event
+            for event in list(self.events)
+            if isinstance(event, Exchange) and event.name == name and key in {"", event.key}
+        ]
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(list(self.events))
+
+
+def key_in(redis_key: bytes | str) -> str:
+    """Return the part of a Redis key in braces, with them."""
+    text = redis_key.decode() if isinstance(redis_key, bytes) else redis_key
+    return text[text.index("{") : text.index("}") + 1] if "{" in text else ""
+
+
+def name_of(command: tuple[bytes, ...]) -> str:
+    """Return the step that a command runs, or the command itself, in capitals."""
+    first = command[0].decode().upper()
+    if first in {"EVALSHA", "EVAL"}:
+        return _STEPS.get(command[1], first)
+    return first
+
+
+def _steps() -> dict[bytes, str]:
+    by_name: dict[str, Call[Any]] = {name: Call(name, (), (), _as_it_is) for name in SCRIPTS}
+    makers: tuple[Callable[[Call[Any]], tuple[Any, ...]], ...] = (by_hash, by_source)
+    return {str(make(call)[1]).encode(): name for name, call in by_name.items() for make in makers}
+
+
+def _as_it_is(reply: Any) -> Any:
+    return reply
+
+
+_STEPS: Final = _steps()

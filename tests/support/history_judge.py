@@ -1,0 +1,265 @@
+"""Judges a history: nothing stale was stored, nobody won twice, and each claim ended as exactly one thing.
+
+The rules are those of docs/architecture.md (I1 to I4). A step that Redis did not answer may have been done or not, so
+it frees what it could have freed, and nothing is held against anyone for it. A hold on a record counts until the
+earliest moment at which it can have ended: two clocks are never compared, so nothing is taken for early that was not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from api_client.entry import decode_header
+from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus, RecordState
+from tests.support.history import PENDING, Exchange, Happened, History, Note
+from tests.support.ledger import GOES_ON, NOT_HELD, Claim, End, Ledger, Outcome, Run
+
+_TOLD = (End.COMMITTED, End.REJECTED, End.FAILED)
+_HELD = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING, RecordState.COOLING})
+_FREED_BY_INVALIDATION = frozenset({RecordState.RETRYING, RecordState.COOLING, RecordState.IDLE})
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is wrong (nothing, it is hoped), and how each claim and each run of each key ended, in order."""
+
+    faults: list[str] = field(default_factory=list)
+    claims: dict[str, list[str]] = field(default_factory=dict)
+    runs: dict[str, list[str]] = field(default_factory=dict)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def claim_counts(self) -> Counter[str]:
+        """How many claims ended as what."""
+        return Counter(outcome for outcomes in self.claims.values() for outcome in outcomes)
+
+    @property
+    def told_of_runs(self) -> Counter[str]:
+        """How often which end should have been told by workers: of a run by commit or fail, or of a refused acquire."""
+        ends = Counter(outcome for outcomes in self.runs.values() for outcome in outcomes)
+        return self.skipped + Counter({end: n for end, n in ends.items() if end.startswith(_TOLD)})
+
+
+def judged(history: History) -> Verdict:
+    """Judge all that has happened; to be called when nothing is under way any more."""
+    judge = _Judge()
+    for event in history:
+        if isinstance(event, Note):
+            judge.take_note(event)
+        elif event.is_step and event.key:
+            judge.take_step(event)
+    return judge.verdict(time.monotonic())
+
+
+class _Judge:
+    def __init__(self) -> None:
+        self._ledgers: dict[str, Ledger] = {}
+        self._records_may_go = False
+        self._was_rolled_back = False
+        self._faults: list[str] = []
+        self._skipped: dict[bytes, str] = {}
+        self._steps: dict[str, Callable[[Ledger, Exchange], None]] = {
+            "claim": self._claim,
+            "unclaim": self._unclaim,
+            "acquire": self._acquire,
+            "renew": self._renew,
+            "commit": self._commit,
+            "retry": self._retry,
+            "fail": self._fail,
+            "hand_back": self._hand_back,
+            "release": self._release,
+            "invalidate": self._invalidate,
+        }
+
+    def take_note(self, note: Note) -> None:
+        if note.what is Happened.WROTE:
+            self._ledger(note.key).version_written = note.version
+            return
+        if note.what in {Happened.RECORDS_EVICTED, Happened.EVICTION_ENDED}:
+            self._records_may_go = note.what is Happened.RECORDS_EVICTED
+        self._was_rolled_back |= note.what is Happened.ROLLED_BACK
+        for ledger in self._ledgers.values():
+            ledger.until = NOT_HELD
+            if note.what in {Happened.EMPTIED, Happened.ROLLED_BACK}:
+                ledger.becomes(RecordState.IDLE)
+                ledger.committed_token = ledger.generation = 0
+            if note.what is Happened.EMPTIED:
+                for run in ledger.runs:
+                    run.is_void = True
+
+    def take_step(self, step: Exchange) -> None:
+        ledger = self._ledger(step.key)
+        if step.reply is PENDING:
+            ledger.until = NOT_HELD  # it may have been done
+        elif step.is_answered and step.name in self._steps:
+            self._steps[step.name](ledger, step)
+
+    def verdict(self, now: float) -> Verdict:
+        verdict = Verdict(self._faults, skipped=Counter(self._skipped.values()))
+        for key, ledger in self._ledgers.items():
+            runs = [self._end_of_run(ledger, run, now) for run in ledger.runs]
+            claims = [self._end_of_claim(ledger, claim, now) for claim in ledger.claims]
+            verdict.runs[key], verdict.claims[key] = [*map(str, runs)], [*map(str, claims)]
+        return verdict
+
+    def _ledger(self, key: str) -> Ledger:
+        return self._ledgers.setdefault(key, Ledger(key))
+
+    def _complain(self, ledger: Ledger, fault: str) -> None:
+        self._faults.append(f"{ledger.key}: {fault}")
+
+    def _is_held(self, ledger: Ledger, step: Exchange) -> bool:
+        return ledger.state in _HELD and step.replied_at < ledger.until and not self._records_may_go
+
+    def _claim(self, ledger: Ledger, step: Exchange) -> None:
+        if step.reply[0] != ClaimStatus.CLAIMED:
+            return
+        claim_id, number = step.args[0], int(step.reply[6])
+        if ledger.claim is not None and ledger.claim.id == claim_id:
+            return  # the same claim again
+        passes_cooling = ledger.state is RecordState.COOLING and step.args[4] == b"1"
+        if self._is_held(ledger, step) and not passes_cooling:
+            self._complain(ledger, f"claimed while {ledger.state}")
+        ledger.claim = ledger.add_claim(claim_id, number)
+        ledger.becomes(RecordState.QUEUED, step.sent_at + int(step.args[2]) / 1e6)
+
+    def _unclaim(self, ledger: Ledger, step: Exchange) -> None:
+        if step.reply == 1 and ledger.claim is not None and ledger.claim.id == step.args[0]:
+            ledger.claim.outcome = Outcome(End.WITHDRAWN)
+            ledger.becomes(RecordState.IDLE)
+
+    def _acquire(self, ledger: Ledger, step: Exchange) -> None:
+        status, state, left_us, token = step.reply[0], step.reply[1], int(step.reply[2]), int(step.reply[3])
+        nonce, number, ticket = step.args[0], int(step.args[1]), step.args[2]
+        if status != AcquireStatus.ACQUIRED:
+            why = "already_fresh" if status == AcquireStatus.ALREADY_FRESH else state.decode()
+            ledger.skips[number] = why
+            self._skipped[nonce] = str(Outcome(End.SKIPPED, why))
+            return
+        until = step.sent_at + left_us / 1e6
+        if ledger.run is not None and ledger.run.nonce == nonce:
+            return  # the same acquire again
+        has_ticket = ledger.state is RecordState.RETRYING and ticket == ledger.ticket
+        if self._is_held(ledger, step) and ledger.state is not RecordState.QUEUED and not has_ticket:
+            self._complain(ledger, f"acquired while {ledger.state}")
+        if any(run.token >= token for run in ledger.runs) and not self._was_rolled_back:
+            self._complain(ledger, f"token {token} is not above those drawn before")
+        serves_current = ledger.state is RecordState.QUEUED or has_ticket
+        claim = ledger.claim if serves_current and ledger.claim else ledger.claim_numbered(number)
+        ledger.run = Run(nonce, token, claim)
+        claim.runs.append(ledger.run)
+        ledger.runs.append(ledger.run)
+        ledger.becomes(RecordState.RUNNING, until)
+
+    def _renew(self, ledger: Ledger, step: Exchange) -> None:
+        run = ledger.run_of(*step.args[:2])
+        if int(step.reply) > 0 and run is ledger.run and ledger.state is RecordState.RUNNING:
+            ledger.until = step.sent_at + int(step.reply) / 1e6
+
+    def _commit(self, ledger: Ledger, step: Exchange) -> None:
+        run, status = ledger.run_of(*step.args[:2]), CommitStatus(step.reply)
+        if run is None:
+            self._complain(ledger, f"a commit of a run that nobody acquired: {status.name.lower()}")
+        elif not status.accepted:
+            self._end(ledger, run, Outcome(End.REJECTED, status.name.lower()))
+        elif run.outcome is None or run.outcome.end is not End.COMMITTED:
+            self._accepted(ledger, run, step, fresh=status is CommitStatus.ACCEPTED)
+
+    def _accepted(self, ledger: Ledger, run: Run, step: Exchange, *, fresh: bool) -> None:
+        if run.is_void:
+            self._complain(ledger, f"token {run.token} committed, though its record was lost")
+        if run is not ledger.runs[-1] and not self._was_rolled_back:
+            self._complain(ledger, f"token {run.token} committed, though {ledger.runs[-1].token} has acquired")
+        if run.token <= ledger.committed_token:
+            self._complain(ledger, f"token {run.token} committed after {ledger.committed_token}")
+        if fresh and run.token < ledger.generation:
+            self._complain(ledger, f"token {run.token} stored as fresh, though invalidated at {ledger.generation}")
+        version = version_in(step.args[2], step.key)
+        if fresh and version is not None and version < ledger.version_floor:
+            self._complain(
+                ledger, f"version {version} stored as fresh, though {ledger.version_floor} was invalidated for"
+            )
+        ledger.committed_token = max(ledger.committed_token, run.token)
+        self._end(ledger, run, Outcome(End.COMMITTED, "" if fresh else "as stale"))
+
+    def _retry(self, ledger: Ledger, step: Exchange) -> None:
+        ticket, pause_us, kind = step.args[2:5]
+        if self._ends_by(ledger, step, Outcome(End.RETRIED, kind.decode())):
+            ledger.ticket = ticket
+            ledger.becomes(RecordState.RETRYING, step.sent_at + int(pause_us) / 1e6)
+
+    def _fail(self, ledger: Ledger, step: Exchange) -> None:
+        cooling_us, kind = step.args[2:4]
+        if self._ends_by(ledger, step, Outcome(End.FAILED, kind.decode())):
+            ledger.becomes(RecordState.COOLING, step.sent_at + int(cooling_us) / 1e6)
+
+    def _hand_back(self, ledger: Ledger, step: Exchange) -> None:
+        run = ledger.run_of(*step.args[:2])
+        if run is not None and self._ends_by(ledger, step, Outcome(End.HANDED_OVER)):
+            ledger.claim = run.claim
+            run.claim.id = run.nonce
+            ledger.becomes(RecordState.QUEUED, step.sent_at + int(step.args[2]) / 1e6)
+
+    def _release(self, ledger: Ledger, step: Exchange) -> None:
+        self._ends_by(ledger, step, Outcome(End.RELEASED))
+
+    def _ends_by(self, ledger: Ledger, step: Exchange, outcome: Outcome) -> bool:
+        """Write down how a run ended by a step other than a commit; False where it was refused, or done before."""
+        run = ledger.run_of(*step.args[:2])
+        was_done = step.reply[0] if isinstance(step.reply, list) else step.reply
+        if run is None:
+            self._complain(ledger, f"{step.name} of a run that nobody acquired")
+            return False
+        if run.outcome == outcome:
+            return False  # the same step again
+        self._end(ledger, run, outcome if was_done else Outcome(End.REJECTED, "superseded"))
+        return bool(was_done)
+
+    def _end(self, ledger: Ledger, run: Run, outcome: Outcome) -> None:
+        if run.outcome is not None and outcome.end is End.REJECTED:
+            return  # it had ended, and whoever did not know it was told
+        if run.outcome is not None and run.outcome != outcome:
+            self._complain(ledger, f"token {run.token} ended as {run.outcome} and as {outcome}")
+        run.outcome = outcome
+        if run is ledger.run and ledger.state is RecordState.RUNNING:
+            ledger.becomes(RecordState.IDLE)
+
+    def _invalidate(self, ledger: Ledger, step: Exchange) -> None:
+        ledger.generation = int(step.reply)
+        ledger.version_floor = ledger.version_written
+        if ledger.state in _FREED_BY_INVALIDATION:
+            ledger.becomes(RecordState.INVALIDATED)
+
+    def _end_of_run(self, ledger: Ledger, run: Run, now: float) -> Outcome:
+        if run.outcome is None:
+            if run is ledger.run and ledger.state is RecordState.RUNNING and now < ledger.until:
+                self._complain(ledger, f"token {run.token} has neither ended nor run out")
+            run.outcome = Outcome(End.LOST if run.is_void else End.EXPIRED)
+        return run.outcome
+
+    def _end_of_claim(self, ledger: Ledger, claim: Claim, now: float) -> Outcome:
+        if claim.outcome is not None:
+            return claim.outcome
+        for run in claim.runs:
+            if run.outcome is not None and run.outcome.end is End.COMMITTED:
+                return run.outcome
+        last = claim.runs[-1].outcome if claim.runs else None
+        if last is not None and last.end not in GOES_ON:
+            return last
+        if claim is ledger.claim and ledger.state in _HELD and now < ledger.until:
+            self._complain(ledger, f"claim {claim.number} has neither ended nor run out")
+        if claim.number in ledger.skips:
+            return Outcome(End.SKIPPED, ledger.skips[claim.number])
+        return Outcome(End.EXPIRED)
+
+
+def version_in(entry: bytes, key: str) -> int | None:
+    """Return the version in an entry of `versioned_queries`; None in any other."""
+    header = decode_header(entry, bytes.fromhex(key.strip("{}").rpartition(":")[2]))
+    value = msgspec.msgpack.decode(entry[header.length :]) if not header.is_compressed else None
+    return value.get("version") if isinstance(value, dict) else None

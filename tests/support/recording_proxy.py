@@ -1,0 +1,205 @@
+"""A proxy before Redis that writes down each request and its reply, and stops the very one that a test names.
+
+It is a `FaultProxy` that knows where requests and replies begin and end. A reply is written down when Redis gives it,
+whatever becomes of it on its way. Steps of the lease record go to Redis one at a time, so that the history has them in
+the order in which Redis ran them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from tests.support.fault_proxy import CHUNK_BYTES, FaultProxy, Pair
+from tests.support.history import Exchange, History, name_of
+from tests.support.resp import command_of, frame_end, reply_of
+from tests.support.waiting import eventually
+
+MEET_SECONDS: Final = 30.0
+LAST_REPLY_SECONDS: Final = 5.0
+_SUBSCRIBES: Final = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR"})
+
+
+class Moment(StrEnum):
+    """Where an exchange is stopped: before Redis has seen the request, or when it has answered."""
+
+    REQUEST = "request"
+    REPLY = "reply"
+
+
+@dataclass(eq=False)
+class Stop:
+    """Stops the first exchange that fits, until the test lets it go on. ``met`` is that exchange.
+
+    One that ``cuts`` resets the connection instead: what was stopped never arrives.
+    """
+
+    fits: Callable[[Exchange], bool]
+    moment: Moment
+    waits: bool
+    cuts: bool
+    met: Exchange | None = None
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wait(self, within_seconds: float = MEET_SECONDS) -> Exchange:
+        """Return once an exchange has been stopped."""
+        return eventually(lambda: self.met, within_seconds, f"a {self.moment} to stop")
+
+
+@dataclass(eq=False, slots=True)
+class _Talk:
+    """What is under way on one connection."""
+
+    waiting: deque[Exchange] = field(default_factory=deque)
+    is_raw: bool = False
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell_if_settled(self) -> None:
+        """Tell those who wait for the replies of steps that none is outstanding."""
+        if not any(exchange.is_step for exchange in self.waiting):
+            self.settled.set()
+
+
+class RecordingProxy(FaultProxy):
+    """Made by `before`, as a `FaultProxy`. ``history`` grows while it runs."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
+        self.history = History()
+        self._stops: list[Stop] = []
+        self._talks: dict[Pair, _Talk] = {}
+        self._turn = asyncio.Lock()
+
+    @contextmanager
+    def stopping(self, name: str, moment: Moment, *, key: str = "", drops: bool = False) -> Iterator[Stop]:
+        """Hold the first such exchange until the block ends; then let it pass, or lose it and its connection."""
+        stop = self._add(Stop(_fitting(name, key), moment, waits=True, cuts=drops))
+        try:
+            yield stop
+        finally:
+            self._call(self._remove(stop))
+
+    def loses(self, name: str, moment: Moment, *, key: str = "") -> Stop:
+        """Lose the first such request, or its reply, and reset its connection. Once."""
+        return self._add(Stop(_fitting(name, key), moment, waits=False, cuts=True))
+
+    def _add(self, stop: Stop) -> Stop:
+        self._stops.append(stop)
+        return stop
+
+    async def _remove(self, stop: Stop) -> None:
+        stop.opened.set()
+        with contextlib.suppress(ValueError):
+            self._stops.remove(stop)
+
+    def _stop_for(self, exchange: Exchange, moment: Moment) -> Stop | None:
+        for stop in self._stops:
+            # A wait for a message that ends without one is no reply to stop.
+            is_there = moment is Moment.REQUEST or exchange.reply is not None
+            if stop.met is None and stop.moment is moment and is_there and stop.fits(exchange):
+                stop.met = exchange
+                return stop
+        return None
+
+    async def _stopped(self, exchange: Exchange, moment: Moment, pair: Pair) -> bool:
+        """Hold the exchange as long as a test wants it; tell whether it is lost."""
+        stop = self._stop_for(exchange, moment)
+        if stop is None:
+            return False
+        if stop.waits:
+            await stop.opened.wait()
+        if stop.cuts:
+            pair.end(orderly=False)
+        return stop.cuts
+
+    async def _pump_requests(self, reader: asyncio.StreamReader, pair: Pair) -> None:
+        talk, buffer = self._talks.setdefault(pair, _Talk()), b""
+        try:
+            while data := await _read(reader):
+                buffer += data
+                while (end := frame_end(buffer)) is not None:
+                    frame, buffer = buffer[:end], buffer[end:]
+                    if not await self._pass_request(frame, pair, talk):
+                        return
+            # The client has gone, killed perhaps. What became of its last step is for the history to know.
+            talk.tell_if_settled()
+            await asyncio.wait_for(talk.settled.wait(), LAST_REPLY_SECONDS)
+        finally:
+            self._talks.pop(pair, None)
+            self._give_up(talk)
+
+    async def _pass_request(self, frame: bytes, pair: Pair, talk: _Talk) -> bool:
+        command = command_of(frame)
+        exchange = Exchange(name_of(command), command)
+        if await self._stopped(exchange, Moment.REQUEST, pair):
+            return False
+        await self._until_not_silent()
+        if pair.is_half_open:
+            return True  # and never arrives
+        if exchange.is_step:
+            await self._turn.acquire()
+        talk.is_raw = talk.is_raw or exchange.name in _SUBSCRIBES
+        talk.waiting.append(exchange)
+        talk.settled.clear()
+        exchange.sent_at = time.monotonic()
+        self.history.events.append(exchange)
+        assert pair.server is not None
+        pair.server.write(frame)
+        await pair.server.drain()
+        return True
+
+    async def _pump_replies(self, reader: asyncio.StreamReader, pair: Pair) -> None:
+        talk, buffer = self._talks.setdefault(pair, _Talk()), b""
+        try:
+            while data := await reader.read(CHUNK_BYTES):
+                buffer += data
+                while (end := frame_end(buffer)) is not None:
+                    frame, buffer = buffer[:end], buffer[end:]
+                    await self._pass_reply(frame, pair, talk)
+        except OSError:
+            pass  # the client has gone
+        finally:
+            self._give_up(talk)
+            pair.client.close()
+
+    async def _pass_reply(self, frame: bytes, pair: Pair, talk: _Talk) -> None:
+        exchange = self._answered(frame, talk)
+        if exchange is None or not await self._stopped(exchange, Moment.REPLY, pair):
+            await self._forward_reply(frame, pair)
+
+    def _answered(self, frame: bytes, talk: _Talk) -> Exchange | None:
+        """Write the reply down. What is pushed on a connection that subscribes answers nothing."""
+        if talk.is_raw or not talk.waiting or frame[:1] == b">":
+            return None
+        exchange = talk.waiting.popleft()
+        exchange.reply, exchange.replied_at = reply_of(frame), time.monotonic()
+        if exchange.is_step:
+            self._turn.release()
+        talk.tell_if_settled()
+        return exchange
+
+    def _give_up(self, talk: _Talk) -> None:
+        """Nothing more will be answered on this connection: others may have their turn."""
+        if any(exchange.is_step for exchange in talk.waiting):
+            self._turn.release()
+        talk.waiting.clear()
+        talk.settled.set()
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    """Read what a client sends; nothing when it has gone, in whichever way."""
+    try:
+        return await reader.read(CHUNK_BYTES)
+    except OSError:
+        return b""
+
+
+def _fitting(name: str, key: str) -> Callable[[Exchange], bool]:
+    return lambda exchange: exchange.name == name and key in {"", exchange.key}

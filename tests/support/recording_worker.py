@@ -1,0 +1,39 @@
+"""The app of a worker that tells the control's Redis, too, how each refresh ended.
+
+So what a worker counts can be held against what Redis saw of it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import redis
+
+from refresher import WorkerEvents, make_app
+from tests.support.scripted_queries import CONTROL_URL
+
+TOLD: Final = "worker-events"
+
+
+class _Told(WorkerEvents):
+    def _tell(self, event: str, why: str = "") -> None:
+        with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
+            control.rpush(TOLD, f"{event} ({why})" if why else event)
+
+    def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
+        self._tell("committed", "as stale" if as_stale else "")
+
+    def rejected(self, query: str, *, why: str) -> None:
+        self._tell("rejected", why)
+
+    def skipped(self, query: str, *, why: str) -> None:
+        self._tell("skipped", why)
+
+    def failed(self, query: str, *, kind: str, attempts: int) -> None:
+        self._tell("failed", kind)
+
+
+app = make_app(events=_Told())
+# A message that a killed worker had taken is looked for each second, and not every hundred: a test says when it is due.
+app.conf.broker_transport_options |= {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
