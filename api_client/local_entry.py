@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from api_client import xfetch
 from api_client.entry import FIXED_HEADER_BYTES, Header
 from api_client.payload import decode_content
 from api_client.shareable import copied_bytes, copier_of, is_shareable
@@ -67,6 +68,18 @@ class LocalEntry:
             return size + copied_bytes(self.value)
         flat = isinstance(self.value, str | bytes | int | float | None)
         return size + (sys.getsizeof(self.value) if flat else SHARED_GROWTH * len(self.content))
+
+
+def earliest_us(header: Header) -> int:
+    """Return when a draw can ask for a refresh at the earliest, in µs of Redis' clock; 0: each read has to decide."""
+    if header.generation > header.token:
+        return 0  # invalidated: every read asks
+    try:
+        return xfetch.earliest_positive_us(
+            header.soft_expiry_us, delta_seconds=header.delta.mean, beta=header.beta, ttl_seconds=header.ttl_seconds
+        )
+    except (ValueError, OverflowError):  # NaN or infinite, which no worker writes
+        return 0
 
 
 def local_entry(content: bytes, header: Header, earliest_at: float, value: Any, type_: Any) -> LocalEntry:

@@ -10,19 +10,20 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from api_client import payload, xfetch
+from api_client import payload
 from api_client.asked import AskedRecently
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
-from api_client.entry import Header, UnreadableEntry, decode_header
+from api_client.entry import Header, decode_header
 from api_client.errors import CacheUnavailable, DecodeError
 from api_client.events import ReaderEvents, RefreshReason
 from api_client.health import Health
 from api_client.keys import CacheKey
-from api_client.local_entry import NOT_KEPT, LocalEntry, local_entry, value_of
+from api_client.local_entry import NOT_KEPT, LocalEntry, earliest_us, local_entry, value_of
 from api_client.local_tier import Fill, LocalTier
 from api_client.publisher import Publisher, Trigger
 from api_client.read_plan import PLAIN, EntryState, Floor, RefreshState, good_enough, judge, trigger_of
+from api_client.repeats import Repeats
 from api_client.settings import ReaderSettings
 from api_client.tracking import TrackingLink
 from api_client.unreadable import Unreadable
@@ -57,8 +58,7 @@ class ReadCore:
         self._unreadable = Unreadable(events)
         self.tier, self.tracking = tier, tracking
         self._kept: Mapping[str, LocalEntry] = {} if tier is None else tier.entries
-        self._last_raw: bytes | None = None
-        self._shared: tuple[bytes | None, LocalEntry | None] = (None, None)
+        self._repeats = Repeats(settings.max_value_bytes)
 
     def quiet_value(self, key: CacheKey, type_: Any) -> Any:
         """Return the value where the tier has it and nothing is to be decided; NOT_KEPT: go the whole way.
@@ -81,18 +81,26 @@ class ReadCore:
         now = monotonic_seconds()
         if kept is None or now >= kept.expires_at:
             return None
-        if floor is not PLAIN and not good_enough(kept.header, floor, self._clock.at_us(now)):
+        now_us = self._clock.at_us(now)
+        if floor is not PLAIN and not good_enough(kept.header, floor, now_us):
             return None
         kept.used = True
-        return self._answer_from(kept, key, type_, now)
+        return self._answer_from(kept, key, type_, now_us, decides=now >= kept.earliest_at)
 
     def _answer_from(
-        self, kept: LocalEntry, key: CacheKey, type_: Any, now: float, together: list[Trigger] | None = None
+        self,
+        kept: LocalEntry,
+        key: CacheKey,
+        type_: Any,
+        now_us: int,
+        *,
+        decides: bool,
+        together: list[Trigger] | None = None,
     ) -> Answer:
-        """Answer from an entry whose header is decoded, with a decision of this call's own."""
-        value, header, now_us = value_of(kept, type_, key.query), kept.header, self._clock.at_us(now)
+        """Answer from an entry whose header is decoded; with a decision of this call's own, where one can be due."""
+        value, header = value_of(kept, type_, key.query), kept.header
         state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
-        if now >= kept.earliest_at:
+        if decides:
             u = 1.0 - random.random()  # noqa: S311 - no secret
             trigger = trigger_of(header, now_us, u)
             if header.is_stale(now_us):
@@ -147,13 +155,12 @@ class ReadCore:
         Raises:
             DecodeError.
         """
-        now = monotonic_seconds()
-        if raw is not None and raw is self._last_raw and floor is PLAIN and fill is None:
-            shared = self._shared_entry(key, raw, type_)
-            if shared is not None:
-                return self._answer_from(shared, key, type_, now, together)
-        self._last_raw = raw
-        now_us = self._clock.at_us(now)
+        now_us = self._clock.at_us(monotonic_seconds())
+        if raw and floor is PLAIN and fill is None:
+            repeat = self._repeats.get(key, raw, type_)
+            if repeat is not None and repeat.entry is not None:
+                decides = now_us >= repeat.earliest_us
+                return self._answer_from(repeat.entry, key, type_, now_us, decides=decides, together=together)
         u = 1.0 - random.random()  # noqa: S311 - no secret
         verdict = judge(raw, key.digest, floor, now_us=now_us, u=u)
         header = verdict.header
@@ -177,34 +184,15 @@ class ReadCore:
             self._tell_hit(key, header, now_us, verdict.trigger)
         return value, header, state, refresh, now_us
 
-    def _shared_entry(self, key: CacheKey, raw: bytes, type_: Any) -> LocalEntry | None:
-        """Return what those who got the very same bytes share: their header, and their value where that may be shared.
-
-        None where each has to look for itself. What is to be decided, each does for itself in any case.
-        """
-        of, shared = self._shared
-        if of is not raw:
-            try:
-                header = decode_header(raw, key.digest)
-            except UnreadableEntry:
-                return None
-            if header.is_handoff:
-                return None
-            content = self._content(raw, header, key)
-            value = payload.decode_content(content, type_, key.query)
-            shared = local_entry(content, header, self._earliest_at(header), value, type_)
-            self._shared = raw, shared
-        return shared
-
     def taken(self, key: CacheKey, raw: bytes, type_: Any) -> tuple[Any, Header]:
         """Return the value and the header of bytes that a wait has brought; many may have waited for them.
 
         Raises:
             DecodeError.
         """
-        shared = self._shared_entry(key, raw, type_)
-        if shared is not None:
-            return value_of(shared, type_, key.query), shared.header
+        repeat = self._repeats.get(key, raw, type_)
+        if repeat is not None and repeat.entry is not None:
+            return value_of(repeat.entry, type_, key.query), repeat.entry.header
         header = decode_header(raw, key.digest)
         return payload.decode_content(self._content(raw, header, key), type_, key.query), header
 
@@ -281,15 +269,7 @@ class ReadCore:
 
     def _earliest_at(self, header: Header) -> float:
         """Return when a draw can ask for a refresh at the earliest, in monotonic seconds."""
-        if header.generation > header.token:
-            return 0.0  # invalidated: every read asks
-        try:
-            earliest_us = xfetch.earliest_positive_us(
-                header.soft_expiry_us, delta_seconds=header.delta.mean, beta=header.beta, ttl_seconds=header.ttl_seconds
-            )
-        except (ValueError, OverflowError):  # NaN or infinite, which no worker writes: every read decides
-            return 0.0
-        return self._clock.monotonic_at(earliest_us)
+        return self._clock.monotonic_at(earliest_us(header))
 
     def _tell_hit(self, key: CacheKey, header: Header, now_us: int, trigger: RefreshReason | None) -> None:
         if self._note_hit is not None:

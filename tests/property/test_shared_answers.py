@@ -1,4 +1,4 @@
-"""The short ways of a read (tier, shared reply) answer what the whole way would, for any header, time and draw."""
+"""The short ways of a read (tier, known bytes) answer what the whole way would, for any header, time and draw."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Reader:
     publisher: Publisher
 
     @classmethod
-    def new(cls, now: float, *, has_room: bool, has_tier: bool) -> Reader:
+    def new(cls, now: float, *, has_room: bool, has_tier: bool, knows_repeats: bool = False) -> Reader:
         health, publisher, tier = Health(), Publisher(has_room), None
         health.clock.learn(REDIS_US, asked_at=now)
         if has_tier:
@@ -73,6 +73,8 @@ class Reader:
             AskedRecently(monotonic=monotonic_seconds), Decisions(), ReaderEvents(), tier,
             Tracking() if has_tier else None,  # type: ignore[arg-type]
         )  # fmt: skip
+        if not knows_repeats:
+            core._repeats.get = lambda *_: None  # type: ignore[method-assign]
         return cls(core, publisher)
 
     def serve(self, raw: bytes | None, type_: Any, floor: Floor, seed: int) -> Any:
@@ -139,18 +141,19 @@ def same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
-@given(entries(), st.lists(st.tuples(types, seeds), min_size=2, max_size=5), st.booleans())
+@given(entries(), st.lists(st.tuples(types, seeds, st.floats(0, 20)), min_size=2, max_size=5), st.booleans())
 @settings(max_examples=400, deadline=None)
-def test_a_reply_that_is_shared_is_answered_as_if_it_were_not(
-    raw: bytes, reads: list[tuple[Any, int]], has_room: bool
+def test_bytes_that_come_again_are_answered_as_if_they_were_new(
+    raw: bytes, reads: list[tuple[Any, int, float]], has_room: bool
 ) -> None:
     now = 1_000.0
     with patch("time.monotonic", lambda: now):
-        sharing = Reader.new(now, has_room=has_room, has_tier=False)
+        sharing = Reader.new(now, has_room=has_room, has_tier=False, knows_repeats=True)
         alone = Reader.new(now, has_room=has_room, has_tier=False)
-        for type_, seed in reads:
-            expected = alone.serve(bytes(bytearray(raw)), type_, PLAIN, seed)
-            assert same(sharing.serve(raw, type_, PLAIN, seed), expected)
+        for type_, seed, after_seconds in reads:
+            now += after_seconds
+            expected = alone.serve(raw, type_, PLAIN, seed)
+            assert same(sharing.serve(bytes(bytearray(raw)), type_, PLAIN, seed), expected)
         assert sharing.publisher.taken == alone.publisher.taken
 
 
@@ -190,7 +193,7 @@ def parts(value: Any) -> Iterator[Any]:
 def test_what_can_be_changed_is_never_given_to_two_callers(raw: bytes, type_: Any, seed: int) -> None:
     now = 1_000.0
     with patch("time.monotonic", lambda: now):
-        far = Reader.new(now, has_room=True, has_tier=False)
+        far = Reader.new(now, has_room=True, has_tier=False, knows_repeats=True)
         near = Reader.new(now, has_room=True, has_tier=True)
         answers = [reader.serve(raw, type_, PLAIN, seed) for reader in (far, near) for _ in range(4)]
         answers += [outcome(lambda: near.core.serve_local(KEY, PLAIN, type_), seed) for _ in range(2)]

@@ -1,0 +1,86 @@
+"""Bytes that come again are not decoded again; what has changed by a bit is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api_client import payload
+from api_client.entry import Flag, Header, Smoothed, encode
+from api_client.keys import CacheKey, make_key
+from api_client.repeats import LARGEST_BYTES, MOST, Repeats
+
+ROWS = [{"name": "Ann"}, {"name": "Bob"}]
+
+
+def key(number: int = 0) -> CacheKey:
+    return make_key("ns", "q", {"number": number}, 1)
+
+
+def entry(number: int = 0, value: Any = ROWS, **changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "token": 1, "generation": 0, "soft_expiry_us": 10**15, "nonce": b"n" * 8, "read_started_us": 1,
+        "fetched_at_us": 2, "ttl_seconds": 60.0, "delta": Smoothed(0.1, 0), "run": Smoothed(0.1, 0), "beta": 1.0,
+        "degree": 0, "sigma": 1.0,
+    }  # fmt: skip
+    return encode(Header(**(fields | changes)), key(number).digest, payload.encode(value))
+
+
+@pytest.fixture
+def repeats() -> Repeats:
+    return Repeats(2**20)
+
+
+def known(repeats: Repeats, raw: bytes, number: int = 0, type_: Any = Any) -> Any:
+    """The value that is kept of these bytes; None: nothing is."""
+    found = repeats.get(key(number), bytes(bytearray(raw)), type_)
+    return None if found is None or found.entry is None else found.entry.value
+
+
+def test_bytes_are_decoded_when_they_come_a_second_time_and_then_no_more(
+    repeats: Repeats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert known(repeats, entry()) is None
+    first = known(repeats, entry())
+    monkeypatch.setattr(payload, "decode_content", None)
+    assert first == ROWS
+    assert known(repeats, entry()) is first
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [entry(generation=2), entry(soft_expiry_us=5), entry(token=2), entry(value=[{"name": "Ann"}, {"name": "Bos"}])],
+)
+def test_what_was_invalidated_or_loaded_again_is_new(repeats: Repeats, changed: bytes) -> None:
+    for _ in range(2):
+        known(repeats, entry())
+    assert known(repeats, changed) is None
+    assert known(repeats, changed) == payload.decode_content(changed[88:], Any, "q")
+
+
+def test_another_key_s_bytes_under_this_key_are_never_shared(repeats: Repeats) -> None:
+    assert [known(repeats, entry(1), 0) for _ in range(3)] == [None] * 3
+
+
+def test_a_handoff_is_for_those_alone_who_waited(repeats: Repeats) -> None:
+    assert [known(repeats, entry(flags=Flag.HANDOFF)) for _ in range(3)] == [None] * 3
+
+
+def test_the_oldest_are_forgotten_and_those_in_use_are_not(repeats: Repeats) -> None:
+    for _ in range(2):
+        known(repeats, entry(0), 0)
+        known(repeats, entry(1), 1)
+    for number in range(2, 3 * MOST):
+        known(repeats, entry(number), number)
+        assert known(repeats, entry(0), 0) == ROWS
+        assert len(repeats._young) + len(repeats._old) <= 2 * MOST + 1
+    assert known(repeats, entry(1), 1) is None
+
+
+def test_of_large_ones_the_last_is_known(repeats: Repeats) -> None:
+    large = "x" * LARGEST_BYTES
+    assert [known(repeats, entry(0, large), 0) for _ in range(2)] == [None, large]
+    assert known(repeats, entry(1, large), 1) is None
+    assert known(repeats, entry(0, large), 0) is None
+    assert (repeats._young, repeats._old) == ({}, {})
