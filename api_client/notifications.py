@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -40,25 +40,30 @@ class Notifications:
         self._closed = False
 
     @contextmanager
-    def listening(self, channel: str, wake: Callable[[], object]) -> Iterator[None]:
-        """Have ``wake`` called at each notification on ``channel``, on the listening thread; it must not block.
+    def listening(self, wakes: Mapping[str, Callable[[], object]]) -> Iterator[None]:
+        """Have each function called at each notification on its channel, on the listening thread; it must not block.
 
-        Without a connection it just is not called.
+        Without a connection it just is not called. Many channels are one command.
         """
         with self._lock:
-            self._waiting.setdefault(channel, []).append(wake)
+            new = [channel for channel in wakes if channel not in self._waiting]
+            for channel, wake in wakes.items():
+                self._waiting.setdefault(channel, []).append(wake)
             if self._pubsub is None:
                 self._start_listening()
-            elif len(self._waiting[channel]) == 1:
-                self._write("subscribe", channel)
+            elif new:
+                self._write("subscribe", *new)
         try:
             yield
         finally:
             with self._lock:
-                self._waiting[channel].remove(wake)
-                if not self._waiting[channel]:
+                for channel, wake in wakes.items():
+                    self._waiting[channel].remove(wake)
+                left = [channel for channel in wakes if not self._waiting[channel]]
+                for channel in left:
                     del self._waiting[channel]
-                    self._write("unsubscribe", channel)
+                if left:
+                    self._write("unsubscribe", *left)
 
     def leave(self) -> None:
         """Leave the node: the master is another one. Those who wait poll, and who comes next listens there."""

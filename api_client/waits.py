@@ -7,7 +7,6 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from typing import Any, Final
 
 from api_client import lease
@@ -162,9 +161,7 @@ class WaitDriver:
         """Wait for several, with one round trip for what they ask at one time. The errors are those of `wait`."""
         woken = threading.Event()
         waits = [_Wait(steps, woken) for steps in all_steps]
-        with ExitStack() as listening:
-            for wait in waits:
-                listening.enter_context(self._notifications.listening(wait.steps.key.channel, wait.wake))
+        with self._notifications.listening({wait.steps.key.channel: wait.wake for wait in waits}):
             while under_way := [wait for wait in waits if wait.result is None]:
                 if busy := [wait for wait in under_way if not isinstance(wait.step, Pause)]:
                     self._do(busy, read_begins)

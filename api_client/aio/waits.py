@@ -43,7 +43,7 @@ class AsyncWaitDriver:
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(notified.set)
 
-        with self._notifications.listening(key.channel, wake):
+        with self._notifications.listening({key.channel: wake}):
             try:
                 step = next(steps.plan)
                 while True:

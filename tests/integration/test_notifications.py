@@ -32,7 +32,7 @@ def notifications(clean_redis: RedisServer) -> Iterator[Notifications]:
 def test_the_first_who_wait_are_woken_when_they_can_be_heard(notifications: Notifications) -> None:
     """A failure that is told while the connection is still being made is seen then, not at the next question."""
     woken = threading.Event()
-    with notifications.listening("first", woken.set):
+    with notifications.listening({"first": woken.set}):
         assert woken.wait(PATIENCE_SECONDS)
 
 
@@ -40,13 +40,44 @@ def test_who_comes_later_is_woken_by_what_is_published_alone(
     notifications: Notifications, control: redis.Redis
 ) -> None:
     first, later = threading.Event(), threading.Event()
-    with notifications.listening("first", first.set):
+    with notifications.listening({"first": first.set}):
         assert first.wait(PATIENCE_SECONDS)
         first.clear()
-        with notifications.listening("later", later.set):
+        with notifications.listening({"later": later.set}):
             eventually(lambda: control.pubsub_numsub("later") == [(b"later", 1)], PATIENCE_SECONDS, "it is subscribed")
             control.publish("first", "")  # heard after what the subscription itself was answered
             assert first.wait(PATIENCE_SECONDS)
             assert not later.is_set()
             control.publish("later", "")
             assert later.wait(PATIENCE_SECONDS)
+
+
+def test_many_channels_are_subscribed_and_left_by_one_command_each(
+    notifications: Notifications, control: redis.Redis
+) -> None:
+    first, woken = threading.Event(), {f"later-{number}": threading.Event() for number in range(50)}
+
+    def commands() -> dict[str, int]:
+        stats = control.info("commandstats")
+        return {
+            name: stats[f"cmdstat_{name}"]["calls"]
+            for name in ("subscribe", "unsubscribe")
+            if f"cmdstat_{name}" in stats
+        }
+
+    def subscribed(count: int) -> bool:
+        return sum(each for _, each in control.pubsub_numsub(*woken)) == count
+
+    with notifications.listening({"first": first.set}):
+        assert first.wait(PATIENCE_SECONDS)
+        before = commands()
+        with notifications.listening({"first": first.set} | {channel: event.set for channel, event in woken.items()}):
+            eventually(lambda: subscribed(50), PATIENCE_SECONDS, "all are subscribed")
+            control.publish("later-49", "")
+            assert woken["later-49"].wait(PATIENCE_SECONDS)
+        eventually(lambda: subscribed(0), PATIENCE_SECONDS, "all are left")
+        first.clear()
+        control.publish("first", "")
+        assert first.wait(PATIENCE_SECONDS), "who waits still is heard"
+        after = commands()
+    assert {name: after[name] - before.get(name, 0) for name in after} == {"subscribe": 1, "unsubscribe": 1}

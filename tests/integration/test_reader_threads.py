@@ -67,7 +67,7 @@ def test_a_wait_does_not_wait_for_its_subscription() -> None:
     notifications = Notifications(Silent())  # type: ignore[arg-type]
     for number in range(50):
         event = threading.Event()
-        with notifications.listening(f"channel-{number}", event.set):
+        with notifications.listening({f"channel-{number}": event.set}):
             assert not event.is_set()
     assert not silent.is_set()  # fifty have come and gone while the first connection is still being opened
     silent.set()
