@@ -1,0 +1,98 @@
+"""What the model of the lease record (tests/model) found, on a real Redis: orders of steps that no other test met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pytest
+
+from api_client import payload
+from api_client.events import RefreshReason
+from api_client.lease import Call
+from api_client.messages import RefreshItem, item_for
+from refresher.events import WorkerEvents
+from refresher.queries import Loaded, Registry, query
+from refresher.refresh import Refresher
+from refresher.settings import WorkerSettings
+from refresher.surroundings import Surroundings
+from tests.support.lease_world import World
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Stage:
+    """Workers on one real key. ``after`` holds what happens once after a step, by its script's name."""
+
+    world: World
+    after: dict[str, Callable[[], object]] = field(default_factory=dict)
+    loads: list[tuple[str, ...]] = field(default_factory=list)
+    published: list[RefreshItem] = field(default_factory=list)
+
+    def run(self, call: Call[T]) -> T:
+        reply = self.world.store.run(call)
+        self.after.pop(call.script, lambda: None)()
+        return reply
+
+    def load(self, _query: Any, _params: Any, bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
+        assert timeout_seconds > 0
+        self.loads.append(tuple(bookmarks))
+        return Loaded("value", 1)
+
+    def refresh(self) -> None:
+        """A reader claims whatever is there, and a worker serves it to its end."""
+        number = self.world.claim(f"claim-{len(self.loads)}").claim_number
+        self.serve(item_for(self.world.key, number, RefreshReason.STALE))
+
+    def serve(self, item: RefreshItem) -> None:
+        registry = Registry()
+        query("query", ttl=300, grace=60, into=registry)(lambda tx, n: n)
+        Refresher(
+            WorkerSettings(namespace="test"),
+            Surroundings(
+                records=self, origin=self, encode=lambda value, **_: payload.encode(value), registry=registry,
+                hold=_held, publish=self.published.append, bury=lambda *_: None, monotonic=lambda: 0.0,
+                sleep=lambda _: None, events=WorkerEvents(), uniform=lambda: 0.5,
+            ),
+        ).refresh(item)  # fmt: skip
+
+
+@contextmanager
+def _held(_: object) -> Iterator[None]:
+    yield
+
+
+@pytest.fixture
+def stage(world: World) -> Stage:
+    return Stage(world)
+
+
+def test_a_run_that_a_hard_invalidation_met_asks_for_no_load_that_another_has_done(stage: Stage) -> None:
+    stage.after["acquire"] = lambda: stage.world.invalidate(hard=True)
+    stage.after["commit"] = stage.refresh
+    stage.refresh()
+    assert len(stage.loads) == 2
+    assert stage.published == []
+    assert stage.world.state() == "idle"
+
+
+def test_it_asks_for_one_where_nobody_else_did(stage: Stage) -> None:
+    stage.after["acquire"] = lambda: stage.world.invalidate(hard=True)
+    stage.refresh()
+    (item,) = stage.published
+    stage.serve(item)
+    assert len(stage.loads) == 2
+    assert stage.world.entry() is not None
+    assert stage.world.state() == "idle"
+
+
+def test_the_bookmarks_of_an_invalidation_outlive_the_commit_that_it_led_to(stage: Stage) -> None:
+    stage.world.invalidate(bookmarks=["b1"])
+    stage.refresh()
+    stage.refresh()
+    stage.world.invalidate(bookmarks=["b2"])
+    stage.refresh()
+    assert stage.loads == [("b1",), ("b1",), ("b1", "b2")]
