@@ -123,6 +123,7 @@ class ClientBase:
             decision=self._decisions.last(key.entry),
             outcome=self._decisions.outcome(key.entry),
             silent_seconds=self._asked.left_seconds(key.entry),
+            queue_length=self._publisher.known_queue_length,
         )
 
     def _forced_claim(self, key: CacheKey, claim_id: str) -> Call[ClaimReply]:

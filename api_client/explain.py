@@ -74,7 +74,8 @@ class Explanation:
         last: what this process did last; None where it has not read the key, or not so close to its soft expiry.
         outcome: what became of the last refresh that this process asked for.
         record: None where nothing is going on.
-        queue_length: refreshes that wait in the broker; None where it was not asked, or could not be.
+        queue_length: refreshes that wait in the broker; from a client, as its process last heard when it had an
+            early one to publish. None where it was not asked, or could not be.
     """
 
     query: str

@@ -74,6 +74,11 @@ class Publication:
         self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, longest_pause_seconds=30.0, monotonic=monotonic)
         self._length, self._length_known_until = 0, 0.0
 
+    @property
+    def known_length(self) -> int | None:
+        """How many refreshes waited in the broker when it was last asked, and those published since; None: never."""
+        return self._length if self._length_known_until else None
+
     def handle(self, batch: Sequence[Trigger]) -> None:
         """Bring triggers of one queue (all waited for, or none) to their ends."""
         if self._breaker.is_waiting():

@@ -106,6 +106,11 @@ class Publisher:
         with self._idle:
             return self._idle.wait_for(lambda: not (self._backlog or self._chores or self._busy), timeout_seconds)
 
+    @property
+    def known_queue_length(self) -> int | None:
+        """How many refreshes wait in the broker, as this process last heard of it; None: it never asked."""
+        return self._publication.known_length
+
     def close(self, timeout_seconds: float = 1.0) -> None:
         """Publish what is left, for at most ``timeout_seconds``, and end the thread."""
         self.flush(timeout_seconds)

@@ -45,12 +45,12 @@ def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
         yield connected
 
 
-def plant(reader: AnyReader, control: redis.Redis, left_seconds: float) -> World:
+def plant(reader: AnyReader, control: redis.Redis, left_seconds: float, delta_seconds: float = 2.0) -> World:
     world = World(control, LeaseStore(control), reader.key("q", PARAMS))
     now_us = world.now_us()
     world.plant(
         now_us - 900_000_000, soft_expiry_us=now_us + int(left_seconds * 1e6), ttl_seconds=3_600.0, beta=1.0,
-        read_started_us=now_us - 900_000_000, fetched_at_us=now_us - 890_000_000, delta=Smoothed(2.0, 0.5),
+        read_started_us=now_us - 900_000_000, fetched_at_us=now_us - 890_000_000, delta=Smoothed(delta_seconds, 0.5),
     )  # fmt: skip
     return world
 
@@ -92,6 +92,16 @@ def test_who_asked_is_told_that_it_was_published_and_is_silent(reader: AnyReader
     assert said.last.refresh is RefreshState.SUPPRESSED
     assert 0 < said.last.silent_for <= 1
     assert PARAMS["name"] not in f"{said} {said!r}"
+
+
+def test_who_asked_early_tells_how_many_wait_in_the_queue(reader: AnyReader, control: redis.Redis) -> None:
+    plant(reader, control, 600.0, delta_seconds=1e20)  # so that any draw is early
+    assert reader.explain("q", PARAMS).queue_length is None
+    reader.get("q", PARAMS)
+    assert reader.flush(20)
+    said = reader.explain("q", PARAMS)
+    assert said.queue_length == 1
+    assert "1 waiting" in str(said)
 
 
 def test_who_was_refused_is_told_by_what(reader: AnyReader, control: redis.Redis) -> None:
