@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -20,14 +20,31 @@ from refresher.cli.arguments import without_password
 
 _WIDTH_IN_A_FILE: Final = 150
 
+_Rounds: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=MOST_ROUNDS, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
+    ),
+]
+_Readers: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=4, max=MOST_READERS, help=f"Concurrent readers where an entry expires. [default: {DEFAULT_READERS}]"
+    ),
+]
+_RedisUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        callback=without_password,
+        help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
+        "removed in the end.",
+    ),
+]
+
 
 def hits(
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MOST_ROUNDS, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
-        ),
-    ] = None,
+    rounds: _Rounds = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Run this group alone; may be repeated.")
     ] = None,
@@ -40,22 +57,9 @@ def hits(
     payload: Annotated[
         PayloadKind, typer.Option(help="What the values are: rows of a query, or one text; 1 KiB both.")
     ] = PayloadKind.ROWS,
-    readers: Annotated[
-        int | None,
-        typer.Option(
-            min=4, max=MOST_READERS, help=f"Concurrent readers where an entry expires. [default: {DEFAULT_READERS}]"
-        ),
-    ] = None,
+    readers: _Readers = None,
     uvloop: Annotated[bool, typer.Option("--uvloop", help="Run the asyncio modes on uvloop.")] = False,
-    redis_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            callback=without_password,
-            help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
-            "removed in the end.",
-        ),
-    ] = None,
+    redis_url: _RedisUrl = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of turns and of what is drawn.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON and CSV go.")] = DEFAULT_OUT,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -17,6 +17,25 @@ from refresher.demo.options import (
     DemoOptions,
 )
 
+_Neo4jUri: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI",
+        callback=without_password,
+        help="Your own Neo4j, without Person nodes; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from the "
+        "environment. What was loaded is removed in the end.",
+    ),
+]
+_RedisUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        callback=without_password,
+        help="Your own Redis, cache and broker both; REDIS_PASSWORD is read from the environment. The demo's keys are "
+        "removed in the end.",
+    ),
+]
+
 
 def demo(
     seconds: Annotated[
@@ -28,24 +47,8 @@ def demo(
         Path | None,
         typer.Option(metavar="FILE", help="Your own graph: an edge list, two columns a line; may be gzipped."),
     ] = None,
-    neo4j_uri: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI",
-            callback=without_password,
-            help="Your own Neo4j, without Person nodes; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from "
-            "the environment. What was loaded is removed in the end.",
-        ),
-    ] = None,
-    redis_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            callback=without_password,
-            help="Your own Redis, cache and broker both; REDIS_PASSWORD is read from the environment. The demo's keys "
-            "are removed in the end.",
-        ),
-    ] = None,
+    neo4j_uri: _Neo4jUri = None,
+    redis_url: _RedisUrl = None,
     readers: Annotated[int, typer.Option(min=1, max=MOST_READERS, help="Reader processes.")] = DEFAULT_READERS,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph and of what is asked for.")] = 1,
 ) -> None:
