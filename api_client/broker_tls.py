@@ -24,11 +24,14 @@ def connection_settings(broker_url: str) -> dict[str, Any]:
     """Return Celery's settings of where the broker is, and of TLS to it.
 
     Raises:
-        ConfigurationError: an option of TLS that there is not.
+        ConfigurationError: no URL, or an option of TLS that there is not.
     """
-    parts = urlsplit(broker_url)
-    if parts.scheme not in {"rediss", "amqps"}:
+    if not broker_url.startswith(("rediss://", "amqps://")):
         return {"broker_url": broker_url}
+    try:
+        parts = urlsplit(broker_url)
+    except ValueError:
+        raise ConfigurationError("CELERY_BROKER_URL", "'***'", "allowed is a URL that can be read") from None
     options = parse_qsl(parts.query, keep_blank_values=True)
     own = {name: value for name, value in options if name.startswith("ssl_")}
     # In the settings alone: what stands in the URL would take the place of all of it, and py-amqp knows other names.

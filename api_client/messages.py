@@ -23,6 +23,10 @@ log = logging.getLogger(__name__)
 
 MESSAGE_VERSION: Final = 1
 TASK_NAME: Final = "refresher.refresh"
+# One item with the largest params, each character of which JSON escapes twice, takes 0.1 MB.
+MAX_MESSAGE_BYTES: Final = 1_048_576
+MOST_ITEMS: Final = 1_000
+LONGEST_TICKET: Final = 64
 
 _REASONS: Final = frozenset(reason.value for reason in RefreshReason)
 
@@ -40,7 +44,7 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True):
     params: str = "{}"
     claim_number: Annotated[int, msgspec.Meta(ge=0, lt=MAX_TOKEN)] = 0
     reason: RefreshReason = RefreshReason.MANUAL
-    ticket: str = ""
+    ticket: Annotated[str, msgspec.Meta(max_length=LONGEST_TICKET)] = ""
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
     cache_attempt: Annotated[int, msgspec.Meta(ge=0)] = 0
 
@@ -100,12 +104,16 @@ def decode(message: object) -> list[RefreshItem]:
     raw_items = message["items"]
     if not isinstance(raw_items, list | tuple):
         raise MalformedMessage("items: expected an array")
+    if len(raw_items) > MOST_ITEMS:
+        raise MalformedMessage(f"{len(raw_items)} items: at most {MOST_ITEMS}")
     items, faults = [], []
     for at, raw in enumerate(raw_items):
         try:
             items.append(_item(raw))
         except msgspec.ValidationError as error:
             faults.append(str(error).replace("$[0]", f"$[{at}]", 1))
+        except UnicodeError:
+            faults.append(f"text that is no Unicode - at `$[{at}]`")
     if faults and not items:
         raise MalformedMessage(faults[0])
     if faults:
@@ -132,4 +140,9 @@ def _shown(item: RefreshItem, namespace: str) -> str:
         short = item.key(namespace).short
     except InvalidQuery:
         short = "?"
+        try:
+            make_key(namespace, item.query, None, item.version)
+        except InvalidQuery:
+            # No reader made it: any of its fields may hold anything.
+            return f"? {item.reason.value}"
     return f"{item.query} v{item.version} {short} {item.reason.value}"

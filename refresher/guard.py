@@ -7,13 +7,12 @@ Celery's own publisher makes it, and nothing that a fault's text shows comes fro
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from api_client.messages import TASK_NAME
+from api_client.messages import MAX_MESSAGE_BYTES, TASK_NAME
 
 LONGEST_ID: Final = 255
 # Pauses between attempts are of seconds. A message with a far ETA would stay in the worker's memory until then.
@@ -31,6 +30,7 @@ class DropReason(StrEnum):
     OTHER_TASK = "other_task"
     PROTOCOL = "protocol"
     NOT_JSON = "not_json"
+    TOO_LARGE = "too_large"
     UNDECODABLE = "undecodable"
     BODY = "body"
     ARGUMENTS = "arguments"
@@ -88,6 +88,9 @@ def _fault_of_headers(headers: Mapping[str, Any]) -> Fault | None:
 def _fault_of_body(message: Any) -> Fault | None:
     if message.content_type != "application/json" or message.content_encoding != "utf-8":
         return Fault(DropReason.NOT_JSON, "it is not JSON in UTF-8")
+    # Before it is decoded: that would take ten times the memory.
+    if len(message.body or b"") > MAX_MESSAGE_BYTES:
+        return Fault(DropReason.TOO_LARGE, f"its body is larger than {MAX_MESSAGE_BYTES} bytes")
     try:
         body = message.payload
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises
@@ -143,7 +146,8 @@ def _is_limit(value: object) -> bool:
     if value is None:
         return True
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and 0 < value <= LONGEST_LIMIT_SECONDS  # type: ignore[arg-type, operator]
+    # True of no NaN and no infinity; and of no integer beyond all floats, of which math.isfinite makes an error.
+    return number and 0 < value <= LONGEST_LIMIT_SECONDS  # type: ignore[operator]
 
 
 def _are_names(value: object) -> bool:

@@ -176,7 +176,7 @@ items = st.builds(
     params=st.text() | st.dictionaries(st.text(), json_values, max_size=3).map(json.dumps),
     claim_number=tokens,
     reason=st.sampled_from(RefreshReason),
-    ticket=st.text(),
+    ticket=st.text(max_size=64),
     attempt=st.integers(1, 2**31),
     cache_attempt=st.integers(0, 2**31),
 )

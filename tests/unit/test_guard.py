@@ -40,6 +40,13 @@ def test_what_a_publisher_makes_passes(right: dict[str, Any], ours_alone: bool) 
     assert fault_of(ours(**right), ours_alone=ours_alone) is None
 
 
+@pytest.mark.parametrize("limit", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
+def test_a_time_limit_that_is_none_is_a_fault_and_no_error(limit: object) -> None:
+    fault = fault_of(ours(timelimit=[None, limit]), ours_alone=True)
+    assert fault is not None
+    assert fault.text == "its header 'timelimit' is wrong"
+
+
 @pytest.mark.parametrize(
     ("foreign", "fault"),
     [

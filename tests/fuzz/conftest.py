@@ -1,0 +1,58 @@
+"""Fuzzing: the same inputs in every CI run; FUZZ_EXAMPLES says how many, LONG_TESTS=1 a million for each decoder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.mutation import Mutator
+from tests.support.requirements import is_set
+
+SHORT, LONG = 4_000, 1_000_000
+INPUTS: Final = int(os.environ.get("FUZZ_EXAMPLES") or (LONG if is_set("LONG_TESTS") else SHORT))
+BATCH: Final = 1_000
+# Generous: what takes a decoder milliseconds here must not take it minutes anywhere.
+MOST_SECONDS_AN_INPUT: Final = 2.0
+MOST_GROWTH_KIB: Final = 512 * 1024
+
+Feed = Callable[[Mutator], object]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """What is logged of each input is not what is looked at here, and takes most of the time."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="session")
+def fuzz() -> Callable[[Feed], None]:
+    """Feed a function with a mutator, `INPUTS` times, from seeds that Hypothesis draws; each call in bounded time."""
+
+    def run(feed: Feed) -> None:
+        @settings(
+            max_examples=max(1, INPUTS // BATCH), deadline=None, derandomize=True, database=None,
+            phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @given(st.integers(0, 2**64 - 1))
+        def batch(seed: int) -> None:
+            mutator = Mutator(seed)
+            for _ in range(min(BATCH, INPUTS)):
+                began = time.thread_time()
+                feed(mutator)
+                assert time.thread_time() - began < MOST_SECONDS_AN_INPUT
+
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        batch()
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_GROWTH_KIB
+
+    return run

@@ -1,0 +1,83 @@
+"""Environments that are almost right: settings, or the one error, which never shows a password."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from api_client.environment import Settings, variable, without_password
+from api_client.environment import _annotations as annotations
+from api_client.errors import ConfigurationError
+from api_client.settings import ReaderSettings
+from refresher.settings import WorkerSettings
+from tests.fuzz.conftest import Feed
+from tests.fuzz.mutation import Mutator
+
+CANARY = "c4nary-s3cret"
+BOTH: tuple[type[Settings], ...] = (ReaderSettings, WorkerSettings)
+VARIABLES = sorted({variable(note, field) for who in BOTH for field, note in annotations(who).items()})
+TEXTS = (
+    "1", "0", "0.5", "-1", "1e3", "5s", "250ms", "1m30s", "1h", "true", "off", "plain", "topology_sensitive", "nan",
+    "inf", "16384", "8388608", "cache", "my.name-space_1", "a,b.c", "127.0.0.1", "9090", "1_000", "٣", "1" * 400,
+)  # fmt: skip
+URLS = (
+    "redis://127.0.0.1:6379/0", "rediss://h:6380/1?ssl_ca_certs=/a.pem", "unix:///run/redis.sock?db=1",
+    "redis+sentinel://h:26379,i:26379/main/0", "rediss+cluster://a:7000,b:7001", "amqps://h//?ssl_cert_reqs=required",
+    "amqp://h:5672/vhost", "bolt://127.0.0.1:7687", "neo4j+s://h?policy=eu", "bolt+s://[::1]:7687",
+)  # fmt: skip
+# The password where people put it. What stands before the @ and behind a : must not be shown, however it is damaged.
+SECRET_URLS = (
+    f"redis://:{CANARY}@h:6379/0", f"rediss://user:{CANARY}@h:6380/1", f"amqps://user:{CANARY}@h//vhost",
+    f"redis+sentinel://u:{CANARY}@h:26379/main/0", f"bolt://neo4j:{CANARY}@h:7687",
+)  # fmt: skip
+AROUND = ("", "@", ":", "/", "?", "#", "//", "[", "]", "%", " ", ";", ",", "\\", "\n", "@h:1/", ":x@", "&a=b", "é")
+
+
+def environment(mutator: Mutator) -> dict[str, str]:
+    pick = mutator.random.choice
+    environ = {}
+    for _ in range(mutator.random.randint(1, 4)):
+        name = pick(VARIABLES)
+        corpus = URLS if name.endswith(("URL", "URI")) and mutator.random.random() < 0.8 else TEXTS
+        environ[name] = mutator.of_text(corpus) if mutator.random.random() < 0.8 else pick(corpus)
+    return environ
+
+
+def read(environ: dict[str, str]) -> None:
+    for who in BOTH:
+        try:
+            made = who.from_env(environ)
+        except ConfigurationError as error:
+            refused = error
+        else:
+            assert type(made)(**msgspec.structs.asdict(made)) == made
+            assert repr(made).startswith(f"{who.__name__}(")
+            continue
+        assert refused.variable in VARIABLES
+        assert len(str(refused)) < 5_000
+
+
+def read_secret(mutator: Mutator) -> None:
+    """A password with other characters before and after it, in a URL with its parts in disorder."""
+    pick = mutator.random.choice
+    url = pick(SECRET_URLS).replace(CANARY, pick(AROUND) + CANARY + pick(AROUND))
+    if mutator.random.random() < 0.5:
+        head, _, tail = url.partition(CANARY)
+        url = head + CANARY + mutator.of_text([tail])
+    shown = [without_password(url)]
+    for name in ("CACHE_REDIS_URL", "CELERY_BROKER_URL", "NEO4J_URI"):
+        try:
+            shown.append(repr(WorkerSettings.from_env({name: url})))
+        except ConfigurationError as error:
+            shown.append(f"{error} {error!r}")
+    if "@" in url.partition(CANARY)[2]:
+        assert not any(CANARY in text for text in shown), url
+
+
+def test_environments(fuzz: Callable[[Feed], None]) -> None:
+    fuzz(lambda mutator: read(environment(mutator)))
+
+
+def test_no_damage_to_a_url_brings_its_password_to_light(fuzz: Callable[[Feed], None]) -> None:
+    fuzz(read_secret)
