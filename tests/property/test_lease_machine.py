@@ -20,8 +20,8 @@ from api_client import lease
 from api_client.lease_store import LeaseStore
 from api_client.process_names import this_process
 from tests.property.lease_model import ACQUIRED, ALREADY_REFRESHED, REFUSED, Model, StoredEntry
-from tests.property.lease_watch import Watch, frozen_fields
 from tests.support import lease_world as lasting
+from tests.support.lease_watch import Watch, frozen_fields
 from tests.support.lease_world import World
 from tests.support.requirements import is_set
 

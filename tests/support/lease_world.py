@@ -132,9 +132,8 @@ class World:
     def look(self) -> Looked:
         """Entry and record as they are now, in one round trip."""
         with self.client.pipeline(transaction=False) as pipeline:
-            pipeline.get(self.key.entry).hgetall(self.key.record).pttl(self.key.entry).pttl(self.key.record)
-            raw, record, *lives_ms = pipeline.execute(raise_on_error=False)
-        return Looked(raw, {name.decode(): value for name, value in record.items()}, *lives_ms)
+            ask_for_all(pipeline, self.key)
+            return looked(pipeline.execute(raise_on_error=False))
 
     def now_us(self) -> int:
         whole_seconds, microseconds = self.client.time()
@@ -155,6 +154,16 @@ class ClockedWorld(World):
         """Set Redis' clock. What has no life left goes now."""
         self.clock.now_us = now_us
         self.look()
+
+
+def ask_for_all(pipeline: redis.client.Pipeline, key: CacheKey) -> None:
+    pipeline.get(key.entry).hgetall(key.record).pttl(key.entry).pttl(key.record)
+
+
+def looked(replies: Sequence[Any]) -> Looked:
+    """What the answers to `ask_for_all` say."""
+    raw, record, entry_ms, record_ms = replies
+    return Looked(raw, {name.decode(): value for name, value in record.items()}, entry_ms, record_ms)
 
 
 def claim_call(

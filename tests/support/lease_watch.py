@@ -31,6 +31,14 @@ class Watch:
         self.highest = 0  # of all numbers that stood in entry and record at the last look
         self.entry_token = 0
 
+    def copy(self) -> Watch:
+        """A history that goes on by itself from here."""
+        other = Watch()
+        vars(other).update(
+            {name: value.copy() if hasattr(value, "copy") else value for name, value in vars(self).items()}
+        )
+        return other
+
     def acquired(self, run: RunId) -> None:
         if run in self.began:
             assert run == self.runs[-1], "an acquire that is repeated is the same run only while nobody else runs"

@@ -1,0 +1,178 @@
+"""Who meets at a key: workers with all that can become of a run, readers, writers that invalidate, and mishaps.
+
+An actor's place says how far it has come: a tuple, so that places can be compared. Its moves are what it may do next;
+that it does none of them any more, because it died, needs no move of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from api_client.lease import AcquireStatus, ClaimStatus
+from tests.support.lease_watch import frozen_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.contract.explorer import Moments
+    from tests.support.lease_watch import Watch
+    from tests.support.lease_world import ClockedWorld, Looked
+
+Place: TypeAlias = tuple[Any, ...]
+OVER: Place = ("over",)
+ALL_ENDS = ("commit", "retry", "fail", "release", "hand_back")
+REPEATABLE = frozenset({"commit", "retry", "fail", "hand_back"})
+
+
+@dataclass
+class Table:
+    """Where a move is made: the key, what was seen of it before the move, and its history."""
+
+    world: ClockedWorld
+    seen: Looked
+    watch: Watch
+    moments: Moments
+
+    @property
+    def entry_token(self) -> int:
+        entry = frozen_fields(self.seen.raw_entry)
+        return entry[0] if entry else 0
+
+
+class Actor(Protocol):
+    start: Place
+
+    def moves(self, place: Place) -> Sequence[str]:
+        """What it may do next."""
+        ...
+
+    def play(self, move: str, place: Place, table: Table) -> Place:
+        """Do it; the place where it is then."""
+        ...
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Takes a message up, loads, and ends its run in one of ``ends``; twice when the first ends in a retry.
+
+    ``loses_replies``: each step that may be repeated is also run a second time, its first reply having been lost.
+    """
+
+    name: str
+    ends: tuple[str, ...] = ALL_ENDS
+    renews: bool = False
+    loses_replies: bool = False
+    start: Place = ("waits", 1, "", "")
+
+    def moves(self, place: Place) -> Sequence[str]:
+        match place:
+            case ("waits", _, _, lost):
+                return ["acquire", "acquire, reply lost"] if self.loses_replies and not lost else ["acquire"]
+            case ("runs", attempt, _, renewed):
+                ends = [end for end in self.ends if attempt == 1 or end != "retry"]
+                return [*ends, "renew"] if self.renews and not renewed else ends
+            case ("ended", end, _, _) if end in REPEATABLE and self.loses_replies:
+                return [f"{end} again"]
+        return []
+
+    def play(self, move: str, place: Place, table: Table) -> Place:
+        if place[0] == "waits":
+            return self._acquire(place, table, is_lost="lost" in move)
+        if place[0] == "ended":
+            _, end, attempt, token = place
+            self._end(end, attempt, token, table)
+            return OVER
+        _, attempt, token, _ = place
+        if move == "renew":
+            table.world.renew(token, self._nonce(attempt))
+            return "runs", attempt, token, "renewed"
+        return self._end(move, attempt, token, table)
+
+    def _nonce(self, attempt: int) -> bytes:
+        return f"{self.name:>6}-{attempt}".encode()
+
+    def _acquire(self, place: Place, table: Table, *, is_lost: bool) -> Place:
+        _, attempt, ticket, _ = place
+        queued = table.seen.record.get("claim_number", b"0") if table.seen.record.get("state") == b"queued" else 0
+        reply = table.world.acquire(self._nonce(attempt), number=max(int(queued), table.entry_token), ticket=ticket)
+        if reply.status is AcquireStatus.ACQUIRED:
+            table.watch.acquired((reply.token, self._nonce(attempt)))
+        if is_lost:
+            return "waits", attempt, ticket, "again"
+        return ("runs", attempt, reply.token, "") if reply.status is AcquireStatus.ACQUIRED else OVER
+
+    def _end(self, end: str, attempt: int, token: int, table: Table) -> Place:
+        nonce, ticket = self._nonce(attempt), f"{self.name}'s ticket"
+        if end == "commit":
+            status = table.world.commit(token, nonce)
+            table.watch.committed((token, nonce), status, table.seen, table.moments.look())
+        elif end == "retry":
+            kept = table.world.retry(token, nonce, ticket)
+            return ("waits", 2, ticket, "") if kept else OVER
+        else:
+            getattr(table.world, end)(token, nonce)
+        return "ended", end, attempt, token
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Claims for what it sees; publishes or fails to; asks for the message to be published again."""
+
+    name: str
+    start: Place = ("reads",)
+
+    def moves(self, place: Place) -> Sequence[str]:
+        return {"reads": ["claim"], "holds": ["unclaim", "republish"]}.get(place[0], [])
+
+    def play(self, move: str, place: Place, table: Table) -> Place:
+        if move == "claim":
+            reply = table.world.claim(self.name, seen=table.entry_token)
+            return ("holds",) if reply.status is ClaimStatus.CLAIMED else OVER
+        _ = table.world.unclaim(self.name) if move == "unclaim" else table.world.republish()
+        return OVER
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Invalidates, once for each of its ways to."""
+
+    ways: tuple[str, ...] = ("soft", "hard")
+    times: int = 1
+
+    @property
+    def start(self) -> Place:
+        return (self.times,)
+
+    def moves(self, place: Place) -> Sequence[str]:
+        return self.ways if place[0] else []
+
+    def play(self, move: str, place: Place, table: Table) -> Place:
+        generation = table.world.invalidate(hard=move == "hard")
+        table.watch.invalidated(generation, hard=move == "hard")
+        return (place[0] - 1,)
+
+
+HOUR_SECONDS = 3_600
+# No moment comes twice, as none does on a real machine: hence the odd microseconds, and the second after a loss.
+CLOCK = {"lease lapses": 1_730.0, "all lapses": 7_000.0, "record expires": 70_000.0, "clock back": 7e-6 - HOUR_SECONDS}
+EVICTED = {"record lost": ("record",), "entry lost": ("entry",), "both lost": ("record", "entry")}
+ALL_MISHAPS = (*CLOCK, *EVICTED)
+
+
+@dataclass(frozen=True)
+class Mishaps:
+    """What befalls Redis and its clock: so many of these, each once at most."""
+
+    kinds: tuple[str, ...] = ALL_MISHAPS
+    most: int = 1
+    start: Place = ()
+
+    def moves(self, place: Place) -> Sequence[str]:
+        return [kind for kind in self.kinds if kind not in place] if len(place) < self.most else []
+
+    def play(self, move: str, place: Place, table: Table) -> Place:
+        if move in EVICTED:
+            table.moments.delete(*(getattr(table.world.key, part) for part in EVICTED[move]))
+        table.moments.move_clock(CLOCK.get(move, 1))
+        return tuple(sorted((*place, move)))

@@ -1,0 +1,193 @@
+"""Plays every order in which actors can meet between their scripts, on a real Redis, and looks after each step.
+
+Orders that lead to the same state go on in the same way, so from there they are played once: what is enumerated is
+all orders, and what is run is every step from every state. Numbers are compared by their order and times by their
+distance from now, which is all that the scripts do with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redis.exceptions import NoScriptError
+
+from api_client import lease_store
+from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus
+from tests.contract.actors import HOUR_SECONDS, Table
+from tests.support.lease_watch import Watch, frozen_fields
+from tests.support.lease_world import QUEUE_TTL_SECONDS, ask_for_all, looked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redis.client import Pipeline
+
+    from api_client.lease import Call
+    from tests.contract.actors import Actor, Place
+    from tests.support.lease_world import ClockedWorld, Looked
+
+T = TypeVar("T")
+NUMBERS = ("number", "claim_number", "token", "generation", "hard", "failed_token")
+TIMES = ("until", "limit", "published")
+IGNORED = {"by", "claimed_at"}  # for people, and for δ
+
+
+class Moments:
+    """Runs the steps, from any moment on that has been seen: one round trip for going there, the step, and a look."""
+
+    def __init__(self, world: ClockedWorld) -> None:
+        self._client, self._key, self._clock = world.client, world.key, world.clock
+        self._goes_to: Looked | None = None
+        self._now: Looked | None = None
+
+    def go_back_to(self, seen: Looked, now_us: int) -> None:
+        self._clock.now_us, self._goes_to, self._now = now_us, seen, None
+
+    def move_clock(self, seconds: float) -> None:
+        self._trip()
+        self._clock.now_us += round(seconds * 1e6)
+        self._now = None
+
+    def delete(self, *keys: str) -> None:
+        self._trip(lambda pipeline: pipeline.delete(*keys))
+
+    def look(self) -> Looked:
+        if self._now is None:
+            self._trip()
+        assert self._now is not None
+        return self._now
+
+    def run(self, call: Call[T]) -> T:
+        """Take the place of a `LeaseStore`."""
+        try:
+            return call.parse(self._trip(lambda pipeline: pipeline.execute_command(*lease_store.by_hash(call))))
+        except NoScriptError:
+            self._client.script_load(lease_store.source(call.script))
+            return self.run(call)
+
+    def _trip(self, step: Callable[[Pipeline], object] = lambda pipeline: pipeline.ping()) -> Any:
+        with self._client.pipeline(transaction=False) as pipeline:
+            if self._goes_to is not None:
+                self._put_back(pipeline, self._goes_to)
+            step(pipeline)
+            ask_for_all(pipeline, self._key)
+            replies = pipeline.execute(raise_on_error=False)
+        self._now, reply = looked(replies[-4:]), replies[-5]
+        if isinstance(reply, Exception):
+            raise reply
+        self._goes_to = None
+        return reply
+
+    def _put_back(self, pipeline: Pipeline, seen: Looked) -> None:
+        pipeline.delete(self._key.entry, self._key.record)
+        if seen.raw_entry is not None:
+            pipeline.set(self._key.entry, seen.raw_entry, px=seen.entry_ms)  # type: ignore[arg-type]
+        if seen.record:
+            pipeline.hset(self._key.record, mapping=seen.record)  # type: ignore[arg-type]
+            pipeline.pexpire(self._key.record, seen.record_ms)
+
+
+@dataclass(frozen=True)
+class State:
+    """A moment of an order: what is in Redis, its clock, where each actor is, and what has been."""
+
+    seen: Looked
+    now_us: int
+    places: tuple[Place, ...]
+    watch: Watch
+
+    def alike(self) -> object:
+        """Return what is equal for states that go on in the same way."""
+        rank = self._ranks(frozen_fields(self.seen.raw_entry))
+        runs = tuple(
+            (rank[run[0]], run[1], began > self.watch.soft_at, began > self.watch.hard_at, run in self.watch.stored)
+            for run, began in self.watch.began.items()
+        )
+        places = tuple(tuple(rank.get(part, part) for part in place) for place in self.places)
+        return places, runs, rank.get(self.watch.entry_token), self.in_redis(rank)
+
+    def in_redis(self, rank: dict[Any, str] | None = None) -> object:
+        """Return the same of what is in Redis alone."""
+        entry = frozen_fields(self.seen.raw_entry)
+        rank = rank or self._ranks(entry)
+        record = tuple(
+            (name, rank[int(value)] if name in NUMBERS else int(value) - self.now_us if name in TIMES else value)
+            for name, value in sorted(self.seen.record.items())
+            if name not in IGNORED
+        )
+        head = entry and (rank[entry[0]], rank[entry[1]], entry[3])
+        return head, record, self.seen.entry_ms, self.seen.record_ms, rank[self.now_us]
+
+    def _ranks(self, entry: tuple[int, int, int, bytes] | None) -> dict[Any, str]:
+        known = {self.now_us, self.watch.entry_token, *(run[0] for run in self.watch.runs), *(entry or ())[:2]}
+        known |= {int(self.seen.record[name]) for name in NUMBERS if name in self.seen.record}
+        return {number: f"no. {place}" for place, number in enumerate(sorted(known))}
+
+
+@dataclass
+class Explorer:
+    """``orders`` of so many ``states`` were played in so many ``steps``."""
+
+    world: ClockedWorld
+    actors: Sequence[Actor]
+    moments: Moments = field(init=False)
+    steps: int = 0
+    orders_from: dict[object, int] = field(default_factory=dict)
+    live: set[object] = field(default_factory=set)
+    path: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.moments = Moments(self.world)
+        self.world = replace(self.world, store=self.moments)
+
+    def explore(self) -> int:
+        """Play all orders; how many there are."""
+        return self._from(self._now(tuple(actor.start for actor in self.actors), Watch()))
+
+    def _now(self, places: tuple[Place, ...], watch: Watch) -> State:
+        seen = self.moments.look()
+        watch.look(seen)
+        return State(seen, self.world.clock.now_us, places, watch)
+
+    def _from(self, state: State) -> int:
+        alike = state.alike()
+        if alike not in self.orders_from:
+            self._nothing_is_stuck(state)
+            orders = 0
+            for index, actor in enumerate(self.actors):
+                for move in actor.moves(state.places[index]):
+                    self.path.append(f"{getattr(actor, 'name', type(actor).__name__)}: {move}")
+                    orders += self._from(self._after(state, index, move))
+                    self.path.pop()
+            self.orders_from[alike] = orders or 1
+        return self.orders_from[alike]
+
+    def _after(self, state: State, index: int, move: str) -> State:
+        self.moments.go_back_to(state.seen, state.now_us)
+        self.steps += 1
+        table, places = Table(self.world, state.seen, state.watch.copy(), self.moments), list(state.places)
+        try:
+            places[index] = self.actors[index].play(move, state.places[index], table)
+            return self._now(tuple(places), table.watch)
+        except AssertionError as error:
+            error.add_note(f"in this order: {' → '.join(self.path)}")
+            raise
+
+    def _nothing_is_stuck(self, state: State) -> None:
+        """Though all may have died at this moment: once what they held has lapsed, the next reader gets a value."""
+        alike = state.in_redis()
+        if alike in self.live:
+            return
+        self.live.add(alike)
+        self.moments.go_back_to(state.seen, state.now_us)
+        self.moments.move_clock(QUEUE_TTL_SECONDS + HOUR_SECONDS)
+        entry = frozen_fields(state.seen.raw_entry)
+        claimed = self.world.claim("the next reader", seen=entry[0] if entry else 0)
+        acquired = self.world.acquire(b"the next", number=claimed.number)
+        status = self.world.commit(acquired.token, b"the next")
+        happened = claimed.status, acquired.status, status
+        assert happened == (ClaimStatus.CLAIMED, AcquireStatus.ACQUIRED, CommitStatus.ACCEPTED), (
+            f"stuck after {self.path}"
+        )
+        assert self.moments.look().record == {}, "I6: at rest an entry is one key"

@@ -1,0 +1,112 @@
+"""The worker's own flow, stopped before each of its steps until the test lets it go on: one step at a time."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from api_client.lease import AcquireReply, AcquireStatus
+from refresher.errors import LoadFailed
+from refresher.events import WorkerEvents
+from refresher.outcome import OutcomeKind
+from refresher.queries import Loaded, Registry, query
+from refresher.refresh import Refresher
+from refresher.settings import WorkerSettings
+from refresher.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api_client.lease import Call
+    from api_client.messages import RefreshItem
+    from refresher.outcome import Outcome
+    from tests.support.lease_watch import Watch
+    from tests.support.lease_world import ClockedWorld
+
+T = TypeVar("T")
+SETTINGS = WorkerSettings()
+REGISTRY = Registry()
+query("flow", ttl=3_000, grace=3_000, into=REGISTRY)(lambda tx, n: n)
+ANSWER_SECONDS = 60.0
+LOADS: dict[str, Any] = {
+    "value": None,
+    "transient": LoadFailed("network", "again, please", is_transient=True),
+    "permanent": LoadFailed("syntax", "never", is_transient=False),
+    "shutdown": SystemExit("the worker is told to end"),
+}
+
+
+class Flow:
+    """One worker and one message. ``pending`` is the step that it would take next, None at its end."""
+
+    def __init__(
+        self, world: ClockedWorld, watch: Watch, item: RefreshItem, loads: Sequence[str], queue: list[RefreshItem]
+    ) -> None:
+        self._world, self._watch, self._loads, self._queue = world, watch, [LOADS[load] for load in loads], queue
+        self._go, self._parked = threading.Semaphore(0), threading.Semaphore(0)
+        self._error: BaseException | None = None
+        self.pending: str | None = "begin"
+        self.outcomes: list[Outcome] = []
+        self.loaded = 0
+        around = Surroundings(
+            records=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
+            hold=lambda held: nullcontext(), publish=self._publish, bury=lambda *_: None,
+            monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: None, events=WorkerEvents(),
+            uniform=lambda: 0.99,
+        )  # fmt: skip
+        self._refresher = Refresher(SETTINGS, around)
+        self._thread = threading.Thread(target=self._work, args=(item,), daemon=True)
+        self._thread.start()
+        self.step()
+
+    def step(self) -> None:
+        """Take the pending step, and go on to the next."""
+        self._go.release()
+        assert self._parked.acquire(timeout=ANSWER_SECONDS)
+        if self._error is not None:
+            raise self._error
+
+    def run(self, call: Call[T]) -> T:
+        """Run a step of the lease record (`surroundings.Records`)."""
+        self._stop(call.script)
+        before = self._world.look()
+        reply = self._world.store.run(call)
+        if isinstance(reply, AcquireReply) and reply.status is AcquireStatus.ACQUIRED:
+            self._watch.acquired((reply.token, call.args[0]))  # type: ignore[arg-type]
+        if call.script == "commit":
+            self._watch.committed(call.args[:2], reply, before, self._world.look())  # type: ignore[arg-type]
+        return reply
+
+    def load(self, *_: Any) -> Loaded:
+        """Load as the test wants it (`surroundings.Origin`)."""
+        self._stop("load")
+        self.loaded += 1
+        outcome = self._loads.pop(0) if self._loads else None
+        if outcome is not None:
+            raise outcome
+        return Loaded("value")
+
+    def _publish(self, item: RefreshItem) -> None:
+        self._stop("publish")
+        self._queue.append(item)
+
+    def _stop(self, step: str) -> None:
+        self.pending = step
+        self._parked.release()
+        self._go.acquire()
+
+    def _work(self, item: RefreshItem | None) -> None:
+        self._go.acquire()
+        try:
+            while item is not None:
+                outcome = self._refresher.refresh(item)
+                self.outcomes.append(outcome)
+                # The pause of a retry is Celery's affair; here the message comes at once.
+                item = outcome.again if outcome.kind is OutcomeKind.RETRY else None
+        except SystemExit:
+            pass
+        except BaseException as error:  # noqa: BLE001 - it is the test's to raise
+            self._error = error
+        self.pending = None
+        self._parked.release()

@@ -1,0 +1,170 @@
+"""Two workers in their own code, an invalidation and a pause, in every order of all their steps.
+
+The steps are those that leave the worker: each script, the load, the publication. What the worker does between them is
+the product's own flow. After each step the promises are looked at; at the end what was published is worked off, and
+the key must be at rest: fresh, or as its failures left it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from api_client.events import RefreshReason
+from api_client.keys import make_key
+from api_client.messages import item_for
+from refresher.outcome import OutcomeKind
+from tests.contract.stepped_flow import SETTINGS, Flow
+from tests.support.lease_watch import Watch, frozen_fields
+from tests.support.requirements import full_runs_only, is_set
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from api_client.messages import RefreshItem
+    from tests.support.lease_world import ClockedWorld
+
+log = logging.getLogger(__name__)
+
+LAPSE_SECONDS = 10.0  # longer than a lease that nobody renews, shorter than the budget of a run
+LONGER_THAN_ALL_SECONDS = 100.0
+AS_STALE = OutcomeKind.COMMITTED_AS_STALE
+INVALIDATIONS = {"soft", "hard"}
+PARAMS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the loads of the two workers bring, attempt by attempt, and what happens beside them."""
+
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    beside: tuple[str, ...]
+    attempt: int = 1  # of the messages: a later one's pause goes through the queue, the first one's is waited in place
+
+    def __str__(self) -> str:
+        return " | ".join("+".join(part) for part in (self.first, self.second, self.beside)) + f" | {self.attempt}"
+
+
+VALUE, RETRY, FAILURE, SHUTDOWN = ("value",), ("transient", "value"), ("permanent",), ("shutdown",)
+SCENES = [
+    *(Scene(VALUE, VALUE, beside) for beside in [("soft",), ("hard",), ("lapse",), ("soft", "lapse")]),
+    *(Scene(first, VALUE, ("lapse",), 2) for first in (RETRY, FAILURE, SHUTDOWN)),
+    *(Scene(first, VALUE, ("soft",), 2) for first in (RETRY, FAILURE, SHUTDOWN)),
+    Scene(RETRY, VALUE, ("hard",)),
+]
+LONG_SCENES = [
+    Scene(first, second, beside, attempt)
+    for first in (VALUE, RETRY, FAILURE, SHUTDOWN)
+    for second in (VALUE, RETRY, FAILURE, SHUTDOWN)
+    for beside in [("soft", "lapse"), ("hard", "lapse"), ("soft", "hard")]
+    for attempt in (1, 2)
+]
+QUICK = SCENES[:3]
+ALL = [*SCENES, *(LONG_SCENES if is_set("LONG_TESTS") else [])]
+
+
+class Stage:
+    """One order, from the beginning."""
+
+    def __init__(self, world: ClockedWorld, scene: Scene) -> None:
+        self.world, self.watch, self.beside = world, Watch(), list(scene.beside)
+        self.queue: list[RefreshItem] = []
+        number = world.claim("reader").number
+        item = msgspec.structs.replace(item_for(world.key, number, RefreshReason.MISS), attempt=scene.attempt)
+        self.flows = [Flow(world, self.watch, item, loads, self.queue) for loads in (scene.first, scene.second)]
+        self.look()
+
+    def look(self) -> None:
+        self.watch.look(self.world.look())
+
+    def choices(self) -> list[str]:
+        """Who can go on; what happens beside comes in its order."""
+        return [name for name, flow in zip("AB", self.flows, strict=True) if flow.pending] + self.beside[:1]
+
+    def play(self, choice: str) -> None:
+        if choice in {"A", "B"}:
+            self.flows["AB".index(choice)].step()
+        else:
+            self.beside.pop(0)
+            self._happens(choice)
+        self.look()
+
+    def _happens(self, what: str) -> None:
+        if what == "lapse":
+            self.world.pass_time(LAPSE_SECONDS)
+        else:
+            generation = self.world.invalidate(hard=what == "hard")
+            self.watch.invalidated(generation, hard=what == "hard")
+
+    def ask_as_a_reader(self) -> None:
+        """Claim for what is there, if it is not fresh, and let a worker do it."""
+        entry = frozen_fields(self.world.look().raw_entry)
+        if entry is None or entry[1] > entry[0]:
+            reply = self.world.claim("the next reader", seen=entry[0] if entry else 0)
+            self.queue.append(item_for(self.world.key, reply.number, RefreshReason.MISS))
+            self.work_off()
+
+    def is_at_rest(self) -> bool:
+        """A fresh entry, and nothing beside it."""
+        seen = self.world.look()
+        entry = frozen_fields(seen.raw_entry)
+        return entry is not None and entry[1] <= entry[0] and seen.record == {}
+
+    def work_off(self) -> list[Flow]:
+        """Let workers do what was published, one after the other."""
+        done = []
+        while self.queue:
+            flow = Flow(self.world, self.watch, self.queue.pop(0), (), self.queue)
+            while flow.pending:
+                flow.step()
+                self.look()
+            done.append(flow)
+        return done
+
+
+def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[Stage, Sequence[str]]]:
+    """Play all orders: the same beginning again, then the next choice, until there is none left."""
+    unplayed: list[list[str]] = [[]]
+    while unplayed:
+        order = unplayed.pop()
+        stage = Stage(replace(world, key=make_key(SETTINGS.namespace, "flow", {"n": next(PARAMS)}, 1)), scene)
+        for choice in order:
+            stage.play(choice)
+        while choices := stage.choices():
+            unplayed += [[*order, other] for other in choices[1:]]
+            order = [*order, choices[0]]
+            try:
+                stage.play(choices[0])
+            except AssertionError as error:
+                error.add_note(f"in this order: {order}")
+                raise
+        yield stage, order
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "scene", [pytest.param(scene, id=str(scene), marks=[] if scene in QUICK else [full_runs_only]) for scene in ALL]
+)
+def test_every_order_of_two_real_flows_ends_at_rest(clocked_world: ClockedWorld, scene: Scene) -> None:
+    played = 0
+    for stage, order in every_order(clocked_world, scene):
+        played += 1
+        followed = stage.work_off()
+        outcomes = [outcome for flow in (*stage.flows, *followed) for outcome in flow.outcomes]
+        told = f"{order}: {[str(outcome) for outcome in outcomes]}, {stage.world.record()}"
+        has_failed = any(outcome.kind is OutcomeKind.FAILED for outcome in outcomes)
+        met = [outcome for outcome in outcomes if outcome.kind is AS_STALE or outcome.why == "invalidated"]
+        assert len(followed) <= len(met) + ("shutdown" in scene.first + scene.second), f"one more, not several: {told}"
+        if met and not has_failed and len(INVALIDATIONS & {*scene.beside}) == 1:
+            assert stage.is_at_rest(), f"the refresh that an invalidation asks for: {told}"
+        stage.world.pass_time(LONGER_THAN_ALL_SECONDS)
+        stage.ask_as_a_reader()
+        assert stage.is_at_rest(), f"stuck: {told}"
+    log.info("%s: %d orders", scene, played)
+    assert played > 20
