@@ -13,7 +13,6 @@ from api_client.asked import AskedRecently
 from api_client.batches import AnyCall, Batch
 from api_client.broker import Broker, CeleryBroker
 from api_client.clock import monotonic_seconds
-from api_client.cluster_link import open_link
 from api_client.decisions import Decisions
 from api_client.durations import Duration
 from api_client.errors import ConfigurationError
@@ -24,6 +23,7 @@ from api_client.keys import CacheKey, Params, make_key
 from api_client.lease import Call, ClaimReply, ClaimStatus
 from api_client.local_tier import LocalTier
 from api_client.notifications import Notifications
+from api_client.open_link import open_link
 from api_client.publisher import Publisher, Trigger
 from api_client.read_core import ReadCore
 from api_client.read_plan import PLAIN, Floor, RefreshState

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from redis.exceptions import RedisError
 
+from api_client.clock import monotonic_seconds
 from api_client.cluster_state import (
     ASKING,
     MOST_REDIRECTIONS,
@@ -26,7 +27,7 @@ from api_client.lease import Call
 from api_client.lease_store import by_hash, source
 from api_client.link import CacheLink
 from api_client.publication import Steps
-from api_client.redis_url import Address, Topology, read_url
+from api_client.redis_url import Address, read_url
 from api_client.wire import Command
 
 T = TypeVar("T")
@@ -191,7 +192,7 @@ class ClusterLink(CacheLink):
 
     def _ask_for_slots(self, besides: Collection[Address]) -> CacheUnavailable | None:
         failed: CacheUnavailable | None = None
-        ends_at = time.monotonic() + self._timeout_seconds
+        began = monotonic_seconds()
         for address in self.health.to_ask(besides):
             try:
                 (reply,) = self._node(address).ask_all([SLOTS_REQUEST], None)
@@ -202,8 +203,9 @@ class ClusterLink(CacheLink):
                     self._keep_only({*self.health.masters(), *self._url.members})
                     return None
                 failed = self._node(address).health.failure(reply, None) if isinstance(reply, RedisError) else None
-            if time.monotonic() >= ends_at:
+            if monotonic_seconds() - began >= self._timeout_seconds:
                 break
+        self.health.asked_for_slots(began)
         return failed
 
     def _node(self, address: Address) -> CacheLink:
@@ -280,16 +282,6 @@ class ClusterLink(CacheLink):
             return self.run(call, query)
         except CacheUnavailable as error:
             return error
-
-
-def open_link(url: str, timeout_seconds: float) -> CacheLink:
-    """Return the link for a URL; nothing is sent yet.
-
-    Raises:
-        ConfigurationError: the URL can't be used.
-    """
-    link = ClusterLink if read_url(url).topology is Topology.CLUSTER else CacheLink
-    return link(url, timeout_seconds)
 
 
 def _read_for_once(node: CacheLink, key: CacheKey) -> bytes | None:

@@ -85,6 +85,12 @@ class ClusterState(Health):
             self._refresh_at = now + REFRESH_SECONDS
             return True
 
+    def asked_for_slots(self, began: float) -> None:
+        """Note that whoever began to ask then (monotonic seconds) is done; nobody is held up soon again."""
+        now = monotonic_seconds()
+        with self._lock:
+            self._refresh_at = now + max(REFRESH_SECONDS, 2 * (now - began))
+
     def take(self, reply: object, told_by: Address) -> bool:
         """Take over the reply to CLUSTER SLOTS; False where it is an error, or names no slot."""
         if not isinstance(reply, list) or not reply:

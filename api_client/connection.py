@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from typing import Any
+from typing import Any, Final
 
 import hiredis
 from redis.exceptions import ConnectionError, TimeoutError
@@ -12,6 +12,8 @@ from redis.exceptions import ConnectionError, TimeoutError
 from api_client.clock import monotonic_seconds
 from api_client.sockets import give_up_after
 from api_client.wire import CHUNK_BYTES, LARGE_CHUNK_BYTES, NEEDS_MORE, reply_reader
+
+AT_LEAST_SECONDS: Final = 0.05
 
 
 class Connection:
@@ -35,6 +37,7 @@ class Connection:
         self._reader = reply_reader()
         self._usual_timeout = give_up_after(self._socket, timeout_seconds)
         self._receive = self._socket.recv
+        self._sent_at = 0.0
 
     def ask(self, request: bytes) -> Any:
         """Send one command and return its reply; an error reply is returned as an exception.
@@ -53,15 +56,18 @@ class Connection:
 
     def send(self, request: bytes) -> None:
         """Send several commands at once; `receive` has their replies."""
+        self._sent_at = monotonic_seconds()
         try:
             self._socket.sendall(request)
         except OSError as error:
             raise _translated(error) from error
 
     def receive(self, count: int) -> list[Any]:
-        """Return ``count`` replies; the timeout is for each, after the one before."""
+        """Return ``count`` replies; the timeout is for each, after the one before, or after it was sent."""
+        # Whoever has waited for another server meanwhile still takes what is there.
+        began = max(self._sent_at, monotonic_seconds() - self._timeout_seconds + AT_LEAST_SECONDS)
         try:
-            return [self._next() for _ in range(count)]
+            return [self._next(began)] + [self._next(monotonic_seconds()) for _ in range(count - 1)]
         except (OSError, hiredis.ProtocolError) as error:
             raise _translated(error) from error
 
@@ -69,9 +75,9 @@ class Connection:
         """Close it."""
         self._made.disconnect()
 
-    def _next(self) -> Any:
+    def _next(self, began: float) -> Any:
         reply = self._reader.gets()
-        return self._rest(monotonic_seconds()) if reply is NEEDS_MORE else reply
+        return self._rest(began) if reply is NEEDS_MORE else reply
 
     def _rest(self, began: float) -> Any:
         """Receive until the reply is whole, within the timeout: a server that trickles must not hold a reader."""

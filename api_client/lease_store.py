@@ -38,11 +38,11 @@ class LeaseStore:
 
     Args:
         client: whose connections are used; as `redis_edge.connect` makes it.
-        on_wrong_node: called when a step was refused because the node is a master no longer.
+        on_read_only: called when a step was refused because the node is a master no longer.
     """
 
-    def __init__(self, client: redis.Redis, *, on_wrong_node: Callable[[], None] = lambda: None) -> None:
-        self._client, self._on_wrong_node = client, on_wrong_node
+    def __init__(self, client: redis.Redis, *, on_read_only: Callable[[], None] = lambda: None) -> None:
+        self._client, self._on_read_only = client, on_read_only
 
     def run(self, call: Call[T]) -> T:
         """Run one step. A script that Redis has forgotten is loaded again."""
@@ -111,8 +111,9 @@ class LeaseStore:
         try:
             yield
         except RedisError as error:
-            if is_wrong_node(error):
-                self._on_wrong_node()
+            # Of a cluster redis-py's client sees to that itself.
+            if is_wrong_node(error) and not isinstance(self._client, LazyCluster):
+                self._on_read_only()
             raise
 
 

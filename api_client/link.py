@@ -34,7 +34,7 @@ class CacheLink:
         self._connections = Connections(self._make, timeout_seconds=timeout_seconds)
         self.health.master.when_moved(self._connections.leave)
         self._redis = connect(url, timeout_seconds=timeout_seconds, known=self.health.master)
-        self._own_store = LeaseStore(self._redis, on_wrong_node=self._leave_node)
+        self._own_store = LeaseStore(self._redis, on_read_only=self._leave_node)
 
     @property
     def store(self) -> Steps:

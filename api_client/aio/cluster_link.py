@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from redis.exceptions import RedisError
 
 from api_client.aio.link import AsyncCacheLink
+from api_client.clock import monotonic_seconds
 from api_client.cluster_state import (
     ASKING,
     MOST_REDIRECTIONS,
@@ -152,7 +152,7 @@ class AsyncClusterLink(AsyncCacheLink):
 
     async def _ask_for_slots(self, besides: Collection[Address]) -> CacheUnavailable | None:
         failed: CacheUnavailable | None = None
-        ends_at = time.monotonic() + self._timeout_seconds
+        began = monotonic_seconds()
         for address in self.health.to_ask(besides):
             try:
                 (reply,) = await self._node(address).ask_all([SLOTS_REQUEST], None)
@@ -162,8 +162,9 @@ class AsyncClusterLink(AsyncCacheLink):
                 if self.health.take(reply, address):
                     return None
                 failed = self._node(address).health.failure(reply, None) if isinstance(reply, RedisError) else None
-            if time.monotonic() >= ends_at:
+            if monotonic_seconds() - began >= self._timeout_seconds:
                 break
+        self.health.asked_for_slots(began)
         return failed
 
     def _node(self, address: Address) -> AsyncCacheLink:

@@ -11,6 +11,7 @@ import pytest
 
 from api_client import ReaderEvents, ReaderSettings
 from refresher.embedded import RedisServer, ServerMissing
+from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.requirements import skip_or_fail
@@ -60,3 +61,13 @@ def make_reader(stack: ExitStack, clean_redis: RedisServer, kind: str) -> MakeRe
         return reader
 
     return make
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[Cluster]:
+    """A cluster for tests that leave it as it was."""
+    with ExitStack() as opened:
+        try:
+            yield Cluster(opened)
+        except ServerMissing as error:
+            skip_or_fail(str(error))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import redis
 
 from api_client.redis_edge import connect
-from refresher.embedded import RedisServer, ServerMissing
+from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import *  # noqa: F403
 from tests.integration.reader.conftest import MakeReader
 from tests.integration.reader.test_batches import *  # noqa: F403
@@ -21,20 +20,16 @@ from tests.integration.reader.test_misses import *  # noqa: F403
 from tests.servers.redis_cluster import Cluster
 from tests.support.any_reader import AnyReader
 from tests.support.played_worker import PATIENCE_SECONDS
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.requirements import full_runs_only
 
 pytestmark = full_runs_only
 
 NAMESPACE = "test"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with ExitStack() as stack:
-        try:
-            yield Cluster(stack)
-        except ServerMissing as error:
-            skip_or_fail(str(error))
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    return shared_cluster
 
 
 @pytest.fixture

@@ -21,7 +21,10 @@ from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import client_of
 from tests.support.played_worker import PlayedKey
 from tests.support.read_load import ReadLoad
+from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
 
 LONGEST_BREAKER_PAUSE_SECONDS = 5.0
 # From when the Sentinels agree: the probe of an open breaker, a connection or two; the rest is a busy machine's.

@@ -1,0 +1,287 @@
+"""A cluster: each key's node is asked, slots move, nodes are lost; sync and async alike."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+import pytest
+from redis.crc import key_slot
+
+from api_client import CacheUnavailable, ConfigurationError, Entry, EntryState, ReaderSettings
+from api_client.cluster_link import ClusterLink
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from api_client.redis_edge import connect
+from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader
+from tests.servers.redis_cluster import NODES, SLOTS, Cluster
+from tests.support.any_reader import AnyReader, answer_of, client_of
+from tests.support.lease_world import claim_call
+from tests.support.played_worker import PlayedKey
+from tests.support.read_load import ReadLoad
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+Play: TypeAlias = Callable[[int], PlayedKey]
+HOUR_US = 3_600_000_000
+KEYS = range(30)
+LONGEST_BREAKER_PAUSE_SECONDS = 5.0
+HEALED_SECONDS = LONGEST_BREAKER_PAUSE_SECONDS + 3 * TIMEOUT_SECONDS + 15.0
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    with connect(shared_cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+        client.flushall()
+        client.script_flush()
+    return shared_cluster
+
+
+@pytest.fixture
+def own_cluster(stack: ExitStack) -> Cluster:
+    """One to lose nodes of."""
+    return Cluster(stack)
+
+
+def play_on(cluster: Cluster, stack: ExitStack) -> Play:
+    control = stack.enter_context(connect(cluster.url(), timeout_seconds=PATIENCE_SECONDS))
+    return lambda n: PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
+
+
+@pytest.fixture
+def play(cluster: Cluster, stack: ExitStack) -> Play:
+    return play_on(cluster, stack)
+
+
+@pytest.fixture
+def reader(make_reader: MakeReader, cluster: Cluster) -> AnyReader:
+    return make_reader(cluster.url(), redis_timeout_seconds=PATIENCE_SECONDS)
+
+
+def link_of(reader: AnyReader) -> ClusterLink:
+    link = client_of(reader)._link
+    assert isinstance(link, ClusterLink)
+    return link
+
+
+def calls_of(cluster: Cluster, command: str) -> list[tuple[int, int]]:
+    """How often each node was sent a command, and how often it refused."""
+    told = []
+    for node in cluster.nodes:
+        with cluster.client(node) as client:
+            stats = client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0, "rejected_calls": 0})
+            told.append((stats["calls"], stats["rejected_calls"]))
+    return told
+
+
+def values(entries: list[Any]) -> list[Any]:
+    return [entry.value if isinstance(entry, Entry) else type(entry).__name__ for entry in entries]
+
+
+def test_each_read_is_one_command_at_the_key_s_own_node(reader: AnyReader, cluster: Cluster, play: Play) -> None:
+    for n in KEYS:
+        play(n).plant_value(n)
+    assert reader.get("q", {"n": 0}) == 0
+    for node in cluster.nodes:
+        cluster.ask(node, "CONFIG", "RESETSTAT")
+    assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
+    assert values(reader.get_many([("q", {"n": n}) for n in KEYS])) == list(KEYS)
+    own = [[cluster.node_of(play(n).key.entry) for n in KEYS].count(node) for node in cluster.nodes]
+    assert min(own) > 0
+    assert calls_of(cluster, "get") == [(2 * count, 0) for count in own]
+
+
+def test_a_batch_asks_all_nodes_at_one_time(make_reader: MakeReader, cluster: Cluster, play: Play) -> None:
+    reader = make_reader(cluster.url(), redis_timeout_seconds=3.0)
+    for n in KEYS:
+        play(n).plant_value(n)
+    calls = [("q", {"n": n}) for n in KEYS]
+    assert values(reader.get_many(calls)) == list(KEYS)
+    link_of(reader).health._refresh_at = math.inf  # nobody asks for the slots: that would take its own time
+    for node in cluster.nodes:
+        os.kill(node.pid, signal.SIGSTOP)
+    try:
+        answer = answer_of(reader.get_many, calls)
+    finally:
+        for node in cluster.nodes:
+            os.kill(node.pid, signal.SIGCONT)
+    assert values(answer.value) == ["CacheUnavailable"] * len(KEYS)
+    assert answer.seconds < (NODES - 0.5) * 3.0  # one after the other it would be three times the timeout
+
+
+def test_a_step_and_a_wait_go_to_the_key_s_own_node(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
+    reads = [pool.submit(reader.get, "q", {"n": n}, timeout=PATIENCE_SECONDS) for n in range(6)]
+    for n in range(6):
+        eventually(play(n).is_listened_to, PATIENCE_SECONDS, "it listens, whichever node publishes")
+        play(n).load(n)
+    assert [read.result(PATIENCE_SECONDS) for read in reads] == list(range(6))
+    assert all(reader.invalidate("q", {"n": n}).generation for n in range(6))
+
+
+def test_an_invalidation_asks_the_replicas_of_the_key_s_own_node(make_reader: MakeReader, cluster: Cluster) -> None:
+    invalidated = make_reader(cluster.url()).invalidate("q", {"n": 0}, replicas=1)
+    assert (invalidated.generation > 0, invalidated.replicated) == (True, False)
+
+
+def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, play: Play) -> None:
+    keys = [play(n) for n in KEYS]
+    store = keys[0].store
+    claims = [claim_call(key.key, f"claim-{n}", seen=None, force=False, bookmarks=()) for n, key in enumerate(keys)]
+    for _ in range(2):  # once with scripts that no node knows, once with those that each does
+        replies = store.run_all(claims)
+        assert [
+            reply.claim_number == int(key.record()["claim_number"]) for reply, key in zip(replies, keys, strict=True)
+        ]
+        assert {key.state() for key in keys} == {"queued"}
+
+
+def test_a_slot_that_has_moved_is_found_and_remembered(reader: AnyReader, cluster: Cluster, play: Play) -> None:
+    key = play(1)
+    key.plant_value("moved")
+    assert reader.get("q", {"n": 1}) == "moved"
+    slot, source = key_slot(key.key.entry.encode()), cluster.node_of(key.key.entry)
+    target = next(node for node in cluster.nodes if node is not source)
+    cluster.move_slot(slot, source, target)
+    try:
+        for node in cluster.nodes:
+            cluster.ask(node, "CONFIG", "RESETSTAT")
+        assert [reader.get("q", {"n": 1}) for _ in range(5)] == ["moved"] * 5
+        assert sum(rejected for _, rejected in calls_of(cluster, "get")) == 1
+        assert values(reader.get_many([("q", {"n": 1})])) == ["moved"]
+        assert reader.invalidate("q", {"n": 1}).generation
+    finally:
+        cluster.move_slot(slot, target, source)
+    assert values(reader.get_many([("q", {"n": 1})])) == ["moved"]
+    cluster.move_slot(slot, source, target)
+    try:
+        assert reader.invalidate("q", {"n": 1}).generation
+    finally:
+        cluster.move_slot(slot, target, source)
+
+
+def test_while_a_slot_moves_its_keys_are_where_they_are(
+    reader: AnyReader, cluster: Cluster, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    key = play(2)
+    key.plant_value("on its way")
+    slot, source = key_slot(key.key.entry.encode()), cluster.node_of(key.key.entry)
+    target = next(node for node in cluster.nodes if node is not source)
+    cluster.begin_move(slot, source, target)
+    try:
+        assert reader.get("q", {"n": 2}) == "on its way"
+        cluster.move_keys(slot, source, target)
+        assert reader.get("q", {"n": 2}) == "on its way"
+        assert values(reader.get_many([("q", {"n": 2})])) == ["on its way"]
+        # A step has two keys. The record is nowhere: the node that has one of two asks for patience.
+        invalidated = pool.submit(reader.invalidate, "q", {"n": 2})
+    finally:
+        cluster.end_move(slot, target)
+    try:
+        assert eventually(
+            lambda: _done(invalidated.result) or _done(lambda: reader.invalidate("q", {"n": 2})), 20, "done"
+        )
+        assert reader.get_entry("q", {"n": 2}).state is EntryState.STALE
+    finally:
+        cluster.move_slot(slot, target, source)
+
+
+def _done(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except CacheUnavailable:
+        return None
+
+
+def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster: Cluster, play: Play) -> None:
+    assert reader.get("q", {"n": 0}, timeout=0, default="none") == "none"
+    link = link_of(reader)
+    link.learn_clock()
+    ahead = cluster.nodes[-1]
+    clock = link.health.health_of((ahead.host, ahead.port)).clock
+    clock.learn(clock.now_us() + HOUR_US, asked_at=time.monotonic())
+    for n in KEYS:
+        # Loaded 10 s ago, by the clock of its node.
+        by_us = HOUR_US if cluster.node_of(play(n).key.entry) is ahead else 0
+        play(n).plant_value(n, age_seconds=10.0 - by_us / 1e6, ttl_seconds=600.0)
+    singly = [reader.get_entry("q", {"n": n}) for n in KEYS]
+    together = reader.get_many([("q", {"n": n}) for n in KEYS])
+    for entry in [*singly, *together]:
+        assert isinstance(entry, Entry)
+        assert entry.state is EntryState.FRESH
+        assert 9.0 < entry.age < 10.0 + PATIENCE_SECONDS
+
+
+def test_a_node_that_is_lost_takes_its_own_keys_alone(
+    make_reader: MakeReader, own_cluster: Cluster, stack: ExitStack
+) -> None:
+    reader, play = make_reader(own_cluster.url()), play_on(own_cluster, stack)
+    for n in KEYS:
+        play(n).plant_value(n)
+    lost = own_cluster.nodes[0]  # one that the URL names, too
+    theirs = [n for n in KEYS if own_cluster.node_of(play(n).key.entry) is lost]
+    calls = [("q", {"n": n}) for n in KEYS]
+    expected = ["CacheUnavailable" if n in theirs else n for n in KEYS]
+    with ReadLoad([reader] * 2, [("q", {"n": n}) for n in KEYS if n not in theirs]) as load:
+        with own_cluster.client(lost) as client:
+            client.save()
+        lost.kill()
+        for _ in range(10):
+            assert values(reader.get_many(calls)) == expected
+            assert isinstance(answer_of(reader.get, "q", {"n": theirs[0]}).error, CacheUnavailable)
+        refused = answer_of(reader.invalidate, "q", {"n": theirs[0]})
+        assert isinstance(refused.error, CacheUnavailable)
+        lost.restart(keep_data=True)
+        eventually(lambda: values(reader.get_many(calls)) == list(KEYS), HEALED_SECONDS, "all are there again")
+    assert load.errors() == []
+
+
+def test_a_replica_that_takes_over_is_found(make_reader: MakeReader, stack: ExitStack) -> None:
+    cluster = Cluster(stack, replicas=True)
+    reader, play = make_reader(cluster.url()), play_on(cluster, stack)
+    for n in KEYS:
+        play(n).plant_value(n)
+    for node in cluster.nodes:
+        with cluster.client(node) as client:
+            client.set(next(f"{{{n}}}" for n in range(SLOTS) if cluster.node_of(f"{{{n}}}") is node), "marker")
+            assert client.wait(1, int(PATIENCE_SECONDS * 1000)) == 1
+    calls = [("q", {"n": n}) for n in KEYS]
+    assert values(reader.get_many(calls)) == list(KEYS)
+    lost = cluster.nodes[1]
+    lost.kill()
+    eventually(lambda: values(reader.get_many(calls)) == list(KEYS), 60 + HEALED_SECONDS, "all are there again")
+    theirs = next(n for n in KEYS if cluster.node_of(play(n).key.entry) is lost)
+    generation = eventually(lambda: _done(lambda: reader.invalidate("q", {"n": theirs}).generation), 20, "invalidated")
+    assert play(theirs).claim().number
+    play(theirs).load("new")
+    assert reader.get("q", {"n": theirs}, min_generation=generation, timeout=PATIENCE_SECONDS) == "new"
+
+
+def test_without_any_node_each_call_says_so_and_heals(make_reader: MakeReader, own_cluster: Cluster) -> None:
+    for node in own_cluster.nodes:
+        node.kill()
+    reader = make_reader(own_cluster.url())
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: reader.get("q", {"n": 1}),
+        lambda: reader.invalidate("q", {"n": 1}),
+        lambda: reader.explain("q", {"n": 1}),
+        lambda: values(reader.get_many([("q", {"n": 1})])),
+    )
+    for call in calls[:3]:
+        assert isinstance(answer_of(call).error, CacheUnavailable)
+    assert calls[3]() == ["CacheUnavailable"]
+    for node in own_cluster.nodes:
+        node.restart(keep_data=True)
+    eventually(lambda: _done(lambda: reader.invalidate("q", {"n": 1}).generation), HEALED_SECONDS + 30, "it heals")
+
+
+def test_an_in_process_tier_over_a_cluster_is_refused_at_the_start() -> None:
+    with pytest.raises(ConfigurationError, match=r"CACHE_LOCAL_MAX_ENTRIES=10 .*cluster"):
+        ReaderSettings(redis_url="redis+cluster://h:7000", local_max_entries=10)
