@@ -89,7 +89,7 @@ def _fault_of_body(message: Any) -> Fault | None:
     if message.content_type != "application/json" or message.content_encoding != "utf-8":
         return Fault(DropReason.NOT_JSON, "it is not JSON in UTF-8")
     # Before it is decoded: that would take ten times the memory.
-    if len(message.body or b"") > MAX_MESSAGE_BYTES:
+    if isinstance(message.body, str | bytes | bytearray | memoryview) and len(message.body) > MAX_MESSAGE_BYTES:
         return Fault(DropReason.TOO_LARGE, f"its body is larger than {MAX_MESSAGE_BYTES} bytes")
     try:
         body = message.payload

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kombu.message import Message
 
 from api_client.messages import TASK_NAME
-from refresher.guard import _HEADERS, fault_of
+from refresher.guard import _HEADERS, DropReason, fault_of
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
@@ -38,6 +38,15 @@ def ours(**headers: Any) -> Message:
 )  # fmt: skip
 def test_what_a_publisher_makes_passes(right: dict[str, Any], ours_alone: bool) -> None:
     assert fault_of(ours(**right), ours_alone=ours_alone) is None
+
+
+@pytest.mark.parametrize("body", [5, None, True, 1.5, {"a": 1}])
+def test_a_body_that_is_neither_text_nor_bytes_is_a_fault_and_no_error(body: Any) -> None:
+    odd = ours()
+    odd.body = body
+    fault = fault_of(odd, ours_alone=True)
+    assert fault is not None
+    assert fault.reason in {DropReason.UNDECODABLE, DropReason.BODY}
 
 
 @pytest.mark.parametrize("limit", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
