@@ -195,5 +195,5 @@ def test_a_thousand_reads_a_second(stack: ExitStack, system: System, arcadedb: A
     assert seen.checker.broken == [], told
     assert seen.states[EntryState.STALE] > 0, told
     assert len(seen.checker.invalidations) > span / 2, told
-    # They make up for what they wait; what is left is for a machine that is too slow for the rate.
-    assert sum(seen.states.values()) + len(seen.failed) >= READS_PER_SECOND * span / 2, told
+    # They make up for what they wait, but for errors; a busy machine is slower than the rate.
+    assert sum(seen.states.values()) >= READS_PER_SECOND * span / 10, told

@@ -77,7 +77,8 @@ class Caller:
             self.flush()
 
     def failed(self, error: CacheError, began: float) -> None:
-        self._journal.write("failed", began, time.monotonic(), type(error).__name__, getattr(error, "kind", ""))
+        self._due = now = time.monotonic()  # an error comes at once: making up for what was missed would be a storm
+        self._journal.write("failed", began, now, type(error).__name__, getattr(error, "kind", ""))
 
     def flush(self) -> None:
         """Write what there is, and forget it: this process's memory is looked at."""
