@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Self
 
+import redis
 from redis import ConnectionPool, RedisCluster
 from redis.cluster import ClusterNode
 from redis.exceptions import ConnectionError, RedisClusterException
@@ -34,7 +35,7 @@ class LazyCluster:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster(), name)
 
-    def node_of(self, key: str) -> Any:
+    def node(self, key: str) -> Any:
         """Return a client of the one node that has a key's slot.
 
         Raises:
@@ -71,3 +72,15 @@ class LazyCluster:
                     except RedisClusterException as error:  # no error of redis-py's usual ones
                         raise ConnectionError(str(error)) from error
         return made
+
+
+def node_of(client: redis.Redis, key: str) -> redis.Redis:
+    """Return the client for commands that go together with a key's: of a cluster its node's own, else the same.
+
+    Raises:
+        redis.exceptions.ConnectionError: no node of the cluster answers, or none has the key's slot.
+    """
+    if isinstance(client, LazyCluster):
+        node: redis.Redis = client.node(key)
+        return node
+    return client

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError
 
-from api_client.cluster_client import LazyCluster
+from api_client.cluster_client import LazyCluster, node_of
 from api_client.lease import Call
 from api_client.wire import Command, is_wrong_node
 
@@ -54,7 +54,7 @@ class LeaseStore:
         places_of: dict[redis.Redis, list[int]] = {}
         with self._leaving():
             for place, call in enumerate(calls):
-                places_of.setdefault(self._node_of(call), []).append(place)
+                places_of.setdefault(node_of(self._client, call.keys[0]), []).append(place)
             replies: dict[int, Any] = {}
             for node, places in places_of.items():
                 replies.update(zip(places, self._replies(node, [calls[place] for place in places]), strict=True))
@@ -63,7 +63,7 @@ class LeaseStore:
     def run_and_wait(self, call: Call[T], *, replicas: int, timeout_seconds: float) -> tuple[T, int]:
         """Run one step, then ask the same connection how many replicas have it (WAIT): the reply and their number."""
         with self._leaving():
-            node = self._node_of(call)
+            node = node_of(self._client, call.keys[0])
             node.script_load(source(call.script))
             with node.pipeline(transaction=False) as pipeline:
                 pipeline.evalsha(*_evalsha(call))
@@ -75,7 +75,7 @@ class LeaseStore:
         try:
             return self._client.evalsha(*_evalsha(call))
         except NoScriptError:
-            self._node_of(call).script_load(source(call.script))
+            node_of(self._client, call.keys[0]).script_load(source(call.script))
             return self._client.evalsha(*_evalsha(call))
 
     def _replies(self, node: redis.Redis, calls: Sequence[Call[Any]]) -> list[Any]:
@@ -98,13 +98,6 @@ class LeaseStore:
             for call in calls:
                 pipeline.evalsha(*_evalsha(call))
             return list(pipeline.execute())
-
-    def _node_of(self, call: Call[Any]) -> redis.Redis:
-        """Return the client of the node that has the call's slot."""
-        if isinstance(self._client, LazyCluster):
-            node: redis.Redis = self._client.node_of(call.keys[0])
-            return node
-        return self._client
 
     @contextmanager
     def _leaving(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from api_client.broker import CeleryBroker
+from api_client.cluster_client import node_of
 from api_client.explain import Explanation, explain_reads, explanation
 from api_client.explain_text import details_of, reason_of
 from api_client.keys import CacheKey
@@ -44,7 +45,10 @@ def explain(
 
 
 def _replies(settings: ReaderSettings, key: CacheKey) -> list[Any]:
-    with opened_cache(settings.redis_url) as client, client.pipeline(transaction=False) as pipeline:
+    with (
+        opened_cache(settings.redis_url) as client,
+        node_of(client, key.entry).pipeline(transaction=False) as pipeline,
+    ):
         for command in explain_reads(key):
             pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
         return list(pipeline.execute(raise_on_error=False))

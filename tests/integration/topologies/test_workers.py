@@ -1,0 +1,108 @@
+"""Real workers whose cache is behind Sentinels, or a cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from api_client import CacheUnavailable, EntryState
+from api_client.redis_edge import connect
+from refresher.cli.commands import app
+from refresher.dead_letters import DeadLetters
+from refresher.embedded import ArcadeDbServer, RedisServer
+from tests.acceptance.conftest import System
+from tests.integration.topologies.conftest import PATIENCE_SECONDS
+from tests.servers.redis_cluster import Cluster
+from tests.servers.redis_sentinels import Sentinels
+from tests.support.any_reader import KINDS, AnyReader
+from tests.support.read_load import ReadLoad
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+KEYS = [{"key": f"key-{n}"} for n in range(8)]
+# The readers' breaker and the worker's pauses, a claim that was lost with the old master, a load.
+HEALED_SECONDS = 60.0
+
+
+def make_system(url: str, stack: ExitStack, redis_server: RedisServer, graph: ArcadeDbServer, folder: Path) -> System:
+    system = System(stack, stack.enter_context(RedisServer.start()), redis_server, graph, folder)
+    system.env |= {"CACHE_REDIS_URL": url, "CACHE_REDIS_TIMEOUT": "1s"}
+    system.start_worker()
+    return system
+
+
+def refreshed(reader: AnyReader, query: str, params: dict[str, str], after: int) -> bool:
+    """Whether a load that began later than ``after`` loads is served; a read of a stale value asks for one."""
+    try:
+        entry = reader.get_entry(query, params, timeout=5)
+    except CacheUnavailable:
+        return False
+    return bool(entry.value["load"] > after)
+
+
+def test_a_master_that_is_killed_under_load_costs_a_moment_and_no_value(
+    stack: ExitStack, sentinels: Sentinels, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path: Path
+) -> None:
+    system = make_system(sentinels.url(), stack, redis_server, arcadedb, tmp_path)
+    readers = [system.reader(kind) for kind in sorted(KINDS)]
+    for params in KEYS:
+        readers[0].get("short_lived", params, timeout=PATIENCE_SECONDS)
+    with ReadLoad(readers * 2, [("short_lived", params) for params in KEYS]) as load:
+        began = time.monotonic()
+        sentinels.kill_master()
+        load.reads_well(HEALED_SECONDS, "after the failover")
+        loads = {params["key"]: system.loads(params["key"]) for params in KEYS}
+        for params in KEYS:
+            eventually(
+                lambda params=params: refreshed(readers[0], "short_lived", params, loads[params["key"]]),
+                HEALED_SECONDS, f"{params} is refreshed by way of the new master",
+            )  # fmt: skip
+        healed = time.monotonic()
+    assert [answer for _, answer in load.errors(lambda answer: answer.error) if not unavailable(answer)] == []
+    assert [at for at, _ in load.errors() if not began <= at <= healed] == []
+
+
+def unavailable(answer: Any) -> bool:
+    return isinstance(answer.error, CacheUnavailable)
+
+
+def test_values_are_loaded_refreshed_and_given_up_on_a_cluster(
+    stack: ExitStack,
+    shared_cluster: Cluster,
+    redis_server: RedisServer,
+    arcadedb: ArcadeDbServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with connect(shared_cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+        client.flushall()
+    system = make_system(shared_cluster.url(), stack, redis_server, arcadedb, tmp_path)
+    for kind in sorted(KINDS):
+        reader = system.reader(kind)
+        keys = [{"key": f"{kind}-{n}"} for n in range(6)]
+        entries = reader.get_many([("long_lived", params) for params in keys], timeout=PATIENCE_SECONDS)
+        assert [entry.value["load"] for entry in entries] == [1] * 6  # type: ignore[union-attr]
+        for params in keys:
+            reader.invalidate("long_lived", params)
+            assert reader.get_entry("long_lived", params).state is EntryState.STALE
+        for params in keys:
+            eventually(partial(refreshed, reader, "long_lived", params, 1), HEALED_SECONDS, "it is refreshed")
+    with pytest.raises(Exception, match="syntax_error"):
+        system.reader("sync").get("syntax_error", {}, timeout=PATIENCE_SECONDS)
+    with connect(shared_cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+        letters = DeadLetters(client, "cache")
+        (letter,) = eventually(letters.newest, PATIENCE_SECONDS, "a dead letter")
+    assert letter.query == "syntax_error"
+    for name in ("CACHE_REDIS_URL", "CELERY_BROKER_URL"):
+        monkeypatch.setenv(name, system.env[name])
+    explained = CliRunner().invoke(app, ["explain", "long_lived", "key=sync-1", "--json"])
+    assert json.loads(explained.stdout)["state"] == "fresh", explained.output
