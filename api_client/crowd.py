@@ -30,7 +30,8 @@ class Crowd:
 
     From then on, those who want the same key share one read: it is sent when the one before it has ended, for all who
     have come by then. It is never one that was under way when they came, for that could be from before an invalidation
-    that they know of. So thousands of threads on one key are a few round trips and connections, not thousands.
+    that they know of. So thousands of threads on one key are a few round trips and connections, not thousands. Where
+    a shared read fails, those who followed share one more: one lost reply must not be thousands of errors.
 
     Args:
         read: reads one entry (`CacheLink.read`).
@@ -52,6 +53,7 @@ class Crowd:
             inside.pop()
 
     def _shared(self, key: CacheKey) -> bytes | None:
+        may_repeat = True
         while True:
             with self._lock:
                 last = self._turns.get(key.entry)
@@ -65,8 +67,10 @@ class Crowd:
             if turn.was_read:
                 return turn.raw
             if turn.error is not None:
-                raise turn.error
-            # Else whoever read was interrupted: once more.
+                if not may_repeat:
+                    raise turn.error
+                may_repeat = False
+            # Else whoever read was interrupted, which says nothing of Redis.
 
     def _lead(self, key: CacheKey, turn: _Turn) -> bytes | None:
         try:

@@ -163,6 +163,18 @@ def read(pool: ThreadPoolExecutor, crowd: Crowd, count: int, key: CacheKey = KEY
     return [pool.submit(crowd.read, key) for _ in range(count)]
 
 
+def answering(server: Redis, reads: list[Future[Any]], first: int, raw: bytes | BaseException) -> Callable[[], bool]:
+    """Answer what is asked from now on, be it one read more or several, until all have returned."""
+
+    def do() -> bool:
+        for number in range(first, len(server.reads)):
+            if not server.reads[number][1].done():
+                server.answer(number, raw)
+        return all(one.done() for one in reads)
+
+    return do
+
+
 def end(server: Redis, reads: list[Future[Any]], count: int) -> None:
     for number in range(count):
         if not server.reads[number][1].done():
@@ -210,18 +222,27 @@ def test_keys_do_not_wait_for_each_other(pool: ThreadPoolExecutor, crowd: Crowd,
     end(server, reads, 4)
 
 
-def test_an_error_of_redis_is_that_of_all_who_shared_the_read(
-    pool: ThreadPoolExecutor, crowd: Crowd, server: Redis
+@pytest.mark.parametrize("is_down", [True, False])
+def test_who_shared_a_read_that_failed_share_one_more(
+    pool: ThreadPoolExecutor, crowd: Crowd, server: Redis, is_down: bool
 ) -> None:
+    down = CacheUnavailable("down", query="q")
     reads = read(pool, crowd, 3)
     server.has(3)
     many = read(pool, crowd, 10)
     eventually(shares(crowd, 10), PATIENCE_SECONDS, "they wait")
     server.answer(2, None)
     server.has(4)
-    server.answer(3, CacheUnavailable("down", query="q"))
-    assert all(isinstance(one.exception(PATIENCE_SECONDS), CacheUnavailable) for one in many)
-    end(server, reads, 3)
+    late = read(pool, crowd, 1)
+    eventually(shares(crowd, 9 + 1), PATIENCE_SECONDS, "one more, for the next read")
+    server.answer(3, down)
+    server.has(5)
+    eventually(lambda: sum(one.done() for one in many) == 1, PATIENCE_SECONDS, "who read is told")
+    eventually(answering(server, many, 4, down if is_down else b"value"), PATIENCE_SECONDS, "all are told")
+    outcomes = [one.exception(PATIENCE_SECONDS) or one.result() for one in many]
+    assert outcomes.count(down) == (10 if is_down else 1)
+    assert is_down or outcomes.count(b"value") == 9
+    end(server, [*reads, *late], 3)
 
 
 def test_when_the_one_who_reads_is_interrupted_another_one_reads(
@@ -234,14 +255,7 @@ def test_when_the_one_who_reads_is_interrupted_another_one_reads(
     server.answer(2, None)
     server.has(4)
     server.answer(3, KeyboardInterrupt())
-
-    def all_answered() -> bool:  # they come back one after another: for one read more, or for several
-        for number in range(4, len(server.reads)):
-            if not server.reads[number][1].done():
-                server.answer(number, b"value")
-        return all(one.done() for one in many)
-
-    eventually(all_answered, PATIENCE_SECONDS, "others read")
+    eventually(answering(server, many, 4, b"value"), PATIENCE_SECONDS, "others read")
     outcomes = [one.exception(PATIENCE_SECONDS) or one.result() for one in many]
     assert sum(isinstance(outcome, KeyboardInterrupt) for outcome in outcomes) == 1
     assert outcomes.count(b"value") == 9
