@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from api_client.clock import monotonic_seconds
 
@@ -12,9 +13,10 @@ class Breaker:
     """Counts failures in a row; at ``threshold`` it opens, and lets one probe through after each pause.
 
     The pause doubles from ``first_pause_seconds`` up to ``longest_pause_seconds`` while probes fail; one success
-    closes it. While it is open, one failure a probe counts: those of the calls that were under way when it opened are
-    the same outage, however many they are. Thread-safe. It knows nothing of what it guards: callers ask `allows`, then
-    report.
+    closes it. While it is open, the failure of its probe counts, and no other: those of the calls that were under way
+    when it opened are the same outage, however many they are and however late they come. A probe is known by its
+    thread, or its task, which both asks and reports. Thread-safe. It knows nothing of what it guards: callers ask
+    `allows`, then report.
     """
 
     def __init__(
@@ -32,7 +34,9 @@ class Breaker:
         self._failures = 0
         self._pause = first_pause_seconds
         self._closed_until_probe = 0.0
-        self._probing = False
+        self._probes = 0
+        self._probing = 0  # the number of the probe that has not reported; 0: there is none
+        self._own_probe: ContextVar[int] = ContextVar("probe", default=0)
 
     @property
     def is_open(self) -> bool:
@@ -53,7 +57,9 @@ class Breaker:
             if self._failures < self._threshold:  # closed meanwhile
                 return True
             # The next caller waits for this probe's verdict, or for another pause if it never reports.
-            self._probing = True
+            self._probes += 1
+            self._probing = self._probes
+            self._own_probe.set(self._probes)
             self._closed_until_probe = self._monotonic() + self._pause
             return True
 
@@ -61,7 +67,7 @@ class Breaker:
         """Report a call that went well."""
         if self._failures:
             with self._lock:
-                self._failures, self._pause, self._probing = 0, self._first_pause, False
+                self._failures, self._pause, self._probing = 0, self._first_pause, 0
 
     def failed(self) -> None:
         """Report a call that failed for a reason that the next one would meet too."""
@@ -70,9 +76,9 @@ class Breaker:
                 self._failures += 1
                 if self._failures < self._threshold:
                     return
-            elif self._probing:
+            elif self._probing and self._own_probe.get() == self._probing:
                 self._pause = min(self._pause * 2, self._longest_pause)
             else:
                 return
-            self._probing = False
+            self._probing = 0
             self._closed_until_probe = self._monotonic() + self._pause
