@@ -87,4 +87,3 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
             # Each node tells of its own keys alone.
             allowed = "allowed is 0 (off) while CACHE_REDIS_URL names a cluster"
             raise ConfigurationError("CACHE_LOCAL_MAX_ENTRIES", repr(self.local_max_entries), allowed)
-
