@@ -181,7 +181,7 @@ def canonical_params(query: str, params: Params | None) -> str:
         return "{}"
     if not isinstance(params, Mapping):
         raise InvalidQuery(
-            f"params of {query!r} are {_shown(params)}: allowed is a mapping of names to values", query=query
+            f"params of {query!r} are {_kind(params)}: allowed is a mapping of names to values", query=query
         )
     for name in params:
         if not isinstance(name, str) or not _PARAM_NAME.fullmatch(name):
@@ -273,13 +273,22 @@ def _text(value: object, path: str, budget: _Budget) -> str:
 
 def _not_json_like(value: object, path: str, budget: _Budget, allowed: str) -> InvalidQuery:
     return InvalidQuery(
-        f"params of {budget.query!r}: {path.lstrip('.')} is {_shown(value)}: {allowed}", query=budget.query
+        f"params of {budget.query!r}: {path.lstrip('.')} is {_kind(value)}: {allowed}", query=budget.query
     )
 
 
 def _step(key: object) -> str:
-    """Show a key in a path: as it is where that is harmless."""
-    return key if isinstance(key, str) and len(key) <= 60 and key.isprintable() else f"<{_shown(key)}>"
+    """Show a key in a path: as it is where it looks like a name, else it may be a value just as well."""
+    return key if isinstance(key, str) and len(key) <= 60 and _PARAM_NAME.fullmatch(key) else f"<{_kind(key)}>"
+
+
+def _kind(value: object) -> str:
+    """Say what a param is and not what it holds, which may be personal: errors end in logs."""
+    if isinstance(value, str):
+        return f"text of {len(value)} characters"
+    if isinstance(value, int):
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else f"a {type(value).__name__}"
 
 
 def _shown(value: object) -> str:
