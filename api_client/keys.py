@@ -279,16 +279,14 @@ def _not_json_like(value: object, path: str, budget: _Budget, allowed: str) -> I
 
 def _step(key: object) -> str:
     """Show a key in a path: as it is where it looks like a name, else it may be a value just as well."""
-    return key if isinstance(key, str) and len(key) <= 60 and _PARAM_NAME.fullmatch(key) else f"<{_kind(key)}>"
+    return key if isinstance(key, str) and _PARAM_NAME.fullmatch(key[:61]) else f"<{_kind(key)}>"
 
 
 def _kind(value: object) -> str:
-    """Say what a param is and not what it holds, which may be personal: errors end in logs."""
+    """Say what a param is, not what it holds, which may be personal."""
     if isinstance(value, str):
         return f"text of {len(value)} characters"
-    if isinstance(value, int):
-        return f"an integer of {value.bit_length()} bits"
-    return repr(value) if isinstance(value, float) and not math.isfinite(value) else f"a {type(value).__name__}"
+    return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
 
 
 def _shown(value: object) -> str:

@@ -77,7 +77,8 @@ def refresh_probability(
     """Return the probability that a read ``left_seconds`` before the soft expiry refreshes."""
     if left_seconds <= 0:
         return 1.0
-    if beta <= 0 or delta_seconds <= 0 or left_seconds > ttl_seconds / 2:
+    # In these words, the NaN of a damaged entry is no error.
+    if not (beta > 0 and delta_seconds > 0 and left_seconds <= ttl_seconds / 2):
         return 0.0
     probability = math.exp(-left_seconds / (beta * delta_seconds))
     if draw_digits:

@@ -100,3 +100,9 @@ def test_the_lead_is_never_negative_and_grows_as_the_draw_shrinks() -> None:
     assert leads[0] == 0
     assert leads == sorted(leads)
     assert leads[2] == pytest.approx(2 * math.log(2))
+
+
+@pytest.mark.parametrize("broken", ["delta_seconds", "beta", "ttl_seconds"])
+def test_a_damaged_entry_is_not_refreshed_early_and_no_error(broken: str) -> None:
+    numbers = {"delta_seconds": 1.0, "beta": 1.0, "ttl_seconds": 60.0} | {broken: float("nan")}
+    assert refresh_probability(5.0, **numbers, draw_digits=3) == 0.0
