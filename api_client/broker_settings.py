@@ -12,7 +12,9 @@ from api_client.broker_tls import connection_settings
 
 # A message that has waited so long has been published again many times (a claim waits for CACHE_QUEUE_TTL, 60 s), or
 # nobody reads its key. Without an end, workers that are down for a day leave a thousand messages a key.
-MESSAGE_EXPIRES_SECONDS: Final = 900
+# Its age is told by two wall clocks, the publisher's and the worker's: were this less than one of them is off, every
+# refresh would be dropped.
+MESSAGE_EXPIRES_SECONDS: Final = 6 * 3_600
 
 # A worker that is sent nothing for so long asks whether its link still stands.
 HEALTH_CHECK_SECONDS: Final = 5

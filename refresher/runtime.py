@@ -65,7 +65,11 @@ class Runtime:
     ) -> None:
         self.settings = settings
         self._redis = worker_redis(settings.redis_url)
-        store = LeaseStore(self._redis)
+        # A master that has become a replica answers on as before, and refuses each step: connections made anew lead to
+        # whoever is master at this address now. Those in use go when they are refused themselves.
+        store = LeaseStore(
+            self._redis, on_read_only=lambda: self._redis.connection_pool.disconnect(inuse_connections=False)
+        )
         self._renewals = Renewals(store)
         self.graph = Graph(settings)
         self.dead_letters = DeadLetters(self._redis, settings.namespace)

@@ -87,7 +87,7 @@ class _Judge:
             ledger.until = NOT_HELD
             if note.what in {Happened.EMPTIED, Happened.ROLLED_BACK}:
                 ledger.becomes(RecordState.IDLE)
-                ledger.committed_token = ledger.generation = 0
+                ledger.committed_token = ledger.generation = ledger.version_floor = 0
             if note.what is Happened.EMPTIED:
                 for run in ledger.runs:
                     run.is_void = True

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from refresher.embedded import ArcadeDbServer, RedisServer
+from tests.acceptance.conftest import ROOT
 from tests.acceptance.worker_faults.conftest import WITHIN_LEASE_SECONDS, World, make_world
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
 from tests.support.requirements import full_runs_only
 from tests.support.shifted_clock import ShiftedClock
+from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
@@ -49,3 +54,27 @@ def test_the_clock_of_redis_is_set_under_load(world: World, clock: ShiftedClock,
     world.judge(within_seconds=WITHIN_LEASE_SECONDS)
     world.history.note(Happened.CLOCK_MOVED)
     clock.goes_off_by(0)
+
+
+@pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["behind", "ahead"])
+def test_a_worker_and_a_reader_by_a_wrong_clock(
+    world: World, tmp_path: Path, stack: ExitStack, shift_seconds: int
+) -> None:
+    wrong = ShiftedClock(tmp_path)
+    wrong.goes_off_by(shift_seconds)
+    world.ends_workers()
+    world.worker(**wrong.env)
+    with Traffic(world) as traffic:
+        reader = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.support.lasting_reader", VERSIONED, traffic.keys[0]],
+                env=world.parts.env | wrong.env,
+                cwd=ROOT,
+            )
+        )
+        traffic.goes_on_for(30)
+    loads = len(world.loads(traffic.keys[0]))
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    reader.kill()
+    world.ends_workers()
+    assert loads < 35  # no stampede: a load for an invalidation, and not one for each read of the reader's
