@@ -1,13 +1,10 @@
-"""Real faults on real processes: kill -9, SIGSTOP, lost messages, a Redis that goes and comes back."""
+"""Readers and workers without a broker, without Redis, and with loads longer than a lease: beside `worker_faults`."""
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from contextlib import ExitStack
 
-import psutil
 import pytest
 
 from api_client import (
@@ -26,64 +23,6 @@ from tests.support.waiting import eventually
 LEASE = {"STAMPEDE_LOCK_TIMEOUT_MS": "600", "STAMPEDE_JITTER_MAX_MS": "0"}
 
 
-def test_workers_killed_in_mid_refresh_are_replaced_without_waiting_for_redelivery(system: System) -> None:
-    worker = system.start_worker(**LEASE)
-    client = system.client()
-    params = {"key": "a", "hold": "gate"}
-    system.open_gate("gate")
-    token = stale_entry(client, params)
-    client.get_entry("short_lived", params)
-    eventually(lambda: system.loads("a") == 2, 10, "the refresh has begun")
-    assert system.record(client.key("short_lived", params))["state"] == "running"
-    worker.kill()
-
-    system.start_worker(**LEASE)
-    consuming_since = time.monotonic()
-    system.open_gate("gate", times=2)  # one for the load that died holding the gate's place
-
-    def refreshed() -> bool:
-        entry = client.get_entry("short_lived", params)
-        assert entry.value["load"] in {1, 3}
-        return bool(entry.token > token)
-
-    # The lease (0.6 s) has run out while the new worker came up; the reader's own silence is a second at most.
-    eventually(refreshed, 0.6 + 1 + 1, "a refresh by the new worker")
-    assert time.monotonic() - consuming_since < 3
-    assert system.loads("a") == 3  # the dead worker's message is still unacknowledged: nobody needed it
-    assert system.broker.hlen("unacked") == 1
-
-
-def test_a_worker_stopped_past_its_lease_cannot_overwrite_the_newer_value(system: System) -> None:
-    first = system.start_worker("-c", "1", **LEASE)
-    client = system.client()
-    params = {"key": "a", "hold": "gate"}
-    system.open_gate("gate")
-    stale_entry(client, params)
-    client.get_entry("short_lived", params)
-    eventually(lambda: system.loads("a") == 2, 10, "the refresh has begun")
-    family = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
-    for process in family:
-        process.suspend()
-    try:
-        system.start_worker("-c", "1", **LEASE)
-        # The stopped one waits at the gate's head: open it for both, the second one's load is the newer.
-        eventually(
-            lambda: client.get_entry("short_lived", params) and system.loads("a") == 3, 10, "another worker took over"
-        )
-        system.open_gate("gate", times=2)
-        newer = eventually(
-            lambda: (entry := client.get_entry("short_lived", params)).value["load"] == 3 and entry, 10, "its value"
-        )
-    finally:
-        for process in reversed(family):
-            process.resume()
-    eventually(lambda: "rejected" in first.tail_of_log(10_000), 10, "the late write is refused, and says so")
-    assert "rejected (lost)" in first.tail_of_log(10_000) or "rejected (superseded)" in first.tail_of_log(10_000)
-    after = client.get_entry("short_lived", params)
-    assert after.token >= newer.token
-    assert after.value["load"] >= 3
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_killed_between_claim_and_publish_delays_a_waiting_one_by_a_second(system: System, kind: str) -> None:
     from api_client import lease
@@ -97,33 +36,6 @@ def test_a_reader_killed_between_claim_and_publish_delays_a_waiting_one_by_a_sec
     began = time.monotonic()
     assert client.get("long_lived", {"key": "a"}, timeout=10)["load"] == 1
     assert 0.9 < time.monotonic() - began < 3  # republished after a second, not after the queue's 60
-
-
-def test_a_message_that_is_lost_is_published_again_by_the_readers_of_the_stale_value(system: System) -> None:
-    client = system.client()
-    worker = system.start_worker()
-    token = stale_entry(client, {"key": "a"})
-    worker.kill()
-    assert client.get_entry("short_lived", {"key": "a"}).refresh is RefreshState.TRIGGERED
-    client.flush()
-    system.broker.flushdb()
-    system.start_worker()
-    # After 5 s; the claim itself would hold for 60.
-    eventually(lambda: client.get_entry("short_lived", {"key": "a"}).token > token, 20, "a reader published it again")
-    assert system.loads("a") == 2
-
-
-def test_lost_messages_are_asked_for_again_when_the_claim_has_run_out(system: System) -> None:
-    client = system.client(CACHE_QUEUE_TTL="500ms")
-    worker = system.start_worker()
-    token = stale_entry(client, {"key": "a"})
-    worker.kill()
-    assert client.get_entry("short_lived", {"key": "a"}).refresh is RefreshState.TRIGGERED
-    client.flush()
-    assert system.broker.llen("cache.refresh") == 1
-    system.broker.flushdb()
-    system.start_worker()
-    eventually(lambda: client.get_entry("short_lived", {"key": "a"}).token > token, 5, "a reader has asked again")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,35 +74,6 @@ def test_without_redis_a_read_fails_at_once_or_takes_the_default_and_heals(syste
     eventually(lambda: client.get("long_lived", {"key": "a"}, default=None), 10, "the reader is back by itself")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_whose_redis_restarts_empty_in_mid_refresh_writes_nothing_and_goes_on(
-    system: System, kind: str
-) -> None:
-    worker = system.start_worker()
-    client = system.reader(kind)
-    params = {"key": "a", "hold": "gate"}
-    system.open_gate("gate")
-    before = client.get_entry("long_lived", params, timeout=20)
-    client.refresh("long_lived", params)
-    eventually(lambda: system.loads("a") == 2, 10, "the refresh has begun")
-    system.redis_server.kill()
-    system.redis_server.restart(keep_data=False)
-    system.open_gate("gate")
-    eventually(
-        lambda: "rejected (lost)" in worker.tail_of_log(10_000), 10, "its record is gone, so its write is refused"
-    )
-    assert system.cache.exists(client.key("long_lived", params).entry) == 0
-
-    system.open_gate("gate", times=3)
-    after = eventually(
-        lambda: client.get("long_lived", params, timeout=2, default=None) and client.get_entry("long_lived", params),
-        30,
-        "a value, loaded by the same worker",
-    )
-    assert after.token > before.token  # numbers are seeded by time: they do not start over
-    assert worker.poll() is None
-
-
 def test_a_refresh_that_has_lost_its_broker_still_commits(system: System, stack: ExitStack) -> None:
     broker = stack.enter_context(RedisServer.start())
     at = {"CELERY_BROKER_URL": broker.url(0)}
@@ -206,22 +89,6 @@ def test_a_refresh_that_has_lost_its_broker_still_commits(system: System, stack:
     broker.restart(keep_data=False)
     eventually(
         lambda: client.get("long_lived", {"key": "next"}, timeout=2, default=None), 30, "the worker consumes again"
-    )
-    assert worker.poll() is None
-
-
-def test_a_killed_pool_process_gives_its_message_back(system: System) -> None:
-    worker = system.start_worker("-c", "1", **LEASE)
-    client = system.client()
-    client.refresh("long_lived", {"key": "a", "hold": "gate"})
-    eventually(lambda: system.loads("a") == 1, 10, "the load has begun")
-    (pid,) = system.control.lrange("calls:a", 0, -1)
-    os.kill(int(pid), signal.SIGKILL)
-    system.open_gate("gate", times=2)
-    eventually(
-        lambda: client.get("long_lived", {"key": "a", "hold": "gate"}, timeout=1, default=None),
-        30,
-        "a value all the same",
     )
     assert worker.poll() is None
 
@@ -246,30 +113,3 @@ def test_a_load_longer_than_the_shortest_lease_keeps_it_and_commits_each_time(sy
         eventually(lambda: client.get("long_lived", params, timeout=5)["load"] == number, 10, "it has committed")  # noqa: B023
         client.invalidate("long_lived", params)
         client.get("long_lived", params)
-
-
-def test_a_cold_shutdown_hands_the_refresh_back_to_another_worker(system: System) -> None:
-    worker = system.start_worker("-c", "1")
-    client = system.client()
-    params = {"key": "a", "hold": "gate"}
-    client.refresh("long_lived", params)
-    eventually(lambda: system.loads("a") == 1, 10, "the load has begun")
-    os.kill(worker.pid, signal.SIGQUIT)
-    assert worker.wait(20) is not None
-    assert system.record(client.key("long_lived", params))["state"] == "queued"
-    system.start_worker("-c", "1")
-    system.open_gate("gate", times=2)
-    assert client.get("long_lived", params, timeout=10)["load"] == 2
-
-
-def test_a_warm_shutdown_finishes_the_refresh(system: System) -> None:
-    worker = system.start_worker("-c", "1")
-    client = system.client()
-    params = {"key": "a", "hold": "gate"}
-    client.refresh("long_lived", params)
-    eventually(lambda: system.loads("a") == 1, 10, "the load has begun")
-    os.kill(worker.pid, signal.SIGTERM)
-    eventually(lambda: "Warm shutdown" in worker.tail_of_log(100), 10, "it has begun to end")
-    system.open_gate("gate")
-    assert worker.wait(20) is not None
-    assert client.get("long_lived", params)["load"] == 1

@@ -1,42 +1,52 @@
-"""The page on faults: each row of its table is held by tests, and each of those tests stands in a row."""
+"""The page on faults: each row of its tables is held by tests, and each of those tests stands in a row."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 from api_client import ReaderEvents, ReaderSettings
 from tests.unit.test_project_files import settings_in_code
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "when-things-fail.md").read_text(encoding="utf-8")
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and "<!--" in line]
+READERS, WORKERS = PAGE.split("\n## When workers fail")
+FOLDERS = {"faults": READERS, "worker_faults": WORKERS}
 
 
-def fault_tests() -> set[str]:
-    files = (ROOT / "tests" / "acceptance" / "faults").glob("test_*.py")
+def fault_tests(folder: str) -> set[str]:
+    files = (ROOT / "tests" / "acceptance" / folder).glob("test_*.py")
     return {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
+
+
+def rows_of(folder: str) -> list[str]:
+    return [line for line in FOLDERS[folder].splitlines() if line.startswith("| ") and "<!--" in line]
 
 
 def named_in(row: str) -> set[str]:
     return set(row.split("<!--", 1)[1].split("-->", 1)[0].split())
 
 
-def test_each_row_of_the_table_is_held_by_a_test() -> None:
-    table = PAGE.split("| --- |", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
-    assert table == ROWS
-    assert len(ROWS) > 10
-    for row in ROWS:
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_row_of_a_table_is_held_by_a_test(folder: str) -> None:
+    rows, tests = rows_of(folder), fault_tests(folder)
+    table = FOLDERS[folder].split("| --- |", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
+    assert table == rows
+    assert len(rows) > 10
+    for row in rows:
         assert named_in(row), row
-        assert named_in(row) <= fault_tests(), row
+        assert named_in(row) <= tests, row
 
 
-def test_each_test_of_a_fault_stands_in_a_row() -> None:
-    assert set.union(*map(named_in, ROWS)) == fault_tests()
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_test_of_a_fault_stands_in_a_row(folder: str) -> None:
+    assert set.union(*map(named_in, rows_of(folder))) == fault_tests(folder)
 
 
 def test_the_bounds_have_the_settings_own_defaults() -> None:
-    said = dict(re.findall(r"`([A-Z]+_[A-Z_]+)` [(]([^)]+)[)]", PAGE))
+    said = dict(re.findall(r"`([A-Z]+_[A-Z_]+)` [(]([^)]+)[)]", READERS))
     assert len(said) == 3
     for name, _, settings, field in settings_in_code():
         if settings is ReaderSettings and name in said:
@@ -46,7 +56,7 @@ def test_the_bounds_have_the_settings_own_defaults() -> None:
 
 
 def test_the_events_are_those_of_a_reader() -> None:
-    table = PAGE.rpartition("| --- |")[2]
+    table = READERS.rpartition("| --- |")[2]
     events = re.findall(r"^[|] `(\w+)", table, re.MULTILINE)
     assert len(events) == 6
     assert [event for event in events if event not in vars(ReaderEvents)] == []
