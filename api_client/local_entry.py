@@ -29,7 +29,7 @@ class LocalEntry:
         header: of the entry.
         earliest_at: monotonic seconds; before then no draw can ask for a refresh.
         value: the decoded value where several callers may have it, or copies of it (`shareable`); else NOT_KEPT.
-        type_: what it was decoded as.
+        type_: what it was decoded as; where it is not kept, what no caller asks for.
         copy: makes the copy for each caller; None: they may have the value itself.
 
     Attributes:
@@ -49,7 +49,7 @@ class LocalEntry:
         header: Header,
         earliest_at: float,
         value: Any = NOT_KEPT,
-        type_: Any = Any,
+        type_: Any = NOT_KEPT,
         copy: Callable[[Any], Any] | None = None,
     ) -> None:
         self.content, self.header, self.earliest_at = content, header, earliest_at
@@ -98,7 +98,7 @@ def value_of(kept: LocalEntry, type_: Any, query: str) -> Any:
     Raises:
         DecodeError.
     """
-    if kept.type_ is not type_ or kept.value is NOT_KEPT:
+    if kept.type_ is not type_:
         return decode_content(kept.content, type_, query)
     copy = kept.copy
     return kept.value if copy is None else copy(kept.value)

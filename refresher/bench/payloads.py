@@ -6,6 +6,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 Value: TypeAlias = Any
 ValueOf: TypeAlias = Callable[[int], Value]
 
@@ -19,6 +21,23 @@ class PayloadKind(StrEnum):
 
     ROWS = "rows"
     TEXT = "text"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row as a type that nobody can change."""
+
+    id: int
+    name: str
+    mail: str
+    city: str
+    since: int
+    weight: float
+
+
+def frozen(value: Value) -> tuple[Any, Value]:
+    """Return a type as which nobody can change such a value, and the value as that type."""
+    type_: Any = str if isinstance(value, str) else tuple[Row, ...]
+    return type_, msgspec.convert(value, type_)
 
 
 def value_of(kind: PayloadKind) -> ValueOf:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from api_client import AsyncCacheClient, CacheClient
 from refresher.bench.contenders.contender import AsyncContender, Course, SyncContender
-from refresher.bench.payloads import Value
+from refresher.bench.payloads import Value, frozen
 from refresher.bench.seeding import QUERY, Seeder
 
 LOCAL: Final[Mapping[str, Any]] = MappingProxyType({"local_max_entries": 10_000})
@@ -46,6 +46,20 @@ class OurLocalSync(OurSync):
     changes = LOCAL
 
 
+class OurLocalSyncFrozen(OurLocalSync):
+    """The same, read as what nobody can change, so that all callers may have the same value."""
+
+    title = "CacheClient, in-process tier, type= frozen"
+
+    def expected(self, number: int) -> Value:
+        """Return the value as that type."""
+        return frozen(super().expected(number))[1]
+
+    def reader(self) -> Callable[[int], Value]:
+        get, (type_, _) = self._client.get, frozen(self.course.value_of(0))
+        return lambda number: get(QUERY, {"person_id": number}, type=type_)
+
+
 class OurAsync(AsyncContender):
     """`AsyncCacheClient.get`."""
 
@@ -70,3 +84,17 @@ class OurLocalAsync(OurAsync):
     title = "AsyncCacheClient, in-process tier"
     is_local = True
     changes = LOCAL
+
+
+class OurLocalAsyncFrozen(OurLocalAsync):
+    """The same, read as what nobody can change."""
+
+    title = "AsyncCacheClient, in-process tier, type= frozen"
+
+    def expected(self, number: int) -> Value:
+        """Return the value as that type."""
+        return frozen(super().expected(number))[1]
+
+    def reader(self) -> Callable[[int], Awaitable[Value]]:
+        get, (type_, _) = self._client.get, frozen(self.course.value_of(0))
+        return lambda number: get(QUERY, {"person_id": number}, type=type_)

@@ -11,7 +11,14 @@ from refresher.bench.contenders.cashews_caches import CashewsClientSideEarly, Ca
 from refresher.bench.contenders.contender import Contender, Course
 from refresher.bench.contenders.django_caches import DjangoCacheback, DjangoRedis
 from refresher.bench.contenders.dogpile_cache import DogpileCache
-from refresher.bench.contenders.ours import OurAsync, OurLocalAsync, OurLocalSync, OurSync
+from refresher.bench.contenders.ours import (
+    OurAsync,
+    OurLocalAsync,
+    OurLocalAsyncFrozen,
+    OurLocalSync,
+    OurLocalSyncFrozen,
+    OurSync,
+)
 from refresher.bench.contenders.redis_py import RedisAsyncioGet, RedisPyClientSideCache, RedisPyGet
 from refresher.bench.figures import Figure, Must, Rate, Result, Target
 from refresher.bench.hits.group import Group, Setting
@@ -32,6 +39,7 @@ class Mode(Group):
         one_key: all of them read the same.
         at_least: what ours must be, as a multiple of the baseline; None: nothing is asked.
         peers_at_least: the same for single peers (None: nothing is asked); all others ours must be faster than.
+        variant: ours in another way; held against the baseline, too.
     """
 
     contenders: tuple[type[Contender], ...] = ()
@@ -39,14 +47,20 @@ class Mode(Group):
     one_key: bool = False
     at_least: float | None = None
     peers_at_least: tuple[tuple[type[Contender], float | None], ...] = ()
+    variant: type[Contender] | None = None
 
     def run(self, setting: Setting) -> Result:
         """Measure the rates of all contenders."""
         course = Course(setting.place, range(KEYS), setting.value_of)
         options = setting.options
         rules = Rules(self.concurrency, self.one_key, options.scale, options.seed, uvloop=options.uvloop)
-        race = run_race([kind(course) for kind in self.contenders], rules)
+        race = run_race([kind(course) for kind in self.all], rules)
         return Result(self.name, self.title, tuple(self._rates(race)), tuple(self._figures(race)))
+
+    @property
+    def all(self) -> tuple[type[Contender], ...]:
+        """Who runs, in the order of the table."""
+        return self.contenders if self.variant is None else (*self.contenders, self.variant)
 
     def _rates(self, race: Race) -> list[Rate]:
         baseline, ours = (kind.title for kind in self.contenders[:2])
@@ -59,25 +73,25 @@ class Mode(Group):
                 tuple(race.times_as_fast(ours, kind.title)),
                 race.left_out.get(kind.title) or race.notes.get(kind.title, ""),
             )
-            for kind in self.contenders
+            for kind in self.all
         ]
 
     def _figures(self, race: Race) -> list[Figure]:
         baseline, ours, *peers = self.contenders
         special = {peer: _at_least(least) for peer, least in self.peers_at_least}
-        asked: list[tuple[type[Contender], Target | None]] = [
-            (baseline, _at_least(self.at_least)),
-            *((peer, special.get(peer, Target(Must.MORE_THAN, 1))) for peer in peers),
+        asked: list[tuple[type[Contender], type[Contender], Target | None]] = [
+            *((one, baseline, _at_least(self.at_least)) for one in (ours, self.variant) if one is not None),
+            *((ours, peer, special.get(peer, Target(Must.MORE_THAN, 1))) for peer in peers),
         ]
         return [
             Figure(
                 self.name,
-                f"{ours.title} against {other.title}",
-                tuple(race.times_as_fast(ours.title, other.title)),
+                f"{one.title} against {other.title}",
+                tuple(race.times_as_fast(one.title, other.title)),
                 target=target,
-                note=race.left_out.get(ours.title) or race.left_out.get(other.title, ""),
+                note=race.left_out.get(one.title) or race.left_out.get(other.title, ""),
             )
-            for other, target in asked
+            for one, other, target in asked
         ]
 
 
@@ -93,11 +107,12 @@ MODES: Final[Sequence[Mode]] = (
     Mode("async-64-one-key", "remote hit, async, 64 tasks on one key", _ASYNC, 64, one_key=True, at_least=10),
     Mode(
         "local-sync", "local hit, sync, 1 thread", (RedisPyGet, OurLocalSync, RedisPyClientSideCache),
-        at_least=60, peers_at_least=((RedisPyClientSideCache, 8),),
+        at_least=60, peers_at_least=((RedisPyClientSideCache, 8),), variant=OurLocalSyncFrozen,
     ),
     Mode(
         "local-async", "local hit, async, 1 task",
         (RedisAsyncioGet, OurLocalAsync, CashewsClientSideEarly, CashewsClientSideGet),
         at_least=30, peers_at_least=((CashewsClientSideEarly, 8), (CashewsClientSideGet, None)),
+        variant=OurLocalAsyncFrozen,
     ),
 )  # fmt: skip
