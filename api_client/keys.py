@@ -284,9 +284,8 @@ def _step(key: object) -> str:
 
 def _kind(value: object) -> str:
     """Say what a param is, not what it holds, which may be personal."""
-    if isinstance(value, str):
-        return f"text of {len(value)} characters"
-    return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    other = f"text of {len(value)} characters" if isinstance(value, str) else f"a {type(value).__name__}"
+    return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else other
 
 
 def _shown(value: object) -> str:
