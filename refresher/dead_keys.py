@@ -20,6 +20,7 @@ from typing import Final
 import redis
 
 from api_client import lease
+from api_client.cluster_client import node_of
 from api_client.errors import CacheError
 from api_client.explain import Explanation, explain_reads, explanation
 from api_client.keys import CacheKey, key_of_digest
@@ -163,13 +164,13 @@ class DeadKeys:
         return looked
 
     def _explained(self, keys: Sequence[CacheKey]) -> list[Explanation]:
-        reads = [explain_reads(key) for key in keys]
-        with self._client.pipeline(transaction=False) as pipeline:
-            for commands in reads:
-                for command in commands:
-                    pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
-            replies = iter(pipeline.execute(raise_on_error=False))
-        return [explanation(key, [next(replies) for _ in commands]) for key, commands in zip(keys, reads, strict=True)]
+        """Explain keys, in one round trip a node."""
+        of_node: dict[int, tuple[redis.Redis, list[CacheKey]]] = {}
+        for key in keys:
+            node = node_of(self._client, key.entry)
+            of_node.setdefault(id(node), (node, []))[1].append(key)
+        told = {key: now for node, some in of_node.values() for key, now in _explained_by(node, some)}
+        return [told[key] for key in keys]
 
     def _end_pause(self, key: CacheKey) -> bool:
         """End a pause and its count: a forced claim that is taken back leaves the key as if nothing had been."""
@@ -190,3 +191,15 @@ class DeadKeys:
 
     def _key(self, letter: DeadLetter) -> CacheKey:
         return key_of_digest(self._settings.namespace, letter.query, letter.version, bytes.fromhex(letter.digest))
+
+
+def _explained_by(node: redis.Redis, keys: Sequence[CacheKey]) -> list[tuple[CacheKey, Explanation]]:
+    reads = [explain_reads(key) for key in keys]
+    with node.pipeline(transaction=False) as pipeline:
+        for commands in reads:
+            for command in commands:
+                pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
+        replies = iter(pipeline.execute(raise_on_error=False))
+    return [
+        (key, explanation(key, [next(replies) for _ in commands])) for key, commands in zip(keys, reads, strict=True)
+    ]

@@ -20,6 +20,7 @@ from redis.exceptions import NoPermissionError, RedisError
 from api_client import lease
 from api_client.broker import CeleryBroker
 from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.cluster_client import node_of
 from api_client.environment import without_password
 from api_client.errors import ConfigurationError
 from api_client.explain_text import duration
@@ -62,12 +63,14 @@ def findings(worker: WorkerSettings, reader: ReaderSettings) -> Iterator[Finding
     cache_run_id = ""
     client = connect(worker.redis_url, timeout_seconds=TIMEOUT_SECONDS)
     try:
-        info = client.info()
+        # Of a cluster it looks at one node.
+        node = node_of(client, _key(worker).entry)
+        info = node.info()
         cache_run_id = str(info.get("run_id", ""))
         yield _server(info)
         yield _eviction(info)
-        yield _clock(client)
-        yield _bus(client, worker)
+        yield _clock(node)
+        yield _bus(node, worker)
         yield _steps(client, worker)
         yield _dead_keys(client, worker)
     except (RedisError, OSError) as error:

@@ -145,8 +145,12 @@ def take_a_claim_back(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", [commit, commit_late, invalidate_a_run, invalidate_at_rest, take_a_claim_back])
-def test_what_ends_the_row(world: World, end: Callable[[World], None]) -> None:
+@pytest.mark.parametrize("invalidated_before", [False, True])
+def test_what_ends_the_row(world: World, end: Callable[[World], None], invalidated_before: bool) -> None:
+    if invalidated_before:
+        world.invalidate()
     failed_often(world, 4)
+    assert world.record()["failures"] == b"4"
     end(world)
     assert "failures" not in world.record()
 

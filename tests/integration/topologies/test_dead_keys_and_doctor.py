@@ -1,0 +1,68 @@
+"""Dead letters and doctor where the cache is a cluster: keys of several nodes."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from api_client import ReaderSettings, lease
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from api_client.redis_edge import connect
+from refresher.dead_keys import DeadKeys, Standing
+from refresher.dead_letters import DeadLetter, DeadLetters
+from refresher.doctor import findings
+from refresher.embedded import RedisServer
+from refresher.settings import WorkerSettings
+from tests.servers.redis_cluster import Cluster
+
+KEYS = 12
+
+
+def bury(client: redis.Redis, number: int) -> None:
+    """Give up a refresh, as a worker does."""
+    key, store = make_key("test", "q", {"n": number}, 1), LeaseStore(client)
+    token = store.run(
+        lease.acquire(
+            key, nonce=b"nonce--1", claim_number=1, ticket="", lease_seconds=60, budget_seconds=60,
+            retention_seconds=60,
+        )
+    ).token  # fmt: skip
+    store.run(
+        lease.fail(
+            key, token=token, nonce=b"nonce--1", cooling_seconds=60, kind="syntax", attempts=1, retention_seconds=60,
+            longest_seconds=600,
+        )
+    )  # fmt: skip
+    DeadLetters(client, "test").add(
+        DeadLetter(
+            query="q", version=1, params={"n": number}, digest=key.digest.hex(), token=token, kind="syntax",
+            message="", attempts=1, at_us=token, failures=1,
+        )
+    )  # fmt: skip
+
+
+@pytest.fixture
+def settings(shared_cluster: Cluster, clean_redis: RedisServer) -> WorkerSettings:
+    with connect(shared_cluster.url(), timeout_seconds=5) as client:
+        client.flushall()
+    return WorkerSettings(redis_url=shared_cluster.url(), broker_url=clean_redis.url(1), namespace="test")
+
+
+def test_each_key_is_explained_by_its_node_and_dropped_there(settings: WorkerSettings) -> None:
+    with connect(settings.redis_url, timeout_seconds=5) as client:
+        for number in range(KEYS):
+            bury(client, number)
+        keys = DeadKeys(client, settings)
+        found = keys.all()
+        assert [one.letter.params for one in found] == [{"n": number} for number in reversed(range(KEYS))]
+        assert {one.standing for one in found} == {Standing.COOLING}
+        assert [keys.drop(one) for one in found] == [True] * KEYS
+        assert keys.all() == []
+        assert not any(client.exists(one.key.record) for one in found)
+
+
+def test_doctor_looks_at_a_cluster(settings: WorkerSettings) -> None:
+    reader = ReaderSettings(redis_url=settings.redis_url, broker_url=settings.broker_url, namespace="test")
+    levels = {one.check: one.level.value for one in findings(settings, reader)}
+    assert [levels[check] for check in ("cache", "clock", "notifications", "lease steps", "dead letters")] == ["ok"] * 5
