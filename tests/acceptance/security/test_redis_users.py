@@ -12,6 +12,8 @@ import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from api_client.keys import make_key
+from api_client.messages import MAX_MESSAGE_BYTES
+from refresher.embedded import RedisServer
 from tests.support.redis_users import ROOT, Users, make_users
 
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
@@ -155,6 +157,17 @@ def test_new_users_keep_the_passwords_that_there_are_and_nobody_else_reads_them(
     make_users(folder, "--namespace", "tenant.a", "--broker-db", "3")
     assert "~tenant.a:e1:*" in (folder / "cache.acl").read_text()
     assert "&/3.celery.pidbox" in (folder / "broker.acl").read_text()
+
+
+def test_the_broker_s_configuration_bounds_a_message_before_a_worker_reads_it() -> None:
+    lines = (ROOT / "deploy/redis-broker.conf").read_text().splitlines()
+    bound = [("proto-max-bulk-len", line.split()[1]) for line in lines if line.startswith("proto-max-bulk-len ")]
+    assert bound
+    with RedisServer.start(extra_config=bound) as server, redis.Redis.from_url(server.url()) as client:
+        client.lpush("queue", b"x" * MAX_MESSAGE_BYTES)
+        with pytest.raises((ResponseError, redis.ConnectionError, OSError)):
+            client.lpush("queue", b"x" * 4 * MAX_MESSAGE_BYTES)
+        assert client.llen("queue") == 1
 
 
 def test_no_template_holds_a_password() -> None:
