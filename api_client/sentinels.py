@@ -24,7 +24,7 @@ from api_client.redis_url import Address
 
 IS_MASTER: Final = True
 LOOK_SECONDS: Final = 1.0
-LOOK_UNANSWERED_SECONDS: Final = 10.0
+LOOK_UNANSWERED_SECONDS: Final = 5.0
 
 
 class KnownMaster:
@@ -37,6 +37,17 @@ class KnownMaster:
     def when_moved(self, leave: Callable[[], object]) -> None:
         """Have ``leave`` called, on whatever thread finds it out, when the master is another one than before."""
         self._leave.append(leave)
+
+    def or_unknown(self, master_name: str) -> Address:
+        """Return where it was last, while no Sentinel tells: if it is one no more, its refusals say so.
+
+        Raises:
+            redis.exceptions.ConnectionError: nobody has ever told.
+        """
+        if self.address is None:
+            # redis-py's own words are long, and name connections.
+            raise MasterNotFoundError(f"no Sentinel that answers knows a master {master_name!r} that is up")
+        return self.address
 
     def found(self, address: Address) -> None:
         """Note where the master is."""
@@ -95,29 +106,18 @@ class MasterFinder:
         asked_with = sentinel_options(options, members, timeout_seconds, retry)
         self._sentinel: Any = Sentinel(members, sentinel_kwargs=asked_with)  # type: ignore[no-untyped-call]
         self._asking = threading.Lock()
-        self._found: tuple[Address, float] | None = None
+        self._told: Address | None = None
+        self._told_at = -1.0
         self._look_times = LookTimes()
 
     def get_master_address(self) -> Address:
-        """Return the master's address.
+        """Return the master's address, the last known one where no Sentinel tells.
 
         Raises:
-            redis.exceptions.ConnectionError: no Sentinel knows one.
+            redis.exceptions.ConnectionError: no Sentinel has ever told.
             redis.exceptions.TimeoutError: others who ask have taken all the time.
         """
-        came_at = monotonic_seconds()
-        if not self._asking.acquire(timeout=2 * self._timeout_seconds):
-            raise TimeoutError("the Sentinels did not answer in time")
-        try:
-            if self._found is not None and self._found[1] >= came_at:
-                return self._found[0]
-            asked_at = monotonic_seconds()
-            address = self._ask()
-            self._found = address, asked_at
-        finally:
-            self._asking.release()
-        self._known.found(address)
-        return address
+        return self._asked() or self._known.or_unknown(self._master_name)
 
     def is_elsewhere(self, address: Address) -> bool:
         """Tell whether the master is known, and not at ``address``."""
@@ -127,20 +127,37 @@ class MasterFinder:
         """Ask again where that is due, as connections that are good do not."""
         if self._look_times.is_due():
             try:
-                self.get_master_address()
-            except (ConnectionError, TimeoutError):  # what is connected may go on
+                told = self._asked()
+            except (ConnectionError, TimeoutError):
+                told = None
+            if told is None:
                 self._look_times.put_off()
 
     def close(self) -> None:
         """Close the connections to the Sentinels."""
         self._sentinel.close()
 
-    def _ask(self) -> Address:
+    def _asked(self) -> Address | None:
+        """Ask, or share what another thread has been told since; None where no Sentinel knows."""
+        came_at = monotonic_seconds()
+        if not self._asking.acquire(timeout=2 * self._timeout_seconds):
+            raise TimeoutError("the Sentinels did not answer in time")
         try:
-            host, port = self._sentinel.discover_master(self._master_name)
-        except MasterNotFoundError:
-            raise unknown_master(self._master_name) from None  # its own words are long, and name connections
-        return str(host), int(port)
+            if self._told_at >= came_at:
+                return self._told
+            asked_at = monotonic_seconds()
+            try:
+                host, port = self._sentinel.discover_master(self._master_name)
+                self._told = str(host), int(port)
+            except MasterNotFoundError:
+                self._told = None
+            self._told_at = asked_at
+            told = self._told
+        finally:
+            self._asking.release()
+        if told is not None:
+            self._known.found(told)
+        return told
 
 
 def sentinel_options(
@@ -156,11 +173,6 @@ def sentinel_options(
         "protocol": 2,
         "retry": retry,
     }
-
-
-def unknown_master(master_name: str) -> MasterNotFoundError:
-    """Return the error for a master that nobody knows."""
-    return MasterNotFoundError(f"no Sentinel that answers knows a master {master_name!r} that is up")
 
 
 class InTurn:

@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError
 
 from api_client.redis_url import Address
-from api_client.sentinels import IS_MASTER, KnownMaster, LookTimes, sentinel_options, unknown_master
+from api_client.sentinels import IS_MASTER, KnownMaster, LookTimes, sentinel_options
 
 
 class AsyncMasterFinder:
@@ -38,16 +38,26 @@ class AsyncMasterFinder:
         self._options = sentinel_options(options, members, timeout_seconds, Retry(NoBackoff(), 0))
 
     async def get_master_address(self) -> Address:
-        """Return the master's address.
+        """Return the master's address, as `MasterFinder.get_master_address`."""
+        return await self._asked() or self._known.or_unknown(self._master_name)
 
-        Raises:
-            redis.exceptions.ConnectionError: no Sentinel knows one.
-        """
+    async def look(self) -> None:
+        """Ask again where that is due, as `MasterFinder.look`; a connection to another node is left when it returns."""
+        if self._look_times.is_due():
+            try:
+                told = await self._asked()
+            except (ConnectionError, TimeoutError):
+                told = None
+            if told is None:
+                self._look_times.put_off()
+            await asyncio.sleep(0)  # who has the connection is told in the loop's next round
+
+    async def _asked(self) -> Address | None:
         sentinel = Sentinel(self._members, sentinel_kwargs=self._options)  # type: ignore[no-untyped-call]
         try:
             host, port = await sentinel.discover_master(self._master_name)
         except MasterNotFoundError:
-            raise unknown_master(self._master_name) from None
+            return None
         finally:
             await sentinel.aclose()
         # It puts the one that has answered first: so it is asked first the next time.
@@ -55,15 +65,6 @@ class AsyncMasterFinder:
         address = str(host), int(port)
         self._known.found(address)
         return address
-
-    async def look(self) -> None:
-        """Ask again where that is due, as `MasterFinder.look`; a connection to another node is left when it returns."""
-        if self._look_times.is_due():
-            try:
-                await self.get_master_address()
-            except (ConnectionError, TimeoutError):
-                self._look_times.put_off()
-            await asyncio.sleep(0)  # who has the connection is told in the loop's next round
 
 
 def _address_of(client: Any) -> Address:

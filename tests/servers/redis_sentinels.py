@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MASTER_NAME = "the master"  # with a space: the URL has to encode it
-DOWN_AFTER_MS = 500
+DOWN_AFTER_MS = 1_500  # a busy machine's servers are silent for a while
 SETTLED_SECONDS = 90.0  # a Sentinel that was not let run for two seconds does nothing for thirty
 
 

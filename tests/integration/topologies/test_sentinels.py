@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 from api_client import CacheUnavailable, EntryState
 from api_client.keys import make_key
@@ -18,7 +23,7 @@ from api_client.redis_edge import connect
 from refresher.embedded import RedisServer
 from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader
 from tests.servers.redis_sentinels import Sentinels
-from tests.support.any_reader import client_of
+from tests.support.any_reader import answer_of, client_of
 from tests.support.played_worker import PlayedKey
 from tests.support.read_load import ReadLoad
 from tests.support.requirements import full_runs_only
@@ -43,8 +48,9 @@ def fail_over(request: pytest.FixtureRequest) -> Callable[[Sentinels], RedisServ
 
 @pytest.fixture
 def control(sentinels: Sentinels) -> Iterator[redis.Redis]:
-    """The master, whichever it is."""
-    with connect(sentinels.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+    """The master, whichever it is; tried again for long: a busy machine's Sentinels may take it for down."""
+    patient = Retry(ConstantBackoff(0.2), 150, supported_errors=(redis.ConnectionError, redis.TimeoutError))
+    with connect(sentinels.url(), timeout_seconds=PATIENCE_SECONDS, retry=patient) as client:
         yield client
 
 
@@ -99,7 +105,7 @@ def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
         healed = time.monotonic()
         for n, key in enumerate(keys):
             generation = eventually(
-                lambda n=n: reader.invalidate("q", {"n": n}).generation, HEALED_SECONDS, "it is invalidated"
+                lambda n=n: _done(lambda: reader.invalidate("q", {"n": n}).generation), HEALED_SECONDS, "invalidated"
             )
             key.load("new")
             entry = reader.get_entry("q", {"n": n}, min_generation=generation, timeout=PATIENCE_SECONDS)
@@ -218,3 +224,55 @@ def _done(call: Callable[[], Any]) -> Any:
         return call()
     except (CacheUnavailable, redis.ConnectionError, redis.TimeoutError):
         return None
+
+
+def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader, stack: ExitStack) -> None:
+    three = Sentinels(stack, sentinels=3)
+    with connect(three.url(), timeout_seconds=PATIENCE_SECONDS) as control:
+        PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).plant_value("there")
+        replicated(control)
+    silent, gone, _ = three.sentinels
+    gone.kill()
+    os.kill(silent.pid, signal.SIGSTOP)
+    try:
+        answer = answer_of(make_reader(three.url(), redis_timeout_seconds=6.0).get, "q", {"n": 0})
+    finally:
+        os.kill(silent.pid, signal.SIGCONT)
+    assert answer.value == "there"
+    assert answer.seconds < 6.0 + PATIENCE_SECONDS / 2  # to find the master takes one timeout, however many are asked
+
+
+def test_of_three_sentinels_two_are_enough(make_reader: MakeReader, stack: ExitStack) -> None:
+    three = Sentinels(stack, replicas=2, sentinels=3)
+    with connect(three.url(), timeout_seconds=PATIENCE_SECONDS) as control:
+        PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).plant_value("there")
+        control.set("marker", "now")
+        assert control.wait(2, int(PATIENCE_SECONDS * 1000)) == 2
+    reader = make_reader(three.url())
+    assert reader.get("q", {"n": 0}) == "there"
+    three.sentinels.pop(0).kill()
+    three.kill_master()
+    eventually(lambda: answer_of(reader.get, "q", {"n": 0}).value == "there", HEALED_SECONDS, "it is read there")
+    eventually(lambda: _done(lambda: reader.invalidate("q", {"n": 0}).generation), HEALED_SECONDS, "it takes writes")
+
+
+def test_without_sentinels_what_is_connected_goes_on_and_what_is_not_says_why(
+    make_reader: MakeReader, sentinels: Sentinels, play: Play
+) -> None:
+    play().plant_value("there")
+    connected = make_reader(sentinels.url())
+    assert connected.get("q", {"n": 0}) == "there"
+    sentinels.sentinels[0].kill()
+    assert connected.get("q", {"n": 0}) == "there"
+    assert connected.invalidate("q", {"n": 0}).generation
+    other = make_reader(sentinels.url())
+    with pytest.raises(CacheUnavailable, match="no Sentinel that answers knows a master 'the master'"):
+        other.get("q", {"n": 0})
+    sentinels.sentinels[0].restart(keep_data=True)
+    eventually(lambda: answer_of(other.get, "q", {"n": 0}).value == "there", HEALED_SECONDS, "it heals")
+
+
+def test_a_sentinel_that_refuses_the_password_is_as_good_as_none(make_reader: MakeReader, sentinels: Sentinels) -> None:
+    url = sentinels.url().replace(sentinels.sentinel_password, "wrong")
+    with pytest.raises(CacheUnavailable, match="no Sentinel that answers"):
+        make_reader(url).get("q", {"n": 0})

@@ -35,7 +35,7 @@ HEALED_SECONDS = 60.0
 
 def make_system(url: str, stack: ExitStack, redis_server: RedisServer, graph: ArcadeDbServer, folder: Path) -> System:
     system = System(stack, stack.enter_context(RedisServer.start()), redis_server, graph, folder)
-    system.env |= {"CACHE_REDIS_URL": url, "CACHE_REDIS_TIMEOUT": "1s"}
+    system.env |= {"CACHE_REDIS_URL": url, "CACHE_REDIS_TIMEOUT": "3s"}
     system.start_worker()
     return system
 
