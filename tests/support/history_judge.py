@@ -40,9 +40,9 @@ class Verdict:
 
     @property
     def told_of_runs(self) -> Counter[str]:
-        """How often which end should have been told by workers: of a run by commit or fail, or of a refused acquire."""
+        """How often workers should have told which end of a run."""
         ends = Counter(outcome for outcomes in self.runs.values() for outcome in outcomes)
-        return self.skipped + Counter({end: n for end, n in ends.items() if end.startswith(_TOLD)})
+        return Counter({end: n for end, n in ends.items() if end.startswith(_TOLD)})
 
 
 def judged(history: History) -> Verdict:

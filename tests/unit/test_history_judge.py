@@ -175,7 +175,7 @@ def test_a_message_with_nothing_to_do_is_skipped(told: Told) -> None:
     told.claim(1, ttl=1)
     told.acquire(2, status=2, number=1)
     assert outcomes(told.verdict()) == (["skipped (already_fresh)"], [])
-    assert told.verdict().told_of_runs == {"skipped (already_fresh)": 1}
+    assert told.verdict().skipped == {"skipped (already_fresh)": 1}
 
 
 def test_a_claim_that_was_taken_back(told: Told) -> None:

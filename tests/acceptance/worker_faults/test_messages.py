@@ -50,6 +50,19 @@ def test_a_renewal_whose_reply_is_lost_is_repeated(world: World) -> None:
     assert world.runs(key) == ["committed", "committed"]
 
 
+def test_an_invalidation_whose_reply_is_lost_in_the_middle_of_a_load_stores_that_one_as_stale(world: World) -> None:
+    key = world.stale_key()
+    world.hold(key)
+    world.read(key)
+    eventually(lambda: len(world.loads(key)) == 2, 30, "the load has begun")
+    lost = world.cache_way.loses("invalidate", Moment.REPLY, key=world.tag(key))
+    world.write(key)
+    assert lost.met is not None
+    world.let_go(key)
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    assert world.runs(key) == ["committed", "committed (as stale)", "committed"]
+
+
 def test_a_failure_whose_reply_is_lost_is_told_once(world: World) -> None:
     key = world.stale_key()
     world.control.set("failing", 100)
@@ -80,7 +93,8 @@ def test_what_a_flushed_broker_has_lost_is_published_again_by_readers(world: Wor
     world.broker.flushall()
     world.worker()
     world.judge(within_seconds=WITHIN_REPUBLISH_SECONDS, killed=True)
-    assert [world.claims(key) for key in keys] == [["committed", "committed"]] * 4
+    for key in keys:  # a claim that ran out before the worker was there is none of the flushed broker's
+        assert [claim for claim in world.claims(key) if claim != "expired"] == ["committed", "committed"]
 
 
 def test_when_nobody_publishes_again_the_claim_runs_out_and_the_next_reader_claims(world: World) -> None:
@@ -125,4 +139,4 @@ def test_what_a_killed_worker_had_taken_is_delivered_again_and_skipped(world: Wo
     eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "another worker has loaded it")
     assert world.broker.hlen("unacked") >= 1  # nobody needed it
     world.judge(within_seconds=WITHIN_LEASE_SECONDS, killed=True)  # and delivers it again
-    assert world.told("skipped (already_fresh)")
+    eventually(lambda: world.told("skipped (already_fresh)"), SLACK_SECONDS, "it finds nothing to do")
