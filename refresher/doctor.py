@@ -35,6 +35,9 @@ from refresher.queries import import_queries, registry
 from refresher.settings import WorkerSettings
 
 TIMEOUT_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 2.0
+"""How long workers have to answer: nobody knows how many there are."""
+
 OLDEST_REDIS: Final = (6, 2)
 MOST_CLOCK_SECONDS: Final = 1.0
 DOCTOR_KEY: Final = "refresher.doctor"
@@ -227,7 +230,7 @@ def _workers(settings: WorkerSettings) -> Finding:
     app = Celery("refresher-doctor", set_as_current=False)
     app.conf.update(celery_settings(settings))
     try:
-        queues_of = app.control.inspect(timeout=TIMEOUT_SECONDS).active_queues() or {}
+        queues_of = app.control.inspect(timeout=ANSWER_SECONDS).active_queues() or {}
     except Exception as error:  # noqa: BLE001 - whatever a broker raises
         return Finding("workers", Level.PROBLEM, f"can't be asked: {type(error).__name__}", start)
     finally:

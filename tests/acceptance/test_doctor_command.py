@@ -11,6 +11,7 @@ import pytest
 import redis
 from typer.testing import CliRunner, Result
 
+from refresher import doctor
 from refresher.cli.commands import app
 from refresher.dead_letters import DeadLetters
 from refresher.embedded import ArcadeDbServer, free_port
@@ -25,8 +26,14 @@ WATCHING = {"REFRESHER_QUERIES": "tests.support.scripted_queries,refresher.watch
 class Office:
     """A system, and the command."""
 
-    def __init__(self, system: System) -> None:
-        self.system = system
+    def __init__(self, system: System, patch: pytest.MonkeyPatch) -> None:
+        self.system, self._patch = system, patch
+        patch.setattr(doctor, "TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
+        patch.setattr(doctor, "ANSWER_SECONDS", 0.1)  # there is no worker to wait for
+
+    def start_worker(self, **changes: str) -> None:
+        self.system.start_worker(**changes)
+        self._patch.setattr(doctor, "ANSWER_SECONDS", 5.0)  # a busy machine's worker takes its time
 
     def run(self, *arguments: str, **changes: str) -> Result:
         return CliRunner().invoke(app, ["doctor", *arguments], env={**self.system.env, **changes})
@@ -45,12 +52,12 @@ class Office:
 
 
 @pytest.fixture
-def office(system: System) -> Office:
-    return Office(system)
+def office(system: System, monkeypatch: pytest.MonkeyPatch) -> Office:
+    return Office(system, monkeypatch)
 
 
 def test_what_is_well_is_said_line_by_line(office: Office) -> None:
-    office.system.start_worker()
+    office.start_worker()
     office.system.cache.config_set("maxmemory", "100mb")
     assert office.levels() == {
         "cache": "ok", "eviction": "warning", "clock": "ok", "notifications": "ok", "lease steps": "ok",
@@ -68,7 +75,7 @@ def test_without_workers_or_with_those_of_another_namespace_it_says_so(office: O
     level, said, mend = office.finding("workers", exit_code=1)
     assert (level, said) == ("problem", "none answers: nothing is refreshed")
     assert mend.startswith("celery -A refresher worker")
-    office.system.start_worker(CACHE_NAMESPACE="other")
+    office.start_worker(CACHE_NAMESPACE="other")
     level, said, _ = office.finding("workers", exit_code=1)
     why = "1 answer, none consumes cache.refresh and cache.refresh-miss"
     assert (level, said) == ("problem", f"{why}: nothing is refreshed")
@@ -142,7 +149,7 @@ def watched_nodes(graph: ArcadeDbServer) -> int:
 
 @full_runs_only
 def test_a_watch_writes_invalidates_reads_judges_and_leaves_no_node(office: Office, arcadedb: ArcadeDbServer) -> None:
-    office.system.start_worker(**WATCHING)
+    office.start_worker(**WATCHING)
     told = office.told("--watch", "--seconds", "5", **WATCHING)
     watch = told["watch"]
     assert (told["ok"], watch["broken"], watch["failures"]) == (True, [], {})
@@ -158,7 +165,7 @@ def test_a_watch_writes_invalidates_reads_judges_and_leaves_no_node(office: Offi
 @full_runs_only
 def test_a_watch_sees_a_cache_that_keeps_old_values(office: Office) -> None:
     """A cache that loses invalidations: each is undone behind the writer's back."""
-    office.system.start_worker(**WATCHING)
+    office.start_worker(**WATCHING)
     entries: dict[bytes, bytes] = {}
     over = threading.Event()
 
@@ -192,7 +199,7 @@ def test_a_watch_sees_a_cache_that_keeps_old_values(office: Office) -> None:
 def test_a_watch_that_can_t_be_kept_says_what_to_do(
     office: Office, arcadedb: ArcadeDbServer, changes: dict[str, str], words: str
 ) -> None:
-    office.system.start_worker()
+    office.start_worker()
     done = office.run("--watch", **changes)
     assert done.exit_code == 1
     assert words in str(done.exception)
