@@ -1,4 +1,7 @@
-"""The broker hangs, is cut off, slow, gone, full and back again: the worker comes back by itself."""
+"""The broker hangs, is cut off, slow, gone, full and back again: the worker comes back by itself.
+
+LONG_TESTS=1 adds a broker that loses its answers, which to a worker is much like one that hangs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from tests.acceptance.worker_faults.conftest import REPUBLISH_SECONDS, SLACK_SECONDS, WITHIN_QUEUE_TTL_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.recording_proxy import RecordingProxy
-from tests.support.requirements import full_runs_only
+from tests.support.requirements import full_runs_only, is_set
 from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
@@ -21,10 +24,11 @@ WITHIN_SECONDS = max(WORKER_BACK_SECONDS, BREAKER_SECONDS) + WITHIN_QUEUE_TTL_SE
 
 OUTAGES: dict[str, Callable[[RecordingProxy], None]] = {
     "hung": RecordingProxy.hangs,
-    "loses_replies": RecordingProxy.drops_replies,
     "refuses": RecordingProxy.refuses,
     "slow": partial(RecordingProxy.slows, delay_seconds=0.3),
 }
+if is_set("LONG_TESTS"):
+    OUTAGES["loses_replies"] = RecordingProxy.drops_replies
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
