@@ -1,0 +1,152 @@
+"""What Spin is asked: bounds within which every invariant must hold, and broken variants which it must refute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+INVARIANTS: Final = {
+    1: "I1 one winner",
+    2: "I2 monotonic",
+    3: "I3 no lost invalidation",
+    4: "I4 liveness",
+    5: "I5 no wait",
+    6: "I6 one key at rest",
+    7: "one refresh, not several",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run of Spin.
+
+    ``flags`` are the model's own (``READERS=2`` or ``FOLLOWER``). ``violated`` is the number of the invariant that a
+    broken variant must break first, and 0 for what must hold. ``what`` says what is in it, or what is broken.
+    """
+
+    name: str
+    what: str
+    flags: tuple[str, ...]
+    violated: int = 0
+    is_long: bool = False
+
+
+def bounded(readers: int, runs: int, invalidations: int, *more: str) -> tuple[str, ...]:
+    """Return the flags for so many readers, runs and invalidations."""
+    return (f"READERS={readers}", f"RUNS={runs}", f"INVALIDATIONS={invalidations}", *more)
+
+
+ALL_LOSSES: Final = ("LOSES_RECORD", "LOSES_ENTRY", "RESTARTS", "CLOCK_STEPS_BACK")
+CALM: Final = ("CALM", "NO_LAPSE", "LOADS_COUNT=1")
+
+UPHELD: Final = (
+    Case("two invalidations", "two runs, soft and hard invalidations", bounded(1, 2, 2)),
+    Case("three runs", "a message taken three times, also late", bounded(1, 3, 1)),
+    Case("other ends", "runs also retry, fail, release, hand back and renew", bounded(1, 2, 1, "ENDS")),
+    Case("lost replies", "claim, acquire and commit are sent again", bounded(1, 2, 1, "REPEATS")),
+    Case("late requests", "a request arrives a second time, late", bounded(1, 2, 1, "FAULTS=1", "LATE_REQUESTS")),
+    Case("data loss", "twice record, entry or all is lost, or the clock steps back",
+         bounded(1, 2, 1, "FAULTS=2", *ALL_LOSSES)),
+    Case("data loss, three times", "the same three times", bounded(1, 2, 1, "FAULTS=3", *ALL_LOSSES), is_long=True),
+    Case("failover", "to a replica that is behind", bounded(1, 2, 1, "FAILOVER")),
+    Case("failover, clock back", "the new master's clock is behind, too",
+         bounded(1, 2, 1, "FAILOVER", "FAULTS=1", "CLOCK_STEPS_BACK", "NO_HARD"), is_long=True),
+    Case("follower", "loads read from a follower of the graph that lags", bounded(2, 2, 1, "FOLLOWER", "NO_HARD")),
+    Case("two readers", "both early", bounded(2, 2, 1), is_long=True),
+    Case("nobody answers", "all others may stand still: a reader goes on", bounded(1, 2, 1, "PROPERTY=5", "ENDS")),
+    Case("calm", "no crash, no loss, no deadline passes; replies are lost",
+         bounded(2, 3, 1, *CALM, "CONSUMED", "REPEATS")),
+    Case("calm, two invalidations", "the same without lost replies", bounded(2, 4, 2, *CALM, "CONSUMED")),
+    Case("calm, redelivered", "every message may be taken by every run", bounded(2, 3, 1, *CALM, "PROPERTY=7")),
+)  # fmt: skip
+
+
+def broken(name: str, what: str, violated: int, *flags: str, by: tuple[str, ...] = ()) -> Case:
+    """Return a broken variant: ``flags`` break it, ``by`` is the world in which that shows."""
+    return Case(name, what, (*(by or bounded(1, 2, 1)), *flags), violated)
+
+
+LOST_AND_BACK: Final = ("FAULTS=2", "RESTARTS", "LOSES_RECORD", "CLOCK_STEPS_BACK")
+FOLLOWER: Final = bounded(2, 2, 1, "FOLLOWER", "NO_HARD")
+CALM_WORLD: Final = bounded(2, 3, 1, *CALM, "CONSUMED")
+REDELIVERED: Final = bounded(2, 3, 1, *CALM, "PROPERTY=7")
+
+BROKEN: Final = (
+    broken("commit without nonce", "commit looks at the token alone", 1, "COMMIT_WITHOUT_NONCE", *LOST_AND_BACK),
+    broken("commit if a record is there", "commit asks for a record, whosever it is", 1, "COMMIT_IF_RECORD"),
+    broken("commit if none is there", "commit also writes where the record is gone", 1, "COMMIT_IF_MISSING"),
+    broken("late commit keeps its token", "a late commit leaves token and nonce in the record of the next claim", 1,
+           "LATE_COMMIT_KEEPS_TOKEN", "REPEATS", "FAULTS=1", "LOSES_ENTRY", by=bounded(2, 1, 0)),
+    broken("number below the entry's", "a number looks at the record and the clock alone, and commit not at the entry",
+           2, "DRAW_IGNORES_ENTRY", "COMMIT_IGNORES_ENTRY", "PROPERTY=2", *LOST_AND_BACK),
+    broken("commit ignores an invalidation", "commit stores as fresh what an invalidation met", 3,
+           "COMMIT_IGNORES_INVALIDATION"),
+    broken("commit ignores a hard one", "commit stores, as stale, what a hard invalidation met", 3,
+           "COMMIT_IGNORES_HARD"),
+    broken("claim forgets an invalidation", "a claim clears the generation, as if its load were the only one", 3,
+           "CLAIM_FORGETS_INVALIDATION", "NO_HARD", by=bounded(2, 2, 1)),
+    broken("load without bookmark", "an invalidation gives no bookmark, and a follower lags", 3, "NO_BOOKMARK",
+           by=FOLLOWER),
+    broken("next load without bookmark", "the load after the next one has no bookmark any more", 3,
+           "LOAD_FORGETS_ENTRYS_MARKS", by=FOLLOWER),
+    broken("record lost, and its bookmark", "no mistake but a bound: the record goes, and a follower lags", 3,
+           "FOLLOWER", "NO_HARD", "FAULTS=1", "LOSES_RECORD"),
+    broken("claim waits for ever", "a claim does not look whether `until` has passed", 4, "CLAIM_WAITS_FOR_EVER"),
+    broken("an INCR as number", "numbers start again when the record is lost", 4, "INCR", "PROPERTY=4",
+           "FAULTS=1", "LOSES_RECORD"),
+    broken("number below the entry's, stuck", "as above, but commit looks at the entry", 4, "DRAW_IGNORES_ENTRY",
+           "PROPERTY=4", *LOST_AND_BACK),
+    broken("acquire sent again is unknown", "a worker whose reply was lost is held off by its own run", 4,
+           "ACQUIRE_REPEAT_UNKNOWN", "REPEATS", by=CALM_WORLD),
+    broken("claim sent again is unknown", "a reader whose reply was lost is refused by its own claim", 4,
+           "CLAIM_REPEAT_UNKNOWN", "REPEATS", by=CALM_WORLD),
+    broken("reader waits for the refresh", "a reader with a stale value waits for the new one", 5, "READER_WAITS",
+           "PROPERTY=5"),
+    broken("failure drops the value", "a refresh that is given up deletes the entry", 5, "FAIL_DROPS_ENTRY", "ENDS",
+           by=bounded(2, 2, 0)),
+    broken("soft drops the value", "a soft invalidation deletes the entry", 5, "SOFT_DROPS_ENTRY"),
+    broken("commit keeps the record", "commit leaves the record behind", 6, "COMMIT_KEEPS_RECORD"),
+    broken("record without TTL", "an invalidation at rest makes a record that stays for ever", 6, "REST_WITHOUT_TTL"),
+    broken("claim ignores what was seen", "a claim does not look whether the entry is another one by now", 7,
+           "CLAIM_IGNORES_SEEN", by=CALM_WORLD),
+    broken("acquire ignores a run", "acquire takes the lease from a run that goes on", 7, "ACQUIRE_IGNORES_RUNNING",
+           by=REDELIVERED),
+    broken("acquire ignores a fresh entry", "an old message is served after it has been", 7, "ACQUIRE_IGNORES_FRESH",
+           by=REDELIVERED),
+    broken("follow-up for whatever is there", "a run that a hard invalidation met asks for one more, though another "
+           "has loaded since", 7, "FOLLOW_UP_FOR_ANY", by=CALM_WORLD),
+)  # fmt: skip
+
+# The table of an earlier, smaller study, whose rows the design rests on. Its property was: no commit stores, as fresh,
+# what was read before the newest invalidation.
+STUDY: Final = bounded(1, 2, 2, "PROPERTY=3", "NO_RETENTION", "RECORD_STAYS")
+EVICTED: Final = ("FAULTS=2", "LOSES_RECORD")
+RULES: Final = {"tok >= fence, missing = 0": "FENCE", "lease == tok": "", "exists and tok >= fence": "FENCE_IF_RECORD"}
+TOKENS: Final = {"INCR": ("INCR",), "hybrid": (), "hybrid, no nonce": ("COMMIT_WITHOUT_NONCE",)}
+
+
+def row(rule: str, token: str, fault: str, violated: int, *flags: str) -> Case:
+    """Return a row: the rule of the commit, what its token is, what happens, and 3 where that breaks the property."""
+    chosen = (RULES[rule],) if RULES[rule] else ()
+    return Case(f"{rule} | {token} | {fault}", "", (*STUDY, *chosen, *TOKENS[token], *flags), violated)
+
+
+def rows(fault: str, violated: int, *flags: str, tokens: tuple[str, ...] = ("INCR", "hybrid")) -> tuple[Case, ...]:
+    """Return a row of "any" rule: one for each, and each of ``tokens``."""
+    return tuple(row(rule, token, fault, violated, *flags) for rule in RULES for token in tokens)
+
+
+ROWS: Final = (
+    *(row("tok >= fence, missing = 0", token, "none", 0) for token in ("INCR", "hybrid")),
+    *(row("tok >= fence, missing = 0", token, "eviction", 3, *EVICTED) for token in ("INCR", "hybrid")),
+    row("lease == tok", "INCR", "eviction", 3, *EVICTED),
+    row("lease == tok", "hybrid", "eviction", 0, *EVICTED),
+    row("exists and tok >= fence", "hybrid", "eviction of the whole record", 0, *EVICTED),
+    row("exists and tok >= fence", "hybrid", "only the fence is lost", 3, "FAULTS=2", "LOSES_FENCE"),
+    row("lease == tok", "hybrid", "invalidate = DEL, eviction", 0, *EVICTED, "INVALIDATE_DROPS_RECORD"),
+    row("lease == tok", "INCR", "invalidate = DEL", 3, "INVALIDATE_DROPS_RECORD"),
+    *rows("failover loses the invalidation", 3, "FAILOVER", "FAILOVER_LOSES_INVALIDATION"),
+    *rows("the follower lags", 3, "FOLLOWER", "NO_BOOKMARK", tokens=("hybrid",)),
+    *rows("invalidate deletes the value alone", 3, "INVALIDATE_VALUE_ONLY"),
+    row("lease == tok", "hybrid, no nonce", "data loss, clock back", 3, "FAULTS=2", "RESTARTS", "CLOCK_STEPS_BACK"),
+)

@@ -1,0 +1,220 @@
+"""Turns what Spin printed on its way to an error into a table that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.model.cases import BROKEN, INVARIANTS, ROWS, Case
+
+HEAD: Final = "| # | who | does | answer |\n| --- | --- | --- | --- |\n"
+PROBE: Final = 7
+FIRST_FOLLOW_UP: Final = 10
+ANY: Final = 255
+# Printed when the check in the middle of the step failed, so before the step's own line.
+TOLD_AFTER: Final = {"commit", "invalidate"}
+COMMITS: Final = {1: "accepted", 2: "accepted as stale", 3: "superseded", 4: "invalidated", 5: "lost"}
+RUNS_OUT: Final = {
+    "queued": "the claim runs out",
+    "running": "the lease runs out",
+    "retrying": "the pause for the retry is over",
+    "cooling": "the cooling is over",
+}
+LOSSES: Final = {
+    "record": "loses the record",
+    "entry": "loses the entry",
+    "empty": "restarts without its data",
+    "fence": "loses the fence alone",
+}
+
+DONE: Final = {"1": "done", "0": "no"}
+AFTER: Final = {"1": ", after the bookmark", "0": ""}
+PROBES: Final = {"over": "all deadlines have passed", "again": "the message is sent once more"}
+
+Row = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A counter-example for the page: of which variant, what goes wrong in it, and which guard stops it."""
+
+    name: str
+    wrong: str
+    guard: str
+
+    @property
+    def case(self) -> Case:
+        """The broken variant."""
+        return next(case for case in (*BROKEN, *ROWS) if case.name == self.name)
+
+
+STORIES: Final = (
+    Story("commit without nonce",
+          "Two runs have the same token, for Redis' clock stepped back and the record was gone. The older one commits "
+          "while the newer one holds the lease.",
+          "`commit` compares the nonce too, which is drawn at random for each run."),
+    Story("commit if none is there",
+          "A run whose record is gone commits, though another has acquired since.",
+          "`commit` rejects where there is no record. Work is lost, no value is."),
+    Story("number below the entry's",
+          "The record was lost and the clock stepped back, so a new token is not above the one in the entry.",
+          "`draw` in the prelude takes a number above the entry's token, and `commit` compares the two."),
+    Story("commit ignores an invalidation",
+          "The value was read before the invalidation, and is stored as fresh after it.",
+          "`commit` compares the record's generation with its token: stored, but stale, and one more refresh."),
+    Story("lease == tok | INCR | invalidate = DEL",
+          "The counter starts again with the record, so a new run has the old run's token (ABA), and the old one "
+          "commits what it read before the invalidation.",
+          "Numbers come from Redis' clock, never below the entry's; and the nonce."),
+    Story("tok >= fence, missing = 0 | hybrid | eviction",
+          "The fence is evicted, nothing counts as 0, and any token is above 0.",
+          "`commit` rejects where there is no record."),
+    Story("next load without bookmark",
+          "The load after the invalidation has its bookmark, and the commit takes it out with the record. The next "
+          "load reads from a follower that is still behind.",
+          "The entry's header keeps what its load was given, and the next load reads after that too "
+          "(`refresher.run.bookmarks_of`). The model found this."),
+    Story("lease == tok | hybrid | failover loses the invalidation",
+          "The new master never heard of the invalidation. No script can know.",
+          "Nothing: a bound. `invalidate(replicas=n)` tells whether replicas had it, and the hard expiry ends it."),
+    Story("claim waits for ever",
+          "Nobody took the message of the claim. Nobody else may claim, ever.",
+          "`claim` passes once `until` has passed, in any state."),
+    Story("acquire sent again is unknown",
+          "The reply was lost, the worker asks again and is held off by its own run. All stand still until the lease "
+          "runs out.",
+          "`acquire` knows its own nonce and answers as before."),
+    Story("reader waits for the refresh",
+          "The reader has a value within its grace and stands still all the same.",
+          "A reader returns what it has read. Claim and publication happen off its path."),
+    Story("record without TTL",
+          "The record of an invalidation at rest stays for ever if nobody reads the key again.",
+          "Every step that makes or keeps a record sets its expiry in the same script."),
+    Story("claim ignores what was seen",
+          "The reader read the old entry, and claims after the new one has been committed: a load for nothing.",
+          "`claim` is refused when the entry is not the one that the caller saw."),
+    Story("follow-up for whatever is there",
+          "A hard invalidation met the first run. Another has loaded since, and the first asks for one more.",
+          "It claims for \"no entry\" (`refresher.requeue.follow_up`), and is refused where there is one. "
+          "The model found this."),
+)  # fmt: skip
+
+
+def story_text(story: Story, events: Sequence[str]) -> str:
+    """Return a story as it stands on the page."""
+    rows = timeline(events)
+    lines = [f"| {number} | {who} | {does} | {answer} |\n" for number, (who, does, answer) in enumerate(rows, 1)]
+    breaks = f"Breaks **{INVARIANTS[story.case.violated]}**."
+    ends = f"What goes wrong: {story.wrong}\n\nWhat stops it: {story.guard}\n"
+    return f"### {title_of(story)}\n\n{breaks}\n\n{HEAD}{''.join(lines)}\n{ends}"
+
+
+def title_of(story: Story) -> str:
+    """Return a story's title: of a rule that was studied, its name and what happens."""
+    if " | " not in story.name:
+        return f"{story.name[0].upper()}{story.name[1:]}"
+    rule, token, fault = story.name.replace(">=", "≥").split(" | ")
+    return f"The rule `{rule}`, {token} as token: {fault}"
+
+
+def timeline(events: Sequence[str]) -> list[Row]:
+    """Return the steps up to the one that breaks an invariant."""
+    rows: list[Row] = []
+    is_broken = is_probing = False
+    probed = 0  # from here on it was looked at what a message sent once more would do; that went well
+    for event in events:
+        kind, *values = event.split("|")
+        if kind == "violated":
+            is_broken = True
+            continue
+        if is_broken and kind not in TOLD_AFTER:
+            break
+        if event == "probe|over":
+            del rows[probed:]
+        elif kind != "probe" and not is_probing:
+            probed = len(rows) + 1
+        is_probing = is_probing or kind == "probe"
+        rows.append(WORDS[kind](*values))
+        if is_broken:
+            break
+    return rows
+
+
+def _who(nonce: str) -> str:
+    return "a new worker" if int(nonce) == PROBE else f"worker {chr(ord('A') + int(nonce) - 1)}"
+
+
+def _claimer(claim_id: str) -> str:
+    number = int(claim_id)
+    if number == PROBE:
+        return "a new reader"
+    return _who(str(number - FIRST_FOLLOW_UP)) if number > FIRST_FOLLOW_UP else f"reader {number}"
+
+
+def _claim(claim_id: str, seen: str, status: str, number: str, state: str) -> Row:
+    answers = {"1": f"granted, number {number}", "2": "no: already refreshed", "3": f"no: {state}"}
+    what = {0: "no entry", ANY: "whatever is there"}.get(int(seen), f"token {seen}")
+    return _claimer(claim_id), f"claims, for {what}", answers[status]
+
+
+def _acquire(nonce: str, _number: str, ticket: str, status: str, number: str, state: str) -> Row:
+    answers = {"1": f"token {number}", "2": "no: already fresh", "3": f"no: {state}"}
+    return _who(nonce), "acquires" + (", with its ticket" if ticket != "0" else ""), answers[status]
+
+
+def _read(reader: str, seen: str, stale: str) -> Row:
+    found = f"token {seen}, {'stale' if stale == '1' else 'fresh'}" if seen != "0" else "nothing"
+    return f"reader {reader}", "reads the entry", found
+
+
+def _lost(who: str) -> Row:
+    whose = _who(str(int(who) - FIRST_FOLLOW_UP)) if int(who) > FIRST_FOLLOW_UP else f"reader {who}"
+    return "network", f"loses the reply to {whose}", "it will ask again"
+
+
+def _redis(what: str) -> Row:
+    word, _, number = what.partition(" ")
+    return "Redis", f"its clock steps back to {number}" if word == "clock" else LOSSES[word], ""
+
+
+def _time(what: str) -> Row:
+    word, _, state = what.partition(" ")
+    return "time", RUNS_OUT[state] if word == "until" else "the record goes with its retention", ""
+
+
+def _end_of(step: str) -> Callable[..., Row]:
+    def words(nonce: str, _token: str, status: str, *_: str) -> Row:
+        return _who(nonce), step, "done" if status == "1" else "no: not mine any more"
+
+    return words
+
+
+WORDS: Final[dict[str, Callable[..., Row]]] = {
+    "entry": lambda stale: ("at first", "an entry is there", f"token 1, {'stale' if stale == '1' else 'fresh'}"),
+    "read": _read,
+    "claim": _claim,
+    "publish": lambda number: ("broker", f"has the message of claim {number}", ""),
+    "republish": lambda status, number: ("a reader", "publishes again", f"claim {number}" if status == "1" else "no"),
+    "unclaim": lambda claim_id, status, _: (_claimer(claim_id), "takes its claim back", DONE[status]),
+    "take": lambda run, number, _: (_who(run), f"takes the message of claim {number}", ""),
+    "acquire": _acquire,
+    "load": lambda run, informed: (_who(run), f"reads the graph{AFTER[informed]}", ""),
+    "lag": lambda run: ("the graph's follower", f"is behind, and gives {_who(run)} the old value", ""),
+    "commit": lambda nonce, token, status, _: (_who(nonce), f"commits, token {token}", COMMITS[int(status)]),
+    "invalidate": lambda hard, number, _: (
+        "writer", f"changes the graph and invalidates ({'hard' if hard == '1' else 'soft'})", f"generation {number}",
+    ),
+    "renew": _end_of("renews its lease"),
+    "retry": _end_of("will retry"),
+    "fail": _end_of("gives up"),
+    "release": _end_of("releases its lease"),
+    "hand_back": _end_of("hands its run back"),
+    "time": _time,
+    "redis": _redis,
+    "replica": lambda what: ("replica", "has all until here" if what == "copied" else "becomes the master", ""),
+    "lost": _lost,
+    "late": lambda _: ("network", "brings a request a second time", ""),
+    "probe": lambda what: ("time", PROBES[what], ""),
+    "quiet": lambda _: ("all", "have no step left", ""),
+}  # fmt: skip
