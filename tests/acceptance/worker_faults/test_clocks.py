@@ -72,9 +72,9 @@ def test_a_worker_and_a_reader_by_a_wrong_clock(
                 cwd=ROOT,
             )
         )
+        stack.callback(reader.kill)
         traffic.goes_on_for(30)
     loads = len(world.loads(traffic.keys[0]))
     world.judge(within_seconds=WITHIN_LEASE_SECONDS)
-    reader.kill()
     world.ends_workers()
     assert loads < 35  # no stampede: a load for an invalidation, and not one for each read of the reader's

@@ -150,6 +150,7 @@ def test_a_reader_killed_between_claim_and_publish_delays_the_others_by_the_time
     reader = stack.enter_context(
         subprocess.Popen([sys.executable, "-m", "tests.support.lasting_reader", VERSIONED, key], env=env, cwd=ROOT)
     )
+    stack.callback(reader.kill)
     claims = len(world.history.exchanges("claim", world.tag(key)))
     eventually(lambda: len(world.history.exchanges("claim", world.tag(key))) > claims, 30, "it has claimed")
     kill(reader.pid)
