@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 import redis
 
 from api_client import ReaderSettings
+from api_client.broker_settings import miss_queue, refresh_queue
 from api_client.environment import without_password
 from api_client.redis_edge import connect, translated
 from refresher.addresses import with_password
@@ -51,6 +52,11 @@ class Place:
         A busy machine that stands still for a quarter of a second is to be seen in a percentile, not to end the run.
         """
         return self.settings(redis_timeout_seconds=_PATIENCE_SECONDS, **changes)
+
+    def drop_messages(self) -> None:
+        """Drop what readers have published so far: a worker that is started would go through it all first."""
+        with redis.Redis.from_url(self.broker_url) as broker:
+            broker.delete(miss_queue(self.namespace), refresh_queue(self.namespace))
 
     def plain(self) -> redis.Redis:
         """Return a redis-py client of the cache, for writing entries and asking the server; not for measuring."""

@@ -111,6 +111,7 @@ def _outcomes(kind: Kind, setting: Setting) -> Outcomes:
 
         ours = herd(kind)
         peers = herd(Kind.CASHEWS) if kind is Kind.ASYNCIO and find_spec("cashews") is not None else None
+        place.drop_messages()
         setting.start_worker()  # after them: the processes of the herd come up meanwhile
         numbers = count(_FIRST_NUMBERS[kind])
         _warm_up(ours, seeder, numbers)
