@@ -140,5 +140,13 @@ def _nodes(driver: neo4j.Driver, database: str | None, names: list[str]) -> Iter
     try:
         yield
     finally:
+        _remove(driver, database, names)
+
+
+def _remove(driver: neo4j.Driver, database: str | None, names: list[str]) -> None:
+    try:
         with driver.session(database=database) as session:
             session.run(REMOVE_NODES, names=names).consume()
+    except (DriverError, Neo4jError) as error:
+        left = f"MATCH (watched:RefresherWatch) WHERE watched.id IN {names} DELETE watched"
+        raise WatchFailed(f"the graph can't be written to any more: {error}; what is left to do: {left}") from error

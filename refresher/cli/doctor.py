@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from api_client.errors import CacheError
 from api_client.settings import ReaderSettings
 from refresher.cli.shown import as_json, plain
 from refresher.doctor import Finding, Level, findings
+from refresher.errors import RefresherError
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -42,12 +44,21 @@ def doctor(
     Exits with 1 when there is a problem, or when a promise of the cache was broken while it watched.
     """
     worker, reader = WorkerSettings.from_env(), ReaderSettings.from_env()
-    found = []
-    for finding in findings(worker, reader):
+    found: list[Finding] = []
+    watched: WatchResult | None = None
+
+    def tell(finding: Finding) -> None:
         found.append(finding)
         if not as_json_:
             _print(finding)
-    watched = _watch(worker, reader, seconds, reads_per_second) if watch else None
+
+    for finding in findings(worker, reader):
+        tell(finding)
+    if watch:
+        try:
+            watched = _watch(worker, reader, seconds, reads_per_second)
+        except (CacheError, RefresherError) as error:
+            tell(Finding("watch", Level.PROBLEM, str(error)))
     is_good = all(one.level is not Level.PROBLEM for one in found) and (watched is None or _is_good(watched))
     if as_json_:
         typer.echo(as_json({"ok": is_good, "findings": [asdict(one) for one in found], "watch": _record_of(watched)}))
