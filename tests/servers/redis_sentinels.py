@@ -90,6 +90,14 @@ class Sentinels:
         old.kill()
         return self.wait_for_another(old)
 
+    def cut_off(self, node: RedisServer) -> None:
+        """Let no Sentinel and no replica reach a node any more, while others that are connected notice nothing."""
+        with self.client(node) as client:
+            client.config_set("requirepass", secrets.token_hex(16))
+            for one in client.client_list():
+                if one["name"].startswith("sentinel-") or "S" in one["flags"]:
+                    client.client_kill_filter(_id=one["id"])
+
     def wait_for_another(self, old: RedisServer) -> RedisServer:
         """Return the master that all Sentinels agree on, other than ``old``."""
 

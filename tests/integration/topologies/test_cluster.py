@@ -117,6 +117,23 @@ def test_a_batch_asks_all_nodes_at_one_time(make_reader: MakeReader, cluster: Cl
     assert answer.seconds < (NODES - 0.5) * 3.0  # one after the other it would be three times the timeout
 
 
+def test_a_silent_cluster_holds_a_batch_up_for_some_timeouts_and_not_for_one_a_key(
+    make_reader: MakeReader, cluster: Cluster, play: Play
+) -> None:
+    reader = make_reader(cluster.url(), redis_timeout_seconds=1.0)
+    calls = [("q", {"n": n}) for n in KEYS]
+    assert values(reader.get_many(calls, timeout=0)) == ["WaitTimeout"] * len(KEYS)
+    for node in cluster.nodes:
+        os.kill(node.pid, signal.SIGSTOP)
+    try:
+        answer = answer_of(reader.get_many, calls)
+    finally:
+        for node in cluster.nodes:
+            os.kill(node.pid, signal.SIGCONT)
+    assert values(answer.value) == ["CacheUnavailable"] * len(KEYS)
+    assert answer.seconds < len(KEYS) / 2
+
+
 def test_a_step_and_a_wait_go_to_the_key_s_own_node(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
     reads = [pool.submit(reader.get, "q", {"n": n}, timeout=PATIENCE_SECONDS) for n in range(6)]
     for n in range(6):
@@ -254,6 +271,7 @@ def test_a_replica_that_takes_over_is_found(make_reader: MakeReader, stack: Exit
             assert client.wait(1, int(PATIENCE_SECONDS * 1000)) == 1
     calls = [("q", {"n": n}) for n in KEYS]
     assert values(reader.get_many(calls)) == list(KEYS)
+    link_of(reader).health.clock._relearn_at = math.inf  # which would ask for the slots as well
     lost = cluster.nodes[1]
     lost.kill()
     eventually(lambda: values(reader.get_many(calls)) == list(KEYS), 60 + HEALED_SECONDS, "all are there again")
