@@ -15,7 +15,7 @@ from tests.support.lease_watch import frozen_fields
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.contract.explorer import Moments
+    from tests.support.lease_moments import Moments
     from tests.support.lease_watch import Watch
     from tests.support.lease_world import ClockedWorld, Looked
 

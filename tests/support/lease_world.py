@@ -17,7 +17,7 @@ from api_client.lease import AcquireReply, Call, ClaimReply, CommitStatus, FailR
 from api_client.lease_store import LeaseStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import redis
 
@@ -34,6 +34,14 @@ RETENTION_SECONDS = 60_000.0
 TTL_SECONDS = 100_000.0
 HARD_TTL_SECONDS = 200_000.0
 DEADLINES = ("until", "limit", "published")
+FOREIGN_ENTRIES: dict[str, Callable[[bytes], bytes]] = {
+    # Of another release: its frozen fields stand where ours do.
+    "older": lambda raw: raw[:2] + b"\x00" + raw[3:],
+    "newer": lambda raw: raw[:2] + b"\x09" + raw[3:],
+    "text": lambda _: b"hello" * 30,
+    "cut": lambda raw: raw[:51],
+    "number": lambda raw: raw[:20] + b"\xff" * 8 + raw[28:],
+}
 PAYLOAD = b"\xa5value"
 
 _numbers = itertools.count(1)
@@ -115,6 +123,12 @@ class World:
         """Put an entry there, as if it had been committed long ago."""
         raw = encode(a_header(token, **changes), self.key.digest, PAYLOAD)
         self.client.set(self.key.entry, raw, px=int(HARD_TTL_SECONDS * 1000))
+
+    def plant_foreign(self, kind: str, token: int, **changes: Any) -> None:
+        """Put an entry there that this release would not have written."""
+        self.plant(token, **changes)
+        raw = FOREIGN_ENTRIES[kind](self.client.get(self.key.entry))
+        self.client.set(self.key.entry, raw, keepttl=True)
 
     def record(self) -> dict[str, bytes]:
         return {name.decode(): value for name, value in self.client.hgetall(self.key.record).items()}

@@ -1,0 +1,83 @@
+"""Steps of the lease record on a Redis whose clock tests move, each in one round trip with a look at what it did.
+
+A moment that was seen can be gone back to, so that another step can be taken from there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redis.exceptions import NoScriptError
+
+from api_client import lease_store
+from tests.support.lease_world import ask_for_all, looked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis.client import Pipeline
+
+    from api_client.lease import Call
+    from tests.support.lease_world import ClockedWorld, Looked
+
+T = TypeVar("T")
+
+
+class Moments:
+    """Runs the steps, from any moment on that has been seen: one round trip for going there, the step, and a look."""
+
+    def __init__(self, world: ClockedWorld) -> None:
+        self._client, self._key, self._clock = world.client, world.key, world.clock
+        self._goes_to: Looked | None = None
+        self._now: Looked | None = None
+
+    def go_back_to(self, seen: Looked, now_us: int) -> None:
+        self._clock.now_us, self._goes_to, self._now = now_us, seen, None
+
+    def move_clock(self, seconds: float) -> None:
+        if self._goes_to is not None:
+            self._trip()
+        self._clock.now_us += round(seconds * 1e6)
+        self._now = None
+
+    def changed(self) -> None:
+        """Somebody else wrote: what was seen is no longer so."""
+        self._now = None
+
+    def delete(self, *keys: str) -> None:
+        self._trip(lambda pipeline: pipeline.delete(*keys))
+
+    def look(self) -> Looked:
+        if self._now is None:
+            self._trip()
+        assert self._now is not None
+        return self._now
+
+    def run(self, call: Call[T]) -> T:
+        """Take the place of a `LeaseStore`."""
+        try:
+            return call.parse(self._trip(lambda pipeline: pipeline.execute_command(*lease_store.by_hash(call))))
+        except NoScriptError:
+            self._client.script_load(lease_store.source(call.script))
+            return self.run(call)
+
+    def _trip(self, step: Callable[[Pipeline], object] = lambda pipeline: pipeline.ping()) -> Any:
+        with self._client.pipeline(transaction=False) as pipeline:
+            if self._goes_to is not None:
+                self._put_back(pipeline, self._goes_to)
+            step(pipeline)
+            ask_for_all(pipeline, self._key)
+            replies = pipeline.execute(raise_on_error=False)
+        self._now, reply = looked(replies[-4:]), replies[-5]
+        if isinstance(reply, Exception):
+            raise reply
+        self._goes_to = None
+        return reply
+
+    def _put_back(self, pipeline: Pipeline, seen: Looked) -> None:
+        pipeline.delete(self._key.entry, self._key.record)
+        if seen.raw_entry is not None:
+            pipeline.set(self._key.entry, seen.raw_entry, px=seen.entry_ms)  # type: ignore[arg-type]
+        if seen.record:
+            pipeline.hset(self._key.record, mapping=seen.record)  # type: ignore[arg-type]
+            pipeline.pexpire(self._key.record, seen.record_ms)
