@@ -16,12 +16,12 @@ from api_client.broker_tls import connection_settings
 # refresh would be dropped.
 MESSAGE_EXPIRES_SECONDS: Final = 6 * 3_600
 
-# A worker that is sent nothing for so long asks whether its link still stands.
-HEALTH_CHECK_SECONDS: Final = 5
-SOCKET_SECONDS: Final = 5
-# AMQP gives a link up after two heartbeats that were missed: 8 s at most. A worker whose main process is held up for
-# longer loses its connection and makes a new one, no refresh ends by it.
-HEARTBEAT_SECONDS: Final = 4
+# A link may fall silent and stay open at both ends. These three bound when a worker gives one up: after 3 to 5 s on
+# Redis, after 6 to 9 s on RabbitMQ, where two heartbeats have to be missed. One whose main process is held up for
+# longer loses its connection and makes a new one; no refresh ends by it.
+HEALTH_CHECK_SECONDS: Final = 2
+SOCKET_SECONDS: Final = 2
+HEARTBEAT_SECONDS: Final = 3
 # Celery would wait 2 s longer after each attempt, up to 30 s: an outage of minutes would go on for half a minute more.
 CONNECT_AGAIN_SECONDS: Final = 1.0
 
@@ -199,7 +199,7 @@ def consumer_transport_options(broker_url: str, visibility_timeout_seconds: int)
         "visibility_timeout": visibility_timeout_seconds,
         # Without them a worker never comes back from a link that has gone silent.
         "socket_timeout": SOCKET_SECONDS,
-        "socket_connect_timeout": 2,
+        "socket_connect_timeout": SOCKET_SECONDS,
         "socket_keepalive": True,
         "health_check_interval": HEALTH_CHECK_SECONDS,
         "retry_on_timeout": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -75,6 +76,20 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
 
         self.blueprint.start = surviving_start
 
+    @property
+    def event_dispatcher(self) -> Any:
+        """What sends the worker's events, on a connection of its own."""
+        return self._event_dispatcher
+
+    @event_dispatcher.setter
+    def event_dispatcher(self, dispatcher: Any) -> None:
+        # The worker's sign of life, every other second, would be tried until the broker is back, in the loop that has
+        # to notice meanwhile that it has gone. Events that can't be sent wait for the next connection.
+        if dispatcher is not None:
+            send = dispatcher.send
+            dispatcher.send = lambda *args, **fields: send(*args, **{**fields, "retry": False})
+        self._event_dispatcher = dispatcher
+
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:
         """Return what is called with each message: Celery's own handler, behind the guard."""
         handle = super().create_task_handler(*args, **options)
@@ -105,6 +120,8 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
             channel.do_restore = False
         for request in {*active_requests, *reserved_requests}:
             request.acknowledged = True
+        for connection in (self.connection, getattr(self.event_dispatcher, "connection", None)):
+            _let_go(connection)
         with warnings.catch_warnings():
             # It wants to end the refreshes instead, and says at each loss that it will one day by default.
             warnings.simplefilter("ignore", CPendingDeprecationWarning)
@@ -134,3 +151,12 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
 
     def _count(self, reason: DropReason) -> None:
         events_of(self.app).message_dropped(reason=reason.value)
+
+
+def _let_go(connection: Any) -> None:
+    """Close a lost AMQP connection's socket. Celery would say goodbye first, and wait for the answer, twice."""
+    established = getattr(connection, "_connection", None)
+    collect = getattr(established, "collect", None)  # of py-amqp alone
+    if collect is not None:
+        with contextlib.suppress(Exception):
+            collect()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 import redis
+from kombu import Connection
 
 from api_client import CacheClient, ReaderEvents, ReaderSettings
+from api_client.broker import queue_length
 from api_client.entry import Smoothed, decode_header, encode
 from api_client.keys import CacheKey
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, ServerMissing
@@ -100,6 +102,12 @@ class System:
     def open_gate(self, hold: str, times: int = 1) -> None:
         """Let held loads go on."""
         self.control.rpush(f"gate:{hold}", *["open"] * times)
+
+    def waiting(self, queue: Callable[[str, str], str]) -> int:
+        """How many messages wait in a queue of the broker that the workers have; `queue` names it."""
+        url = self.env["CELERY_BROKER_URL"]
+        with Connection(url) as connection:
+            return queue_length(connection, queue(self.env.get("CACHE_NAMESPACE", "cache"), url))
 
     def record(self, key: CacheKey) -> dict[str, str]:
         """The lease record as it stands."""

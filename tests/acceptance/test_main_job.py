@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api_client import CacheClient, EntryState, ReaderEvents, RefreshFailed, RefreshReason, RefreshState, UnknownQuery
+from api_client.broker_settings import miss_queue, refresh_queue
 from tests.acceptance.conftest import System
 from tests.support.any_reader import ALL_KINDS, KINDS, AnyReader, client_of
 from tests.support.waiting import eventually
@@ -208,7 +209,7 @@ def test_misses_go_before_early_refreshes(system: System) -> None:
         client.refresh("long_lived", {"key": f"refresh-{number}"})
     with ThreadPoolExecutor(1) as pool:
         miss = pool.submit(client.get, "long_lived", {"key": "miss"}, timeout=20)
-        eventually(lambda: system.broker.llen("cache.refresh-miss") == 1, 10, "the miss is queued")
+        eventually(lambda: system.waiting(miss_queue) == 1, 10, "the miss is queued")
         system.open_gate("gate")
         assert miss.result(20)["load"] == 1
     order = eventually(
@@ -233,7 +234,7 @@ def test_early_refreshes_are_dropped_when_too_many_wait_and_stale_ones_are_not(s
     assert client.flush()
     assert events.dropped == ["backpressure"]
     assert events.triggered[-1] is RefreshReason.INVALIDATED
-    assert system.broker.llen("cache.refresh") == 2
+    assert system.waiting(refresh_queue) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import kombu
 
+from api_client.broker_settings import queues
 from refresher.embedded.errors import ServerMissing
 from refresher.embedded.server import EmbeddedServer
 
@@ -58,6 +59,12 @@ class RabbitMqServer(EmbeddedServer):
         """
         written = b"".join(path.read_bytes() for path in (self.directory / "data").rglob("names.dets"))
         return all(queue.encode() in written for queue in (f"{namespace}.refresh.quorum", f"{namespace}.refresh-miss"))
+
+    def forget_queues(self, namespace: str) -> None:
+        """Delete the queues of a namespace, as if nobody had used them."""
+        with kombu.Connection(self.url) as connection:
+            for queue in queues(namespace, self.url):
+                connection.default_channel.queue_delete(queue.name)
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
         amqp, distribution, mapper = self._ports
