@@ -1,0 +1,179 @@
+"""RabbitMQ with TLS and a user for each part: the documented rights, by what they let through and what they deny."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import amqp
+import kombu
+import pytest
+from kombu.exceptions import OperationalError
+
+from api_client.broker import CeleryBroker
+from api_client.broker_settings import queue_for
+from api_client.broker_tls import connection_settings
+from api_client.events import RefreshReason
+from api_client.keys import make_key
+from api_client.messages import item_for
+from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
+from refresher.embedded.ports import free_port
+from tests.acceptance.conftest import ROOT, System
+from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.authority import HOST, Authority
+from tests.support.requirements import full_runs_only, skip_or_fail
+
+pytestmark = full_runs_only
+
+NAMESPACE = "cache"
+DOCUMENTED = re.compile(r"^rabbitmqctl set_permissions (\w+) '(.*)' '(.*)' '(.*)'$", re.MULTILINE)
+
+
+def documented_rights() -> dict[str, tuple[str, str, str]]:
+    text = (ROOT / "docs/security.md").read_text().replace("NS", NAMESPACE)
+    return {user: (configure, write, read) for user, configure, write, read in DOCUMENTED.findall(text)}
+
+
+class RabbitMqWithUsers(RabbitMqServer):
+    """A RabbitMQ with the documented users and their rights, and a port with TLS."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.tls_port = free_port()
+        self.passwords: dict[str, str] = {}
+        self.authority = Authority(self.directory / "authority")
+
+    def url_of(self, user: str, *, host: str = HOST) -> str:
+        return f"amqps://{user}:{self.passwords[user]}@{host}:{self.tls_port}//"
+
+    def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
+        prepared = super()._prepare()
+        certificate = self.authority.issue("server")
+        definitions = self.directory / "definitions.json"
+        definitions.touch(mode=0o600)
+        definitions.write_text(json.dumps(self._definitions()))
+        with (self.directory / "rabbitmq.conf").open("a") as config:
+            config.write(
+                f"load_definitions = {definitions}\n"
+                f"listeners.ssl.1 = {self.host}:{self.tls_port}\n"
+                f"ssl_options.cacertfile = {self.authority.root}\n"
+                f"ssl_options.certfile = {certificate.certificate}\n"
+                f"ssl_options.keyfile = {certificate.key}\n"
+                "ssl_options.verify = verify_none\n"
+            )
+        return prepared
+
+    def _definitions(self) -> dict[str, Any]:
+        rights = documented_rights() | {self.user: (".*", ".*", ".*")}
+        self.passwords = {user: secrets.token_hex(16) for user in rights} | {self.user: self.password}
+        users = [{"name": user, "tags": "", "hashing_algorithm": "rabbit_password_hashing_sha256",
+                  "password_hash": hashed(self.passwords[user])} for user in rights]  # fmt: skip
+        permissions = [{"user": user, "vhost": "/", "configure": configure, "write": write, "read": read}
+                       for user, (configure, write, read) in rights.items()]  # fmt: skip
+        return {"vhosts": [{"name": "/"}], "users": users, "permissions": permissions}
+
+
+def hashed(password: str) -> str:
+    salt = secrets.token_bytes(4)
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RabbitMqWithUsers]:
+    try:
+        started = RabbitMqWithUsers.start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with started, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SSL_CERT_FILE", str(started.authority.root))
+        yield started
+
+
+@pytest.fixture(scope="module")
+def running(
+    server: RabbitMqWithUsers, redis_server: RedisServer, arcadedb: ArcadeDbServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[System]:  # fmt: skip
+    with ExitStack() as stack:
+        cache = stack.enter_context(RedisServer.start())
+        system = System(stack, cache, redis_server, arcadedb, tmp_path_factory.mktemp("rabbitmq"))
+        system.env |= {"CELERY_BROKER_URL": server.url_of("publisher")}
+        system.start_worker("-c", "1", CELERY_BROKER_URL=server.url_of("worker"))
+        yield system
+
+
+def test_reader_and_worker_work_with_their_rights_over_tls(running: System) -> None:
+    client = running.client()
+    assert client.get("long_lived", {"key": "a"}, timeout=30)["load"] == 1
+    client.refresh("long_lived", {"key": "a"}, wait=True, timeout=30)
+    assert client.explain("long_lived", {"key": "a"}).state == "fresh"
+    # A retry through the broker is a delay of RabbitMQ's.
+    running.control.rpush("script:late", "fail", "fail", "ok")
+    assert client.get("long_lived", {"key": "late"}, timeout=60)["load"] == 3
+
+
+@pytest.mark.parametrize(
+    ("host", "is_ours", "why"),
+    [(HOST, False, "certificate"), ("127.1", True, "(?i)mismatch|not valid for")],
+    ids=["another authority", "another host"],
+)
+def test_nothing_is_published_where_the_certificate_is_wrong(
+    server: RabbitMqWithUsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, is_ours: bool, why: str
+) -> None:
+    if not is_ours:
+        monkeypatch.setenv("SSL_CERT_FILE", str(Authority(tmp_path).root))
+    # The worker's user: kombu keeps the publisher's connections, by where they lead.
+    broker = CeleryBroker(server.url_of("worker", host=host), NAMESPACE)
+    item = item_for(make_key(NAMESPACE, "q", {}, 1), 1, RefreshReason.MANUAL)
+    try:
+        with pytest.raises(OperationalError, match=why):
+            broker.publish([item], someone_waits=False)
+    finally:
+        broker.close()
+
+
+def declare(channel: Any, name: str) -> None:
+    channel.queue_declare(name, durable=True)
+
+
+def publish(channel: Any, exchange: str) -> None:
+    channel.basic_publish_confirm(amqp.Message("x"), exchange=exchange, routing_key="x")
+
+
+def consume(channel: Any, queue: str) -> None:
+    channel.basic_get(queue)
+
+
+REFRESHES = queue_for(NAMESPACE, "amqps://", someone_waits=False).name
+DENIED: tuple[tuple[str, Callable[[Any, str], None], str], ...] = (
+    ("publisher", declare, "other.refresh.quorum"),
+    ("publisher", declare, "elsewhere"),
+    ("publisher", publish, "celery.pidbox"),
+    ("publisher", publish, "celeryev"),
+    ("publisher", publish, ""),
+    ("publisher", consume, "worker-1@test.celery.pidbox"),
+    ("worker", declare, "elsewhere"),
+    ("worker", publish, "amq.topic"),
+    ("flower", publish, REFRESHES),
+    ("flower", consume, REFRESHES),
+    ("flower", declare, REFRESHES + "x"),
+)
+
+
+@pytest.mark.parametrize(("user", "act", "name"), DENIED)
+def test_a_user_is_denied(
+    running: System, server: RabbitMqWithUsers, user: str, act: Callable[[Any, str], None], name: str
+) -> None:
+    settings = connection_settings(server.url_of(user))
+    with (
+        kombu.Connection(settings["broker_url"], ssl=settings["broker_use_ssl"]) as connection,
+        pytest.raises(connection.channel_errors, match="ACCESS_REFUSED"),
+    ):
+        act(connection.channel(), name)
