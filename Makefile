@@ -3,6 +3,8 @@
 
 VENV ?= .venv
 ARGS ?=
+# Processes that run tests, a file each at a time. Most tests wait for servers: two cores are busy with two.
+JOBS ?= 2
 # Another Python than the first suitable one: make test PYTHON=/path/to/python
 PYTHON ?=
 bin := $(VENV)/bin
@@ -20,7 +22,7 @@ demo: $(VENV)/.demo ## Watch it work: a graph, skewed traffic, a worker that is 
 	$(bin)/refresher demo $(ARGS)
 
 test: $(VENV)/.dev ## Run the tests. They start their own servers on free ports; what is missing is skipped, with the reason.
-	$(bin)/python -m pytest $(ARGS)
+	$(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, types, and who may import whom.
 	$(bin)/ruff check .
