@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 MOST_ABANDONED: Final = 20
 """Loads of one process that never return. With so many it ends, warm, for its supervisor to start a new one."""
+GRACE_SECONDS: Final = 0.5
+"""For a load that was interrupted to come back."""
 
 
 def pool_has_limits() -> bool:
@@ -35,9 +37,15 @@ def pool_has_limits() -> bool:
 class Deadlines:
     """Runs calls that may have to be abandoned. Thread-safe."""
 
-    def __init__(self, *, most_abandoned: int = MOST_ABANDONED, end: Callable[[], None] | None = None) -> None:
-        self._most_abandoned, self._end = most_abandoned, end or _end_this_worker
-        self._abandoned: list[threading.Thread] = []
+    def __init__(
+        self,
+        *,
+        most_abandoned: int = MOST_ABANDONED,
+        grace_seconds: float = GRACE_SECONDS,
+        end: Callable[[], None] | None = None,
+    ) -> None:
+        self._most_abandoned, self._grace_seconds, self._end = most_abandoned, grace_seconds, end or _end_this_worker
+        self._abandoned: list[threading.Event] = []
         self._lock = threading.Lock()
 
     def run(self, call: Callable[[], T], seconds: float, interrupt: Callable[[], None]) -> T:
@@ -48,17 +56,17 @@ class Deadlines:
             BaseException: what it raised.
         """
         run = _Run(call)
-        thread = threading.Thread(target=run.execute, name="load", daemon=True)
-        thread.start()
+        threading.Thread(target=run.execute, name="load", daemon=True).start()
         if run.is_over.wait(seconds):
             return run.future.result()
         interrupt()
-        self._abandon(thread)
+        if not run.is_over.wait(self._grace_seconds):
+            self._abandon(run.is_over)
         raise LoadFailed("timeout", f"no end within {seconds:.1f} s", is_transient=True, most_attempts=2)
 
-    def _abandon(self, thread: threading.Thread) -> None:
+    def _abandon(self, is_over: threading.Event) -> None:
         with self._lock:
-            self._abandoned = [other for other in self._abandoned if other.is_alive()] + [thread]
+            self._abandoned = [other for other in self._abandoned if not other.is_set()] + [is_over]
             count = len(self._abandoned)
         if count >= self._most_abandoned:
             log.critical("%d loads of this process have never returned; it ends, and has to be started again", count)

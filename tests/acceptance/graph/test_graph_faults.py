@@ -1,0 +1,119 @@
+"""Faults of a real Neo4j: the stale value is served, the worker lives, and the key is fresh soon after the fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from api_client import EntryState, RefreshFailed
+from tests.acceptance.graph.conftest import POOLS, Watched
+from tests.support.fault_proxy import FaultProxy
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+QUERY = "asks_twice"
+
+
+def in_the_middle(watched: Watched, key: str) -> int:
+    """Return the token of a stale key whose refresh has asked the graph once, and is held before the second time."""
+    watched.system.control.rpush(f"gate:{key}", "open")
+    token = watched.stale(QUERY, key)
+    eventually(lambda: watched.system.loads(key) == 2, 20, "the refresh has asked once")
+    return token
+
+
+def let_go_on(watched: Watched, key: str) -> None:
+    watched.system.control.rpush(f"gate:{key}", *["open"] * 20)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_link_that_falls_silent_in_the_middle_of_a_query_ends_the_attempt_and_no_more(
+    behind_proxy: Watched, graph_proxy: FaultProxy, pool: str
+) -> None:
+    worker = behind_proxy.start(*POOLS[pool], CACHE_XFETCH_TIMEOUT="2s")
+    token = in_the_middle(behind_proxy, "a")
+    graph_proxy.hangs()
+    let_go_on(behind_proxy, "a")
+    # Neither has an end of its own: the server would end the transaction, but can't say so.
+    eventually(
+        lambda: sum(behind_proxy.told(f"retried: {kind}") for kind in ("timeout", "graph_unavailable")),
+        60,
+        "the attempt has ended",
+    )
+    assert not behind_proxy.is_newer(QUERY, "a", token)
+    graph_proxy.passes()
+    behind_proxy.goes_on(worker, QUERY, "a", token, 30)
+
+
+@pytest.mark.parametrize("cut", [FaultProxy.cuts, FaultProxy.refuses], ids=["cut", "killed"])
+def test_a_connection_lost_in_the_middle_of_a_query_is_a_failed_attempt(
+    behind_proxy: Watched, graph_proxy: FaultProxy, cut: Callable[[FaultProxy], None]
+) -> None:
+    worker = behind_proxy.start()
+    token = in_the_middle(behind_proxy, "a")
+    cut(graph_proxy)
+    let_go_on(behind_proxy, "a")
+    eventually(lambda: behind_proxy.told("retried: graph_unavailable"), 20, "the attempt has failed")
+    assert behind_proxy.client.get_entry(QUERY, {"key": "a"}).token >= token
+    graph_proxy.passes()
+    behind_proxy.goes_on(worker, QUERY, "a", token, 30)
+
+
+def test_while_the_graph_is_down_each_key_is_tried_a_few_times_with_pauses_and_is_fresh_soon_after(
+    behind_proxy: Watched, graph_proxy: FaultProxy
+) -> None:
+    worker = behind_proxy.start("-c", "2")
+    keys = [f"k{number}" for number in range(10)]
+    tokens = {key: behind_proxy.fresh("misbehaves", key) for key in keys}
+    graph_proxy.refuses()
+    for key in keys:
+        behind_proxy.client.invalidate("misbehaves", {"key": key})
+
+    def served_stale() -> bool:
+        return all(
+            behind_proxy.client.get_entry("misbehaves", {"key": key}).state is EntryState.STALE for key in keys
+        ) and behind_proxy.told("failed: graph_unavailable") >= len(keys)
+
+    eventually(served_stale, 60, "each has been given up once, and is served stale")
+    # A claim is worth 4 attempts, which are 3 retries: neither the driver's nor Celery's own multiply them.
+    assert (
+        behind_proxy.told("retried: graph_unavailable") <= 3 * behind_proxy.told("failed: graph_unavailable") + 3 * 10
+    )
+    graph_proxy.passes()
+    for key in keys:
+        behind_proxy.goes_on(worker, "misbehaves", key, tokens[key], 30)
+
+
+def test_a_wrong_password_is_told_at_once_and_is_no_storm_of_attempts(
+    behind_proxy: Watched, graph_proxy: FaultProxy
+) -> None:
+    worker = behind_proxy.start("-c", "2", NEO4J_PASSWORD="wrong", CACHE_COOLING="5m")
+    for number in range(30):
+        with pytest.raises(RefreshFailed) as caught:
+            behind_proxy.client.get("misbehaves", {"key": f"k{number}"}, timeout=30)
+        assert (caught.value.kind, caught.value.attempts) == ("auth", 1)
+    # It is told after those who wait have been.
+    eventually(lambda: behind_proxy.told("failed: auth") == 30, 10, "each is counted")
+    # One when the worker starts, and then each process one in five seconds.
+    assert graph_proxy.accepted <= 15
+    assert worker.poll() is None
+    assert "wrong" not in worker.log_file.read_text()
+
+
+def test_a_missing_database_is_a_fault_of_the_configuration(behind_proxy: Watched) -> None:
+    worker = behind_proxy.start(NEO4J_DATABASE="nosuch")
+    with pytest.raises(RefreshFailed) as caught:
+        behind_proxy.client.get(QUERY, {"key": "a"}, timeout=30)
+    assert (caught.value.kind, caught.value.attempts) == ("configuration", 1)
+    assert worker.poll() is None
+
+
+def test_a_query_beyond_its_time_is_ended_by_the_server_tried_again_and_given_up(behind_proxy: Watched) -> None:
+    worker = behind_proxy.start(CACHE_XFETCH_TIMEOUT="1s", CACHE_COOLING="5m")
+    with pytest.raises(RefreshFailed) as caught:
+        behind_proxy.client.get("slow_in_graph", timeout=120)
+    assert (caught.value.kind, caught.value.attempts) == ("timeout", 2)
+    assert worker.poll() is None

@@ -1,0 +1,54 @@
+"""The queues by broker, and that each message finds its way back to the queue that it came from."""
+
+from __future__ import annotations
+
+import pytest
+from kombu.transport.native_delayed_delivery import calculate_routing_key
+
+from api_client.broker_settings import consumer_settings, publisher_settings, queue_for, queue_of, queues
+
+REDIS, RABBITMQ = "redis://127.0.0.1:6379/1", "amqp://u:p@127.0.0.1:5672//"
+
+
+def test_redis_has_plain_queues_of_the_names_that_there_have_always_been() -> None:
+    misses, others = queues("cache", REDIS)
+    assert (misses.name, others.name) == ("cache.refresh-miss", "cache.refresh")
+    assert (misses.exchange.type, misses.queue_arguments) == ("direct", None)
+
+
+def test_rabbitmq_has_quorum_queues_of_other_names_that_drop_what_comes_back_too_often() -> None:
+    misses, others = queues("cache", RABBITMQ)
+    assert (misses.name, others.name) == ("cache.refresh-miss.quorum", "cache.refresh.quorum")
+    for queue in (misses, others):
+        assert queue.exchange.type == "topic"
+        assert queue.queue_arguments == {"x-queue-type": "quorum", "x-delivery-limit": 3}
+        assert "." not in queue.routing_key
+
+
+@pytest.mark.parametrize("url", [REDIS, RABBITMQ])
+@pytest.mark.parametrize("namespace", ["cache", "a.b", "b"])
+@pytest.mark.parametrize("someone_waits", [True, False])
+def test_a_message_goes_back_into_its_queue_also_after_pauses(url: str, namespace: str, someone_waits: bool) -> None:
+    queue = queue_for(namespace, url, someone_waits=someone_waits)
+    key = queue.routing_key
+    for _ in range(3):
+        assert queue_of(namespace, url, key).name == queue.name
+        if url is RABBITMQ:
+            key = calculate_routing_key(15, key)
+
+
+def test_a_namespace_that_ends_like_another_shares_no_routing_key_with_it() -> None:
+    keys = [queue.routing_key for namespace in ("a.b", "b") for queue in queues(namespace, RABBITMQ)]
+    # What RabbitMQ matches after a pause: "#." and the key.
+    assert not [(one, other) for one in keys for other in keys if one != other and f".{one}".endswith(f".{other}")]
+
+
+def test_nothing_waits_for_ever() -> None:
+    reader = publisher_settings(RABBITMQ, 0.5)["broker_transport_options"]
+    assert {name: reader[name] for name in ("connect_timeout", "read_timeout", "write_timeout", "max_retries")} == {
+        "connect_timeout": 0.5, "read_timeout": 0.5, "write_timeout": 0.5, "max_retries": 0,
+    }  # fmt: skip
+    for url in (REDIS, RABBITMQ):
+        worker = consumer_settings("cache", url, visibility_timeout_seconds=180)
+        assert worker["broker_connection_max_retries"] is None
+        assert {"socket_timeout", "read_timeout"} & set(worker["broker_transport_options"])

@@ -1,0 +1,60 @@
+"""A deadline for loads in a pool of threads, and what becomes of those that never return."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from refresher.deadlines import Deadlines, pool_has_limits
+from refresher.errors import LoadFailed
+
+word = contextvars.ContextVar("word", default="none")
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """What a load hangs on, until the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_call_that_returns_in_time_is_as_if_it_were_called_here() -> None:
+    word.set("told")
+    assert Deadlines().run(word.get, 30, pytest.fail) == "told"
+    with pytest.raises(KeyError, match="x"):
+        Deadlines().run(lambda: {}["x"], 30, pytest.fail)
+    with pytest.raises(SystemExit):
+        Deadlines().run(lambda: (_ for _ in ()).throw(SystemExit), 30, pytest.fail)
+
+
+def test_a_call_beyond_its_deadline_is_interrupted_and_abandoned(never: threading.Event) -> None:
+    interrupted: list[bool] = []
+    with pytest.raises(LoadFailed) as caught:
+        Deadlines(end=pytest.fail).run(never.wait, 0.01, lambda: interrupted.append(True))
+    assert (caught.value.kind, caught.value.is_transient, caught.value.most_attempts) == ("timeout", True, 2)
+    assert interrupted == [True]
+
+
+def test_a_worker_with_too_many_loads_that_never_return_ends_itself_once_they_are_too_many(
+    never: threading.Event,
+) -> None:
+    ended: list[bool] = []
+    deadlines = Deadlines(most_abandoned=3, grace_seconds=0, end=lambda: ended.append(True))
+    for number in range(3):
+        with pytest.raises(LoadFailed):
+            deadlines.run(never.wait, 0.01, lambda: None)
+        assert bool(ended) == (number == 2)
+
+
+def test_a_load_that_comes_back_when_it_is_interrupted_does_not_count() -> None:
+    back = threading.Event()
+    with pytest.raises(LoadFailed):
+        Deadlines(most_abandoned=1, grace_seconds=30, end=pytest.fail).run(back.wait, 0.01, back.set)
+
+
+def test_this_process_is_of_no_prefork_pool() -> None:
+    assert not pool_has_limits()
