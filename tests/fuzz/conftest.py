@@ -19,6 +19,7 @@ from tests.support.requirements import is_set
 SHORT, LONG = 4_000, 1_000_000
 INPUTS: Final = int(os.environ.get("FUZZ_EXAMPLES") or (LONG if is_set("LONG_TESTS") else SHORT))
 BATCH: Final = 1_000
+TIMEOUT_SECONDS: Final = 180 + INPUTS // 200
 # Generous: what takes a decoder milliseconds here must not take it minutes anywhere.
 MOST_SECONDS_AN_INPUT: Final = 2.0
 MOST_GROWTH_KIB: Final = 512 * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from api_client import compression, payload
@@ -22,8 +23,10 @@ from api_client.errors import DecodeError
 from api_client.explain import explanation
 from api_client.keys import make_key
 from api_client.read_plan import PLAIN, Floor, judge
-from tests.fuzz.conftest import Feed
+from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
+
+pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
 
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
 NOW_US = 1_790_000_000_000_000

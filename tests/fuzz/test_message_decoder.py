@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from kombu.message import Message
 
 from api_client import messages
@@ -15,8 +16,10 @@ from api_client.events import RefreshReason
 from api_client.keys import make_key
 from api_client.messages import MalformedMessage, RefreshItem
 from refresher.guard import fault_of
-from tests.fuzz.conftest import Feed
+from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
+
+pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
 
 KEYS = (
     make_key("cache", "friends_of", {"person_id": 42, "name": "Ada", "tags": ["a", {"b": None}]}, 1),

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from api_client.environment import Settings, variable, without_password
 from api_client.environment import _annotations as annotations
 from api_client.errors import ConfigurationError
 from api_client.settings import ReaderSettings
 from refresher.settings import WorkerSettings
-from tests.fuzz.conftest import Feed
+from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
+
+pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
 
 CANARY = "c4nary-s3cret"
 BOTH: tuple[type[Settings], ...] = (ReaderSettings, WorkerSettings)
