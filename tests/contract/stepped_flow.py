@@ -37,6 +37,22 @@ LOADS: dict[str, Any] = {
 }
 
 
+class Told(WorkerEvents):
+    """What the flow told of the run itself, in order."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[Any, ...]] = []
+
+    def acquired(self, query: str) -> None:
+        self.all.append(("acquired",))
+
+    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
+        self.all.append(("retried", kind, attempt))
+
+    def ended(self, query: str) -> None:
+        self.all.append(("ended",))
+
+
 class Flow:
     """One worker and one message. ``pending`` is the step that it would take next, None at its end."""
 
@@ -48,11 +64,12 @@ class Flow:
         self._error: BaseException | None = None
         self.pending: str | None = "begin"
         self.outcomes: list[Outcome] = []
-        self.loaded = 0
+        self.told = Told()
+        self.timeouts_seconds: list[float] = []
         around = Surroundings(
             records=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
             hold=lambda held: nullcontext(), publish=self._publish, bury=lambda *_: None,
-            monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: None, events=WorkerEvents(),
+            monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.told,
             uniform=lambda: 0.99,
         )  # fmt: skip
         self._refresher = Refresher(SETTINGS, around)
@@ -67,6 +84,11 @@ class Flow:
         if self._error is not None:
             raise self._error
 
+    def go_on(self) -> None:
+        """Take all steps to the end."""
+        while self.pending:
+            self.step()
+
     def run(self, call: Call[T]) -> T:
         """Run a step of the lease record (`surroundings.Records`)."""
         self._stop(call.script)
@@ -78,10 +100,10 @@ class Flow:
             self._watch.committed(call.args[:2], reply, before, self._world.look())  # type: ignore[arg-type]
         return reply
 
-    def load(self, *_: Any) -> Loaded:
+    def load(self, _query: Any, _params: Any, _bookmarks: Any, timeout_seconds: float) -> Loaded:
         """Load as the test wants it (`surroundings.Origin`)."""
         self._stop("load")
-        self.loaded += 1
+        self.timeouts_seconds.append(timeout_seconds)
         outcome = self._loads.pop(0) if self._loads else None
         if outcome is not None:
             raise outcome

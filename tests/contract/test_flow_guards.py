@@ -1,0 +1,61 @@
+"""What the worker's flow guards beside its lease: who is told of a run, and that no load is begun without any time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from api_client.events import RefreshReason
+from api_client.keys import make_key
+from api_client.messages import item_for
+from tests.contract.stepped_flow import SETTINGS, Flow
+from tests.support.lease_watch import Watch
+
+if TYPE_CHECKING:
+    from tests.support.lease_world import ClockedWorld
+
+
+def a_flow(world: ClockedWorld, *loads: str, attempt: int = 1) -> Flow:
+    key = make_key(SETTINGS.namespace, "flow", {"n": world.key.params["n"]}, 1)
+    here = replace(world, key=key)
+    item = item_for(key, here.claim("reader").number, RefreshReason.MISS)
+    return Flow(here, Watch(), msgspec.structs.replace(item, attempt=attempt), loads, [])
+
+
+@pytest.mark.parametrize(
+    ("loads", "attempt", "told"),
+    [
+        (["value"], 1, [("acquired",), ("ended",)]),
+        (["permanent"], 1, [("acquired",), ("ended",)]),
+        (["shutdown"], 1, [("acquired",), ("ended",)]),
+        (["transient", "value"], 1, [("acquired",), ("retried", "network", 1), ("ended",)]),
+        (["transient", "value"], 2, [("acquired",), ("retried", "network", 2), ("ended",), ("acquired",), ("ended",)]),
+    ],
+)  # fmt: skip
+def test_each_run_is_told_from_its_beginning_to_its_end(
+    clocked_world: ClockedWorld, loads: list[str], attempt: int, told: list[tuple[object, ...]]
+) -> None:
+    flow = a_flow(clocked_world, *loads, attempt=attempt)
+    flow.go_on()
+    assert flow.told.all == told
+
+
+def test_a_message_that_has_nothing_to_do_is_no_run(clocked_world: ClockedWorld) -> None:
+    a_flow(clocked_world, "value").go_on()
+    key = make_key(SETTINGS.namespace, "flow", {"n": clocked_world.key.params["n"]}, 1)
+    late = Flow(replace(clocked_world, key=key), Watch(), item_for(key, 1, RefreshReason.MISS), [], [])
+    late.go_on()
+    assert (late.told.all, late.timeouts_seconds) == ([], [])
+
+
+def test_a_load_has_what_is_left_of_the_budget_and_never_nothing_at_all(clocked_world: ClockedWorld) -> None:
+    flow = a_flow(clocked_world, "transient", "value")
+    while flow.pending != "pause":
+        flow.step()
+    clocked_world.pass_time(SETTINGS.budget_seconds + 1)  # the whole process stood still
+    flow.go_on()
+    longest = min(SETTINGS.transaction_timeout_seconds, SETTINGS.budget_seconds)
+    assert flow.timeouts_seconds == [longest, 0.01]
