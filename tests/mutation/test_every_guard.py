@@ -1,0 +1,157 @@
+"""Each guard of each script is left out in turn, and the suite must go red.
+
+`lua_mutants` makes the mutants, `trial` runs the suite on each until a test fails. What survives is listed here with
+the reason why nobody could tell the difference, and must survive: a reason that no longer holds is found out.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import redis
+
+from api_client.lease_store import SCRIPTS
+from tests.mutation.lua_mutants import BOUNDS, Reader, mutants, tokens
+from tests.mutation.trial import PARTS, all_mutants, text_of
+from tests.support.requirements import full_runs_only
+
+if TYPE_CHECKING:
+    from refresher.embedded import RedisServer
+
+ROOT: Final = Path(__file__).parents[2]
+PROCESSES: Final = 2
+CONTRACT: Final = ("steps", "runs", "invalidation", "holder", "deadlines", "leftovers")
+SUITE: Final = (
+    *(f"tests/contract/test_lease_{name}.py" for name in CONTRACT),
+    "tests/contract/test_quarantine.py",
+    "tests/contract/test_scripts_on_redis.py",
+    "tests/property/test_lease_machine.py",
+    "tests/contract/test_interleavings.py",
+)
+# One server is enough; a hundred threads tell nothing of a guard; of the orders, those that are played in seconds.
+LEFT_OUT: Final = "not oldest_redis and not hundred and not mishap and not repl and not reader"
+
+NO_DEADLINE = "a record that is not there has the deadline 0, and that has passed"
+UNIQUE = "a number is drawn once, so a generation, a hard one or not, is never a run's token"
+NOTHING_IS_NOBODY = "an absent field is false then, and equals no text either"
+UNSIGNED = "struct reads I8 as unsigned: what would be negative is beyond 2^53, and refused for that"
+EQUIVALENT: Final[dict[tuple[str, str], str]] = {
+    ("acquire", "without not record.state or"): NO_DEADLINE,
+    ("claim", "without not record.state or"): NO_DEADLINE,
+    ("commit", "entry.generation > entry.token: > ⟶ >="): UNIQUE,
+    ("commit", "record.hard > record.token: > ⟶ >="): UNIQUE,
+    ("commit", "record.generation > record.token: > ⟶ >="): UNIQUE,
+    ("invalidate", "redis.call('PTTL', KEYS[2]) < retention_ms: < ⟶ <="): "a life is set to what it is",
+    (
+        "prelude",
+        "without type(head) ~= 'string' or",
+    ): "an error of Redis is a table, and its length 0",
+    ("prelude", "without token < 0 or"): UNSIGNED,
+    ("prelude", "without or generation < 0"): UNSIGNED,
+    ("prelude", "f[2] or 0: without or 0"): "only a record that is not there has no deadline: nobody asks for it",
+    ("prelude", "f[9] or 0: without or 0"): "every run has a limit, and of no other record is it asked for",
+    ("prelude", "f[4] or '': without or ''"): NOTHING_IS_NOBODY,
+    ("prelude", "f[8] or '': without or ''"): NOTHING_IS_NOBODY,
+    ("prelude", "f[10] or '': without or ''"): NOTHING_IS_NOBODY,
+    ("prelude", "f[16] or '': without or ''"): NOTHING_IS_NOBODY,
+}
+
+
+@pytest.fixture(scope="module")
+def killers() -> dict[tuple[str, str], str | None]:
+    """By script and name of each mutant: the test that killed it, or None."""
+    job = {"tests": [*SUITE, "-k", LEFT_OUT], "doubted": list(EQUIVALENT)}
+    trials = [begin_trial(job | {"shard": [which, PROCESSES]}) for which in range(PROCESSES)]
+    found: dict[tuple[str, str], str | None] = {}
+    try:
+        # Read side by side: a pipe that is full would hold its trial up.
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            outputs = list(pool.map(lambda trial: trial.communicate(), trials))
+    finally:
+        for trial in trials:
+            trial.kill()
+    for trial, (out, errors) in zip(trials, outputs, strict=True):
+        assert trial.returncode == 0, f"the suite must be green on the scripts as they are: {errors[-4_000:]}"
+        for line in map(json.loads, out.splitlines()):
+            if "script" in line:
+                found[line["script"], line["name"]] = line["killer"]
+    return found
+
+
+def begin_trial(job: dict[str, Any]) -> subprocess.Popen[str]:
+    trial = subprocess.Popen(
+        [sys.executable, "-m", "tests.mutation.trial"], cwd=ROOT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert trial.stdin is not None
+    trial.stdin.write(json.dumps(job))
+    trial.stdin.close()
+    trial.stdin = None
+    return trial
+
+
+@full_runs_only
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize("script", PARTS)
+def test_without_any_one_of_its_guards_the_suite_goes_red(
+    killers: dict[tuple[str, str], str | None], script: str
+) -> None:
+    of_this = {name: killer for (other, name), killer in killers.items() if other == script}
+    assert of_this.keys() == {mutant.name for mutant in mutants(script, text_of(script))}
+    survivors = {name for name, killer in of_this.items() if killer is None}
+    assert survivors == {name for other, name in EQUIVALENT if other == script}
+
+
+def test_every_mutant_is_a_script_that_redis_takes(redis_server: RedisServer) -> None:
+    with redis.Redis.from_url(redis_server.url()) as client:
+        for mutant in all_mutants():
+            texts = {"prelude": text_of("prelude"), "step": text_of("renew")}
+            texts["prelude" if mutant.script == "prelude" else "step"] = mutant.text
+            client.script_load("\n".join(texts.values()))
+            assert mutant.text != text_of(mutant.script)
+
+
+def test_what_survives_is_a_mutant_and_has_a_reason() -> None:
+    names = {(mutant.script, mutant.name) for mutant in all_mutants()}
+    assert len(names) == len(all_mutants()) > 400
+    assert set(EQUIVALENT) <= names
+    assert set(PARTS) == {"prelude", *SCRIPTS}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_condition_no_part_of_one_and_no_bound_is_forgotten(part: str) -> None:
+    source = text_of(part)
+    words = Counter(token.text for token in tokens(source))
+    changes = Reader(source).changes()
+    put = Counter(change.text for change in changes)
+    assert put["true"] == put["false"] == words["if"] + words["elseif"]
+    assert sum(put[bound] for bound in BOUNDS) == sum(words[bound] for bound in BOUNDS)
+    dropped = [source[change.start : change.end].split() for change in changes if not change.text]
+    assert sum(bool({parts[0], parts[-1]} & {"and", "or"}) for parts in dropped) >= words["and"] + words["or"]
+
+
+@pytest.mark.parametrize(
+    ("source", "left"),
+    [
+        ("if a and not b then f(x) end",
+         ["if true then f(x) end", "if false then f(x) end", "if not b then f(x) end", "if a then f(x) end",
+          "if a and b then f(x) end", "if a and not b then  end"]),
+        ("return a <= b", ["return a < b"]),
+        ("return math.max(a, b)", ["return math.max(b)", "return math.max(a)"]),
+        ("return a - b", ["return a"]),
+        ("return a * 2 ^ b", ["return 2 ^ b", "return a", "return a * 2"]),
+        ("redis.call('HSET', k, 'x', 1, 'y', 2)",
+         ["redis.call('HSET', k, 'y', 2)", "redis.call('HSET', k, 'x', 1)", ""]),
+        ("redis.call('DEL', k)", [""]),
+        ("return a == 'b'", []),
+    ],
+)  # fmt: skip
+def test_what_is_left_when_a_guard_is_left_out(source: str, left: list[str]) -> None:
+    assert sorted(mutant.text for mutant in mutants("any", source)) == sorted(left)
