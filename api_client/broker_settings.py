@@ -107,6 +107,10 @@ def publisher_settings(broker_url: str, timeout_seconds: float) -> dict[str, Any
     """
     return {
         **connection_settings(broker_url),
+        # Celery takes CELERY_BROKER_URL of the environment before its own setting, which may name another broker, and
+        # these before both. Not for a worker: its settings are shown, and Celery masks broker_url alone.
+        "broker_read_url": broker_url,
+        "broker_write_url": broker_url,
         "task_serializer": "json",
         "accept_content": ["json"],
         # Nobody reads results.
