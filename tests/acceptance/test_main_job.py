@@ -134,7 +134,7 @@ def test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served(syst
 
 
 def test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end(system: System) -> None:
-    system.start_worker("-c", "4", CACHE_COOLING="1s", CACHE_XFETCH_RETRY_BACKOFF="1")
+    system.start_worker("-c", "4", CACHE_COOLING="1s", CACHE_COOLING_MAX="1s", CACHE_XFETCH_RETRY_BACKOFF="1")
     client = system.client()
     keys = [{"key": f"k{number}", "seed": 7} for number in range(40)]
     for params in keys:
