@@ -86,7 +86,10 @@ class Refresher:
             try:
                 return self._attempts(run)
             except (KeyboardInterrupt, SystemExit):
-                hand_back(self._around, self._settings, run)
+                # Beyond the soft limit it is the hard one that ends this process, and the main process ends the run:
+                # handed back, a load that hangs would go round for ever.
+                if run.elapsed_seconds() < self._settings.soft_limit_seconds:
+                    hand_back(self._around, self._settings, run)
                 raise
             finally:
                 self._around.events.ended(key.query)

@@ -23,8 +23,8 @@ def _raise(error: Exception) -> None:
 
 
 def _hang_deaf() -> None:
-    # The soft limit's signal does not arrive: only the hard one is left.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    # Neither the soft limit's signal arrives, nor the first of the hard one: only SIGKILL is left.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM})
     threading.Event().wait()
 
 

@@ -1,0 +1,29 @@
+"""The main job with RabbitMQ as the broker: the tests of it in which the broker has a part, as they stand for Redis."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.acceptance.conftest import System
+from tests.acceptance.test_main_job import (  # noqa: F401 - they meet the fixture below
+    test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits,
+    test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served,
+    test_a_refresh_asked_for_by_hand_can_be_waited_for_and_passes_cooling,
+    test_a_stale_value_is_served_at_once_and_refreshed_after,
+    test_early_refreshes_are_dropped_when_too_many_wait_and_stale_ones_are_not,
+    test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end,
+    test_misses_go_before_early_refreshes,
+    test_readers_who_miss_share_one_wait_and_one_load,
+)
+from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.requirements import full_runs_only
+
+pytestmark = full_runs_only
+
+
+@pytest.fixture
+def system(system: System, rabbitmq: RabbitMqServer) -> System:
+    """The system with RabbitMQ, and queues that nobody has used yet."""
+    rabbitmq.forget_queues("cache")
+    system.env["CELERY_BROKER_URL"] = rabbitmq.url
+    return system
