@@ -75,6 +75,7 @@ def watched(
         system.env |= {
             "CELERY_BROKER_URL": broker.url(), "REFRESHER_QUERIES": "tests.support.sensitive_queries",
             "CACHE_XFETCH_RETRY_MAX": "2", "CACHE_XFETCH_RETRY_BACKOFF": "3",
+            "CACHE_RECORD_RETENTION": "1h",  # they are looked at in the end
         }  # fmt: skip
         made = Watched(stack, system, broker, arcadedb)
         made.worker = system.start_worker("-c", "1", "--loglevel", "DEBUG")
