@@ -471,6 +471,14 @@ def test_a_worker_that_is_told_to_end_hands_its_run_back_and_ends(worker: Worker
     assert worker.diary[-1] == ("publish", 7, RefreshReason.MANUAL, "")
 
 
+def test_a_run_whose_process_the_hard_limit_ends_is_not_handed_back_to_hang_once_more(worker: Worker) -> None:
+    worker.load_seconds = worker.settings.soft_limit_seconds
+    worker.loads.append(SystemExit())
+    with pytest.raises(SystemExit):
+        worker.refresher.refresh(_with_ticket(worker))
+    assert worker.steps() == ["acquire", "hold", "load"]
+
+
 def _with_ticket(_: Worker) -> RefreshItem:
     return RefreshItem(query="q", params='{"n":1}', claim_number=7, ticket="used up")
 
