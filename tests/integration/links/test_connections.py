@@ -114,7 +114,7 @@ def test_a_large_reply_that_trickles_is_given_up_when_the_timeout_is_over(
     connections.ask(GET)
     control.set("key", LARGE)
     proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
-    for ask in (lambda: connections.ask(GET), lambda: connections.begin(GET, 1)()):
+    for ask in (lambda: connections.ask(GET), lambda: [*connections.begin(GET, 1)()]):
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             ask()

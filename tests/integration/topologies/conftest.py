@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 import pytest
+import redis
 
-from api_client import ReaderEvents, ReaderSettings
+from api_client import CacheUnavailable, ReaderEvents, ReaderSettings
 from refresher.embedded import RedisServer, ServerMissing
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
@@ -71,3 +72,11 @@ def shared_cluster() -> Iterator[Cluster]:
             yield Cluster(opened)
         except ServerMissing as error:
             skip_or_fail(str(error))
+
+
+def done(call: Callable[[], Any]) -> Any:
+    """Return what a call returns; None while Redis can't be asked."""
+    try:
+        return call()
+    except (CacheUnavailable, redis.ConnectionError, redis.TimeoutError):
+        return None

@@ -19,7 +19,7 @@ from api_client.cluster_link import ClusterLink
 from api_client.keys import make_key
 from api_client.lease_store import LeaseStore
 from api_client.redis_edge import connect
-from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader
+from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader, done
 from tests.servers.redis_cluster import NODES, SLOTS, Cluster
 from tests.support.any_reader import AnyReader, answer_of, client_of
 from tests.support.lease_world import claim_call
@@ -203,18 +203,11 @@ def test_while_a_slot_moves_its_keys_are_where_they_are(
         cluster.end_move(slot, target)
     try:
         assert eventually(
-            lambda: _done(invalidated.result) or _done(lambda: reader.invalidate("q", {"n": 2})), 20, "done"
+            lambda: done(invalidated.result) or done(lambda: reader.invalidate("q", {"n": 2})), 20, "done"
         )
         assert reader.get_entry("q", {"n": 2}).state is EntryState.STALE
     finally:
         cluster.move_slot(slot, target, source)
-
-
-def _done(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except CacheUnavailable:
-        return None
 
 
 def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster: Cluster, play: Play) -> None:
@@ -276,7 +269,7 @@ def test_a_replica_that_takes_over_is_found(make_reader: MakeReader, stack: Exit
     lost.kill()
     eventually(lambda: values(reader.get_many(calls)) == list(KEYS), 60 + HEALED_SECONDS, "all are there again")
     theirs = next(n for n in KEYS if cluster.node_of(play(n).key.entry) is lost)
-    generation = eventually(lambda: _done(lambda: reader.invalidate("q", {"n": theirs}).generation), 20, "invalidated")
+    generation = eventually(lambda: done(lambda: reader.invalidate("q", {"n": theirs}).generation), 20, "invalidated")
     assert play(theirs).claim().number
     play(theirs).load("new")
     assert reader.get("q", {"n": theirs}, min_generation=generation, timeout=PATIENCE_SECONDS) == "new"
@@ -297,7 +290,7 @@ def test_without_any_node_each_call_says_so_and_heals(make_reader: MakeReader, o
     assert calls[3]() == ["CacheUnavailable"]
     for node in own_cluster.nodes:
         node.restart(keep_data=True)
-    eventually(lambda: _done(lambda: reader.invalidate("q", {"n": 1}).generation), HEALED_SECONDS + 30, "it heals")
+    eventually(lambda: done(lambda: reader.invalidate("q", {"n": 1}).generation), HEALED_SECONDS + 30, "it heals")
 
 
 def test_an_in_process_tier_over_a_cluster_is_refused_at_the_start() -> None:

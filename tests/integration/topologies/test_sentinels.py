@@ -21,7 +21,7 @@ from api_client.lease import CommitStatus
 from api_client.lease_store import LeaseStore
 from api_client.redis_edge import connect
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader
+from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader, done
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import answer_of, client_of
 from tests.support.played_worker import PlayedKey
@@ -112,7 +112,7 @@ def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
         healed = time.monotonic()
         for n, key in enumerate(keys):
             generation = eventually(
-                lambda n=n: _done(lambda: reader.invalidate("q", {"n": n}).generation), HEALED_SECONDS, "invalidated"
+                lambda n=n: done(lambda: reader.invalidate("q", {"n": n}).generation), HEALED_SECONDS, "invalidated"
             )
             key.load("new")
             entry = reader.get_entry("q", {"n": n}, min_generation=generation, timeout=PATIENCE_SECONDS)
@@ -133,8 +133,8 @@ def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
     token = key.begin()
     replicated(control)
     fail_over(sentinels)
-    eventually(lambda: _done(lambda: reader.invalidate("q", {"n": 0}, hard=True)), HEALED_SECONDS, "it is invalidated")
-    status = eventually(lambda: _done(lambda: key.end(token, "stale")), HEALED_SECONDS, "the commit is answered")
+    eventually(lambda: done(lambda: reader.invalidate("q", {"n": 0}, hard=True)), HEALED_SECONDS, "it is invalidated")
+    status = eventually(lambda: done(lambda: key.end(token, "stale")), HEALED_SECONDS, "the commit is answered")
     assert status in {CommitStatus.INVALIDATED, CommitStatus.LOST}
     with sentinels.client(sentinels.master) as master:
         assert master.get(key.key.entry) is None
@@ -242,14 +242,6 @@ def test_who_waits_after_a_failover_is_told_by_the_new_master(
     eventually(waits_at_the_new_master, HEALED_SECONDS, "who waits listens there")
 
 
-def _done(call: Callable[[], Any]) -> Any:
-    """What a call returns; None while Redis can't be asked."""
-    try:
-        return call()
-    except (CacheUnavailable, redis.ConnectionError, redis.TimeoutError):
-        return None
-
-
 def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader, stack: ExitStack) -> None:
     three = Sentinels(stack, sentinels=3)
     with connect(three.url(), timeout_seconds=PATIENCE_SECONDS) as control:
@@ -277,7 +269,7 @@ def test_of_three_sentinels_two_are_enough(make_reader: MakeReader, stack: ExitS
     three.sentinels.pop(0).kill()
     three.kill_master()
     eventually(lambda: answer_of(reader.get, "q", {"n": 0}).value == "there", HEALED_SECONDS, "it is read there")
-    eventually(lambda: _done(lambda: reader.invalidate("q", {"n": 0}).generation), HEALED_SECONDS, "it takes writes")
+    eventually(lambda: done(lambda: reader.invalidate("q", {"n": 0}).generation), HEALED_SECONDS, "it takes writes")
 
 
 def test_without_sentinels_what_is_connected_goes_on_and_what_is_not_says_why(
