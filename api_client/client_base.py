@@ -16,7 +16,7 @@ from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
 from api_client.durations import Duration
 from api_client.errors import ConfigurationError
-from api_client.events import ReaderEvents, RefreshReason, guarded
+from api_client.events import ReaderEvents, RefreshReason, guarded, together
 from api_client.explain import Explanation, explanation
 from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
 from api_client.keys import CacheKey, Params, make_key
@@ -40,7 +40,7 @@ class ClientBase:
 
     Args:
         settings: default: read from the environment.
-        events: who counts what happens; default: nobody, or with CACHE_METRICS prometheus_client's own registry.
+        events: who counts what happens; default: nobody. With CACHE_METRICS, a registry too.
 
     Raises:
         ConfigurationError: a setting is wrong.
@@ -48,7 +48,7 @@ class ClientBase:
 
     def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
         self.settings = settings or ReaderSettings.from_env()
-        self._events = guarded(events or _events_of(self.settings), ReaderEvents)
+        self._events = guarded(_counted(events, self.settings), ReaderEvents)
         self._namespace = self.settings.namespace
         self._default_timeout_seconds = self.settings.wait_timeout_ms / 1000
         self._set_up()
@@ -175,15 +175,16 @@ def _local_tier(settings: ReaderSettings, known: KnownMaster) -> tuple[LocalTier
     )
 
 
-def _events_of(settings: ReaderSettings) -> ReaderEvents:
-    if not settings.metrics:
-        return ReaderEvents()
-    try:
-        from api_client.metrics import default_events
-    except ModuleNotFoundError as error:
-        allowed = "it needs prometheus_client (pip install 'refresher[metrics]'); allowed without it is false"
-        raise ConfigurationError("CACHE_METRICS", "true", allowed) from error
-    return default_events()
+def _counted(events: ReaderEvents | None, settings: ReaderSettings) -> ReaderEvents:
+    told = [] if events is None else [events]
+    if settings.metrics:
+        try:
+            from api_client.metrics import default_events
+        except ModuleNotFoundError as error:
+            allowed = "it needs prometheus_client (pip install 'refresher[metrics]'); allowed without it is false"
+            raise ConfigurationError("CACHE_METRICS", "true", allowed) from error
+        told.append(default_events())
+    return together(told, ReaderEvents)
 
 
 _clients: weakref.WeakSet[ClientBase] = weakref.WeakSet()
