@@ -10,7 +10,10 @@ from api_client import CacheClient, RefreshReason, RefreshState
 from tests.acceptance.conftest import System
 from tests.acceptance.test_main_job import Counted, stale_entry
 from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
 
 
 @pytest.fixture
