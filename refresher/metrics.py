@@ -37,7 +37,7 @@ HELD: Final = frozenset({"running", "retrying"})
 
 
 class PrometheusWorkerEvents(WorkerEvents):
-    """Counts what a worker tells; all metrics are labelled by ``query``.
+    """Counts what a worker tells; all metrics but the last are labelled by ``query``.
 
     Args:
         registry: where the metrics are registered; none, where another process collects them.
@@ -50,6 +50,9 @@ class PrometheusWorkerEvents(WorkerEvents):
             name: Counter(name, help_, ("query", *labels), registry=registry)
             for name, (labels, help_) in _COUNTERS.items()
         }
+        self._dropped = Counter(
+            "refresher_messages_dropped", "Messages that were none, by what was wrong", ("reason",), registry=registry
+        )
         self._durations = {
             name: Histogram(name, help_, ("query",), registry=registry, buckets=SECONDS_BUCKETS)
             for name, help_ in _DURATIONS.items()
@@ -92,6 +95,10 @@ class PrometheusWorkerEvents(WorkerEvents):
     def failed(self, query: str, *, kind: str, attempts: int) -> None:
         """Count a refresh that was given up."""
         self._counters["xfetch_refresh_failed"].labels(query, kind).inc()
+
+    def message_dropped(self, *, reason: str) -> None:
+        """Count a message that was dropped unread."""
+        self._dropped.labels(reason).inc()
 
 
 class WorkerMetrics:

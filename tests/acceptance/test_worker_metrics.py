@@ -37,6 +37,7 @@ def test_commits_retries_and_failures_of_all_processes_are_counted(system: Syste
     port = free_port()
     system.start_worker("-P", pool, CACHE_METRICS_PORT=str(port), CACHE_XFETCH_RETRY_MAX="1")
     client = system.client()
+    system.broker.lpush("cache.refresh", "{}")  # no message at all
     for key in ("a", "b", "c"):
         client.get("long_lived", {"key": key}, timeout=20)
     system.control.rpush("script:retried", "fail")
@@ -56,6 +57,7 @@ def test_commits_retries_and_failures_of_all_processes_are_counted(system: Syste
     )
     assert found["xfetch_refresh_retried_total", "transient", "long_lived"] == 2
     assert found["xfetch_refresh_failed_total", "transient", "long_lived"] == 1
+    assert sum(value for (name, *_), value in found.items() if name == "refresher_messages_dropped_total") == 1
     assert found["xfetch_refresh_queue_size",] == 0
     assert found["xfetch_dead_letters", "long_lived"] == 1
     assert found["xfetch_quarantined_keys", "long_lived"] == 0
