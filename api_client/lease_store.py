@@ -115,11 +115,6 @@ def by_hash(call: Call[Any]) -> Command:
     return ("EVALSHA", _sha(call.script), len(call.keys), *call.keys, *call.args)
 
 
-def by_source(call: Call[Any]) -> Command:
-    """Return the command that runs a step and lets Redis know its script."""
-    return ("EVAL", source(call.script), len(call.keys), *call.keys, *call.args)
-
-
 def _evalsha(call: Call[Any]) -> tuple[Any, ...]:
     return by_hash(call)[1:]
 

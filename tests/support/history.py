@@ -7,7 +7,7 @@ times are this process's monotonic clock, in seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 import hiredis
 
 from api_client.lease import Call
-from api_client.lease_store import SCRIPTS, by_hash, by_source
+from api_client.lease_store import SCRIPTS, by_hash
 
 PENDING: Final = object()
 """The reply of an exchange that has none yet, and perhaps never will: whether Redis ran it is not known."""
@@ -113,15 +113,13 @@ def key_in(redis_key: bytes | str) -> str:
 def name_of(command: tuple[bytes, ...]) -> str:
     """Return the step that a command runs, or the command itself, in capitals."""
     first = command[0].decode().upper()
-    if first in {"EVALSHA", "EVAL"}:
+    if first == "EVALSHA":
         return _STEPS.get(command[1], first)
     return first
 
 
 def _steps() -> dict[bytes, str]:
-    by_name: dict[str, Call[Any]] = {name: Call(name, (), (), _as_it_is) for name in SCRIPTS}
-    makers: tuple[Callable[[Call[Any]], tuple[Any, ...]], ...] = (by_hash, by_source)
-    return {str(make(call)[1]).encode(): name for name, call in by_name.items() for make in makers}
+    return {str(by_hash(Call(name, (), (), _as_it_is))[1]).encode(): name for name in SCRIPTS}
 
 
 def _as_it_is(reply: Any) -> Any:
