@@ -77,6 +77,8 @@ class Neo4jServer(EmbeddedServer):
             "server.http.enabled": "false",
             "server.https.enabled": "false",
             "dbms.usage_report.enabled": "false",
+            # Tests share the server: three wrong passwords of one would lock the user out, for seconds, of the next.
+            "dbms.security.auth_max_failed_attempts": "0",
             "server.memory.pagecache.size": "64m",
             # Else every orderly stop takes 5 s, for connections that are gone.
             "internal.server.bolt.thread_pool_shutdown_wait_time": "100ms",
