@@ -175,7 +175,7 @@ def _dead_keys(client: redis.Redis, settings: WorkerSettings) -> Finding:
     if not open_:
         return Finding("dead letters", Level.OK, "none that is open")
     return Finding(
-        "dead letters", Level.WARNING, f"{open_} keys were given up, {quarantined} of them in quarantine",
+        "dead letters", Level.WARNING, f"keys that were given up: {open_}, of them in quarantine: {quarantined}",
         "refresher dead list",
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 from refresher.cli.arguments import duration_of
 from refresher.cli.cache import opened_cache
-from refresher.cli.shown import as_json, compact, plain, time_of
+from refresher.cli.shown import as_json, compact, counted, plain, time_of
 from refresher.dead_keys import DeadKey, DeadKeys, Retried, RetryResult, Standing
 from refresher.dead_letters import MOST_KEPT
 
@@ -69,7 +69,7 @@ def show(identifier: Annotated[str, typer.Argument(metavar="ID")], as_json_: Jso
     lines = [
         ("query", f"{letter.query} v{letter.version}"),
         ("params", MASKED if letter.params is None else plain(compact(letter.params))),
-        ("failed", f"{time_of(letter.at_us)}, {letter.kind} after {letter.attempts} attempts"),
+        ("failed", f"{time_of(letter.at_us)}, {letter.kind} after {counted(letter.attempts, 'attempt')}"),
         ("because", MASKED if letter.message is None else plain(letter.message)),
         ("in a row", str(letter.failures) if letter.failures else "not counted: no fault of the key"),
         ("letters", str(len(one.letters))),
@@ -155,7 +155,7 @@ def _tell(told: Sequence[tuple[dict[str, Any], str, DeadKey]], *, json: bool) ->
         typer.echo(f"{one.letter.id}  {one.letter.query}: {line}")
     if len(told) > DEFAULT_MOST:
         typer.echo(f"and {len(told) - DEFAULT_MOST} more: --json tells all")
-    typer.echo(f"{len(told)} {'key' if len(told) == 1 else 'keys'}")
+    typer.echo(counted(len(told), "key"))
 
 
 def _retried_line(result: RetryResult) -> str:

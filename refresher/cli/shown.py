@@ -30,3 +30,8 @@ def compact(value: Any) -> str:
 def time_of(at_us: int) -> str:
     """Return a time of Redis' clock in UTC, to the second."""
     return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things: "1 key", "2 keys"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

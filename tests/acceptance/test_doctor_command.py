@@ -130,7 +130,11 @@ def test_a_user_of_redis_without_rights_is_told_which(office: Office) -> None:
 def test_keys_in_quarantine_are_a_warning(office: Office) -> None:
     DeadLetters(office.system.cache, "cache").add(a_letter(1))
     level, said, mend = office.finding("dead letters", exit_code=1)
-    assert (level, said, mend) == ("warning", "1 keys were given up, 0 of them in quarantine", "refresher dead list")
+    assert (level, said, mend) == (
+        "warning",
+        "keys that were given up: 1, of them in quarantine: 0",
+        "refresher dead list",
+    )
 
 
 def test_a_wrong_setting_is_one_error(office: Office) -> None:
