@@ -13,14 +13,13 @@ from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 from refresher.cli.arguments import duration_of
 from refresher.cli.cache import opened_cache
-from refresher.cli.shown import as_json, compact, counted, plain, time_of
+from refresher.cli.shown import as_json, compact, counted, plain, print_table, time_of
 from refresher.dead_keys import DeadKey, DeadKeys, Retried, RetryResult, Standing
 from refresher.dead_letters import MOST_KEPT
 
 DEFAULT_MOST: Final = 50
 MOST_PARAMS_CHARACTERS: Final = 60
 MASKED: Final = "(not kept)"
-_WIDTH_IN_A_FILE: Final = 200
 
 dead = typer.Typer(
     name="dead", help="Refreshes that were given up: what failed, why, and what is to be done about it.",
@@ -181,7 +180,6 @@ def _record_of(one: DeadKey) -> dict[str, Any]:
 
 
 def _print_table(found: Sequence[DeadKey]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -196,6 +194,4 @@ def _print_table(found: Sequence[DeadKey]) -> None:
             time_of(letter.at_us), _standing(one),
         )  # fmt: skip
         table.add_row(*(Text(cell) for cell in cells))
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=_WIDTH_IN_A_FILE)
-    console.print(table)
+    print_table(table)

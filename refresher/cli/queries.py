@@ -9,11 +9,9 @@ import typer
 
 from api_client.errors import ConfigurationError
 from api_client.explain_text import duration
-from refresher.cli.shown import as_json, plain
+from refresher.cli.shown import as_json, plain, print_table
 from refresher.queries import Query, import_queries, registry
 from refresher.settings import WorkerSettings
-
-_WIDTH_IN_A_FILE = 160
 
 
 def queries(as_json_: Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")] = False) -> None:
@@ -69,7 +67,6 @@ def _beta_of(one: Query, settings: WorkerSettings) -> str:
 
 
 def _print_table(settings: WorkerSettings) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -84,6 +81,4 @@ def _print_table(settings: WorkerSettings) -> None:
             duration(one.grace_seconds), early, plain(record["about"].partition("\n")[0]),
         )  # fmt: skip
         table.add_row(*(Text(cell) for cell in cells))
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=_WIDTH_IN_A_FILE)
-    console.print(table)
+    print_table(table)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 ELLIPSIS: Final = "…"
+_WIDTH_IN_A_FILE: Final = 200
 
 
 def plain(text: str, most_characters: int | None = None) -> str:
@@ -30,6 +34,15 @@ def compact(value: Any) -> str:
 def time_of(at_us: int) -> str:
     """Return a time of Redis' clock in UTC, to the second."""
     return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+
+
+def print_table(table: Table) -> None:
+    """Print a table: as wide as the terminal, or where there is none, for lines of 200 columns."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=_WIDTH_IN_A_FILE)
+    console.print(table)
 
 
 def counted(count: int, noun: str) -> str:
