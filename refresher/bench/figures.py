@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from refresher.bench.plots import Plot
 from refresher.bench.statistics import middle
+from refresher.bench.tables import Table
 
 
 class Must(StrEnum):
@@ -101,4 +103,6 @@ class Result:
     title: str
     rates: tuple[Rate, ...] = ()
     figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    plots: tuple[Plot, ...] = ()
     seconds: float = field(default=0.0, compare=False)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = (
-    "refresher", "redis", "hiredis", "msgspec", "celery", "kombu", "uvloop",
-    "aiocache", "cashews", "django", "django-cacheback", "django-redis", "dogpile.cache",
+    "refresher", "redis", "hiredis", "msgspec", "celery", "kombu", "neo4j", "uvloop", "numpy", "numba", "matplotlib",
+    "aiocache", "cashews", "celery-once", "celery-singleton", "django", "django-cacheback", "django-redis",
+    "dogpile.cache",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ MOST_ROUNDS: Final = 1_000
 DEFAULT_READERS: Final = 10_000
 MOST_HERD_ROUNDS: Final = 3  # ten thousand threads hold a small machine for many seconds
 MOST_READERS: Final = 100_000
-DEFAULT_OUT: Final = Path("bench-results")
+DEFAULT_OUT: Final = Path("bench-results/hits")
 
 
 @dataclass(frozen=True, slots=True)

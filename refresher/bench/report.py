@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from refresher.bench.figures import Figure, Rate, Result
+from refresher.bench.plots import draw
 from refresher.bench.statistics import middle
+from refresher.bench.tables import Table, as_rich, csv_cells, is_nothing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 RATE_COLUMNS: Final = ("group", "contender", "reads_per_second", "us_per_read", "of_baseline", "ours_of_it", "note")
 FIGURE_COLUMNS: Final = ("group", "figure", "value", "unit", "lowest", "highest", "target", "reached", "note")
 
@@ -67,18 +69,43 @@ def _shown(figure: Figure) -> tuple[str, ...]:
     return f"  {figure.what}", measured, spread, _target(figure), reached, figure.note
 
 
+def show(results: Sequence[Result], console: Console) -> None:
+    """Print all that people are to see of the results."""
+    show_rates(results, console)
+    for result in results:
+        for table in result.tables:
+            if table.is_shown:
+                console.print(as_rich(table))
+    if _figures(results):
+        show_figures(results, console)
+
+
 def write(folder: Path, about: Mapping[str, Any], results: Sequence[Result]) -> list[Path]:
-    """Write ``hits.json`` (everything), ``rates.csv`` and ``figures.csv``, and return their paths.
+    """Write a benchmark's results, and return the paths.
+
+    ``<benchmark>.json`` has everything but tables that are not for people, ``rates.csv`` and ``figures.csv`` what there
+    is of them, ``<table>.csv`` each table, and ``<plot>.png`` and ``<plot>.svg`` each picture.
 
     Raises:
         OSError: the folder can't be made or written into.
+        BenchError: pictures can't be drawn.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in ("hits.json", "rates.csv", "figures.csv")]
     content = {"format": FORMAT_VERSION, **about, "results": [_as_json(result) for result in results]}
+    paths = [folder / f"{about['benchmark']}.json"]
     paths[0].write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
-    _write_csv(paths[1], RATE_COLUMNS, (_rate_row(rate) for result in results for rate in result.rates))
-    _write_csv(paths[2], FIGURE_COLUMNS, (_figure_row(figure) for figure in _figures(results)))
+    rates = [_rate_row(rate) for result in results for rate in result.rates]
+    if rates:
+        paths.append(_write_csv(folder / "rates.csv", RATE_COLUMNS, rates))
+    if figures := _figures(results):
+        paths.append(_write_csv(folder / "figures.csv", FIGURE_COLUMNS, map(_figure_row, figures)))
+    for result in results:
+        paths.extend(
+            _write_csv(folder / f"{table.name}.csv", table.columns, map(csv_cells, table.rows))
+            for table in result.tables
+        )
+        for plot in result.plots:
+            paths.extend(draw(plot, folder))
     return paths
 
 
@@ -92,14 +119,21 @@ def _as_json(result: Result) -> dict[str, Any]:
         figure["target"] = _target(found)
         figure["value"] = None if math.isnan(found.value) else found.value
         figure["reached"] = found.reached
+    content["tables"] = [_table_as_json(table) for table in result.tables if table.is_shown]
     return content
 
 
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _table_as_json(table: Table) -> dict[str, Any]:
+    rows = [[None if is_nothing(cell) else cell for cell in row] for row in table.rows]
+    return {"name": table.name, "title": table.title, "columns": list(table.columns), "rows": rows}
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(rows)
+    return path
 
 
 def _rate_row(rate: Rate) -> tuple[object, ...]:

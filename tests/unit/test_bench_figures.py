@@ -99,7 +99,7 @@ def test_json_and_csv_have_every_row_and_no_nan(tmp_path: Path) -> None:
             (Figure("g", "ratio", (2.0, 4.0), target=Target(Must.AT_LEAST, 1.1)), Figure("g", "none", ())),
         )
     ]
-    write(tmp_path / "new" / "folder", {"seed": 1}, results)
+    write(tmp_path / "new" / "folder", {"benchmark": "hits", "seed": 1}, results)
     folder = tmp_path / "new" / "folder"
     content = json.loads((folder / "hits.json").read_text(), parse_constant=pytest.fail)
     assert content["seed"] == 1

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from api_client import CacheError
 from refresher.bench import report
+from refresher.bench.about import about, heading, made_folder
 from refresher.bench.errors import BenchError
 from refresher.bench.figures import Figure, Result
 from refresher.bench.hits.group import Group, Setting
 from refresher.bench.hits.groups import chosen
-from refresher.bench.machine import machine, versions
 from refresher.bench.options import BenchOptions
 from refresher.bench.payloads import described
 from refresher.bench.places import Place, place
@@ -34,21 +33,17 @@ def run_hits(options: BenchOptions, console: Console) -> None:
         OSError: the folder is there, and the results can't be written.
     """
     groups = chosen(options)
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)  # before minutes are spent on what can't be kept
-    except OSError as error:
-        raise BenchError(f"the results can't be written to {options.out}: {error.strerror}") from error
+    made_folder(options.out)
     results: list[Result] = []
     failed: list[str] = []
     with place(options.redis_url) as here, ExitStack() as stack:
-        about, setting = _about(options, here), Setting(here, options, stack)
+        content, setting = _about(options, here), Setting(here, options, stack)
         for group in groups:
             console.print(f"{group.name} …", style="dim")
             results.append(_measured(group, setting, failed))
-    console.print(_heading(about))
-    report.show_rates(results, console)
-    report.show_figures(results, console)
-    for path in report.write(options.out, about, results):
+    console.print(heading(content))
+    report.show(results, console)
+    for path in report.write(options.out, content, results):
         console.print(f"written: {path}")
     if failed:
         raise BenchError(f"not measured: {', '.join(failed)}; the table says why")
@@ -66,27 +61,8 @@ def _measured(group: Group, setting: Setting, failed: list[str]) -> Result:
 
 
 def _about(options: BenchOptions, here: Place) -> dict[str, Any]:
-    asked = {name: str(value) for name, value in asdict(options).items() if name not in ("out", "redis_url")}
-    return {
-        "benchmark": "hits",
-        "began": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "versions": versions() | {"redis-server": here.version},
-        "redis": here.title,
-        "payload": described(options.payload),
-        "seed": options.seed,
-        "options": asked,
-        "scale": asdict(options.scale),
-    }
-
-
-def _heading(about: dict[str, Any]) -> str:
-    hardware, software, scale = about["machine"], about["versions"], about["scale"]
-    loop = "uvloop" if about["options"]["uvloop"] == "True" else "asyncio"
-    lines = (
-        ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in hardware.items()),
-        ", ".join(f"{name} {value}" for name, value in software.items()),
-        f"payload: {about['payload']}; Redis: {about['redis']}; loop: {loop}; seed: {about['seed']}",
-        f"medians of {scale['rounds']} rounds, the warm-up not counted; readers of a herd: {scale['readers']:,}",
-    )
-    return "\n".join(lines)
+    asked = {name: value for name, value in asdict(options).items() if name not in ("out", "redis_url", "seed")}
+    scale = options.scale
+    asked |= {"rounds": f"{scale.rounds} and one to warm up", "readers": scale.readers, "redis": here.title}
+    asked |= {"payload": described(options.payload), "uvloop": options.uvloop, "only": ", ".join(options.only) or "all"}
+    return about("hits", seed=options.seed, options=asked, servers={"redis-server": here.version})
