@@ -5,13 +5,10 @@ from __future__ import annotations
 import typer
 
 from refresher.cli.bench_hits import hits
+from refresher.cli.bench_page import page
 
 bench = typer.Typer(
     name="bench", help="Benchmarks; each starts the servers that it needs.", no_args_is_help=True, rich_markup_mode=None
 )
 bench.command()(hits)
-
-
-@bench.callback()
-def _bench() -> None:
-    """Take the benchmark's name also while there is only one."""
+bench.command()(page)

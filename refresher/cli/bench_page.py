@@ -1,0 +1,27 @@
+"""``refresher bench page``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def page(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="Where runs have kept their JSON.")
+    ] = Path("bench-results"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page; its pictures go to a folder beside it.")] = Path(
+        "bench-results/results.md"
+    ),
+) -> None:
+    """Make a page, with pictures, of the results that benchmarks have kept."""
+    from refresher.bench.page import draw_all, found
+    from refresher.bench.page import page as page_of
+
+    runs = found(folder)
+    pictures = out.with_suffix("")
+    draw_all(runs, pictures)
+    out.write_text(page_of(runs, pictures.name), encoding="utf-8")
+    typer.echo(f"written: {out}, and its pictures in {pictures}")
