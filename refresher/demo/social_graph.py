@@ -16,7 +16,7 @@ from neo4j.exceptions import DriverError, Neo4jError
 from refresher.demo.edge_list import MAX_EDGES, read_edge_list
 from refresher.demo.errors import EdgeListError, GraphLoadError
 from refresher.demo.names import person_name
-from refresher.demo.rmat import SSCA2, Quadrants, rmat_with_at_least
+from refresher.graphs.rmat import SSCA2, Quadrants, rmat_with_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

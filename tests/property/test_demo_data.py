@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from refresher.demo.edge_list import read_edge_list
 from refresher.demo.errors import EdgeListError
-from refresher.demo.rmat import rmat_with_at_least
+from refresher.graphs.rmat import rmat_with_at_least
 
 ids = st.text(st.characters(categories=["L", "N", "P"], exclude_characters='#%"\t,'), min_size=1, max_size=20)
 
