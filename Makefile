@@ -10,7 +10,7 @@ PYTHON ?=
 bin := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint docs format clean
 .DELETE_ON_ERROR:
 
 help: ## Show this.
@@ -29,6 +29,10 @@ lint: $(VENV)/.dev ## Check style, types, and who may import whom.
 	$(bin)/ruff format --check .
 	$(bin)/mypy
 	$(bin)/lint-imports
+
+docs: $(VENV)/.dev ## Build the documentation as a site, in build/site.
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict --config-file .mkdocs.yml
+	@echo "written: build/site/index.html"
 
 format: $(VENV)/.dev ## Format the code, and mend what ruff can mend.
 	$(bin)/ruff check --fix .

@@ -141,7 +141,7 @@ class CacheClient(ClientBase):
             replicas: wait until so many replicas of Redis have it (at most CACHE_REDIS_TIMEOUT).
 
         Raises:
-            InvalidQuery, CacheUnavailable.
+            InvalidQuery, CacheUnavailable: nothing was done, or it is not known whether it was.
         """
         key = self.key(query, params, version=version)
         call = self._invalidation(key, hard=hard, bookmarks=bookmarks)
@@ -173,7 +173,7 @@ class CacheClient(ClientBase):
             wait: return only when a value loaded after this call is there.
 
         Raises:
-            InvalidQuery, CacheUnavailable.
+            InvalidQuery, CacheUnavailable: as for `get`.
             TriggerFailed: it could not be published within 3 s; a claim that is not published is taken back.
             RefreshFailed, WaitTimeout: with ``wait``, as for `get`.
         """
@@ -198,7 +198,7 @@ class CacheClient(ClientBase):
         that, and the lease record with whoever holds it.
 
         Raises:
-            InvalidQuery, CacheUnavailable.
+            InvalidQuery, CacheUnavailable: as for `get`.
         """
         key = self.key(query, params, version=version)
         return self._explanation(key, self._link.ask_all(explain_reads(key), query))

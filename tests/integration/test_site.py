@@ -1,0 +1,55 @@
+"""The documentation as a site: it builds without a warning, every link and every public name on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import api_client
+import refresher
+from tests.support.requirements import full_runs_only, skip_or_fail
+
+pytestmark = full_runs_only
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if find_spec("mkdocs") is None:
+        skip_or_fail("mkdocs is not installed: the extra docs has it")
+    folder = tmp_path_factory.mktemp("site")
+    options = ["--strict", "--config-file", ".mkdocs.yml", "--site-dir", str(folder)]
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", *options],
+        cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    assert "WARNING" not in built.stderr
+    return folder
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    reference = (site / "api" / "index.html").read_text(encoding="utf-8")
+    names = [f"api_client.{name}" for name in api_client.__all__] + [f"refresher.{name}" for name in refresher.__all__]
+    described = [name for name in names if not name.endswith("__version__")]
+    assert [name for name in described if f'id="{name}"' not in reference] == []
+
+
+def test_what_pages_lead_to_outside_the_docs_is_there_too(site: Path) -> None:
+    for path in ("README.md", "SECURITY.md", "deploy/README.md"):
+        folder = site / "project" / Path(path).parent
+        assert (folder / ("" if path.endswith("README.md") else Path(path).stem) / "index.html").is_file()
+    assert (site / "project" / "deploy" / "prometheus" / "refresher.alerts.yml").is_file()
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    pages = [path.read_text(encoding="utf-8") for path in site.rglob("*.html")]
+    assert len(pages) > 20
+    for kind in ('<script src="http', 'rel="stylesheet" href="http', '<img src="http'):
+        assert not any(kind in page for page in pages)
