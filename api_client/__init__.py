@@ -1,10 +1,10 @@
 """The reader of a background-refresh cache: import this in the application.
 
-::
+```python
+from api_client import get_cached
 
-    from api_client import get_cached
-
-    friends = get_cached("friends_of", {"person_id": 42})
+friends = get_cached("friends_of", {"person_id": 42})
+```
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The workers of a background-refresh cache: queries, the refresh flow, and the Celery app that runs it.
 
-::
+```python
+from refresher import query
 
-    from refresher import query
-
-    @query("friends_of", ttl="5m", grace="1h", degree="MATCH (p:Person {id: $person_id}) RETURN COUNT { (p)--() }")
-    def friends_of(tx, person_id: int) -> list[dict]:
-        return tx.run("MATCH (:Person {id: $id})-[:KNOWS]-(f) RETURN f.name AS name", id=person_id).data()
+@query("friends_of", ttl="5m", grace="1h", degree="MATCH (p:Person {id: $person_id}) RETURN COUNT { (p)--() }")
+def friends_of(tx, person_id: int) -> list[dict]:
+    return tx.run("MATCH (:Person {id: $id})-[:KNOWS]-(f) RETURN f.name AS name", id=person_id).data()
+```
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """For an application's own tests: the cache without a worker, a broker or a graph, and with a clock under control.
 
-::
+```python
+from api_client import get_cached
+from refresher.testing import InlineCache
 
-    from api_client import get_cached
-    from refresher.testing import InlineCache
+def test_profile_page() -> None:
+    with InlineCache() as cache:
+        cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
+        assert get_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
 
-    def test_profile_page() -> None:
-        with InlineCache() as cache:
-            cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
-            assert get_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
-
-            cache.answer("friends_of", lambda person_id: ["Ada"], ttl="5m", grace="1h")
-            cache.advance("6m")
-            assert get_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]  # stale, at once
-            assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]  # refreshed meanwhile
+        cache.answer("friends_of", lambda person_id: ["Ada"], ttl="5m", grace="1h")
+        cache.advance("6m")
+        assert get_cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]  # stale, at once
+        assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]  # refreshed meanwhile
+```
 
 An async test does the same with ``async with InlineCache() as cache`` and ``await aget_cached(…)``. What one of the two
 has loaded the other reads, for it is one cache.
@@ -59,7 +59,7 @@ from refresher.runtime import TranslatingStore, worker_redis
 from refresher.settings import WorkerSettings
 from refresher.surroundings import Surroundings
 
-_RECORD_TIMES: Final = ("until", "limit", "claimed_at", "published")
+_RECORD_TIMES: Final = ("since", "until", "limit", "claimed_at", "published")
 _server: RedisServer | None = None
 
 
