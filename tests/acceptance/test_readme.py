@@ -1,4 +1,4 @@
-"""The README's ten lines, as they stand there."""
+"""The lines of the README and of the quick start, as they stand there."""
 
 from __future__ import annotations
 
@@ -28,18 +28,38 @@ def two_friends(arcadedb: Any) -> Iterator[None]:
         session.run("MATCH (p:Person) DETACH DELETE p").consume()
 
 
+def examples(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def started(system: System, folder: Path, worker_side: str) -> None:
+    (folder / "my_queries.py").write_text(worker_side)
+    system.start_worker(REFRESHER_QUERIES="my_queries", PYTHONPATH=f"{folder}{os.pathsep}{ROOT}")
+
+
+def typed(system: System, folder: Path, *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], env=system.env, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.usefixtures("two_friends")
 def test_the_example_works_as_it_is_printed(system: System, tmp_path: Path) -> None:
-    worker_side, reader_side, typed_side = re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
-    (tmp_path / "my_queries.py").write_text(worker_side)
-    system.start_worker(REFRESHER_QUERIES="my_queries", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
-
+    worker_side, reader_side, typed_side = examples("README.md")
+    started(system, tmp_path, worker_side)
     for lines, shown in ((reader_side, "[{'name': 'Ada'}]"), (typed_side, "[Friend(name='Ada')]")):
-        reader = subprocess.run(
-            [sys.executable, "-c", lines + SHOW], env=system.env, cwd=tmp_path, capture_output=True, text=True,
-            timeout=60, check=False,
-        )  # fmt: skip
-        assert reader.stdout == shown, reader.stderr
+        assert typed(system, tmp_path, "-c", lines + SHOW) == shown
     assert system.client().get_entry("friends_of", {"person_id": 42}).degree == 1
+
+
+@pytest.mark.usefixtures("two_friends")
+def test_the_quick_start_works_as_it_is_printed(system: System, tmp_path: Path) -> None:
+    worker_side, reader_side, invalidation, own_test = examples("docs/quick-start.md")
+    started(system, tmp_path, worker_side)
+    assert typed(system, tmp_path, "-c", reader_side + SHOW) == "[{'name': 'Ada'}]"
+    assert typed(system, tmp_path, "-c", invalidation) == ""
+    assert system.client().get_entry("friends_of", {"person_id": 42}).value == [{"name": "Ada"}]
+    (tmp_path / "test_profile.py").write_text(own_test)
+    assert "1 passed" in typed(system, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_profile.py")
