@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -42,20 +42,35 @@ def celery_worker(place: Place, payload: PayloadKind) -> Iterator[None]:
             "NEO4J_USER": graph.user,
             "NEO4J_PASSWORD": graph.password,
             "NEO4J_DATABASE": graph.database,
-            "TMPDIR": folder,
         }
-        argv = [
-            sys.executable, "-m", "celery", "-A", "refresher", "worker", "--without-gossip", "--without-mingle",
-            "-n", f"worker@{place.namespace}", "-l", "INFO",
-        ]  # fmt: skip
-        worker = GuardedProcess.start(
-            argv, log_file=Path(folder) / "worker.log", env=environ, remove_when_orphaned=Path(folder)
-        )
-        try:
-            _wait_until_ready(worker)
+        with celery_process(environ, place.namespace, Path(folder)):
             yield
-        finally:
-            worker.terminate(_STOP_SECONDS)
+
+
+@contextmanager
+def celery_process(environ: Mapping[str, str], namespace: str, folder: Path) -> Iterator[None]:
+    """Run a worker in that environment, from when it consumes.
+
+    Args:
+        environ: all of it, so that no password is on a command line.
+        namespace: makes its name.
+        folder: for its log, and whatever else it writes; gone when it is orphaned.
+
+    Raises:
+        BenchError: it did not start.
+    """
+    argv = [
+        sys.executable, "-m", "celery", "-A", "refresher", "worker", "--without-gossip", "--without-mingle",
+        "-n", f"worker@{namespace}", "-l", "INFO",
+    ]  # fmt: skip
+    worker = GuardedProcess.start(
+        argv, log_file=folder / "worker.log", env={**environ, "TMPDIR": str(folder)}, remove_when_orphaned=folder
+    )
+    try:
+        _wait_until_ready(worker)
+        yield
+    finally:
+        worker.terminate(_STOP_SECONDS)
 
 
 def _wait_until_ready(worker: GuardedProcess) -> None:
