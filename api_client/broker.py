@@ -30,10 +30,15 @@ BREATH_SECONDS: Final = 0.000_05
 def shown_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str]:
     """Return the options that decide what monitors show: a refresh under its query's name, and no params."""
     return {
-        "shadow": f"refresh {items[0].query}",
+        "shadow": shown_as(items[0].query),
         "argsrepr": messages.shown_args(items, namespace),
         "kwargsrepr": "{}",
     }
+
+
+def shown_as(query: str) -> str:
+    """Return the name under which monitors, and Celery's own counts, have a refresh of a query."""
+    return f"refresh {query}"
 
 
 class Broker(Protocol):

@@ -15,6 +15,7 @@ from refresher.cli.explain import explain
 from refresher.cli.invalidate import invalidate
 from refresher.cli.queries import queries
 from refresher.cli.refresh import refresh
+from refresher.cli.status import status
 from refresher.cli.warm import warm
 from refresher.errors import RefresherError
 
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(queries)
+app.command()(status)
 app.command()(explain)
 app.command()(warm)
 app.command()(refresh)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 ELLIPSIS: Final = "…"
@@ -36,13 +37,17 @@ def time_of(at_us: int) -> str:
     return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
 
 
-def print_table(table: Table) -> None:
-    """Print a table: as wide as the terminal, or where there is none, for lines of 200 columns."""
+def wide_console() -> Console:
+    """Return what tables are printed on: as wide as the terminal, or where there is none, 200 columns."""
     from rich.console import Console
 
     console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=_WIDTH_IN_A_FILE)
-    console.print(table)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_IN_A_FILE)
+
+
+def print_table(table: Table) -> None:
+    """Print a table."""
+    wide_console().print(table)
 
 
 def counted(count: int, noun: str) -> str:

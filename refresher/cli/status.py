@@ -1,0 +1,188 @@
+"""``refresher status``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from api_client.explain_text import duration
+from api_client.settings import ReaderSettings
+from refresher.cli.shown import as_json, compact, counted, plain, wide_console
+from refresher.status import Status, Watcher
+from refresher.status_broker import WorkerSeen
+from refresher.status_keys import DEFAULT_MOST_KEYS, KeysSeen, QueryKeys
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+DEFAULT_WATCH_SECONDS: Final = 2.0
+WORKERS_KEPT_SECONDS: Final = 10.0
+UNKNOWN: Final = "–"
+_PARTS: Final = ("cache", "queues", "workers", "dead")
+_COLUMNS: Final = (
+    "query", "keys", "stale", "stale for", "lead", "queued", "oldest", "running", "retrying", "cooling", "lapsed",
+    "dead",
+)  # fmt: skip
+
+
+def status(
+    once: Annotated[bool, typer.Option("--once", help="Look once and end, on a terminal too.")] = False,
+    watch: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.5, max=3600, help="Look again so often, until Ctrl-C. [default: 2]"),
+    ] = None,
+    keys: Annotated[
+        int,
+        typer.Option(metavar="N", min=1_000, max=100_000_000, help="Look at about so many keys at most, each time."),
+    ] = DEFAULT_MOST_KEYS,
+    as_json_: Annotated[
+        bool, typer.Option("--json", help="As one JSON object; with --watch one a line; durations in seconds.")
+    ] = False,
+) -> None:
+    """Show by query what the cache holds and what is being refreshed, how much waits, and which workers answer.
+
+    On a terminal it goes on until Ctrl-C, elsewhere it looks once. Where there are more keys than --keys, it is told
+    that only some were looked at, and nothing is estimated from them.
+
+    Exits with 1 when the cache or the broker could not be asked.
+    """
+    if once and watch is not None:
+        raise typer.BadParameter("allowed is one of: --once, --watch")
+    goes_on = watch is not None or (not once and not as_json_ and sys.stdout.isatty())
+    watcher = Watcher(
+        ReaderSettings.from_env(), most_keys=keys, workers_kept_seconds=WORKERS_KEPT_SECONDS if goes_on else 0.0
+    )
+    if goes_on:
+        _watch(watcher, watch or DEFAULT_WATCH_SECONDS, as_json_=as_json_)
+        return
+    seen = watcher.look()
+    if as_json_:
+        typer.echo(as_json(record_of(seen)))
+    else:
+        wide_console().print(_shown(seen))
+    raise typer.Exit(0 if seen.is_whole else 1)
+
+
+def record_of(seen: Status) -> dict[str, Any]:
+    """Return a moment as JSON has it."""
+    return {"ok": seen.is_whole, **asdict(seen)}
+
+
+def _watch(watcher: Watcher, seconds: float, *, as_json_: bool) -> None:
+    try:
+        if as_json_:
+            while True:
+                typer.echo(compact(record_of(watcher.look())))
+                time.sleep(seconds)
+        _show_live(watcher, seconds)
+    except KeyboardInterrupt:
+        return
+
+
+def _show_live(watcher: Watcher, seconds: float) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(Text("looking …"), console=wide_console(), auto_refresh=False) as live:
+        while True:
+            live.update(_shown(watcher.look(), ends="Ctrl-C ends it"), refresh=True)
+            time.sleep(seconds)
+
+
+def _shown(seen: Status, ends: str = "") -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    summary = Table.grid(padding=(0, 2, 0, 0))
+    summary.add_column(style="dim")
+    summary.add_column(overflow="fold")
+    for part, (line, is_problem) in zip(_PARTS, _lines(seen), strict=True):
+        summary.add_row(part, Text(plain(line), style="red" if is_problem else ""))
+    shown: list[RenderableType] = [summary]
+    if seen.keys is not None and not seen.keys.problem:
+        shown += [Text(), _table(seen.keys, seen), *_lists(seen.keys)]
+    if ends:
+        shown.append(Text(f"{time.strftime('%H:%M:%S', time.localtime(seen.at))}, {ends}", style="dim"))
+    return Group(*shown)
+
+
+def _lines(seen: Status) -> Iterable[tuple[str, bool]]:
+    """Return a line for each of `_PARTS`, and whether it tells of a problem."""
+    keys, dead, queues, workers = seen.keys, seen.dead, seen.queues, seen.workers
+    if keys is None:
+        yield seen.problems["keys"], True
+    elif keys.problem:
+        yield f"what is in it can't be told: {keys.problem}", True
+    else:
+        yield _of_cache(keys), False
+    if queues is None:
+        yield seen.problems["queues"], True
+    else:
+        yield f"{queues.refresh} waiting, and {queues.miss} for which readers wait", False
+    if workers is None:
+        yield seen.problems["workers"], True
+    elif workers:
+        yield f"{len(workers)}: {', '.join(map(_of_worker, workers))}", False
+    else:
+        yield "none answers: nothing is refreshed", True
+    if dead is None:
+        yield seen.problems["dead"], True
+    else:
+        open_, quarantined = sum(dead.open.values()), sum(dead.quarantined.values())
+        more = f", {quarantined} in quarantine: refresher dead list" if open_ else ""
+        yield f"{counted(open_, 'key')} given up{more}", False
+
+
+def _of_worker(one: WorkerSeen) -> str:
+    return f"{one.name} ({one.pool} × {one.processes}, {sum(one.taken.values())} taken, up {duration(one.uptime)})"
+
+
+def _of_cache(keys: KeysSeen) -> str:
+    entries = f"{sum(row.keys for row in keys.queries.values()):,} entries"
+    if not keys.is_sample:
+        return entries
+    of = f" of {keys.keys_of_server:,} keys" if keys.keys_of_server is not None else ""
+    return f"a sample, not all{of}: {entries} seen"
+
+
+def _table(keys: KeysSeen, seen: Status) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column == "query" else "right", no_wrap=column == "query")
+    dead = seen.dead.open if seen.dead is not None else None
+    names = sorted({*keys.queries, *(dead or {})})
+    for name in names:
+        row = keys.queries.get(name, QueryKeys(name))
+        cells = (
+            plain(name), f"{row.keys:,}", f"{row.stale} of {row.headers}" if row.headers else UNKNOWN,
+            _time(row.oldest_stale), _time(row.lead), str(row.queued), _time(row.longest_wait), str(row.running),
+            str(row.retrying), str(row.cooling), str(row.lapsed), UNKNOWN if dead is None else str(dead.get(name, 0)),
+        )  # fmt: skip
+        table.add_row(*(Text(cell) for cell in cells))
+    return table if names else Text("no keys in the cache")
+
+
+def _lists(keys: KeysSeen) -> Iterable[RenderableType]:
+    from rich.text import Text
+
+    if keys.runs:
+        yield Text("\nloading now, the longest first", style="bold")
+        yield from (Text(plain(f"{one.query} {one.key}  {duration(one.lasts)}  {one.by}")) for one in keys.runs)
+    if keys.hottest:
+        yield Text("\nread most (Redis' own count, logarithmic, 0 to 255)", style="bold")
+        yield from (Text(plain(f"{one.query} {one.key}  {one.accesses}")) for one in keys.hottest)
+    elif keys.hottest_problem:
+        yield Text(f"\nwhich keys are read most is not known: {plain(keys.hottest_problem)}", style="dim")
+
+
+def _time(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else duration(seconds)

@@ -1,0 +1,47 @@
+"""``refresher status`` as the operator of deploy/redis: what may be asked is told, and what not is said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import redis
+from typer.testing import CliRunner
+
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from refresher.cli.commands import app
+from refresher.dead_letters import DeadLetters
+from tests.contract.test_dead_letters import a_letter
+from tests.support.lease_world import World
+from tests.support.redis_users import Users
+from tests.support.requirements import full_runs_only
+
+pytestmark = full_runs_only
+
+
+def told(users: Users) -> tuple[int, dict[str, Any]]:
+    env = {
+        "CACHE_REDIS_URL": users.url("cache", "operator"), "CELERY_BROKER_URL": users.url("broker", "publisher"),
+    }  # fmt: skip
+    done = CliRunner().invoke(app, ["status", "--json"], env=env)
+    return done.exit_code, json.loads(done.stdout)
+
+
+def test_the_operator_sees_what_it_may(users: Users) -> None:
+    with redis.Redis.from_url(users.cache.url()) as admin:
+        world = World(admin, LeaseStore(admin), make_key("cache", "friends_of", {"n": 1}, 1))
+        world.plant(1)
+        world.claim()
+        DeadLetters(admin, "cache").add(a_letter(7))
+        admin.execute_command("ACL", "SETUSER", "operator", "-scan", "-object|freq")
+        exit_code, without = told(users)
+        admin.execute_command("ACL", "SETUSER", "operator", "+scan", "+object|freq")
+        _, with_scan = told(users)
+    assert exit_code == 0
+    assert without["keys"]["problem"] == "this user of CACHE_REDIS_URL may not SCAN"
+    assert (without["dead"]["open"], without["queues"]) == ({"q": 1}, {"refresh": 0, "miss": 0})
+    assert "no permissions" in without["problems"]["workers"]
+    row = with_scan["keys"]["queries"]["friends_of"]
+    assert (row["keys"], row["headers"], row["queued"]) == (1, 1, 1)
+    assert "LFU" in with_scan["keys"]["hottest_problem"]

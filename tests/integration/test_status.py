@@ -1,0 +1,230 @@
+"""What a look at the cache and its queues shows, on a real Redis: counted, and where it can't be, said so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from typer.testing import CliRunner, Result
+
+from api_client.broker import CeleryBroker
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from api_client.messages import RefreshItem
+from refresher import status_broker
+from refresher.cli.commands import app
+from refresher.dead_letters import DeadLetters
+from refresher.embedded import RedisServer, free_port
+from refresher.status_keys import look_at_keys
+from tests.contract.test_dead_letters import a_letter
+from tests.support.fault_proxy import FaultProxy
+from tests.support.lease_world import World
+from tests.support.waiting import eventually
+
+SECRET = "canary-51d0"
+
+
+class Place:
+    """A cache and a broker, and the command that looks at them."""
+
+    def __init__(self, server: RedisServer, client: redis.Redis) -> None:
+        self.server, self.client = server, client
+        self.env = {"CACHE_REDIS_URL": server.url(0), "CELERY_BROKER_URL": server.url(1)}
+
+    def world(self, query: str, number: int) -> World:
+        """One key, and all that can happen to it."""
+        return World(self.client, LeaseStore(self.client), make_key("cache", query, {"n": number}, 1))
+
+    def plant(self, query: str, number: int, left_seconds: float) -> World:
+        world, token = self.world(query, number), 1
+        now_us = world.now_us()
+        world.plant(token, soft_expiry_us=now_us + int(left_seconds * 1e6))
+        return world
+
+    def run(self, *arguments: str, **changes: str) -> Result:
+        env = {**self.env, "COLUMNS": "200", **changes}
+        return CliRunner().invoke(app, ["status", *arguments], env=env)
+
+    def told(self, *arguments: str, exit_code: int = 0, **changes: str) -> Any:
+        done = self.run("--json", *arguments, **changes)
+        assert done.exit_code == exit_code, done.output
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(autouse=True)
+def no_worker_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_broker, "ANSWER_SECONDS", 0.05)  # here is none
+
+
+@pytest.fixture
+def place(clean_redis: RedisServer) -> Iterator[Place]:
+    with redis.Redis.from_url(clean_redis.url(0)) as client:
+        yield Place(clean_redis, client)
+
+
+def test_keys_and_refreshes_are_counted_by_query(place: Place) -> None:
+    for number in range(5):
+        place.plant("friends_of", number, 500.0)
+    place.plant("friends_of", 5, -100.0)
+    place.plant("paths", 0, 500.0)
+    place.world("friends_of", 1).claim()
+    place.world("friends_of", 6).claim()
+    running, failed = place.world("paths", 1), place.world("paths", 2)
+    running.acquire()
+    failed.fail(failed.acquire().token)
+    place.client.set("somebody.else", "x")
+    told = place.told()
+    friends, paths = told["keys"]["queries"]["friends_of"], told["keys"]["queries"]["paths"]
+    assert (friends["keys"], friends["headers"], friends["stale"], friends["queued"]) == (6, 6, 1, 2)
+    assert friends["oldest_stale"] == pytest.approx(100, abs=60)
+    assert friends["lead"] == 0.5
+    assert friends["longest_wait"] >= 0
+    assert (paths["keys"], paths["running"], paths["cooling"], paths["queued"], paths["lapsed"]) == (1, 1, 1, 0, 0)
+    assert [(run["query"], run["key"]) for run in told["keys"]["runs"]] == [
+        ("paths", place.world("paths", 1).key.short)
+    ]
+    assert (told["ok"], told["keys"]["is_sample"], told["problems"]) == (True, False, {})
+    assert sorted(told["keys"]["queries"]) == ["friends_of", "paths"]
+
+
+def test_a_record_whose_time_is_over_is_under_way_no_more(place: Place) -> None:
+    world = place.world("friends_of", 1)
+    world.acquire()
+    world.pass_time(2_000)
+    row = look_at_keys(place.client, "cache").queries["friends_of"]
+    assert (row.running, row.lapsed) == (0, 1)
+
+
+def test_another_namespace_is_not_counted(place: Place) -> None:
+    place.plant("friends_of", 1, 500.0)
+    assert look_at_keys(place.client, "cach").queries == {}
+
+
+def test_queues_and_dead_letters_are_told(place: Place) -> None:
+    broker = CeleryBroker(place.env["CELERY_BROKER_URL"], "cache")
+    broker.publish([RefreshItem(query="q")], someone_waits=False)
+    broker.publish([RefreshItem(query="q")], someone_waits=False)
+    broker.publish([RefreshItem(query="q")], someone_waits=True)
+    broker.close()
+    DeadLetters(place.client, "cache").add(a_letter(7, params={"name": SECRET}))
+    told, shown = place.told(), place.run()
+    assert told["queues"] == {"refresh": 2, "miss": 1}
+    assert told["dead"] == {"open": {"q": 1}, "quarantined": {}}
+    assert told["workers"] == []
+    assert "2 waiting, and 1 for which readers wait" in shown.stdout
+    assert "1 key given up, 0 in quarantine: refresher dead list" in shown.stdout
+    assert "none answers: nothing is refreshed" in shown.stdout
+    assert "no keys in the cache" not in shown.stdout
+    assert SECRET not in shown.stdout + json.dumps(told)
+
+
+def test_where_there_are_more_keys_than_it_looks_at_it_says_so(place: Place) -> None:
+    with place.client.pipeline(transaction=False) as pipeline:
+        for number in range(5_000):
+            pipeline.set(make_key("cache", "many", {"n": number}, 1).entry, "no entry")
+        pipeline.execute()
+    some = look_at_keys(place.client, "cache", most_keys=1_000)
+    assert (some.is_sample, some.keys_of_server) == (True, 5_000)
+    assert 0 < some.queries["many"].keys < 5_000
+    every = look_at_keys(place.client, "cache")
+    assert (every.is_sample, every.queries["many"].keys, every.queries["many"].headers) == (False, 5_000, 0)
+    assert "a sample, not all of 5,000 keys" in place.run("--keys", "1000").stdout
+
+
+def test_what_redis_counts_of_reads_is_told_under_lfu_alone(place: Place) -> None:
+    place.plant("friends_of", 0, 500.0)
+    assert "LFU" in look_at_keys(place.client, "cache").hottest_problem
+    place.client.config_set("maxmemory-policy", "allkeys-lfu")
+    try:
+        place.client.flushall()  # what is left of before has no count
+        hot, *_ = [place.plant("friends_of", number, 500.0).key for number in range(3)]
+        for _ in range(50):  # the first of them counts for sure, the others by chance
+            place.client.get(hot.entry)
+        seen = look_at_keys(place.client, "cache")
+    finally:
+        place.client.config_set("maxmemory-policy", "noeviction")
+    assert (seen.hottest_problem, len(seen.hottest)) == ("", 3)
+    assert (seen.hottest[0].key, seen.hottest[0].name) == (hot.short, hot.entry)
+    assert seen.hottest[0].accesses > seen.hottest[1].accesses
+
+
+@pytest.mark.parametrize(
+    ("variable", "fault", "parts"),
+    [
+        ("CACHE_REDIS_URL", "refuses", {"keys", "dead"}),
+        ("CACHE_REDIS_URL", "hangs", {"keys", "dead"}),
+        ("CELERY_BROKER_URL", "hangs", {"queues", "workers"}),
+    ],
+)
+def test_a_server_that_is_gone_or_silent_is_told_and_the_rest_is_shown(
+    place: Place, variable: str, fault: str, parts: set[str]
+) -> None:
+    with FaultProxy.before(place.env[variable]) as proxy:
+        getattr(proxy, fault)()
+        told = place.told(exit_code=1, **{variable: proxy.url(place.env[variable])})
+    assert (
+        set(told["problems"]) == {part for part in ("keys", "dead", "queues", "workers") if told[part] is None} == parts
+    )
+    assert all(f"{variable}=redis://" in problem for problem in told["problems"].values())
+    assert place.server.password not in json.dumps(told)
+
+
+def test_a_wrong_password_is_told_as_such(place: Place) -> None:
+    wrong = place.env["CACHE_REDIS_URL"].replace(place.server.password, SECRET)
+    done = place.run(CACHE_REDIS_URL=wrong)
+    assert done.exit_code == 1
+    assert "it refuses this user or password" in done.stdout
+    assert SECRET not in done.stdout
+
+
+def test_watching_goes_on_through_an_outage_and_ctrl_c_ends_it_with_0(place: Place, tmp_path: Path) -> None:
+    with FaultProxy.before(place.env["CACHE_REDIS_URL"]) as proxy, (tmp_path / "said").open("w+") as said:
+        watching = subprocess.Popen(
+            [sys.executable, "-m", "refresher.cli", "status", "--json", "--watch", "0.5"],
+            env={**os.environ, **place.env, "CACHE_REDIS_URL": proxy.url(place.env["CACHE_REDIS_URL"])},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+
+        def oks() -> list[bool]:
+            lines = Path(said.name).read_text().splitlines(keepends=True)
+            return [json.loads(line)["ok"] for line in lines if line.endswith("\n")]
+
+        try:
+            eventually(lambda: True in oks(), 60, "a look")
+            proxy.refuses()
+            eventually(lambda: False in oks(), 60, "a look without the cache")
+            proxy.passes()
+            eventually(lambda: oks()[-1], 60, "a look with it again")
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(30) == 0
+        finally:
+            watching.kill()
+            watching.wait()
+        assert "Traceback" not in Path(said.name).read_text()
+
+
+def test_wrong_usage_is_exit_code_2(place: Place) -> None:
+    assert place.run("--once", "--watch", "2").exit_code == 2
+    assert place.run("--watch", "0").exit_code == 2
+
+
+def test_nothing_at_all_is_no_failure(place: Place) -> None:
+    done = place.run()
+    assert done.exit_code == 0
+    assert "no keys in the cache" in done.stdout
+
+
+def test_without_a_broker_nothing_hangs(place: Place) -> None:
+    done = place.run(CELERY_BROKER_URL=f"amqp://guest:{SECRET}@127.0.0.1:{free_port()}//")
+    assert done.exit_code == 1
+    assert "the broker at CELERY_BROKER_URL=amqp://guest:***@127.0.0.1" in done.stdout
+    assert SECRET not in done.stdout

@@ -1,0 +1,56 @@
+"""What may never answer is asked once at a time, and holds up nobody for longer than was said."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from refresher.asking import Asked, NoAnswer
+from tests.support.clock import Time
+
+
+class Gate:
+    """Something that answers when it is opened."""
+
+    def __init__(self) -> None:
+        self.opened, self.asked = threading.Event(), 0
+
+    def ask(self) -> int:
+        self.asked += 1
+        assert self.opened.wait(60)
+        return self.asked
+
+
+def test_one_that_hangs_is_asked_once_and_answers_late_all_the_same() -> None:
+    gate = Gate()
+    asked = Asked(gate.ask)
+    for _ in range(3):
+        with pytest.raises(NoAnswer):
+            asked.within(0.01)
+    assert gate.asked == 1
+    gate.opened.set()
+    assert asked.within(60) == 1
+
+
+def test_an_answer_stands_for_as_long_as_it_is_kept() -> None:
+    clock, gate = Time(), Gate()
+    gate.opened.set()
+    asked = Asked(gate.ask, kept_seconds=5, monotonic=clock)
+    assert [asked.within(60), asked.within(60)] == [1, 1]
+    clock.now += 6
+    assert asked.within(60) == 2
+
+
+def test_an_error_is_raised_and_kept_like_an_answer() -> None:
+    tries: list[int] = []
+
+    def fail() -> None:
+        tries.append(1)
+        raise ValueError("no")
+
+    asked = Asked(fail, kept_seconds=1_000)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            asked.within(60)
+    assert tries == [1]
