@@ -47,7 +47,7 @@ class ClientBase:
     """
 
     def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
-        self.settings = settings or ReaderSettings.from_env()
+        self.settings: ReaderSettings = settings or ReaderSettings.from_env()
         self._events = guarded(_counted(events, self.settings), ReaderEvents)
         self._namespace = self.settings.namespace
         self._default_timeout_seconds = self.settings.wait_timeout_ms / 1000

@@ -52,7 +52,7 @@ class ClusterState(Health):
         self._healths: dict[Address, Health] = {}
         self._lock = threading.Lock()
         self._refresh_at = 0.0
-        self.is_known = False
+        self.is_known: bool = False
 
     def owner(self, key: str) -> Address | None:
         """Return the node that has a key's slot; None where none is known to."""

@@ -44,7 +44,9 @@ class RefreshFailed(CacheError):
             f"the refresh of {query!r} failed ({kind}) after {attempts} attempt{'' if attempts == 1 else 's'}; "
             f"it may be asked for again in {retry_after_seconds:.1f} s"
         )
-        self.query, self.kind, self.attempts = query, kind, attempts
+        self.query: str = query
+        self.kind: str = kind
+        self.attempts: int = attempts
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -66,7 +68,9 @@ class WaitTimeout(CacheError, TimeoutError):
         super().__init__(
             f"no value of {query!r} good enough for this call came within {waited_seconds:.2f} s ({state})"
         )
-        self.query, self.waited_seconds, self.state = query, waited_seconds, state
+        self.query: str = query
+        self.waited_seconds: float = waited_seconds
+        self.state: str = state
 
 
 class CacheUnavailable(CacheError, ConnectionError):
@@ -106,4 +110,5 @@ class ConfigurationError(CacheError, ValueError):
 
     def __init__(self, variable: str, shown: str, allowed: str) -> None:
         super().__init__(f"{variable}={shown} is not valid: {allowed}")
-        self.variable, self.allowed = variable, allowed
+        self.variable: str = variable
+        self.allowed: str = allowed

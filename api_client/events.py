@@ -11,9 +11,9 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 E = TypeVar("E")
 
 

@@ -24,9 +24,9 @@ class Health:
     """
 
     def __init__(self) -> None:
-        self.master = KnownMaster()
-        self.clock = RedisClock()
-        self.breaker = Breaker()
+        self.master: KnownMaster = KnownMaster()
+        self.clock: RedisClock = RedisClock()
+        self.breaker: Breaker = Breaker()
 
     def check(self, query: str | None) -> None:
         """Refuse at once while Redis is being left alone after repeated failures.

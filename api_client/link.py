@@ -29,7 +29,7 @@ class CacheLink:
     """
 
     def __init__(self, url: str, timeout_seconds: float, health: Health | None = None) -> None:
-        self.health = health or Health()
+        self.health: Health = health or Health()
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=self.health.master)
         self._connections = Connections(self._make, timeout_seconds=timeout_seconds)
         self.health.master.when_moved(self._connections.leave)

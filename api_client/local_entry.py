@@ -52,11 +52,16 @@ class LocalEntry:
         type_: Any = NOT_KEPT,
         copy: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.content, self.header, self.earliest_at = content, header, earliest_at
-        self.value, self.type_, self.copy = value, type_, copy
-        self.expires_at = self.quiet_until = 0.0
-        self.held_bytes = 0
-        self.used = False
+        self.content: bytes = content
+        self.header: Header = header
+        self.earliest_at: float = earliest_at
+        self.value: Any = value
+        self.type_: Any = type_
+        self.copy: Callable[[Any], Any] | None = copy
+        self.expires_at: float = 0.0
+        self.quiet_until: float = 0.0
+        self.held_bytes: int = 0
+        self.used: bool = False
 
     def size_bytes(self) -> int:
         """Reckon the memory that it takes, about."""

@@ -32,7 +32,8 @@ class Fill:
     __slots__ = ("begun_at", "entry_key")
 
     def __init__(self, entry_key: str, begun_at: float) -> None:
-        self.entry_key, self.begun_at = entry_key, begun_at
+        self.entry_key: str = entry_key
+        self.begun_at: float = begun_at
 
 
 class LocalTier:

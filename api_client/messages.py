@@ -19,7 +19,7 @@ from api_client.errors import InvalidQuery
 from api_client.events import RefreshReason
 from api_client.keys import MAX_PARAMS_BYTES, CacheKey, make_key
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MESSAGE_VERSION: Final = 1
 TASK_NAME: Final = "refresher.refresh"

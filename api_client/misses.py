@@ -20,7 +20,10 @@ class Miss:
     """
 
     def __init__(self, core: ReadCore, key: CacheKey, floor: Floor, seen_token: int, timeout_seconds: float) -> None:
-        self._core, self.key, self.floor, self.seen_token = core, key, floor, seen_token
+        self._core = core
+        self.key: CacheKey = key
+        self.floor: Floor = floor
+        self.seen_token: int = seen_token
         self._timeout_seconds, self._began = timeout_seconds, monotonic_seconds()
         self._followed = False
         core.tell_miss(key)

@@ -16,7 +16,7 @@ import redis
 
 from api_client.clock import monotonic_seconds
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 5.0
 LISTEN_SECONDS: Final = 0.25

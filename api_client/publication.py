@@ -29,7 +29,7 @@ from api_client.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.settings import ReaderSettings
 from api_client.triggers import Trigger, TriggerDropped
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LENGTH_CACHED_SECONDS: Final = 0.25

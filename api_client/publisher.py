@@ -22,7 +22,7 @@ from api_client.triggers import Backlog, Trigger, TriggerDropped
 
 __all__ = ["Publisher", "Trigger", "TriggerDropped"]
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 BACKLOG: Final = 1_000
 # A claim's share of a batch of 64 costs no less than of one of 16, and Redis runs a batch's scripts in one go: every

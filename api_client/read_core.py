@@ -56,7 +56,8 @@ class ReadCore:
         self._tells_hits = type(events) is not ReaderEvents
         self._note_hit = events.note_hit
         self._unreadable = Unreadable(events)
-        self.tier, self.tracking = tier, tracking
+        self.tier: LocalTier | None = tier
+        self.tracking: TrackingLink | None = tracking
         self._kept: Mapping[str, LocalEntry] = {} if tier is None else tier.entries
         self._quiet: Mapping[str, LocalEntry] = {} if self._tells_hits else self._kept
         self._repeats = Repeats(settings.max_value_bytes)

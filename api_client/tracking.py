@@ -26,7 +26,7 @@ from api_client.local_tier import LocalTier
 from api_client.redis_edge import connection_maker, reason
 from api_client.sentinels import KnownMaster
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 GATHER_SECONDS: Final = 0.001
 FIRST_PAUSE_SECONDS: Final = 0.05

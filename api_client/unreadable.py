@@ -8,7 +8,7 @@ from typing import Final
 from api_client.events import ReaderEvents
 from api_client.keys import CacheKey
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MOST_REMEMBERED: Final = 1_000
 

@@ -53,7 +53,8 @@ class WaitSteps:
         publisher: Publisher,
         asked: ClaimReply | None = None,
     ) -> None:
-        self.key, self._floor, self._settings, self._publisher = key, floor, settings, publisher
+        self.key: CacheKey = key
+        self._floor, self._settings, self._publisher = floor, settings, publisher
         self.plan: WaitPlan = wait_plan(key, floor, seen_token, _options(settings, timeout_seconds), asked)
         self._claim_id = ""
         self._is_again = False

@@ -43,7 +43,7 @@ class Multiplexed(asyncio.Protocol):
         self._waits_since = 0.0  # for the reply that is due next
         self._was_late = False
         self._error: Exception | None = None
-        self.is_lost = False
+        self.is_lost: bool = False
         self.guard: AsyncGenerator[None] | None = None
         self._transport.set_protocol(self)
 
@@ -135,7 +135,8 @@ class Multiplexed(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if self.is_lost:
             return
-        self.is_lost, self._error = True, error
+        self.is_lost = True
+        self._error = error
         if self._watch is not None:
             self._watch.cancel()
         self._made._close()  # noqa: SLF001 - as above: its public way waits
