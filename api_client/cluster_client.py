@@ -8,7 +8,13 @@ from typing import Any, Self
 import redis
 from redis import ConnectionPool, RedisCluster
 from redis.cluster import ClusterNode
-from redis.exceptions import ConnectionError, RedisClusterException
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 from redis.retry import Retry
 
 from api_client.redis_url import RedisUrl
@@ -40,6 +46,7 @@ class LazyCluster:
 
         Raises:
             redis.exceptions.ConnectionError: no node answers, or none has it.
+            redis.exceptions.ResponseError: a node refuses to tell which.
         """
         cluster: Any = self._cluster()
         try:
@@ -70,8 +77,18 @@ class LazyCluster:
                     try:
                         made = self._made = RedisCluster(startup_nodes=nodes, **self._options)
                     except RedisClusterException as error:  # no error of redis-py's usual ones
-                        raise ConnectionError(str(error)) from error
+                        raise _refusal(error) or ConnectionError(str(error)) from error
         return made
+
+
+def _refusal(error: BaseException) -> RedisError | None:
+    """Return what a node has answered; redis-py calls every refusal a node that is in no cluster."""
+    told: BaseException | None = error
+    while told is not None:
+        if isinstance(told, ResponseError | AuthenticationError):
+            return told
+        told = told.__cause__ or told.__context__
+    return None
 
 
 def node_of(client: redis.Redis, key: str) -> redis.Redis:

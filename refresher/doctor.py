@@ -9,8 +9,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,7 +17,7 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from api_client import lease
 from api_client.broker import CeleryBroker
-from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.broker_settings import miss_queue, publisher_settings, refresh_queue
 from api_client.cluster_client import node_of
 from api_client.environment import without_password
 from api_client.errors import ConfigurationError
@@ -31,7 +29,9 @@ from api_client.redis_edge import connect, reason
 from api_client.settings import ReaderSettings
 from refresher.checks import graph_problem
 from refresher.dead_keys import DeadKeys, Standing
+from refresher.findings import Finding, Level
 from refresher.queries import import_queries, registry
+from refresher.rights import forbidden, rights
 from refresher.settings import WorkerSettings
 
 TIMEOUT_SECONDS: Final = 2.0
@@ -43,24 +43,6 @@ MOST_CLOCK_SECONDS: Final = 1.0
 DOCTOR_KEY: Final = "refresher.doctor"
 
 
-class Level(StrEnum):
-    """How bad a finding is. Only a PROBLEM makes the command exit with 1."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found, and how to mend it where that is needed."""
-
-    check: str
-    level: Level
-    said: str
-    mend: str = ""
-
-
 def findings(worker: WorkerSettings, reader: ReaderSettings) -> Iterator[Finding]:
     """Look at everything, one thing after another."""
     cache_run_id = ""
@@ -68,10 +50,15 @@ def findings(worker: WorkerSettings, reader: ReaderSettings) -> Iterator[Finding
     try:
         # Of a cluster it looks at one node.
         node = node_of(client, _key(worker).entry)
-        info = node.info()
-        cache_run_id = str(info.get("run_id", ""))
-        yield _server(info)
-        yield _eviction(info)
+        yield rights(node, worker.redis_url, worker.namespace)
+        try:
+            info = node.info()
+        except NoPermissionError as error:
+            yield forbidden("cache", error)
+        else:
+            cache_run_id = str(info.get("run_id", ""))
+            yield _server(info)
+            yield _eviction(info)
         yield _clock(node)
         yield _bus(node, worker)
         yield _steps(client, worker)
@@ -144,7 +131,7 @@ def _bus(client: redis.Redis, settings: WorkerSettings) -> Finding:
                 if message is not None and message["data"] == sent:
                     return Finding("notifications", Level.OK, "arrive")
     except NoPermissionError as error:
-        return _forbidden("notifications", error)
+        return forbidden("notifications", error)
     return Finding(
         "notifications", Level.PROBLEM, "a message published on the cache does not arrive",
         "readers that wait find their value by polling, up to a second late: look at what lies between",
@@ -160,8 +147,6 @@ def _steps(client: redis.Redis, settings: WorkerSettings) -> Finding:
         )
         if reply.status is ClaimStatus.CLAIMED:
             store.run(lease.unclaim(key, claim_id=claim_id, retention_seconds=1))
-    except NoPermissionError as error:
-        return _forbidden("lease steps", error)
     except RedisError as error:
         return Finding(
             "lease steps", Level.PROBLEM, f"a claim fails: {reason(error)}", "no refresh can begin until this is mended"
@@ -170,7 +155,10 @@ def _steps(client: redis.Redis, settings: WorkerSettings) -> Finding:
 
 
 def _dead_keys(client: redis.Redis, settings: WorkerSettings) -> Finding:
-    standings = [dead.standing for dead in DeadKeys(client, settings).all()]
+    try:
+        standings = [dead.standing for dead in DeadKeys(client, settings).all()]
+    except NoPermissionError as error:
+        return forbidden("dead letters", error)
     open_, quarantined = sum(one is not Standing.REFRESHED for one in standings), standings.count(Standing.QUARANTINED)
     if not open_:
         return Finding("dead letters", Level.OK, "none that is open")
@@ -222,16 +210,17 @@ def _broker_memory(settings: WorkerSettings, cache_run_id: str) -> Finding:
 
 
 def _workers(settings: WorkerSettings) -> Finding:
+    from amqp.exceptions import AccessRefused
     from celery import Celery
-
-    from refresher.celery_app import celery_settings
 
     start = "celery -A refresher worker, with the same CELERY_BROKER_URL and CACHE_NAMESPACE"
     app = Celery("refresher-doctor", set_as_current=False)
-    app.conf.update(celery_settings(settings))
+    app.conf.update(publisher_settings(settings.broker_url, TIMEOUT_SECONDS))
     try:
         queues_of = app.control.inspect(timeout=ANSWER_SECONDS).active_queues() or {}
     except Exception as error:  # noqa: BLE001 - whatever a broker raises
+        if isinstance(error, NoPermissionError | AccessRefused):
+            return forbidden("workers", error)
         return Finding("workers", Level.PROBLEM, f"can't be asked: {type(error).__name__}", start)
     finally:
         app.close()
@@ -266,18 +255,12 @@ def _graph(settings: WorkerSettings) -> Finding:
 
 
 def _unreachable(check: str, variable: str, url: str, error: Exception) -> Finding:
-    why = reason(error) if isinstance(error, RedisError | OSError) else type(error).__name__
-    return Finding(
-        check, Level.PROBLEM, f"{variable}={without_password(url)} can't be used: {why}",
-        "start it, or correct the variable",
-    )  # fmt: skip
-
-
-def _forbidden(check: str, error: Exception) -> Finding:
-    return Finding(
-        check, Level.PROBLEM, f"the user of CACHE_REDIS_URL may not: {reason(error)}",
-        "give it the rights of deploy/redis",
-    )  # fmt: skip
+    found: Exception | BaseException = error.__cause__ or error
+    why = reason(found) if isinstance(found, RedisError | OSError) else type(error).__name__
+    mend = "start it, or correct the variable"
+    if isinstance(found, NoPermissionError):
+        mend = "give its user that right: the templates of deploy/redis have all that are needed"
+    return Finding(check, Level.PROBLEM, f"{variable}={without_password(url)} can't be used: {why}", mend)
 
 
 def _key(settings: WorkerSettings) -> CacheKey:

@@ -4,6 +4,9 @@ DIRECTORY, which is made with mode 0700, gets ``cache.acl`` and ``broker.acl`` (
 they hold hashes alone) and ``passwords`` (a line each: server, user, password). Passwords that are there already are
 kept, so that it can be run again when a template has changed; then ``ACL LOAD`` on each server.
 
+``--cache cluster`` adds the user of replicas to the cache's, ``--cache sentinel`` also that of the Sentinels, and makes
+``sentinel.acl``, for the Sentinels themselves.
+
 A password of your own choice: ``printf %s "$PASSWORD" | sha256sum`` is what stands behind the # in an ACL file.
 """
 
@@ -16,6 +19,14 @@ import sys
 from pathlib import Path
 
 PLACEHOLDER = "#SHA256_OF_PASSWORD"
+# What each ACL file is made of, by what the cache is.
+TEMPLATES = {
+    "single": {"cache": ("cache",), "broker": ("broker",)},
+    "cluster": {"cache": ("cache", "cache.replica"), "broker": ("broker",)},
+    "sentinel": {
+        "cache": ("cache", "cache.replica", "cache.sentinel"), "sentinel": ("sentinel",), "broker": ("broker",),
+    },
+}  # fmt: skip
 
 
 def main() -> None:
@@ -23,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the ACL files of cache and broker, with random passwords.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--namespace", default="cache", help="CACHE_NAMESPACE (default: cache)")
+    parser.add_argument("--cache", choices=TEMPLATES, default="single", help="what the cache is (default: single)")
     parser.add_argument("--broker-db", type=int, default=0, help="the database in CELERY_BROKER_URL (default: 0)")
     arguments = parser.parse_args()
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", arguments.namespace):
@@ -31,8 +43,10 @@ def main() -> None:
     arguments.directory.mkdir(parents=True, exist_ok=True)
     kept = arguments.directory / "passwords"
     passwords = _read(kept)
-    for server in ("cache", "broker"):
-        template = Path(__file__).with_name(f"{server}.acl.template").read_text(encoding="utf-8")
+    for server, parts in TEMPLATES[arguments.cache].items():
+        template = "".join(
+            Path(__file__).with_name(f"{part}.acl.template").read_text(encoding="utf-8") for part in parts
+        )
         text = template.replace("NAMESPACE", arguments.namespace).replace("/DB.", f"/{arguments.broker_db}.")
         (arguments.directory / f"{server}.acl").write_text(_filled(text, server, passwords), encoding="utf-8")
     lines = [f"{server} {user} {password}\n" for (server, user), password in passwords.items()]

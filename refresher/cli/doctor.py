@@ -11,8 +11,9 @@ import typer
 from api_client.errors import CacheError
 from api_client.settings import ReaderSettings
 from refresher.cli.shown import as_json, plain
-from refresher.doctor import Finding, Level, findings
+from refresher.doctor import findings
 from refresher.errors import RefresherError
+from refresher.findings import Finding, Level
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:

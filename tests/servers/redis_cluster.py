@@ -34,7 +34,6 @@ class ClusterNode(RedisServer):
             "cluster-port": self._ports[1],
             "cluster-node-timeout": NODE_TIMEOUT_MS,
             "cluster-require-full-coverage": "no",
-            "masterauth": self.password,
             "repl-diskless-sync-delay": 0,
         }
         with Path(argv[1]).open("a") as config:
@@ -44,6 +43,8 @@ class ClusterNode(RedisServer):
 
 class Cluster:
     """The nodes, each with a third of the slots; with ``replicas`` each has one. All end with the stack."""
+
+    admin: ClassVar[str] = "default"
 
     def __init__(self, stack: ExitStack, *, replicas: bool = False) -> None:
         self.password = secrets.token_hex(16)
@@ -75,7 +76,7 @@ class Cluster:
 
     def client(self, node: RedisServer) -> redis.Redis:
         """A client of one node."""
-        return redis.Redis(host=node.host, port=node.port, password=self.password, protocol=2)
+        return redis.Redis.from_url(node.url(), protocol=2)
 
     def node_of(self, key: str) -> RedisServer:
         """The node that was given a key's slot."""
@@ -103,7 +104,7 @@ class Cluster:
             keys = client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1_000)
             if keys:
                 client.execute_command(
-                    "MIGRATE", target.host, target.port, "", 0, 5_000, "AUTH", self.password, "KEYS", *keys
+                    "MIGRATE", target.host, target.port, "", 0, 5_000, "AUTH2", self.admin, self.password, "KEYS", *keys
                 )
 
     def end_move(self, slot: int, target: RedisServer) -> None:
@@ -112,7 +113,7 @@ class Cluster:
             self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
     def _node(self) -> RedisServer:
-        return ClusterNode.start(password=self.password)
+        return ClusterNode.start(password=self.password, extra_config=[("masterauth", self.password)])
 
     def _all_know(self, count: int) -> bool:
         return all(self._info(node)["cluster_known_nodes"] == str(count) for node in self.nodes + self.replicas)

@@ -20,6 +20,15 @@ DOWN_AFTER_MS = 1_500  # a busy machine's servers are silent for a while
 SETTLED_SECONDS = 90.0  # a Sentinel that was not let run for two seconds does nothing for thirty
 
 
+def watching(master: RedisServer, quorum: int) -> list[tuple[str, str]]:
+    """What a Sentinel is told of its master; without passwords."""
+    return [
+        ("sentinel monitor", f'"{MASTER_NAME}" {master.host} {master.port} {quorum}'),
+        ("sentinel down-after-milliseconds", f'"{MASTER_NAME}" {DOWN_AFTER_MS}'),
+        ("sentinel failover-timeout", f'"{MASTER_NAME}" 5000'),
+    ]
+
+
 class SentinelServer(RedisServer):
     """One Sentinel. Made by `watch`."""
 
@@ -29,10 +38,8 @@ class SentinelServer(RedisServer):
     def watch(cls, master: RedisServer, *, quorum: int, password: str) -> Self:
         """Start one that asks for ``password``, and knows the master's own."""
         directives = [
-            ("sentinel monitor", f'"{MASTER_NAME}" {master.host} {master.port} {quorum}'),
+            *watching(master, quorum),
             ("sentinel auth-pass", f'"{MASTER_NAME}" {master.password}'),
-            ("sentinel down-after-milliseconds", f'"{MASTER_NAME}" {DOWN_AFTER_MS}'),
-            ("sentinel failover-timeout", f'"{MASTER_NAME}" 5000'),
             ("sentinel sentinel-pass", password),
         ]
         sentinel = cls(find_redis_server(), directives, 10.0)
@@ -57,8 +64,7 @@ class Sentinels:
         for replica in self.nodes[1:]:
             eventually(lambda node=replica: self._is_replicating(node), SETTLED_SECONDS, "it replicates")
         self.sentinels = [
-            stack.enter_context(SentinelServer.watch(first, quorum=sentinels // 2 + 1, password=self.sentinel_password))
-            for _ in range(sentinels)
+            stack.enter_context(self._sentinel(first, quorum=sentinels // 2 + 1)) for _ in range(sentinels)
         ]
         eventually(self._all_know_each_other, SETTLED_SECONDS, "the Sentinels know all there is")
 
@@ -116,13 +122,16 @@ class Sentinels:
 
     def client(self, server: RedisServer, db: int = 0) -> redis.Redis:
         """A client of one server, whatever it is."""
-        return redis.Redis(host=server.host, port=server.port, password=server.password, db=db, protocol=2)
+        return redis.Redis.from_url(server.url(db), protocol=2)
 
     def _node(self, *more: tuple[str, str]) -> RedisServer:
         return RedisServer.start(
             password=self.password,
             extra_config=[("masterauth", self.password), ("repl-diskless-sync-delay", "0"), *more],
         )
+
+    def _sentinel(self, master: RedisServer, *, quorum: int) -> RedisServer:
+        return SentinelServer.watch(master, quorum=quorum, password=self.sentinel_password)
 
     def _begins_failover(self) -> bool:
         try:

@@ -33,9 +33,9 @@ class UsersRedis(RedisServer):
     acl = ""
 
     @classmethod
-    def with_users(cls, acl: str) -> Self:
-        server = cls(find_redis_server(), (), 10.0)
-        server.acl = acl
+    def with_users(cls, acl: str, extra_config: Sequence[tuple[str, str]] = (), password: str | None = None) -> Self:
+        server = cls(find_redis_server(), extra_config, 10.0)
+        server.acl, server.password = acl, password or server.password
         server._launch_or_clean_up()
         return server
 
@@ -51,7 +51,7 @@ class UsersRedis(RedisServer):
         acl = self.directory / "users.acl"
         acl.touch(mode=0o600)
         acl.write_text(self.acl + admin)
-        with Path(argv[-1]).open("a") as config:
+        with Path(argv[1]).open("a") as config:
             config.write(f'aclfile "{acl}"\n')
         return argv, env
 

@@ -52,12 +52,21 @@ ANY_ON_THE_BROKER: tuple[Command, ...] = (
 DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
     ("cache", "reader"): (*ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS),
     ("cache", "invalidator"): (*ANY_ON_THE_CACHE, *NO_LETTERS, ("SET", KEY.entry, "x")),
-    ("cache", "operator"): (*ANY_ON_THE_CACHE, *NO_WRITING, ("ZADD", "cache:dead1", 1, "x"), ("DEL", "x")),
+    ("cache", "operator"): (
+        *ANY_ON_THE_CACHE, *(command for command in NO_WRITING if command[0] != "PUBLISH"),
+        ("ZADD", "cache:dead1", 1, "x"), ("DEL", "x"),
+    ),
     ("cache", "worker"): ANY_ON_THE_CACHE,
     ("broker", "publisher"): (
         *ANY_ON_THE_BROKER, ("BRPOP", QUEUE, 1), ("RPOP", QUEUE), ("DEL", QUEUE), ("GET", "unacked_mutex"),
         ("HGETALL", "unacked"), ("HGET", "unacked", "x"), ("PUBLISH", "/0.celery.pidbox", "x"), ("TYPE", QUEUE),
         ("SUBSCRIBE", "/0.celeryev/task.succeeded"), ("EVALSHA", "0" * 40, 0), ("LPUSH", "a.reply.celery.pidbox", "x"),
+    ),
+    ("broker", "operator"): (
+        *ANY_ON_THE_BROKER, ("BRPOP", QUEUE, 1), ("DEL", QUEUE), ("GET", "elsewhere"),
+        ("SREM", "_kombu.binding.cache.refresh", "x"), ("HGETALL", "unacked"), ("HGET", "unacked", "x"),
+        ("ZREM", "unacked_index", "x"), ("PSUBSCRIBE", "/0.celeryev/*"), ("SUBSCRIBE", "/0.celery.pidbox"),
+        ("PUBLISH", "/0.celeryev/task.succeeded", "x"), ("LPUSH", "worker@host.celery.pidbox", "x"),
     ),
     ("broker", "worker"): (*ANY_ON_THE_BROKER, ("GET", "elsewhere"), ("GET", "cache:e1:x")),
     ("broker", "flower"): (
@@ -149,14 +158,18 @@ def test_new_users_keep_the_passwords_that_there_are_and_nobody_else_reads_them(
     assert set(files) == {"cache.acl", "broker.acl", "passwords"}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
-    assert len(set(passwords.values())) == len(passwords) == 7
+    assert len(set(passwords.values())) == len(passwords) == 8
     assert make_users(folder) == passwords
     assert {path.name: path.read_text() for path in folder.iterdir()} == files
     for password in passwords.values():
         assert password not in files["cache.acl"] + files["broker.acl"]
-    make_users(folder, "--namespace", "tenant.a", "--broker-db", "3")
+    make_users(folder, "--namespace", "tenant.a", "--broker-db", "3", "--cache", "sentinel")
     assert "~tenant.a:e1:*" in (folder / "cache.acl").read_text()
     assert "&/3.celery.pidbox" in (folder / "broker.acl").read_text()
+    assert [line.split()[1] for line in (folder / "sentinel.acl").read_text().splitlines()] == [
+        "default", "finder", "peer",
+    ]  # fmt: skip
+    assert {"replica", "sentinel"} <= {line.split()[1] for line in (folder / "cache.acl").read_text().splitlines()}
 
 
 def test_the_broker_s_configuration_bounds_a_message_before_a_worker_reads_it() -> None:

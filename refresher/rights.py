@@ -1,0 +1,107 @@
+"""Which rights the user of CACHE_REDIS_URL has: each command is tried once, on a key that nobody else has.
+
+What may be asked of Redis about users (ACL) is a right that nobody needs, so the refusals have to tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Final
+from urllib.parse import unquote
+
+import redis
+from redis.exceptions import NoPermissionError
+
+from api_client.keys import CacheKey, dead_letters_key, make_key
+from api_client.redis_url import read_url
+from refresher.findings import Finding, Level
+
+Command = tuple[str | int, ...]
+
+_SCRIPT: Final = "return 1"
+_AS_OPERATOR: Final = "sign in as operator (docs/security.md)"
+
+
+def rights(node: redis.Redis, url: str, namespace: str) -> Finding:
+    """Say which rights the user of ``url`` lacks on the cache, by the words of an ACL file.
+
+    Args:
+        node: a client that is signed in as that user; of a cluster, of the key's node.
+        url: CACHE_REDIS_URL.
+        namespace: CACHE_NAMESPACE.
+
+    Raises:
+        redis.exceptions.RedisError: Redis can't be asked.
+    """
+    user = user_of(url)
+    key = make_key(namespace, "refresher.doctor", {"rights": uuid.uuid4().hex}, 1)
+    missing = _refused(node, key, namespace, _of_readers(key))
+    if missing:
+        return Finding(
+            "rights", Level.PROBLEM, f"the user {user} lacks what readers and workers need: {' '.join(missing)}",
+            f"ACL SETUSER {user} {' '.join(missing)}, or the ACL file of deploy/redis; if need be on every node",
+        )  # fmt: skip
+    missing = _refused(node, key, namespace, _of_commands(key, namespace))
+    if missing:
+        said = f"the user {user} lacks what doctor and `refresher dead` need: {' '.join(missing)}"
+        return Finding("rights", Level.WARNING, said, f"{_AS_OPERATOR}, or give it these")
+    return Finding("rights", Level.OK, f"the user {user} has what readers, doctor and `refresher dead` need")
+
+
+def user_of(url: str) -> str:
+    """Return as whom a URL signs in on the data nodes."""
+    authority = read_url(url).node_url.partition("://")[2].partition("/")[0]
+    return unquote(authority.rpartition("@")[0].partition(":")[0]) or "default"
+
+
+def forbidden(check: str, error: Exception) -> Finding:
+    """Return the finding of a check that could not look, for want of a right that the line on rights names."""
+    return Finding(check, Level.WARNING, f"not looked at, a right is missing: {str(error)[:200]}", _AS_OPERATOR)
+
+
+def _of_readers(key: CacheKey) -> list[Command]:
+    return [
+        ("TIME",), ("GET", key.entry), ("GETRANGE", key.entry, 0, 0), ("STRLEN", key.entry), ("PTTL", key.entry),
+        ("HGETALL", key.record), ("HMGET", key.record, "x"), ("HSET", key.record, "x", "x"),
+        ("PEXPIRE", key.record, 1_000), ("HDEL", key.record, "x"), ("DEL", key.record), ("SCRIPT LOAD", _SCRIPT),
+        ("EVALSHA", hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest(), 2, key.entry, key.record),
+    ]  # fmt: skip
+
+
+def _of_commands(key: CacheKey, namespace: str) -> list[Command]:
+    letters = dead_letters_key(namespace)
+    return [
+        ("INFO", "server"), ("PUBLISH", key.channel, ""), ("ZREVRANGE", letters, 0, 0),
+        ("ZRANGEBYSCORE", letters, 1, 1), ("ZREM", letters, ""),
+    ]  # fmt: skip
+
+
+def _refused(node: redis.Redis, key: CacheKey, namespace: str, commands: list[Command]) -> list[str]:
+    """Return the rights for want of which commands are refused, each once."""
+    with node.pipeline(transaction=False) as pipeline:
+        for command in commands:
+            pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
+        replies = pipeline.execute(raise_on_error=False)
+    missing = [
+        _right(command, key, namespace, str(reply))
+        for command, reply in zip(commands, replies, strict=True)
+        if isinstance(reply, NoPermissionError)
+    ]
+    # Where keys are missing for other commands, too, EVALSHA needs no right of its own.
+    are_keys_missing = any(right.startswith("%") for right in missing)
+    return [right for right in dict.fromkeys(missing) if not (are_keys_missing and right.startswith("("))]
+
+
+def _right(command: Command, key: CacheKey, namespace: str, refusal: str) -> str:
+    """Return the right, as an ACL file spells it: of the key or the channel where the command itself is allowed."""
+    if "channel" in refusal:
+        return f"&{key.channel.partition('{')[0]}*"
+    if "key" not in refusal:
+        return "+" + str(command[0]).lower().replace(" ", "|")
+    if command[0] == "EVALSHA":  # whose keys have to be writable, by name
+        return f"(+evalsha %RW~{key.entry.partition('{')[0]}* %RW~{key.record.partition('{')[0]}*)"
+    name = str(command[1])
+    if name == key.entry:
+        return f"%R~{key.entry.partition('{')[0]}*"
+    return f"%RW~{key.record.partition('{')[0]}*" if name == key.record else f"%RW~{dead_letters_key(namespace)}"

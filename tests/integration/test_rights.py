@@ -1,0 +1,61 @@
+"""What doctor says of the rights of a user of the cache: which are missing, as an ACL file spells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from refresher.embedded import RedisServer
+from refresher.findings import Level
+from refresher.rights import rights, user_of
+
+
+@pytest.fixture
+def admin(clean_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(clean_redis.url()) as client:
+        yield client
+        client.execute_command("ACL", "DELUSER", "weak")
+
+
+@pytest.mark.parametrize(
+    ("taken", "level", "missing"),
+    [
+        (["-eval", "-evalsha"], Level.PROBLEM, "+evalsha"),
+        (["-script", "-hmget"], Level.PROBLEM, "+hmget +script|load"),
+        (["-hmget", "-info"], Level.PROBLEM, "+hmget"),
+        (["resetkeys", "~cache:e1:*", "~cache:dead1"], Level.PROBLEM, "%RW~cache:l1:*"),
+        (["resetkeys", "~cache:l1:*", "~cache:dead1"], Level.PROBLEM, "%R~cache:e1:*"),
+        (["-info", "-zrem"], Level.WARNING, "+info +zrem"),
+        (["resetkeys", "~cache:e1:*", "~cache:l1:*"], Level.WARNING, "%RW~cache:dead1"),
+        (["resetchannels"], Level.WARNING, "&cache:n1:*"),
+        ([], Level.OK, ""),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_missing_right_is_named(
+    admin: redis.Redis, clean_redis: RedisServer, taken: list[str], level: Level, missing: str
+) -> None:
+    admin.execute_command("ACL", "SETUSER", "weak", "reset", "on", ">x", "~*", "&*", "+@all", *taken)
+    url = f"redis://weak:x@{clean_redis.host}:{clean_redis.port}/0"
+    with redis.Redis.from_url(url) as client:
+        found = rights(client, url, "cache")
+    assert (found.level, found.said.startswith("the user weak ")) == (level, True)
+    assert found.said.partition(" need: ")[2] == missing
+    assert bool(found.mend) == bool(missing)
+    assert admin.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "user"),
+    [
+        ("redis://127.0.0.1/0", "default"),
+        ("redis://:secret@127.0.0.1/0", "default"),
+        ("redis://me:secret@127.0.0.1/0", "me"),
+        ("rediss+cluster://m%40e:secret@127.0.0.1", "m@e"),
+        ("redis+sentinel://me:secret@h/master/0?sentinel_username=finder&sentinel_password=y", "me"),
+    ],
+)
+def test_as_whom_a_url_signs_in(url: str, user: str) -> None:
+    assert user_of(url) == user
