@@ -210,7 +210,7 @@ def _broker_memory(settings: WorkerSettings, cache_run_id: str) -> Finding:
 
 
 def _workers(settings: WorkerSettings) -> Finding:
-    from amqp.exceptions import AccessRefused
+    from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # py-amqp has no types
     from celery import Celery
 
     start = "celery -A refresher worker, with the same CELERY_BROKER_URL and CACHE_NAMESPACE"
@@ -255,7 +255,7 @@ def _graph(settings: WorkerSettings) -> Finding:
 
 
 def _unreachable(check: str, variable: str, url: str, error: Exception) -> Finding:
-    found: Exception | BaseException = error.__cause__ or error
+    found: BaseException = error if isinstance(error, RedisError | OSError) else error.__cause__ or error
     why = reason(found) if isinstance(found, RedisError | OSError) else type(error).__name__
     mend = "start it, or correct the variable"
     if isinstance(found, NoPermissionError):

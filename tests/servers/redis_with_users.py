@@ -26,13 +26,14 @@ class _UsersSentinel(UsersRedis, SentinelServer):
 
 
 class ClusterWithUsers(Cluster):
-    """A cluster; its replicas sign in as their user."""
+    """A cluster and a broker; its replicas sign in as their user."""
 
     admin: ClassVar[str] = ADMIN
 
     def __init__(self, stack: ExitStack, folder: Path, *, replicas: bool = False) -> None:
         self.passwords = make_users(folder, "--cache", "cluster")
         self._acl = (folder / "cache.acl").read_text()
+        self.broker = stack.enter_context(UsersRedis.with_users((folder / "broker.acl").read_text()))
         super().__init__(stack, replicas=replicas)
 
     def url_of(self, user: str) -> str:
@@ -41,12 +42,12 @@ class ClusterWithUsers(Cluster):
         return f"redis+cluster://{user}:{self.passwords['cache', user]}@{hosts}"
 
     def denied(self) -> Denied:
-        """What any node has refused, as `UsersRedis.denied`."""
-        return _denied_by(self.nodes + self.replicas)
+        """What any of them has refused, as `UsersRedis.denied`."""
+        return _denied_by([*self.nodes, *self.replicas, self.broker])
 
     def forget_denied(self) -> None:
         """Empty the logs of what was refused."""
-        _forget_denied(self.nodes + self.replicas)
+        _forget_denied([*self.nodes, *self.replicas, self.broker])
 
     def _node(self) -> RedisServer:
         signs_in = [("masteruser", "replica"), ("masterauth", self.passwords["cache", "replica"])]
@@ -54,11 +55,12 @@ class ClusterWithUsers(Cluster):
 
 
 class SentinelsWithUsers(Sentinels):
-    """Sentinels, and what they watch: replicas, Sentinels among each other and Sentinels at the servers are users."""
+    """Sentinels, what they watch, and a broker: replicas, and Sentinels at each other and at the servers, are users."""
 
     def __init__(self, stack: ExitStack, folder: Path, *, replicas: int = 1, sentinels: int = 1) -> None:
         self.passwords = make_users(folder, "--cache", "sentinel")
         self._acls = {server: (folder / f"{server}.acl").read_text() for server in ("cache", "sentinel")}
+        self.broker = stack.enter_context(UsersRedis.with_users((folder / "broker.acl").read_text()))
         super().__init__(stack, replicas=replicas, sentinels=sentinels)
 
     def url_of(self, user: str) -> str:
@@ -70,12 +72,12 @@ class SentinelsWithUsers(Sentinels):
         )
 
     def denied(self) -> Denied:
-        """What any server or Sentinel that runs has refused, as `UsersRedis.denied`."""
-        return _denied_by(self.nodes + self.sentinels)
+        """What any of them that runs has refused, as `UsersRedis.denied`."""
+        return _denied_by([*self.nodes, *self.sentinels, self.broker])
 
     def forget_denied(self) -> None:
         """Empty the logs of what was refused."""
-        _forget_denied(self.nodes + self.sentinels)
+        _forget_denied([*self.nodes, *self.sentinels, self.broker])
 
     def _node(self, *more: tuple[str, str]) -> RedisServer:
         signs_in = [("masteruser", "replica"), ("masterauth", self.passwords["cache", "replica"])]

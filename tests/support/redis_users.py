@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import redis
 
@@ -18,6 +18,18 @@ from refresher.embedded.redis_server import find_redis_server
 ROOT = Path(__file__).parents[2]
 NEW_USERS = ROOT / "deploy/redis/new_users.py"
 ADMIN = "admin-of-the-test"
+Command: TypeAlias = tuple[str | int, ...]
+
+# Nobody needs these, and each would give all away, or end the service.
+NOBODY: tuple[Command, ...] = (
+    ("FLUSHALL",), ("FLUSHDB",), ("KEYS", "*"), ("SCAN", 0), ("RANDOMKEY",), ("CONFIG", "GET", "requirepass"),
+    ("CONFIG", "SET", "maxmemory", 1), ("ACL", "LIST"), ("ACL", "WHOAMI"), ("ACL", "SETUSER", "x", "on"), ("SHUTDOWN",),
+    ("SAVE",), ("BGSAVE",), ("REPLICAOF", "NO", "ONE"), ("MONITOR",), ("CLIENT", "LIST"),
+    ("CLIENT", "KILL", "TYPE", "normal"), ("SLOWLOG", "GET"), ("MODULE", "LIST"), ("SCRIPT", "FLUSH"),
+    ("EVAL", "return 1", 0), ("FUNCTION", "LIST"), ("FCALL", "f", 0), ("SWAPDB", 0, 1), ("DUMP", "x"),
+    ("RESTORE", "x", 0, "x"), ("MIGRATE", "h", 1, "x", 0, 1), ("OBJECT", "FREQ", "x"), ("COPY", "x", "y"),
+    ("RENAME", "x", "y"), ("PUBSUB", "CHANNELS"), ("PSUBSCRIBE", "*"), ("SUBSCRIBE", "elsewhere"),
+)  # fmt: skip
 
 
 def make_users(folder: Path, *options: str) -> dict[tuple[str, str], str]:
@@ -57,6 +69,17 @@ class UsersRedis(RedisServer):
 
     def _client(self, timeout_seconds: float) -> redis.Redis:
         return redis.Redis.from_url(self.url(), socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds)
+
+    def refuses(self, user: str, password: str, command: Command) -> bool:
+        """Whether a user may not send a command; the log of what was refused forgets it."""
+        with redis.Redis.from_url(self.url_of(user, password)) as client:
+            try:
+                client.execute_command(*command)
+            except redis.exceptions.NoPermissionError:
+                return True
+            except redis.ResponseError as error:
+                return "no permissions" in str(error)
+            return False
 
     def denied(self) -> set[tuple[str, str, str]]:
         """What was refused since the log was emptied: user, reason, and the command, key or channel."""

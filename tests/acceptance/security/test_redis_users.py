@@ -14,24 +14,13 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from api_client.keys import make_key
 from api_client.messages import MAX_MESSAGE_BYTES
 from refresher.embedded import RedisServer
-from tests.support.redis_users import ROOT, Users, make_users
+from tests.support.redis_users import NOBODY, ROOT, Command, Users, make_users
 
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
 OTHERS = make_key("other", "friends_of", {"person_id": 42}, 1)
 QUEUE = "cache.refresh-miss"
 ENTRY = b"an entry, as far as this test goes"
-Command = tuple[str | int, ...]
 
-# Nobody needs these, and each would give all away, or end the service.
-NOBODY: tuple[Command, ...] = (
-    ("FLUSHALL",), ("FLUSHDB",), ("KEYS", "*"), ("SCAN", 0), ("RANDOMKEY",), ("CONFIG", "GET", "requirepass"),
-    ("CONFIG", "SET", "maxmemory", 1), ("ACL", "LIST"), ("ACL", "WHOAMI"), ("ACL", "SETUSER", "x", "on"), ("SHUTDOWN",),
-    ("SAVE",), ("BGSAVE",), ("REPLICAOF", "NO", "ONE"), ("MONITOR",), ("CLIENT", "LIST"),
-    ("CLIENT", "KILL", "TYPE", "normal"), ("SLOWLOG", "GET"), ("MODULE", "LIST"), ("SCRIPT", "FLUSH"),
-    ("EVAL", "return 1", 0), ("FUNCTION", "LIST"), ("FCALL", "f", 0), ("SWAPDB", 0, 1), ("DUMP", "x"),
-    ("RESTORE", "x", 0, "x"), ("MIGRATE", "h", 1, "x", 0, 1), ("OBJECT", "FREQ", "x"), ("COPY", "x", "y"),
-    ("RENAME", "x", "y"), ("PUBSUB", "CHANNELS"), ("PSUBSCRIBE", "*"), ("SUBSCRIBE", "elsewhere"),
-)  # fmt: skip
 ANY_ON_THE_CACHE: tuple[Command, ...] = (
     *NOBODY, ("GET", OTHERS.entry), ("HGETALL", OTHERS.record), ("GET", "anything"), ("SUBSCRIBE", OTHERS.channel),
     ("PUBLISH", OTHERS.channel, "x"), ("SET", OTHERS.entry, "x"), ("GETDEL", KEY.entry), ("APPEND", KEY.entry, "x"),
