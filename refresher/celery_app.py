@@ -22,7 +22,9 @@ from api_client.events import guarded
 from api_client.redis_edge import connect
 from refresher.dead_letters import DeadLetter, DeadLetters
 from refresher.events import WorkerEvents
+from refresher.health_server import HealthServer
 from refresher.metrics import WorkerMetrics
+from refresher.pulse import Pulse, PulseStep
 from refresher.queries import import_queries, registry
 from refresher.quiet_logs import keep_params_out_of_logs
 from refresher.runtime import PerProcess, Runtime
@@ -112,7 +114,9 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     app.refresher_events = functools.cache(lambda: guarded(metrics.and_of(events), WorkerEvents))
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
-    _connect_signals(app, settings, runtimes, metrics)
+    app.refresher_pulse = Pulse()
+    app.steps["consumer"].add(PulseStep)
+    _connect_signals(app, settings, runtimes, metrics, HealthServer(settings, app.refresher_pulse))
 
 
 def _letters(settings: WorkerSettings) -> list[DeadLetter]:
@@ -177,28 +181,38 @@ def _forget_compression_of(app: Celery) -> Callable[..., None]:
     return forget_compression
 
 
-def _connect_signals(app: Celery, settings: WorkerSettings, runtimes: PerProcess, metrics: WorkerMetrics) -> None:
+def _connect_signals(
+    app: Celery, settings: WorkerSettings, runtimes: PerProcess, metrics: WorkerMetrics, health: HealthServer
+) -> None:
     def begin(sender: Any = None, **_: Any) -> None:
         if getattr(sender, "app", app) is app:
             from refresher.checks import log_problems
 
             keep_params_out_of_logs()
+            # First: it can be asked while the others are looked for.
+            health.start()
             log_problems(settings)
             metrics.start()
 
     def begin_process(**_: Any) -> None:
         metrics.after_fork()
+        health.after_fork()
+
+    def begin_to_stop(**_: Any) -> None:
+        health.stopping()
 
     def close_runtime(**_: Any) -> None:
         runtimes.close()
 
     def end(**_: Any) -> None:
         metrics.close()
+        health.close()
 
     # Kept by the app: Celery's signals hold weak references only.
-    app.refresher_receivers = (begin, begin_process, close_runtime, end)
+    app.refresher_receivers = (begin, begin_process, begin_to_stop, close_runtime, end)
     signals.worker_init.connect(begin)
     signals.worker_process_init.connect(begin_process)
     signals.worker_process_shutdown.connect(close_runtime)
+    signals.worker_shutting_down.connect(begin_to_stop)
     signals.worker_shutdown.connect(close_runtime)
     signals.worker_shutdown.connect(end)

@@ -22,13 +22,16 @@ TIMEOUT_SECONDS = 2.0
 
 def log_problems(settings: WorkerSettings) -> list[str]:
     """Log what is wrong around a starting worker, in words that say how to mend it; the problems, as text."""
-    problems = [problem for problem in (_cache(settings), graph_problem(settings), _queries(settings)) if problem]
+    problems = [
+        problem for problem in (cache_problem(settings), graph_problem(settings), _queries(settings)) if problem
+    ]
     for problem in problems:
         log.error("%s", problem)
     return problems
 
 
-def _cache(settings: WorkerSettings) -> str | None:
+def cache_problem(settings: WorkerSettings) -> str | None:
+    """Return what is wrong with the cache, in words; None: it answers."""
     client = connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)
     try:
         client.ping()

@@ -19,6 +19,7 @@ from api_client.broker_settings import CONNECT_AGAIN_SECONDS
 from api_client.messages import TASK_NAME
 from refresher.events import events_of
 from refresher.guard import DropReason, Fault, fault_of
+from refresher.pulse import pulse_of
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,9 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
     A message that is not as a publisher of ours makes it is looked through before Celery sees it, which some of them
     would end, and some would keep in a loop. It is rejected, with a line in the log that shows nothing of its body.
     """
+
+    beats_while_connecting = True
+    """Tells `refresher.pulse` that each attempt to connect is a sign of life."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -129,8 +133,17 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
 
     def ensure_connected(self, conn: Any) -> Any:
         """Connect, for as long as it takes; once a second, where Celery's pauses would grow to half a minute."""
+        connect, pulse = conn.ensure_connection, pulse_of(self.app)
+
+        def heard(errback: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            def failed(*error: Any) -> Any:
+                pulse.beat()
+                return errback(*error)
+
+            return connect(failed, *args, **options)
+
         conn.ensure_connection = functools.partial(
-            conn.ensure_connection,
+            heard,
             interval_start=CONNECT_AGAIN_SECONDS,
             interval_step=0,
             interval_max=CONNECT_AGAIN_SECONDS,

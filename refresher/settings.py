@@ -96,6 +96,12 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     metrics_address: Annotated[
         str, msgspec.Meta(min_length=1, description="an address to listen on"), env("CACHE_METRICS_ADDRESS")
     ] = "127.0.0.1"
+    health_port: Annotated[
+        int, msgspec.Meta(ge=0, le=65535, description="a port, 1 to 65535, or 0 (none)"), env("CACHE_HEALTH_PORT")
+    ] = 0
+    health_address: Annotated[
+        str, msgspec.Meta(min_length=1, description="an address to listen on"), env("CACHE_HEALTH_ADDRESS")
+    ] = "127.0.0.1"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,6 +12,7 @@ from refresher.cli.dead import dead
 from refresher.cli.demo import demo
 from refresher.cli.doctor import doctor
 from refresher.cli.explain import explain
+from refresher.cli.health import health
 from refresher.cli.invalidate import invalidate
 from refresher.cli.queries import queries
 from refresher.cli.refresh import refresh
@@ -36,6 +37,7 @@ app.command()(warm)
 app.command()(refresh)
 app.command()(invalidate)
 app.command()(doctor)
+app.command()(health)
 app.add_typer(bench)
 app.add_typer(dead)
 

@@ -1,0 +1,130 @@
+"""What a worker says of its health, while cache, broker and graph go and come back, and while it hangs or stops."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psutil
+import pytest
+from celery import Celery
+from typer.testing import CliRunner
+
+from refresher.cli.commands import app
+from refresher.embedded import GuardedProcess, free_port
+from tests.acceptance.conftest import System
+from tests.support.fault_proxy import FaultProxy
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+VARIABLES = {"cache": "CACHE_REDIS_URL", "broker": "CELERY_BROKER_URL", "graph": "NEO4J_URI"}
+WELL = {"consumer": "ok", "cache": "ok", "broker": "ok", "graph": "ok"}
+
+
+class Proxied:
+    """A system whose worker reaches cache, broker and graph through a proxy each, and tells of its health."""
+
+    def __init__(self, system: System, stack: ExitStack) -> None:
+        self.system, self.port = system, free_port()
+        self.proxies = {
+            name: stack.enter_context(FaultProxy.before(system.env[variable])) for name, variable in VARIABLES.items()
+        }
+        self.changes = {
+            "CACHE_HEALTH_PORT": str(self.port),
+            **{variable: self.proxies[name].url(system.env[variable]) for name, variable in VARIABLES.items()},
+        }
+
+    def start(self, pool: str, **options: Any) -> GuardedProcess:
+        return self.system.start_worker(
+            "-P", pool, "-c", "1", app="tests.support.hanging_app", **{**self.changes, **options}
+        )
+
+    def ask(self, path: str) -> tuple[int, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())["checks"]
+        except OSError:
+            return 0, {}
+        finally:
+            connection.close()
+
+    def wrong(self) -> set[str]:
+        """What keeps the worker from being ready."""
+        status, checks = self.ask("/ready")
+        assert (status == http.client.OK) == (checks == WELL)
+        return {name for name, said in checks.items() if said != "ok"} if status else {"the port"}
+
+    def is_live(self) -> bool:
+        return self.ask("/live")[0] == http.client.OK
+
+
+@pytest.fixture
+def proxied(system: System) -> Iterator[Proxied]:
+    with ExitStack() as stack:
+        yield Proxied(system, stack)
+
+
+def test_it_is_ready_as_long_as_cache_broker_and_graph_can_be_reached(proxied: Proxied) -> None:
+    worker = proxied.start("prefork")
+    eventually(lambda: proxied.wrong() == set(), 60, "it is ready")
+    (child,) = psutil.Process(worker.pid).children()
+    assert proxied.port not in {
+        link.laddr.port for link in child.net_connections() if link.status == psutil.CONN_LISTEN
+    }
+    for name, fault, expected in (
+        ("cache", "refuses", {"cache"}),
+        ("graph", "hangs", {"graph"}),
+        ("broker", "refuses", {"broker", "consumer"}),
+    ):
+        getattr(proxied.proxies[name], fault)()
+        eventually(lambda: proxied.wrong() == expected, 60, f"the {name} is missed")  # noqa: B023
+        assert proxied.is_live()
+        checks = proxied.ask("/ready")[1]
+        secrets = (proxied.system.redis_server.password, proxied.system.env["NEO4J_PASSWORD"])
+        assert not any(secret in said for said in checks.values() for secret in secrets)
+        proxied.proxies[name].passes()
+        eventually(lambda: proxied.wrong() == set(), 60, f"the {name} is there again")
+    _stops(proxied, worker.pid)
+
+
+def _stops(proxied: Proxied, pid: int) -> None:
+    """Let it end while a load goes on."""
+    proxied.system.client().refresh("long_lived", {"key": "a", "hold": "gate"})
+    eventually(lambda: proxied.system.loads("a") == 1, 30, "it loads")
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: proxied.ask("/ready")[1].get("consumer") == "takes no messages: stopping", 30, "it stops")
+    assert proxied.is_live()
+    proxied.system.open_gate("gate")
+
+
+def test_one_that_waits_for_its_broker_is_live_and_ready_once_it_is_there(proxied: Proxied) -> None:
+    proxied.proxies["broker"].refuses()
+    proxied.start("threads", ready=False)
+    eventually(lambda: proxied.wrong() == {"consumer", "broker"}, 60, "it misses its broker")
+    for asked, exit_code in (("--live", 0), ("--ready", 1)):
+        said = CliRunner().invoke(app, ["health", asked, "--json"], env=proxied.changes)
+        assert (said.exit_code, json.loads(said.stdout)["ok"]) == (exit_code, exit_code == 0)
+    proxied.proxies["broker"].passes()
+    eventually(lambda: proxied.wrong() == set(), 60, "it is ready")
+
+
+def test_one_whose_loop_hangs_is_neither(proxied: Proxied) -> None:
+    proxied.start("solo", TEST_STUCK_SECONDS="2")
+    eventually(proxied.is_live, 60, "it is live")
+    with Celery(broker=proxied.system.env["CELERY_BROKER_URL"], set_as_current=False) as sender:
+        sender.control.broadcast("hang")
+    eventually(lambda: proxied.system.control.llen("hangs"), 30, "its loop is held up")
+    eventually(lambda: proxied.ask("/live")[0] == http.client.SERVICE_UNAVAILABLE, 30, "it is not live")
+    assert "has been stuck" in proxied.ask("/live")[1]["consumer"]
+    eventually(lambda: "consumer" in proxied.wrong(), 30, "nor ready")
+    proxied.system.open_gate("loop")
+    eventually(proxied.is_live, 60, "it is live again")

@@ -1,0 +1,26 @@
+"""A worker whose health is asked for anew each time, and whose main loop a test can hold up by remote control."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import redis
+from celery.worker.control import control_command
+
+import refresher
+from refresher import health
+from tests.support.scripted_queries import CONTROL_URL, GATE_SECONDS
+
+health.KEPT_SECONDS = 0.1  # type: ignore[misc]
+if "TEST_STUCK_SECONDS" in os.environ:
+    health.stuck_seconds = lambda settings: float(os.environ["TEST_STUCK_SECONDS"])
+app = refresher.make_app()
+
+
+@control_command()  # type: ignore[untyped-decorator, unused-ignore]
+def hang(state: Any) -> None:
+    """Hold the loop up until the gate "loop" opens."""
+    with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
+        control.rpush("hangs", "yes")
+        control.blpop(["gate:loop"], timeout=GATE_SECONDS)

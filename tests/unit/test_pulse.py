@@ -1,0 +1,98 @@
+"""What a worker's main loop tells of itself, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from refresher.consumer import RefreshConsumer
+from refresher.health import Health, Verdict
+from refresher.pulse import Phase, Pulse, PulseStep
+from refresher.settings import WorkerSettings
+from tests.support.clock import Time
+
+LIMIT_SECONDS = WorkerSettings().hard_limit_seconds
+
+
+def consumer(pulse: Pulse, *, hub: Any = None, **attributes: Any) -> Any:
+    return SimpleNamespace(app=SimpleNamespace(refresher_pulse=pulse), hub=hub, **attributes)
+
+
+def is_live(pulse: Pulse) -> bool:
+    return Health(WorkerSettings(), pulse).live().is_good
+
+
+def test_a_loop_is_stuck_once_it_was_silent_for_as_long_as_a_message_may_take() -> None:
+    clock = Time()
+    pulse = Pulse(clock)
+    PulseStep(consumer(pulse, beats_while_connecting=True)).start(consumer(pulse, hub=object()))
+    assert pulse.phase is Phase.CONSUMING
+    clock.now += LIMIT_SECONDS
+    assert is_live(pulse)
+    clock.now += 1
+    assert not is_live(pulse)
+    pulse.beat()
+    assert is_live(pulse)
+
+
+@pytest.mark.parametrize(("tells_of_attempts", "live"), [(True, False), (False, True)])
+def test_one_that_connects_and_is_not_heard_of_is_stuck_if_it_would_be_heard(
+    tells_of_attempts: bool, live: bool
+) -> None:
+    clock = Time()
+    pulse = Pulse(clock)
+    PulseStep(consumer(pulse, **({"beats_while_connecting": True} if tells_of_attempts else {})))
+    clock.now += 10_000
+    assert is_live(pulse) is live
+    assert pulse.phase is Phase.CONNECTING
+
+
+def test_each_attempt_to_connect_is_a_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Time()
+    pulse = Pulse(clock)
+    told: list[float] = []
+
+    def connect_at_the_third_attempt(errback: Callable[..., object], *_: object, **options: object) -> str:
+        for _ in range(2):
+            clock.now += 20
+            errback(OSError(), 1.0)
+            told.append(pulse.silent_seconds)
+        return "connected"
+
+    def ensure_connected(self: object, conn: Any) -> Any:
+        return conn.ensure_connection(lambda *_: None, None)
+
+    monkeypatch.setattr("celery.worker.consumer.Consumer.ensure_connected", ensure_connected)
+    waiting = RefreshConsumer.__new__(RefreshConsumer)
+    waiting.app = SimpleNamespace(refresher_pulse=pulse)
+    assert waiting.ensure_connected(SimpleNamespace(ensure_connection=connect_at_the_third_attempt)) == "connected"
+    assert told == [0.0, 0.0]
+
+
+def test_one_without_a_loop_of_its_own_is_never_stuck() -> None:
+    clock = Time()
+    pulse = Pulse(clock)
+    PulseStep(consumer(pulse)).start(consumer(pulse, hub=None))
+    clock.now += 10_000
+    assert is_live(pulse)
+
+
+def test_one_that_stops_is_live_for_as_long_as_that_takes_and_begins_nothing_anew() -> None:
+    clock = Time()
+    pulse = Pulse(clock)
+    step = PulseStep(consumer(pulse))
+    pulse.enter(Phase.STOPPING, is_heard=False)
+    step.stop(consumer(pulse))
+    clock.now += 10_000
+    assert (pulse.phase, is_live(pulse)) == (Phase.STOPPING, True)
+
+
+def test_a_verdict_names_what_is_wrong() -> None:
+    assert Verdict({"cache": None}).record() == {"ok": True, "checks": {"cache": "ok"}}
+    assert Verdict({"cache": None, "graph": "gone"}).record() == {
+        "ok": False,
+        "checks": {"cache": "ok", "graph": "gone"},
+    }
