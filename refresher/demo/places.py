@@ -73,7 +73,7 @@ def places(options: DemoOptions) -> Iterator[Places]:
     """
     environ = _environment(options)
     WorkerSettings.from_env(environ)  # what is wrong is said before anything starts
-    with _redis(environ, options), _graph(environ, options) as (driver, graph_title):
+    with _redis(environ, options), graph_server(environ, options.neo4j_uri) as (driver, graph_title):
         settings = WorkerSettings.from_env(environ)
         redis_title = without_password(options.redis_url) if options.redis_url else "embedded"
         found = Places(environ, settings, driver, graph_title, redis_title)
@@ -113,10 +113,20 @@ def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[None]:
 
 
 @contextmanager
-def _graph(environ: dict[str, str], options: DemoOptions) -> Iterator[tuple[neo4j.Driver, str]]:
-    if options.neo4j_uri:
+def graph_server(environ: dict[str, str], neo4j_uri: str | None) -> Iterator[tuple[neo4j.Driver, str]]:
+    """Start an embedded graph, or use one's own; yield a driver, and what it is in words.
+
+    Args:
+        environ: NEO4J_URI and what belongs to it are written into it, for an embedded one; else read.
+        neo4j_uri: one's own, as in ``environ``; None: an embedded one.
+
+    Raises:
+        EmbeddedServerError: it did not start.
+        ConfigurationError, DemoError: one's own can't be used.
+    """
+    if neo4j_uri:
         with _driver(environ) as driver:
-            yield driver, f"{_version(driver)} at {without_password(options.neo4j_uri)}"
+            yield driver, f"{_version(driver)} at {without_password(neo4j_uri)}"
         return
     with ArcadeDbServer.start() as server:
         environ |= {
