@@ -109,7 +109,7 @@ def look_at_keys(client: redis.Redis, namespace: str, *, most_keys: int = DEFAUL
         redis.exceptions.RedisError: it can't be asked. That it forbids to look is told in what is returned.
     """
     seen, names = KeysSeen(), KeyNames(namespace)
-    nodes = _nodes_of(client)
+    nodes = nodes_of(client)
     deadline = time.monotonic() + SCAN_SECONDS
     leads: dict[str, list[float]] = {}
     for node in nodes:
@@ -128,7 +128,8 @@ def look_at_keys(client: redis.Redis, namespace: str, *, most_keys: int = DEFAUL
     return seen
 
 
-def _nodes_of(client: redis.Redis) -> list[redis.Redis]:
+def nodes_of(client: redis.Redis) -> list[redis.Redis]:
+    """Return a client for each part of the cache that has keys of its own: of a cluster its masters, else the same."""
     if isinstance(client, LazyCluster):
         return [client.get_redis_connection(node) for node in client.get_primaries()]
     return [client]

@@ -13,6 +13,7 @@ from refresher.cli.demo import demo
 from refresher.cli.doctor import doctor
 from refresher.cli.explain import explain
 from refresher.cli.health import health
+from refresher.cli.inspect import inspect
 from refresher.cli.invalidate import invalidate
 from refresher.cli.queries import queries
 from refresher.cli.refresh import refresh
@@ -33,6 +34,7 @@ app.command()(demo)
 app.command()(queries)
 app.command()(status)
 app.command()(explain)
+app.command()(inspect)
 app.command()(warm)
 app.command()(refresh)
 app.command()(invalidate)

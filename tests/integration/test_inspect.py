@@ -1,0 +1,101 @@
+"""``refresher inspect``: all fields of a key, however it is named, and nothing that is a secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+from typer.testing import CliRunner, Result
+
+from api_client.entry import Smoothed
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from refresher.cli.commands import app
+from refresher.dead_letters import DeadLetters
+from refresher.embedded import RedisServer
+from tests.contract.test_dead_letters import a_letter
+from tests.support.lease_world import World
+
+KEY = make_key("cache", "friends_of", {"name": "canary-77"}, 1)
+NONCE = b"n0nce-77"
+
+
+class Desk:
+    """A key with all that there can be of it, and the command."""
+
+    def __init__(self, server: RedisServer, client: redis.Redis) -> None:
+        self.client, self.world = client, World(client, LeaseStore(client), KEY)
+        self.env = {"CACHE_REDIS_URL": server.url(0), "CELERY_BROKER_URL": server.url(1)}
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, ["inspect", *arguments], env=self.env)
+
+    def told(self, *arguments: str, exit_code: int = 0) -> Any:
+        done = self.run(*arguments, "--json")
+        assert done.exit_code == exit_code, done.output
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def desk(clean_redis: RedisServer) -> Iterator[Desk]:
+    with redis.Redis.from_url(clean_redis.url(0)) as client:
+        yield Desk(clean_redis, client)
+
+
+def test_each_field_is_told_and_neither_value_nor_params_nor_nonce(desk: Desk) -> None:
+    desk.world.plant(7, delta=Smoothed(0.5, 0.25), beta=3.3, degree=10)
+    desk.world.claim()
+    run = desk.world.acquire(NONCE)
+    letters = DeadLetters(desk.client, "cache")
+    letters.add(a_letter(5, query="friends_of"))
+    letters.add(msgspec.structs.replace(a_letter(6, query="friends_of"), digest=KEY.digest.hex()))
+    told, shown = desk.told(KEY.entry), desk.run(KEY.entry).stdout
+    entry, record = told["entry"], told["record"]
+    assert (entry["token"], entry["delta"], entry["delta_deviation"], entry["degree"]) == (7, 0.5, 0.25, 10)
+    assert entry["bytes"] == entry["header_bytes"] + entry["payload_bytes"] == desk.client.strlen(KEY.entry)
+    assert (record["state"], record["token"]) == ("running", str(run.token))
+    assert record["by"]
+    assert "nonce" not in record
+    assert told["dead_letters"] == [f"6-{KEY.digest.hex()[:8]}"]
+    assert told["record_left"] > 0
+    for text in (json.dumps(told), shown):
+        assert not any(secret in text for secret in ("canary-77", NONCE.decode(), "value\n"))
+    assert f"friends_of v1 {KEY.short}" in shown
+    assert all(f"  {name} " in shown for name in (*entry, *record))
+
+
+def test_the_ways_to_name_a_key_lead_to_the_same(desk: Desk) -> None:
+    desk.world.plant(7)
+    desk.world.claim()
+    named = [
+        (KEY.entry,), (KEY.record,), ("friends_of", "name=canary-77"), ("friends_of", KEY.short),
+        ("friends_of", KEY.short[:6]),
+    ]  # fmt: skip
+    assert {desk.told(*one)["key"] for one in named} == {KEY.entry}
+
+
+def test_where_there_is_nothing_it_says_so(desk: Desk) -> None:
+    assert "there is none" in desk.run(KEY.entry).stdout
+    assert desk.told(KEY.entry, exit_code=1)["entry"] is None
+    done = desk.run("friends_of", KEY.short)
+    assert done.exit_code == 1
+    assert "Redis has nothing of a key" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("x:y",), ("cache:dead1",), ("friends of",), ("friends_of", "name"), ()])
+def test_wrong_usage_is_exit_code_2(desk: Desk, arguments: tuple[str, ...]) -> None:
+    assert desk.run(*arguments).exit_code == 2
+
+
+def test_digits_of_several_keys_are_refused(desk: Desk) -> None:
+    for digits in ("abcdef00", "abcdef11"):
+        desk.client.set(f"cache:e1:{{friends_of:1:{digits * 4}}}", "no entry")
+    done = desk.run("friends_of", "abcdef")
+    assert done.exit_code == 2
+    assert "give more digits" in done.stderr
+    told = desk.told("friends_of", "abcdef1")
+    assert (told["unreadable"], told["entry"]) == ("garbage", {"bytes": len("no entry")})
