@@ -62,6 +62,10 @@ class Place:
         """Return a redis-py client of the cache, for writing entries and asking the server; not for measuring."""
         return connect(self.cache_url, timeout_seconds=_PATIENCE_SECONDS)
 
+    def control(self) -> redis.Redis:
+        """Return a redis-py client of the database for marks."""
+        return connect(self.control_url, timeout_seconds=_PATIENCE_SECONDS)
+
 
 @contextmanager
 def place(redis_url: str | None) -> Iterator[Place]:
