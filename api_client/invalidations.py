@@ -47,6 +47,7 @@ class InvalidationStream:
         self._heard_at = self._asked_at = 0.0
         self._awaits_answer = False
         self._role: str | None = None
+        self._listens_since: float | None = None
 
     def track(self, prefix: str) -> None:
         """Connect and ask for the invalidations of the keys under ``prefix``; back when Redis has agreed.
@@ -70,17 +71,20 @@ class InvalidationStream:
         self._answered(answers[0])
         if answers[1] != "OK":
             raise _refusal(answers[1], "CLIENT TRACKING")
-        give_up_after(sock, PROBE_SECONDS)
+        give_up_after(sock, PROBE_SECONDS, self)
         self._heard_at = self._asked_at = self._monotonic()
 
     def listen(self) -> tuple[list[str], bool]:
         """Wait for messages, not longer than to the next probe: the keys that have changed, and whether all have."""
         changed: list[str] = []
         all_gone = False
+        self._listens_since = self._monotonic()
         try:
             messages = self._receive()
         except (builtins.TimeoutError, BlockingIOError):  # Python's timeout, the kernel's
             return changed, all_gone
+        finally:
+            self._listens_since = None
         self._heard_at = self._monotonic()
         for message in messages:
             if not isinstance(message, hiredis.PushNotification):
@@ -108,6 +112,12 @@ class InvalidationStream:
         self._socket.sendall(_PROBE)
         self._asked_at, self._awaits_answer = now, True
         return True
+
+    def end_if_overdue(self) -> None:
+        """End a `listen` that signals have prolonged: no probe is sent meanwhile."""
+        listens_since = self._listens_since
+        if listens_since is not None and self._monotonic() - listens_since > PROBE_SECONDS + self._timeout_seconds:
+            self.wake()
 
     def wake(self) -> None:
         """End a `listen` that waits, from another thread."""

@@ -243,3 +243,26 @@ def test_a_start_never_waits_for_a_silent_server(server: RedisServer, proxy: Fau
         assert tracked.tier.begin(KEY) is None
         proxy.passes()
         tracked.works(KEY)
+
+
+def test_a_silence_is_noticed_whatever_signals_come(impatient: Tracked, server: RedisServer, proxy: FaultProxy) -> None:
+    (listener,) = [thread for thread in threading.enumerate() if thread.name == "cache-invalidations"]
+
+    sent, taken = [0], [0]
+
+    def take(number: int, frame: object) -> None:
+        taken[0] = sent[0]
+
+    def is_off_though_interrupted() -> bool:
+        if taken == sent:  # one that is under way when the test ends would end the process
+            sent[0] += 1
+            signal.pthread_kill(listener.ident or 0, signal.SIGUSR1)
+        return impatient.tier.is_bypassed
+
+    before = signal.signal(signal.SIGUSR1, take)
+    try:
+        proxy.hangs()
+        eventually(is_off_though_interrupted, NOTICED_SECONDS, "the tier is off")
+    finally:
+        eventually(lambda: taken == sent, PATIENCE_SECONDS, "the last signal")
+        signal.signal(signal.SIGUSR1, before)

@@ -1,0 +1,139 @@
+"""Signals that come again and again must not prolong a call: nothing hangs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from api_client import overdue
+from api_client.overdue import Watch
+from api_client.sockets import give_up_after
+from refresher.bench.silent_server import SilentServer
+from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
+from tests.support.fault_proxy import FaultProxy
+from tests.support.interrupted_reader import CALLS
+from tests.support.waiting import eventually
+
+REDIS_TIMEOUT = "300ms"
+LONGEST_SECONDS = 15.0  # two for what is tested; the rest is a busy machine
+
+
+@pytest.mark.parametrize(("call", "thread"), [*((call, "main") for call in sorted(CALLS)), ("read", "other")])
+def test_a_call_to_a_silent_redis_ends_in_time_whatever_signals_come(
+    call: str, thread: str, url: str, proxy: FaultProxy
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.interrupted_reader", call, thread],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "CACHE_REDIS_URL": url, "CELERY_BROKER_URL": url, "CACHE_REDIS_TIMEOUT": REDIS_TIMEOUT},
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            accepted = proxy.accepted
+            if call != "wait":
+                proxy.hangs()
+            told, seconds = process.communicate("go\n", timeout=4 * LONGEST_SECONDS)[0].split()
+        finally:
+            process.kill()
+    assert told == ("WaitTimeout" if call == "wait" else "CacheUnavailable")
+    assert float(seconds) < LONGEST_SECONDS
+    if call in {"read", "batch", "send"}:
+        assert proxy.accepted == accepted, "a silence is not asked again"
+
+
+class Thing:
+    """What may be looked after; it counts how often it is."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def end_if_overdue(self) -> None:
+        self.looks += 1
+
+
+def watching_threads() -> int:
+    return sum(thread.name == "cache-overdue" for thread in threading.enumerate())
+
+
+def test_one_thread_looks_after_all_and_ends_with_the_last() -> None:
+    watch, others = Watch(look_seconds=0.01), watching_threads()
+    for _ in range(2):  # it comes again, too
+        things = [Thing(), Thing()]
+        assert all(map(watch.add, things))
+        eventually(lambda things=things: all(thing.looks > 2 for thing in things), PATIENCE_SECONDS, "looks")
+        assert watching_threads() == others + 1
+        things.clear()
+        gc.collect()
+        eventually(lambda: watching_threads() == others, PATIENCE_SECONDS, "no thread for nothing")
+
+
+def test_a_read_that_takes_no_longer_than_it_may_is_not_ended(
+    connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overdue, "_watch", Watch(look_seconds=0.01))
+    connections, accepted = connect(), proxy.accepted
+    proxy.slows(0.5)
+    assert [connections.ask(b"PING\r\n") for _ in range(3)] == [b"PONG"] * 3
+    assert proxy.accepted == accepted + 1
+
+
+def test_a_connection_that_is_idle_for_long_is_not_ended(
+    connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections = connect(timeout_seconds=0.3)
+    eventually(lambda: connections.ask(b"PING\r\n"), PATIENCE_SECONDS, "a connection")
+    (connection,), accepted = connections._idle, proxy.accepted
+    monkeypatch.setattr("api_client.connection.monotonic_seconds", lambda: 1e9)
+    connection.end_if_overdue()
+    monkeypatch.undo()
+    assert connections.ask(b"PING\r\n") == b"PONG"
+    assert proxy.accepted == accepted
+
+
+def test_without_a_thread_to_look_after_them_reads_are_bounded_by_the_clock(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(overdue, "_watch", Watch())
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    connections = connect()
+    assert connections.ask(b"PING\r\n") == b"PONG"
+    (connection,) = connections._idle
+    assert connection._socket.gettimeout() == PATIENCE_SECONDS
+
+
+def test_a_forked_child_has_a_watch_of_its_own() -> None:
+    before, thing = overdue.watch(), Thing()
+    before.add(thing)
+    pid = os.fork()
+    if not pid:
+        other = Thing()
+        watch = overdue.watch()
+        os._exit(0 if watch is not before and watch.add(other) and watching_threads() == 1 else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert overdue.watch() is before
+
+
+class NeverBlocking(socket.socket):
+    """A socket as gevent makes them: its own timeouts, and a descriptor that never blocks."""
+
+    def settimeout(self, value: float | None) -> None:
+        super().settimeout(value)
+        os.set_blocking(self.fileno(), False)
+
+
+def test_where_the_kernels_timeout_does_nothing_pythons_is_used() -> None:
+    with SilentServer() as server, NeverBlocking() as sock, socket.socket() as plain:
+        host, _, port = server.url.removeprefix("redis://").partition("/")[0].partition(":")
+        sock.connect((host, int(port)))
+        assert give_up_after(sock, 0.3, Thing()) == sock.gettimeout() == 0.3
+        assert give_up_after(plain, 0.3, Thing()) is plain.gettimeout() is None

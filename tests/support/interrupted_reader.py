@@ -1,0 +1,70 @@
+"""A reader that a timer interrupts a hundred times a second, as some profilers do.
+
+``python -m tests.support.interrupted_reader CALL THREAD`` connects and says "ready" (not before a "connect"), makes its
+one call when it is told to, and prints what came of it and after how many seconds.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from api_client import CacheClient, CacheError
+
+PERIOD_SECONDS: Final = 0.01
+QUERY: Final = "friends_of"
+LARGE: Final = 30
+"""Commands of a megabyte: more than all buffers on the way to Redis take."""
+
+CALLS: Final[dict[str, Callable[[CacheClient], object]]] = {
+    "read": lambda client: client.get(QUERY, {"id": 1}, timeout=0),
+    "connect": lambda client: client.get(QUERY, {"id": 1}, timeout=0),
+    "batch": lambda client: client.get_many([(QUERY, {"id": each}) for each in range(3)], timeout=0),
+    "send": lambda client: client._link.ask_all([("GET", "x" * 1_000_000)] * LARGE, QUERY),
+    "invalidate": lambda client: client.invalidate(QUERY, {"id": 1}),
+    "wait": lambda client: client.get(QUERY, {"id": 1}, timeout=0.5),
+}
+
+
+def interrupted_call(name: str, client: CacheClient) -> str:
+    """Make the call while the timer goes on; what came of it, and after how many seconds."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    signal.setitimer(signal.ITIMER_REAL, PERIOD_SECONDS, PERIOD_SECONDS)
+    began = time.monotonic()
+    try:
+        came = CALLS[name](client)
+    except CacheError as error:
+        came = error
+    told = came[0] if isinstance(came, list) else came
+    return f"{type(told).__name__} {time.monotonic() - began:.3f}"
+
+
+def main() -> None:
+    """Make one call."""
+    name, thread_name = sys.argv[1:]
+    told: list[str] = []
+    signal.signal(signal.SIGALRM, lambda number, frame: None)
+    # The threads that the client makes don't take the signal either, nor does this one unless it makes the call.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    client = CacheClient.from_env()
+    if name != "connect":
+        client._link.now_us()
+        client.invalidate(QUERY, {"id": 1})
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    if thread_name == "main":
+        told.append(interrupted_call(name, client))
+    else:
+        caller = threading.Thread(target=lambda: told.append(interrupted_call(name, client)))
+        caller.start()
+        caller.join()
+    sys.stdout.write(told[0])
+
+
+if __name__ == "__main__":
+    main()
