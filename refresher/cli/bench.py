@@ -6,9 +6,11 @@ import typer
 
 from refresher.cli.bench_hits import hits
 from refresher.cli.bench_page import page
+from refresher.cli.bench_worker import worker
 
 bench = typer.Typer(
     name="bench", help="Benchmarks; each starts the servers that it needs.", no_args_is_help=True, rich_markup_mode=None
 )
 bench.command()(hits)
 bench.command()(page)
+bench.command()(worker)
