@@ -50,6 +50,7 @@ class ClusterLink(CacheLink):
         self._store = ClusterStore(self)
         self._nodes: dict[Address, CacheLink] = {}
         self._lock, self._learning = threading.Lock(), threading.Lock()
+        self.health.when_learned(self._keep_only)
 
     @property
     def store(self) -> Steps:
@@ -200,7 +201,6 @@ class ClusterLink(CacheLink):
                 failed = error
             else:
                 if self.health.take(reply, address):
-                    self._keep_only({*self.health.masters(), *self._url.members})
                     return None
                 failed = self._node(address).health.failure(reply, None) if isinstance(reply, RedisError) else None
             if monotonic_seconds() - began >= self._timeout_seconds:

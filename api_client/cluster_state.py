@@ -7,7 +7,7 @@ an entry of another node are moved by what lies between the two, so that nothing
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from redis.crc import key_slot
@@ -50,9 +50,14 @@ class ClusterState(Health):
         self._seeds = list(seeds)
         self._owners: list[Address | None] = [None] * SLOTS
         self._healths: dict[Address, Health] = {}
+        self._keep_only: list[Callable[[Collection[Address]], object]] = []
         self._lock = threading.Lock()
         self._refresh_at = 0.0
         self.is_known: bool = False
+
+    def when_learned(self, keep_only: Callable[[Collection[Address]], object]) -> None:
+        """Have ``keep_only`` called with the nodes that may be asked, on whatever thread learns of the slots."""
+        self._keep_only.append(keep_only)
 
     def owner(self, key: str) -> Address | None:
         """Return the node that has a key's slot; None where none is known to."""
@@ -103,6 +108,9 @@ class ClusterState(Health):
             self.is_known = True
             for gone in self._healths.keys() - set(owners) - set(self._seeds):
                 del self._healths[gone]
+        kept = {*self.masters(), *self._seeds}
+        for keep_only in self._keep_only:
+            keep_only(kept)
         return True
 
     def redirected(self, error: BaseException | None, by: Address) -> Redirection | None:

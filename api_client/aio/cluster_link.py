@@ -42,6 +42,7 @@ class AsyncClusterLink(AsyncCacheLink):
         self._url, self._timeout_seconds, self.health = read_url(url), timeout_seconds, health
         self._nodes: dict[Address, AsyncCacheLink] = {}
         self._learning: dict[asyncio.AbstractEventLoop, asyncio.Task[CacheUnavailable | None]] = {}
+        health.when_learned(self._keep_only)
 
     async def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes, its times by the reader's clock; else as `AsyncCacheLink.read`."""
@@ -96,7 +97,7 @@ class AsyncClusterLink(AsyncCacheLink):
 
     def close(self) -> None:
         """Close this event loop's connections."""
-        for node in self._nodes.values():
+        for node in list(self._nodes.values()):  # a copy: who learns of the slots may leave some meanwhile
             node.close()
 
     async def _routed(self, key: str, query: str | None, step: Step[T], for_once: Step[T]) -> tuple[Address, T]:
@@ -173,6 +174,12 @@ class AsyncClusterLink(AsyncCacheLink):
             made = AsyncCacheLink(self._url.url_of(address), self._timeout_seconds, self.health.health_of(address))
             found = self._nodes.setdefault(address, made)  # another loop's thread may have been faster
         return found
+
+    def _keep_only(self, kept: Collection[Address]) -> None:
+        """Leave the nodes that are in the cluster no more, on all event loops; called on any thread."""
+        for address in [address for address in list(self._nodes) if address not in kept]:
+            if (node := self._nodes.pop(address, None)) is not None:
+                node.leave()
 
     async def _read_at(self, owner: Address, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
         try:

@@ -98,6 +98,10 @@ class AsyncCacheLink:
         """Close this event loop's connection."""
         self._connections.close()
 
+    def leave(self) -> None:
+        """Leave the connections of all event loops, from any thread; what is due on them may be asked again."""
+        self._connections.leave()
+
     def _entry_of(self, reply: object, query: str) -> bytes | None:
         if reply.__class__ is not bytes and is_wrong_node(reply):
             self._connections.drop()

@@ -19,6 +19,7 @@ from api_client.cluster_link import ClusterLink
 from api_client.keys import make_key
 from api_client.lease_store import LeaseStore
 from api_client.redis_edge import connect
+from refresher.embedded import RedisServer
 from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader, done
 from tests.servers.redis_cluster import NODES, SLOTS, Cluster
 from tests.support.any_reader import AnyReader, answer_of, client_of
@@ -208,6 +209,27 @@ def test_while_a_slot_moves_its_keys_are_where_they_are(
         assert reader.get_entry("q", {"n": 2}).state is EntryState.STALE
     finally:
         cluster.move_slot(slot, target, source)
+
+
+def connections_of(cluster: Cluster, node: RedisServer) -> int:
+    with cluster.client(node) as client:
+        return len(client.client_list(_type="normal"))
+
+
+def test_a_node_that_has_left_the_cluster_is_left(make_reader: MakeReader, cluster: Cluster, play: Play) -> None:
+    for n in KEYS:
+        play(n).plant_value(n)
+    left, stays = cluster.nodes[2], cluster.nodes[1]  # the URL names the other two
+    before = connections_of(cluster, left)
+    reader = make_reader(cluster.url(), redis_timeout_seconds=PATIENCE_SECONDS)
+    assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
+    assert connections_of(cluster, left) > before
+    # As CLUSTER SLOTS would say it, whoever has asked.
+    assert link_of(reader).health.take([[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port))
+    eventually(lambda: connections_of(cluster, left) <= before, PATIENCE_SECONDS, "its connections are closed")
+    # It has its slots all the same, and says so.
+    assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
+    assert connections_of(cluster, left) > before
 
 
 def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster: Cluster, play: Play) -> None:
