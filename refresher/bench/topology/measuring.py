@@ -18,7 +18,7 @@ from refresher.bench.topology.cell_reader import CellReader, Scene
 from refresher.bench.topology.levels import Cell, Contestant, GraphKind, Mode, Setting
 from refresher.bench.topology.on_workers import OnWorkers
 from refresher.bench.topology.own_process import Origin, OwnProcess
-from refresher.bench.topology.plan import Variant, base, cells, variants
+from refresher.bench.topology.plan import Variant, base, beta_point, cells, variants
 from refresher.bench.topology.world import World, keys_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from refresher.bench.topology.options import TopologyOptions
 
 _LOADS_AT_ONCE: Final = 8
+_LONGER: Final = 2
+# An open loop has as many reads under way as are due: they are to wait for a load, never for a connection.
+_MOST_CONNECTIONS: Final = 10_000
 # Of a closed loop before it has been seen: what two small cores give.
 _FIRST_GUESS: Final = {Setting.OWN_PROCESS: 1_000.0, Setting.WORKERS: 4_000.0}
 
@@ -93,9 +96,9 @@ class Bench:
         expected = load.reads_per_second or self._seen_rates.get(
             cell.contestant, _FIRST_GUESS[cell.contestant.setting]
         )  # fmt: skip
-        outcome = await run_cell(
-            self._reader(cell), Window(extent.warm_up_seconds, extent.cell_seconds), expected
-        )  # fmt: skip
+        is_longer = cell.point == beta_point(cell.point.graph, extent)
+        window = Window(extent.warm_up_seconds, extent.cell_seconds * (_LONGER if is_longer else 1))
+        outcome = await run_cell(self._reader(cell), window, expected)
         if load.clients:
             self._seen_rates[cell.contestant] = max(outcome.reads_per_second, 1.0)
         return outcome
@@ -119,7 +122,8 @@ async def measured(
     async with AsyncExitStack() as stack:
         driver = await stack.enter_async_context(graph.async_driver())
         cache, broker, control = [
-            redis.asyncio.Redis.from_url(url) for url in (place.cache_url, place.broker_url, place.control_url)
+            redis.asyncio.Redis.from_url(url, max_connections=_MOST_CONNECTIONS)
+            for url in (place.cache_url, place.broker_url, place.control_url)
         ]
         for client in (cache, broker, control):
             stack.push_async_callback(client.aclose)

@@ -11,7 +11,7 @@ from refresher.bench.topology.cell import Outcome
 from refresher.bench.topology.leads import leads_ms
 from refresher.bench.topology.levels import Contestant, GraphKind, Mode, Point, Setting
 from refresher.bench.topology.options import BASE_BETA, TopologyOptions
-from refresher.bench.topology.plan import MODES, base, points
+from refresher.bench.topology.plan import MODES, beta_point, points
 from refresher.bench.topology.spread import (
     Metric,
     Table,
@@ -50,7 +50,7 @@ def pictures(
         "A closed loop reads more when fewer of its clients wait; an open loop reads what it is given.",
     )  # fmt: skip
     for setting in Setting:
-        series = tuple(_beta_series(setting, base(graph, options.extent), measured))
+        series = tuple(_beta_series(setting, beta_point(graph, options.extent), measured))
         if len(series) > 1 and len(series[-1].x) > 1:
             yield _beta_plot(graph, setting, series)
     yield Plot(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Final, TypeAlias
 
@@ -21,7 +22,7 @@ def contestants() -> list[Contestant]:
 
 
 def with_other_betas(betas: Sequence[float]) -> list[Contestant]:
-    """Return who is measured at the base besides: the modes that have a β, with others than the usual one."""
+    """Return who is measured besides where β is varied: the modes that have one, with others than the usual one."""
     early = [mode for mode in MODES if mode is not Mode.NO_EARLY]
     return [
         Contestant(setting, mode, beta)
@@ -31,9 +32,17 @@ def with_other_betas(betas: Sequence[float]) -> list[Contestant]:
 
 
 def base(graph: GraphKind, extent: Extent) -> Point:
-    """Return the point at which β and the graphs are compared: the first of all levels."""
+    """Return the point at which graphs are compared: the first of all levels."""
     levels = extent.levels
     return Point(graph, levels.ttls_seconds[0], levels.pauses_seconds[0], levels.loads[0], levels.skews[0])
+
+
+def beta_point(graph: GraphKind, extent: Extent) -> Point:
+    """Return the point at which β is varied: the base, but with an open loop.
+
+    There as many reads come whatever they meet, so that recomputes can be compared.
+    """
+    return replace(base(graph, extent), load=extent.levels.loads[-1])
 
 
 def points(extent: Extent) -> list[Point]:
@@ -55,14 +64,14 @@ def cells(extent: Extent, first_seed: int) -> Iterator[Cell]:
     The contestants of a point come one right after the other, in an order drawn anew too: what is compared met the
     same weather.
     """
-    bases = {base(graph, extent) for graph in extent.graphs_with_grid}
+    with_betas = {beta_point(graph, extent) for graph in extent.graphs_with_grid}
     for seed in range(first_seed, first_seed + extent.seeds):
         order = random.Random(seed)  # noqa: S311 - no secret
         drawn = points(extent)
         order.shuffle(drawn)
         for point in drawn:
             who = contestants()
-            if point in bases:
+            if point in with_betas:
                 who += with_other_betas(extent.levels.betas)
             order.shuffle(who)
             yield from (Cell(point, contestant, seed) for contestant in who)

@@ -13,7 +13,7 @@ from refresher.bench.topology.leads import leads_table
 from refresher.bench.topology.levels import Contestant, GraphKind, Mode, Point, Setting
 from refresher.bench.topology.options import BASE_BETA, TopologyOptions
 from refresher.bench.topology.pictures import pictures
-from refresher.bench.topology.plan import MODES, base, points
+from refresher.bench.topology.plan import MODES, base, beta_point, points
 from refresher.bench.topology.spread import (
     Measured,
     Metric,
@@ -49,7 +49,7 @@ def results_of(outcomes: Sequence[Outcome], options: TopologyOptions) -> list[Re
         own = [outcome for outcome in outcomes if outcome.cell.point.graph is graph]
         here = [point for point in points(options.extent) if point.graph is graph]
         tables = [_grid(graph, setting, here, measured, options) for setting in Setting]
-        tables.append(_ratios(graph, here, measured))
+        tables.append(_ratios(graph, here, measured, options))
         tables += _betas(graph, measured, options)
         tables += [leads_table(graph, own), _cells(graph, own)]
         results.append(
@@ -83,14 +83,19 @@ def _grid(
         for mode in MODES
         if (found := measured.get((point, Contestant(setting, mode, BASE_BETA))))
     ]
-    sure = f"{confidence(options.extent.seeds):.0%}"
     title = f"{TITLES[graph]}; refreshed by {'the own process' if setting is Setting.OWN_PROCESS else 'workers'}"
-    title += f": median of {options.extent.seeds} seeds (smallest–largest: {sure} sure that the median is within)"
+    title += _how_sure(options.extent.seeds)
     columns = (*_WHERE, "mode", *(name for name, _ in metrics))
     return Table(f"grid-{graph}-{_SHORT[setting]}", title, columns, tuple(rows))
 
 
-def _ratios(graph: GraphKind, here: Sequence[Point], measured: ByContestant) -> Table:
+def _how_sure(seeds: int) -> str:
+    if seeds == 1:
+        return ""
+    return f"; median of {seeds} seeds (smallest–largest, {confidence(seeds):.0%} sure)"
+
+
+def _ratios(graph: GraphKind, here: Sequence[Point], measured: ByContestant, options: TopologyOptions) -> Table:
     columns = (
         *_WHERE, "refreshed_by", "reads_s", f"≥_{PUBLISHED_THROUGHPUT:.2f}", "p95", f"≤_{PUBLISHED_P95:.2f}",
         "recomputes", "waited_or_stale",
@@ -102,7 +107,7 @@ def _ratios(graph: GraphKind, here: Sequence[Point], measured: ByContestant) -> 
         if (topology := measured.get((point, Contestant(setting, Mode.TOPOLOGY, BASE_BETA))))
         and (plain := measured.get((point, Contestant(setting, Mode.PLAIN, BASE_BETA))))
     ]
-    title = f"{TITLES[graph]}: topology against plain, β0 = 1 both, × (smallest–largest over the seeds)"
+    title = f"{TITLES[graph]}: topology as × plain, β0 = 1 both{_how_sure(options.extent.seeds)}"
     return Table(f"ratios-{graph}", title, columns, tuple(rows))
 
 
@@ -127,7 +132,7 @@ def _verdict(reached: Sequence[bool]) -> str:
 
 
 def _betas(graph: GraphKind, measured: ByContestant, options: TopologyOptions) -> Iterator[Table]:
-    point = base(graph, options.extent)
+    point = beta_point(graph, options.extent)
     found = sorted(
         ((who, several) for (where, who), several in measured.items() if where == point),
         key=lambda pair: (list(Setting).index(pair[0].setting), MODES.index(pair[0].mode), pair[0].beta0),
@@ -143,7 +148,7 @@ def _betas(graph: GraphKind, measured: ByContestant, options: TopologyOptions) -
         for who, several in found
     ]  # fmt: skip
     columns = ("refreshed_by", "mode", "β0", "reads_s", "p95_ms", "waited_%", "stale_%", "recomputes_s")
-    yield Table(f"beta-{graph}", f"{TITLES[graph]}: other β0, at {described(point)}", columns, tuple(rows))
+    yield Table(f"beta-{graph}", f"{TITLES[graph]}: other β0; {described(point)}", columns, tuple(rows))
 
 
 def _cells(graph: GraphKind, outcomes: Sequence[Outcome]) -> Table:

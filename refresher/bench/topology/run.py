@@ -61,7 +61,7 @@ def _outcomes(
 
     def on_cell(cell: Cell) -> None:
         nonlocal done
-        if done % max(1, total // 20) == 0:
+        if done % max(1, total // 10) == 0:
             console.print(f"cell {done:,} of {total:,}, {time.monotonic() - began:.0f} s …", style="dim")
         done += 1
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from api_client.clock import monotonic_seconds
 from refresher.bench.topology.cell_reader import Served
 
 if TYPE_CHECKING:
@@ -24,7 +24,13 @@ class Read(NamedTuple):
 
 
 async def run_traffic(
-    read: ReadOne, draws: Iterator[int], gaps: Iterator[float], load: Load, ends_at: float
+    read: ReadOne,
+    draws: Iterator[int],
+    gaps: Iterator[float],
+    load: Load,
+    ends_at: float,
+    *,
+    monotonic: Callable[[], float] = monotonic_seconds,
 ) -> list[Read]:
     """Read until ``ends_at`` (monotonic seconds), and return all reads, also those that end later.
 
@@ -34,26 +40,29 @@ async def run_traffic(
         gaps: between two reads of an open loop at a rate of 1 a second, s: exponentially distributed.
         load: which loop.
         ends_at: no read begins after it.
+        monotonic: the clock.
     """
     if load.clients:
-        return await _closed_loop(read, draws, load.clients, ends_at)
-    return await _open_loop(read, draws, gaps, load.reads_per_second, ends_at)
+        return await _closed_loop(read, draws, load.clients, ends_at, monotonic)
+    return await _open_loop(read, draws, (gap / load.reads_per_second for gap in gaps), ends_at, monotonic)
 
 
-async def _closed_loop(read: ReadOne, draws: Iterator[int], clients: int, ends_at: float) -> list[Read]:
+async def _closed_loop(
+    read: ReadOne, draws: Iterator[int], clients: int, ends_at: float, monotonic: Callable[[], float]
+) -> list[Read]:
     reads: list[Read] = []
 
     async def client() -> None:
-        while (began := time.monotonic()) < ends_at:
+        while (began := monotonic()) < ends_at:
             served = await read(next(draws))
-            reads.append(Read(began, time.monotonic(), served))
+            reads.append(Read(began, monotonic(), served))
 
     await asyncio.gather(*[client() for _ in range(clients)])
     return reads
 
 
 async def _open_loop(
-    read: ReadOne, draws: Iterator[int], gaps: Iterator[float], reads_per_second: float, ends_at: float
+    read: ReadOne, draws: Iterator[int], gaps: Iterator[float], ends_at: float, monotonic: Callable[[], float]
 ) -> list[Read]:
     """Begin each read when it is due, and count its time from then, however late this loop is.
 
@@ -64,11 +73,11 @@ async def _open_loop(
 
     async def one(due: float, number: int) -> None:
         served = await read(number)
-        reads.append(Read(due, time.monotonic(), served))
+        reads.append(Read(due, monotonic(), served))
 
-    due = time.monotonic()
-    while (due := due + next(gaps) / reads_per_second) < ends_at:
-        if (ahead_seconds := due - time.monotonic()) > 0:
+    due = monotonic()
+    while (due := due + next(gaps)) < ends_at:
+        if (ahead_seconds := due - monotonic()) > 0:
             await asyncio.sleep(ahead_seconds)
         tasks.append(asyncio.create_task(one(due, next(draws))))
     await asyncio.gather(*tasks)

@@ -1,0 +1,238 @@
+"""The pure parts of `refresher bench topology`: what is measured, in which order, and what is made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from itertools import chain, count, groupby, pairwise, repeat
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refresher.bench.topology.asked import Kind, beta_of
+from refresher.bench.topology.cell import Outcome
+from refresher.bench.topology.cell_reader import Lead, Served
+from refresher.bench.topology.leads import leads_ms
+from refresher.bench.topology.levels import Cell, Contestant, GraphKind, Load, Mode, Setting, Skew
+from refresher.bench.topology.options import TopologyOptions
+from refresher.bench.topology.plan import base, beta_point, cells, points, variants
+from refresher.bench.topology.results import results_of
+from refresher.bench.topology.spread import Measured, compact, confidence, p95_ms, spread_of
+from refresher.bench.topology.steady import remaining_seconds
+from refresher.bench.topology.traffic import run_traffic
+from refresher.bench.topology.world import keys_of, made_world, shares
+
+SMALL = TopologyOptions(quick=True, seeds=2)
+
+
+def outcome(cell: Cell, **changes: Any) -> Outcome:
+    fields: dict[str, Any] = {
+        "cell": cell, "reads_per_second": 100.0, "times_ms": (1.0, 2.0), "waited": 0.0, "stale": 0.0, "failures": {},
+        "recomputes_per_second": 10.0, "origin_busy": 0.1, "leads": (Lead(3, 0.02),), "early_per_second": 1.0,
+    }  # fmt: skip
+    return Outcome(**(fields | changes))
+
+
+def test_every_contestant_is_at_every_point_once_a_seed() -> None:
+    extent = TopologyOptions().extent
+    found = Counter((cell.seed, cell.point, cell.contestant) for cell in cells(extent, 7))
+    assert set(found.values()) == {1}
+    usual = [Contestant(setting, mode) for setting in Setting for mode in Mode]
+    assert all(found[seed, point, who] for seed in range(7, 12) for point in points(extent) for who in usual)
+    # The whole grid: two levels of each of the four, and the other graph's base.
+    assert len(points(extent)) == 2 * 2 * 2 * 2 + 1
+    assert len({point.graph for point in points(extent)}) == 2
+
+
+def test_who_is_compared_runs_one_right_after_the_other() -> None:
+    runs = [key for key, _ in groupby(cells(TopologyOptions().extent, 1), key=lambda cell: (cell.seed, cell.point))]
+    assert len(runs) == len(set(runs))
+    orders = {
+        tuple(cell.contestant for cell in group)
+        for (_, point), group in groupby(cells(SMALL.extent, 1), key=lambda cell: (cell.seed, cell.point))
+        if point.graph is GraphKind.SNB
+    }
+    assert len(orders) == 2  # each time in another order
+
+
+def test_a_worker_knows_every_cell() -> None:
+    extent = TopologyOptions().extent
+    known = variants(extent, 1)
+    assert len(known) == len(set(known))
+    for cell in cells(extent, 1):
+        who = cell.contestant
+        assert (cell.point.ttl_seconds, cell.point.pause_seconds, who.mode, who.beta0) in known
+
+
+def test_beta_is_varied_where_a_rate_is_given() -> None:
+    extent = TopologyOptions().extent
+    point = beta_point(GraphKind.RMAT, extent)
+    assert point in points(extent)
+    assert point.load.reads_per_second
+    assert base(GraphKind.RMAT, extent).load.clients
+
+
+@pytest.mark.parametrize(
+    ("mode", "degree", "beta"),
+    [(Mode.NO_EARLY, 100, 0.0), (Mode.PLAIN, 100, 2.0), (Mode.TOPOLOGY, 1, 2.0), (Mode.TOPOLOGY, 100, 11.21)],
+)
+def test_beta_is_the_worker_s(mode: Mode, degree: int, beta: float) -> None:
+    assert beta_of(mode, 2.0, degree) == pytest.approx(beta, abs=0.01)
+
+
+def test_graphs_of_all_seeds_lie_side_by_side() -> None:
+    world = made_world(SMALL)
+    assert set(world.parts) == {(kind, seed) for kind in GraphKind for seed in (1, 2)}
+    firsts = sorted(part.first for part in world.parts.values())
+    sizes = {part.first: len(part.degrees) for part in world.parts.values()}
+    assert all(one + sizes[one] == other for one, other in pairwise(firsts))
+    assert firsts[-1] + sizes[firsts[-1]] == world.graph.persons
+    # No edge leads from one to another.
+    places = np.searchsorted(firsts, world.graph.sources, side="right")
+    assert (places == np.searchsorted(firsts, world.graph.targets, side="right")).all()
+    for part in world.parts.values():
+        own = world.graph.degrees[part.first : part.first + len(part.degrees)]
+        assert own.tolist() == part.degrees.tolist()
+
+
+def test_keys_are_distinct_persons_who_know_someone() -> None:
+    part = made_world(SMALL).parts[GraphKind.RMAT, 2]
+    keys = keys_of(part, 30, seed=2)
+    persons = [key.params["person_id"] for key in keys]
+    assert len(set(persons)) == 30
+    assert all(key.degree == part.degrees[key.params["person_id"] - part.first] > 0 for key in keys)
+    assert Counter(key.kind for key in keys) == dict.fromkeys(Kind, 10)
+    assert all(
+        key.params["other_id"] != key.params["person_id"] for key in keys if key.kind is Kind.SHORTEST_PATH
+    )  # fmt: skip
+    by_degree, evenly = shares(keys, Skew.BY_DEGREE), shares(keys, Skew.EVENLY)
+    assert by_degree.sum() == pytest.approx(1)
+    assert evenly.tolist() == pytest.approx([1 / 30] * 30)
+    assert by_degree[0] / by_degree[1] == pytest.approx(keys[0].degree / keys[1].degree)
+
+
+@pytest.mark.parametrize(
+    ("rate", "beta_delta"), [(2.0, 0.0), (0.5, 0.05), (8.0, 0.05), (8.0, 0.25), (40.0, 0.05), (40.0, 0.25)]
+)
+def test_a_cell_begins_as_a_long_run_goes_on(rate: float, beta_delta: float) -> None:
+    """Against a run of one key over many expiries: how long it is expired, and how old on the average."""
+    ttl_seconds, rng = 2.0, np.random.default_rng(5)
+    fresh_integral = overdue_seconds = total = 0.0
+    for _ in range(1_500):
+        lead = early_lead(rng, rate, beta_delta, ttl_seconds)
+        late = rng.exponential(1 / rate) if lead == 0.0 else 0.0
+        fresh_integral += (ttl_seconds**2 - lead**2) / 2
+        overdue_seconds += late
+        total += ttl_seconds - lead + late
+    drawn = remaining_seconds(
+        rng, ttl_seconds=ttl_seconds, beta_deltas=np.full(20_000, beta_delta), rates=np.full(20_000, rate)
+    )
+    fresh = drawn[drawn > 0]
+    assert (drawn <= 0).mean() == pytest.approx(overdue_seconds / total, abs=0.02)
+    assert fresh.mean() == pytest.approx(fresh_integral / (total - overdue_seconds), rel=0.06)
+
+
+def early_lead(rng: np.random.Generator, rate: float, beta_delta: float, ttl_seconds: float) -> float:
+    """Play one life of an entry, read by read; return how early it was refreshed, 0.0 if it was not."""
+    left = ttl_seconds
+    while (left := left - rng.exponential(1 / rate)) > 0:
+        if beta_delta and min(-beta_delta * np.log(1 - rng.random()), ttl_seconds / 2) >= left:
+            return float(left)
+    return 0.0
+
+
+def test_an_open_loop_counts_from_when_a_read_was_due() -> None:
+    """One read holds up the whole loop; those that were due meanwhile are as late as they are."""
+    blocked: list[int] = []
+
+    async def read(number: int) -> Served:
+        if not blocked:
+            blocked.append(number)
+            time.sleep(0.3)  # noqa: ASYNC251 - the loop stands still, as in a pause of the whole process
+        return Served.FRESH
+
+    async def run() -> list[float]:
+        forty = chain(repeat(1.0, 40), [1e9])  # one every 10 ms, and then none for long
+        reads = await run_traffic(read, repeat(1), forty, Load(reads_per_second=100), time.monotonic() + 3_600)
+        return [one.done - one.due for one in reads]
+
+    late = asyncio.run(run())
+    assert len(late) == 40  # none is left out
+    assert sum(seconds > 0.1 for seconds in late) >= 19  # those due in the first 200 ms of the stand-still
+
+
+def test_a_closed_loop_has_as_many_reads_at_once_as_clients() -> None:
+    at_once, most = 0, 0
+
+    async def read(number: int) -> Served:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0)
+        at_once -= 1
+        return Served.FRESH
+
+    ticks = count()
+    reads = asyncio.run(
+        run_traffic(read, repeat(1), repeat(1.0), Load(clients=3), 60, monotonic=lambda: float(next(ticks)))
+    )
+    assert most == 3
+    assert len(reads) > 20
+    assert all(one.done > one.due for one in reads)
+
+
+@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=9))
+def test_a_spread_holds_its_median(values: list[float]) -> None:
+    spread = spread_of(values)
+    assert spread.low <= spread.median <= spread.high
+    assert {spread.low, spread.high} <= set(values)
+
+
+def test_how_sure_and_how_shown() -> None:
+    assert confidence(1) == 0
+    assert confidence(5) == 0.9375
+    assert [compact(value) for value in (1783.4, 88.123, 0.0412, 0.0)] == ["1,783", "88.1", "0.0412", "0"]
+    assert str(spread_of([1.0, 3.0, 2.0])) == "2 (1–3)"
+    assert str(spread_of([2.0, 2.0])) == "2"
+
+
+def test_ratios_are_within_a_seed() -> None:
+    first, second, *_ = cells(SMALL.extent, 1)
+    slow = [outcome(Cell(first.point, first.contestant, seed), times_ms=(10.0 * seed,)) for seed in (1, 2)]
+    fast = [outcome(Cell(second.point, second.contestant, seed), times_ms=(5.0,)) for seed in (2, 1)]
+    assert Measured(tuple(slow)).ratios(Measured(tuple(fast)), p95_ms) == [2.0, 4.0]
+    nothing = [outcome(first, times_ms=(0.0,))]
+    assert Measured(tuple(slow[:1])).ratios(Measured(tuple(nothing)), p95_ms) == []
+
+
+def test_leads_are_by_powers_of_two() -> None:
+    cell = Cell(base(GraphKind.RMAT, SMALL.extent), Contestant(Setting.WORKERS, Mode.PLAIN), 1)
+    found = leads_ms(
+        [outcome(cell, leads=(Lead(1, 0.1), Lead(7, 0.2), Lead(4, 0.3), Lead(8, 0.4)))], Setting.WORKERS, Mode.PLAIN
+    )
+    assert found == {0: [100.0], 2: [200.0, 300.0], 3: [400.0]}
+    assert leads_ms([outcome(cell)], Setting.OWN_PROCESS, Mode.PLAIN) == {}
+
+
+def test_the_whole_grid_is_shown_and_a_broken_promise_is_seen() -> None:
+    everything = [
+        outcome(cell, waited=0.25 if (cell.contestant.setting, cell.seed) == (Setting.WORKERS, 2) else 0.0)
+        for cell in cells(SMALL.extent, 1)
+    ]
+    rmat, snb = results_of(everything, SMALL)
+    tables = {table.name: table for result in (rmat, snb) for table in result.tables}
+    assert len(tables["grid-rmat-workers"].rows) == len(tables["grid-rmat-own-process"].rows) == 2 * 3
+    assert len(tables["ratios-rmat"].rows) == 2 * 2
+    assert len(tables["cells-rmat"].rows) + len(tables["cells-snb"].rows) == len(everything)
+    assert all(len(row) == len(table.columns) for table in tables.values() for row in table.rows)
+    promises = {figure.what: figure for figure in rmat.figures if figure.target is not None}
+    assert promises["workers: share of reads that waited, in the worst cell"].reached is False
+    assert promises["errors, in the worst cell"].reached is True
+    assert {plot.name for plot in rmat.plots} == {
+        "topology-rmat-p95", "topology-rmat-throughput", "topology-rmat-beta-own-process",
+        "topology-rmat-beta-workers", "topology-rmat-leads",
+    }  # fmt: skip
