@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
 from api_client.durations import Duration, seconds
@@ -39,10 +39,15 @@ class Query:
     beta_function: BetaFunction | None
     delta_window: int
     sensitive: bool = False
+    _signature: inspect.Signature = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Once: to look at a function takes longer than to bind.
+        object.__setattr__(self, "_signature", inspect.signature(self.loader))
 
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise TypeError when the loader does not take these params."""
-        inspect.signature(self.loader).bind(None, **params)
+        self._signature.bind(None, **params)
 
 
 @dataclass(frozen=True, slots=True)

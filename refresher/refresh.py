@@ -80,7 +80,7 @@ class Refresher:
             return self._skipped(key, "already_fresh" if fresh else reply.state.value)
         run = Run(item, key, nonce, reply, self._around.monotonic(), self._around.monotonic)
         self._around.events.acquired(key.query)
-        before = run.before()
+        before = run.before
         learned = learned_lease_seconds(None if before is None else before.run, self._settings, self._jitter_seconds())
         with self._around.hold(HeldLease(key, run.token, nonce, reply.left_seconds, learned)):
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ class Renewals:
         self._held: set[HeldLease] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        # When the thread looks again by itself. While it does not wait it will look at all that is held anyway.
+        self._looks_at = -math.inf
         self._closing = False
 
     @contextmanager
@@ -56,7 +59,9 @@ class Renewals:
                 thread = threading.Thread(target=self._run, name="lease-renewals", daemon=True)
                 thread.start()
                 self._thread = thread
-            self._changed.notify()
+            elif held.renew_at < self._looks_at:
+                # Else it would be woken at each run for nothing: two switches of threads, and most runs are short.
+                self._changed.notify()
         try:
             yield
         finally:
@@ -82,7 +87,9 @@ class Renewals:
                 now = self._monotonic()
                 due = [held for held in self._held if not held.lost and held.renew_at <= now]
                 if not due:
-                    self._changed.wait(self._seconds_left(now))
+                    left_seconds = self._seconds_left(now)
+                    self._looks_at = math.inf if left_seconds is None else now + left_seconds
+                    self._changed.wait(left_seconds)
                     continue
                 for held in due:
                     self._plan(held, held.lease_seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from api_client.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header
@@ -30,6 +30,11 @@ class Run:
     lease: AcquireReply
     acquired_at: float
     monotonic: Callable[[], float]
+    before: Header | None = field(init=False)
+    """The header of the entry that acquire found, for its δ state."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "before", _readable(self.lease.entry_header, self.key.digest))
 
     @property
     def token(self) -> int:
@@ -44,16 +49,16 @@ class Run:
         """Return Redis' time: what acquire said, and what has passed since by the monotonic clock."""
         return self.lease.now_us + int(self.elapsed_seconds() * 1e6)
 
-    def before(self) -> Header | None:
-        """Return the header of the entry that acquire found, for its δ state."""
-        try:
-            return decode_header(self.lease.entry_header, self.key.digest)
-        except UnreadableEntry:
-            return None
-
     def lead_seconds(self) -> float:
         """Return δ's sample: from the claim until now, the wait in the queue included."""
         return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
+
+
+def _readable(header: bytes, digest: bytes) -> Header | None:
+    try:
+        return decode_header(header, digest)
+    except UnreadableEntry:
+        return None
 
 
 def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
@@ -63,7 +68,7 @@ def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
     that still lags what is older than the entry. They are kept as long as a record keeps its own, so that one which the
     graph does not know any more heals by itself.
     """
-    before, asked = run.before(), run.lease.bookmarks
+    before, asked = run.before, run.lease.bookmarks
     if before is None or run.lease.now_us - before.fetched_at_us > settings.record_retention_seconds * 1e6:
         return asked
     return tuple(mark for mark in before.bookmarks if mark not in asked)[-MOST_BOOKMARKS_KEPT:] + asked
@@ -75,7 +80,7 @@ def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, sett
     Raises:
         ValueError: the query's own β function gave no number.
     """
-    before = run.before()
+    before = run.before
     now_us = run.now_us()
     samples = () if before is None else before.delta_samples
     delta, kept = policy.estimate_delta(
