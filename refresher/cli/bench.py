@@ -6,6 +6,7 @@ import typer
 
 from refresher.cli.bench_hits import hits
 from refresher.cli.bench_page import page
+from refresher.cli.bench_topology import topology
 from refresher.cli.bench_worker import worker
 
 bench = typer.Typer(
@@ -13,4 +14,5 @@ bench = typer.Typer(
 )
 bench.command()(hits)
 bench.command()(page)
+bench.command()(topology)
 bench.command()(worker)
