@@ -40,15 +40,34 @@ CONSUMER: Final = "refresher.consumer:RefreshConsumer"
 SCRAPE_SECONDS: Final = 1.0
 
 
+class RefreshApp(Celery):  # type: ignore[misc] # Celery has no types
+    """A Celery app that connects to the broker of its settings, to no other.
+
+    Celery's own takes CELERY_BROKER_URL of the environment first: that may name another broker than the settings that
+    `make_app` was given, and may have options of TLS that py-amqp does not know.
+    """
+
+    broker_of_settings = ""
+
+    def connection_for_read(self, url: Any = None, **options: Any) -> Any:
+        """Return a connection to consume by."""
+        return super().connection_for_read(self.broker_of_settings or url, **options)
+
+    def connection_for_write(self, url: Any = None, **options: Any) -> Any:
+        """Return a connection to publish by."""
+        return super().connection_for_write(self.broker_of_settings or url, **options)
+
+
 def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
-    """Return a Celery app that refreshes, set up from the environment.
+    """Return a Celery app that refreshes, set up from ``settings`` (default: the environment's).
 
     Raises:
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
     """
     chosen = settings or WorkerSettings.from_env()
-    app = Celery("refresher")
-    app.conf.update(celery_settings(chosen))
+    app, configured = RefreshApp("refresher"), celery_settings(chosen)
+    app.conf.update(configured)
+    app.broker_of_settings = configured["broker_url"]
     _add(app, chosen, events)
     signals.worker_init.connect(keep := _forget_compression_of(app))
     app.refresher_receivers = (*app.refresher_receivers, keep)

@@ -29,6 +29,7 @@ from tests.acceptance.conftest import ROOT, System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.authority import HOST, Authority
 from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
 
@@ -50,8 +51,10 @@ class RabbitMqWithUsers(RabbitMqServer):
         self.passwords: dict[str, str] = {}
         self.authority = Authority(self.directory / "authority")
 
-    def url_of(self, user: str, *, host: str = HOST) -> str:
-        return f"amqps://{user}:{self.passwords[user]}@{host}:{self.tls_port}//"
+    def url_of(self, user: str, *, host: str = HOST, trusted: Path | None = None) -> str:
+        """The URL of a user, over TLS; ``trusted`` is another authority than the server's."""
+        url = f"amqps://{user}:{self.passwords[user]}@{host}:{self.tls_port}//"
+        return f"{url}?ssl_ca_certs={trusted or self.authority.root}"
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
         prepared = super()._prepare()
@@ -91,8 +94,7 @@ def server() -> Iterator[RabbitMqWithUsers]:
         started = RabbitMqWithUsers.start()
     except ServerMissing as error:
         skip_or_fail(str(error))
-    with started, pytest.MonkeyPatch.context() as patched:
-        patched.setenv("SSL_CERT_FILE", str(started.authority.root))
+    with started:
         yield started
 
 
@@ -119,24 +121,51 @@ def test_reader_and_worker_work_with_their_rights_over_tls(running: System) -> N
     assert client.get("long_lived", {"key": "late"}, timeout=60)["load"] == 3
 
 
+def published_to(url: str) -> None:
+    broker = CeleryBroker(url, NAMESPACE)
+    item = item_for(make_key(NAMESPACE, "q", {}, 1), 1, RefreshReason.MANUAL)
+    try:
+        broker.publish([item], someone_waits=False)
+    finally:
+        broker.close()
+
+
 @pytest.mark.parametrize(
     ("host", "is_ours", "why"),
     [(HOST, False, "certificate"), ("127.1", True, "(?i)mismatch|not valid for")],
     ids=["another authority", "another host"],
 )
 def test_nothing_is_published_where_the_certificate_is_wrong(
-    server: RabbitMqWithUsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, is_ours: bool, why: str
+    server: RabbitMqWithUsers, tmp_path: Path, host: str, is_ours: bool, why: str
 ) -> None:
-    if not is_ours:
-        monkeypatch.setenv("SSL_CERT_FILE", str(Authority(tmp_path).root))
+    trusted = None if is_ours else Authority(tmp_path).root
     # The worker's user: kombu keeps the publisher's connections, by where they lead.
-    broker = CeleryBroker(server.url_of("worker", host=host), NAMESPACE)
-    item = item_for(make_key(NAMESPACE, "q", {}, 1), 1, RefreshReason.MANUAL)
+    with pytest.raises(OperationalError, match=why):
+        published_to(server.url_of("worker", host=host, trusted=trusted))
+
+
+def test_without_the_option_the_system_s_authorities_are_trusted(
+    server: RabbitMqWithUsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.url_of(server.user).partition("?")[0]  # a user of its own, as above
+    with pytest.raises(OperationalError, match="certificate"):
+        published_to(url)
+    monkeypatch.setenv("SSL_CERT_FILE", str(server.authority.root))
+    published_to(url)
+
+
+def test_a_worker_says_that_its_broker_has_a_wrong_certificate(
+    running: System, server: RabbitMqWithUsers, tmp_path: Path
+) -> None:
+    url = server.url_of("worker", trusted=Authority(tmp_path).root)
+    worker = running.start_worker(ready=False, CELERY_BROKER_URL=url)
     try:
-        with pytest.raises(OperationalError, match=why):
-            broker.publish([item], someone_waits=False)
+        eventually(lambda: "Cannot connect to amqps://" in worker.log_file.read_text(), 30, "it says so")
+        said = worker.log_file.read_text()
     finally:
-        broker.close()
+        worker.kill()
+    assert "certificate verify failed" in said
+    assert server.passwords["worker"] not in said
 
 
 def declare(channel: Any, name: str) -> None:

@@ -17,6 +17,7 @@ from api_client.events import RefreshReason
 from api_client.keys import make_key
 from api_client.messages import item_for
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerDidNotStart, free_port
+from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System
 from tests.support.any_reader import ALL_KINDS, client_of
 from tests.support.authority import HOST, Authority
@@ -154,18 +155,55 @@ def test_a_worker_says_that_its_broker_has_a_wrong_certificate_and_does_not_talk
 
 
 @pytest.mark.parametrize(
-    "url", ["rediss://h/0?ssl_cert_reqs=perhaps", "amqps://h//?ssl_ca_certs=/a.pem", "rediss://h?ssl_check_hostname=x"]
+    ("url", "words"),
+    [
+        ("rediss://h/0?ssl_cert_reqs=perhaps", "the options of TLS are ssl_ca_certs"),
+        ("rediss://h?ssl_check_hostname=x", "the options of TLS are ssl_ca_certs"),
+        ("amqps://h//?ssl_cert_reqs=perhaps", "the options of TLS are ssl_ca_certs"),
+        ("amqps://h//?ssl_version=3", "the options of TLS are ssl_ca_certs"),
+        ("amqps://u:canary@h//?ssl_ca_certs=/no/such.pem", "there is no file '/no/such.pem'; ssl_ca_certs names one"),
+        ("rediss://u:canary@h/0?ssl_keyfile=/no/such.pem", "there is no file '/no/such.pem'; ssl_keyfile names one"),
+    ],
 )
-def test_an_unknown_option_of_tls_is_a_configuration_error(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="CELERY_BROKER_URL"):
-        ReaderSettings.from_env({"CELERY_BROKER_URL": url})
+@pytest.mark.parametrize("settings", [ReaderSettings, WorkerSettings])
+def test_an_option_of_tls_that_can_t_be_is_a_configuration_error(
+    settings: type[ReaderSettings | WorkerSettings], url: str, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="CELERY_BROKER_URL") as caught:
+        settings.from_env({"CELERY_BROKER_URL": url})
+    assert words in str(caught.value)
+    assert "canary" not in str(caught.value)
 
 
-def test_what_celery_is_told_of_tls() -> None:
+def test_what_celery_is_told_of_tls(tmp_path: Path) -> None:
+    file = tmp_path / "a b.pem"
+    file.touch()
+    path = str(file).replace(" ", "%20")
     assert connection_settings("redis://h/0?ssl_x=1") == {"broker_url": "redis://h/0?ssl_x=1"}
-    told = connection_settings("rediss://u:p@h/0?ssl_ca_certs=/a%20b.pem&x=1")["broker_use_ssl"]
-    assert told == {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True, "ssl_ca_certs": "/a b.pem"}
+    told = connection_settings(f"rediss://u:p@h/0?ssl_ca_certs={path}&x=1")["broker_use_ssl"]
+    assert told == {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True, "ssl_ca_certs": str(file)}
     told = connection_settings("rediss://h/0?ssl_cert_reqs=CERT_NONE")["broker_use_ssl"]
     assert told == {"ssl_cert_reqs": ssl.CERT_NONE, "ssl_check_hostname": False}
-    told = connection_settings("amqps://h//")["broker_use_ssl"]
-    assert told == {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None}
+
+
+@pytest.mark.parametrize(
+    ("options", "left", "told"),
+    [
+        ("", "", {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None}),
+        ("?x=1", "?x=1", {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None}),
+        ("?ssl_ca_certs={file}", "", {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None, "ca_certs": "{file}"}),
+        (
+            "?ssl_certfile={file}&x=1&ssl_keyfile={file}&ssl_check_hostname=false", "?x=1",
+            {"cert_reqs": ssl.CERT_REQUIRED, "certfile": "{file}", "keyfile": "{file}"},
+        ),
+        ("?ssl_cert_reqs=none", "", {"cert_reqs": ssl.CERT_NONE}),
+    ],
+)  # fmt: skip
+def test_what_py_amqp_is_told_of_tls_and_that_its_url_keeps_none_of_it(
+    tmp_path: Path, options: str, left: str, told: dict[str, object]
+) -> None:
+    file = tmp_path / "a.pem"
+    file.touch()
+    settings = connection_settings("amqps://u:p@h:1//" + options.format(file=file))
+    expected = {name: str(file) if value == "{file}" else value for name, value in told.items()}
+    assert settings == {"broker_url": f"amqps://u:p@h:1//{left}", "broker_use_ssl": expected}

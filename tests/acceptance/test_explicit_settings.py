@@ -1,0 +1,29 @@
+"""A worker made with settings goes by these, whatever the environment says of the broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from refresher.celery_app import make_app
+from refresher.embedded import free_port
+from refresher.settings import WorkerSettings
+from tests.acceptance.conftest import System
+from tests.support.explicit_app import BROKER
+
+
+@pytest.mark.parametrize("variable", ["CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"])
+def test_each_connection_leads_to_the_broker_of_the_settings(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "redis://elsewhere:1/2")
+    app = make_app(WorkerSettings(broker_url="redis://127.0.0.1:6399/7"))
+    connections = [
+        app.connection(), app.connection_for_read(), app.connection_for_write(),
+        app.connection_for_write(url="redis://elsewhere:1/2"), app.pool.connection,
+    ]  # fmt: skip
+    assert [(one.hostname, one.port, one.virtual_host) for one in connections] == [("127.0.0.1", 6399, "7")] * 5
+    app.close()
+
+
+def test_a_worker_consumes_from_the_broker_of_its_settings(system: System) -> None:
+    elsewhere = {"CELERY_BROKER_URL": f"redis://127.0.0.1:{free_port()}/0", BROKER: system.env["CELERY_BROKER_URL"]}
+    system.start_worker("-c", "1", app="tests.support.explicit_app", **elsewhere)
+    assert system.client().get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
