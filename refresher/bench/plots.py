@@ -28,6 +28,7 @@ COLOURS: Final = (
 _MARKERS: Final = "osD^vP*Xph"
 _INCHES: Final = (8.0, 4.5)
 _MOST_MARKED: Final = 40
+_MOST_LETTERS: Final = 60  # of names side by side below bars
 
 
 class PlotKind(StrEnum):
@@ -115,7 +116,8 @@ def _draw_lines(plot: Plot, axes: Axes) -> None:
     for number, series in enumerate(plot.series):
         colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
         marked = marker if plot.kind is PlotKind.POINTS or len(series.x) <= _MOST_MARKED else ""
-        style = "none" if plot.kind is PlotKind.POINTS else "-"
+        # Beyond the colours there are, the same ones again, dashed.
+        style = "none" if plot.kind is PlotKind.POINTS else "-" if number < len(COLOURS) else "--"
         axes.plot(
             series.x, series.y, label=series.label, color=colour, marker=marked, markersize=4, linestyle=style,
             drawstyle="steps-post" if plot.kind is PlotKind.STEPS else "default", linewidth=1.4,
@@ -141,4 +143,7 @@ def _draw_bars(plot: Plot, axes: Axes) -> None:
             places, series.y, width=width * 0.9, label=series.label, color=COLOURS[number % len(COLOURS)],
             yerr=around, error_kw={"linewidth": 0.8},
         )  # fmt: skip
-    axes.set_xticks(range(len(groups)), [str(name) for name in groups])
+    is_crowded = sum(len(str(name)) for name in groups) > _MOST_LETTERS
+    axes.set_xticks(range(len(groups)), [str(name) for name in groups], rotation=40 if is_crowded else 0)
+    for label in axes.get_xticklabels():
+        label.set_horizontalalignment("right" if is_crowded else "center")

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from typing import Final, Self, TypeAlias, cast
+from typing import Final, Self, cast
 
-import redis
-
-from api_client.broker_settings import miss_queue, refresh_queue
 from refresher.bench.errors import BenchError
 from refresher.bench.herd.flock import run_flock
-from refresher.bench.herd.queries import marks_of
-from refresher.bench.herd.readers import Kind, Read
-from refresher.bench.options import BenchOptions
-from refresher.bench.places import Place
+from refresher.bench.herd.loads import Loads
+from refresher.bench.herd.readers import Maker, Read
+from refresher.bench.processes import END_SECONDS, Child, end_children, start_child
 from refresher.bench.statistics import percentile
-
-Flock: TypeAlias = tuple[BaseProcess, Connection]
 
 PROCESSES: Final = 4
 _ANSWER_SECONDS: Final = 300.0
 _QUIET_SECONDS: Final = 0.5
-_END_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.02
 
 
@@ -51,48 +39,37 @@ class Outcome:
         return percentile(took, percent) * 1000
 
 
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Start what is started in here deaf to Ctrl-C: it is this process that ends it, and says so once."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``readers`` in all ``processes`` together, told ``lead_seconds`` ahead when to read."""
+
+    readers: int
+    lead_seconds: float
+    processes: int = PROCESSES
+    quiet_seconds: float = _QUIET_SECONDS
 
 
 class Herd:
-    """Readers in `PROCESSES` processes, which stay for several runs. A context manager."""
+    """Readers in several processes, which stay for several runs. A context manager.
 
-    def __init__(self, place: Place, kind: Kind, options: BenchOptions) -> None:
-        self._place, self._scale = place, options.scale
-        # Spawned: a fork would take over connections and threads of this process.
-        spawn = multiprocessing.get_context("spawn")
-        self._flocks: list[Flock] = []
-        for _ in range(PROCESSES):
-            ours, theirs = spawn.Pipe()
-            process = spawn.Process(
-                target=run_flock,
-                args=(theirs, place, kind, options.payload),
-                kwargs={"uvloop": options.uvloop},
-                daemon=True,
-            )
-            with _interrupts_ignored():
-                process.start()
-            theirs.close()
-            self._flocks.append((process, ours))
+    Args:
+        maker: what they read with.
+        loads: what they cause.
+        size: how many there are.
+        uvloop: whether their tasks run on uvloop.
+    """
+
+    def __init__(self, maker: Maker, loads: Loads, size: Size, *, uvloop: bool = False) -> None:
+        self._loads, self._size = loads, size
+        self._flocks: list[Child] = []
+        for _ in range(size.processes):
+            self._flocks.append(start_child(run_flock, maker, uvloop))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process, pipe in self._flocks:
-            if process.is_alive():
-                pipe.send(None)
-        for process, pipe in self._flocks:
-            process.join(_END_SECONDS)
-            process.kill()
-            pipe.close()
+        end_children(self._flocks)
 
     def read_alone(self, number: int, *, process: int = 0) -> None:
         """Let one reader of one process read a number, and no other."""
@@ -107,11 +84,10 @@ class Herd:
 
         Loads of this number from now on are those that the readers cause.
         """
-        self._send((number, self._scale.readers // PROCESSES), self._flocks)
+        self._send((number, self._size.readers // self._size.processes), self._flocks)
         self._answers(self._flocks)
-        with redis.Redis.from_url(self._place.control_url) as control:
-            control.delete(marks_of(number))
-        return time.monotonic() + self._scale.lead_seconds
+        self._loads.forget(number)
+        return time.monotonic() + self._size.lead_seconds
 
     def fire(self, at: float, number: int) -> Outcome:
         """Let all read at ``at``; back when the last of them has, and all that they caused is done.
@@ -125,24 +101,19 @@ class Herd:
 
     def _loads_when_quiet(self, number: int) -> int:
         """Return how many loads of this number there were, once nothing is queued or running any more."""
-        queues = (miss_queue(self._place.namespace), refresh_queue(self._place.namespace))
-        with (
-            redis.Redis.from_url(self._place.broker_url) as broker,
-            redis.Redis.from_url(self._place.control_url) as control,
-        ):
-            quiet_since = time.monotonic()
-            give_up_at = quiet_since + _ANSWER_SECONDS
-            while time.monotonic() < min(quiet_since + _QUIET_SECONDS, give_up_at):
-                if broker.hlen("unacked") or any(broker.llen(queue) for queue in queues):
-                    quiet_since = time.monotonic()
-                time.sleep(_POLL_SECONDS)
-            return int(control.llen(marks_of(number)))
+        quiet_since = time.monotonic()
+        give_up_at = quiet_since + _ANSWER_SECONDS
+        while time.monotonic() < min(quiet_since + self._size.quiet_seconds, give_up_at):
+            if self._loads.are_due(number):
+                quiet_since = time.monotonic()
+            time.sleep(_POLL_SECONDS)
+        return self._loads.count(number)
 
-    def _send(self, message: object, flocks: Sequence[Flock]) -> None:
+    def _send(self, message: object, flocks: Sequence[Child]) -> None:
         for _, pipe in flocks:
             pipe.send(message)
 
-    def _answers(self, flocks: Sequence[Flock]) -> list[object]:
+    def _answers(self, flocks: Sequence[Child]) -> list[object]:
         answers = []
         for process, pipe in flocks:
             if not pipe.poll(_ANSWER_SECONDS):
@@ -150,6 +121,6 @@ class Herd:
             try:
                 answers.append(pipe.recv())
             except EOFError:
-                process.join(_END_SECONDS)
+                process.join(END_SECONDS)
                 raise BenchError(f"a process of readers ended with {process.exitcode}") from None
         return answers

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -24,53 +24,69 @@ _POLL_SECONDS: Final = 0.05
 
 @contextmanager
 def celery_worker(place: Place, payload: PayloadKind) -> Iterator[None]:
-    """Run a worker with default settings, but for the addresses.
+    """Run a worker of `herd.queries` with default settings, but for the addresses, and with a graph of its own.
 
     Raises:
         EmbeddedServerError: the graph did not start.
         BenchError: the worker did not.
     """
-    with ArcadeDbServer.start() as graph, tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        environ = os.environ | {
-            "CACHE_REDIS_URL": place.cache_url,
-            "CELERY_BROKER_URL": place.broker_url,
-            "CACHE_NAMESPACE": place.namespace,
-            "REFRESHER_QUERIES": queries.__name__,
-            queries.CONTROL_URL: place.control_url,
-            queries.PAYLOAD: payload.value,
-            "NEO4J_URI": graph.bolt_uri,
-            "NEO4J_USER": graph.user,
-            "NEO4J_PASSWORD": graph.password,
-            "NEO4J_DATABASE": graph.database,
-        }
-        with celery_process(environ, place.namespace, Path(folder)):
+    with ArcadeDbServer.start() as graph:
+        more = {queries.CONTROL_URL: place.control_url, queries.PAYLOAD: payload.value}
+        with refresh_worker(place, graph, queries.__name__, more):
             yield
 
 
 @contextmanager
-def celery_process(environ: Mapping[str, str], namespace: str, folder: Path) -> Iterator[None]:
-    """Run a worker in that environment, from when it consumes.
+def refresh_worker(place: Place, graph: ArcadeDbServer, module: str, more: Mapping[str, str]) -> Iterator[None]:
+    """Run a worker of this project.
 
     Args:
-        environ: all of it, so that no password is on a command line.
-        namespace: makes its name.
-        folder: for its log, and whatever else it writes; gone when it is orphaned.
+        place: the servers.
+        graph: where it opens its transactions.
+        module: registers the queries.
+        more: of its environment: settings that are not the default, and what the queries need.
 
     Raises:
         BenchError: it did not start.
     """
-    argv = [
-        sys.executable, "-m", "celery", "-A", "refresher", "worker", "--without-gossip", "--without-mingle",
-        "-n", f"worker@{namespace}", "-l", "INFO",
-    ]  # fmt: skip
-    worker = GuardedProcess.start(
-        argv, log_file=folder / "worker.log", env={**environ, "TMPDIR": str(folder)}, remove_when_orphaned=folder
-    )
-    try:
-        _wait_until_ready(worker)
+    environ = {
+        "CACHE_REDIS_URL": place.cache_url,
+        "CELERY_BROKER_URL": place.broker_url,
+        "CACHE_NAMESPACE": place.namespace,
+        "REFRESHER_QUERIES": module,
+        "NEO4J_URI": graph.bolt_uri,
+        "NEO4J_USER": graph.user,
+        "NEO4J_PASSWORD": graph.password,
+        "NEO4J_DATABASE": graph.database,
+        **more,
+    }
+    with running_worker(place, ["-A", "refresher"], environ):
         yield
-    finally:
-        worker.terminate(_STOP_SECONDS)
+
+
+@contextmanager
+def running_worker(place: Place, app: Sequence[str], environ: Mapping[str, str]) -> Iterator[None]:
+    """Run a Celery worker: ``app`` is what comes before the command, ``environ`` is added to this process's.
+
+    Raises:
+        BenchError: it did not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        argv = [
+            sys.executable, "-m", "celery", *app, "worker", "--without-gossip", "--without-mingle",
+            "-n", f"{app[-1]}@{place.namespace}", "-l", "INFO",
+        ]  # fmt: skip
+        worker = GuardedProcess.start(
+            argv,
+            log_file=Path(folder) / "worker.log",
+            env={**os.environ, "TMPDIR": folder, **environ},
+            remove_when_orphaned=Path(folder),
+        )
+        try:
+            _wait_until_ready(worker)
+            yield
+        finally:
+            worker.terminate(_STOP_SECONDS)
 
 
 def _wait_until_ready(worker: GuardedProcess) -> None:

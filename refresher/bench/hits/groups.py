@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from refresher.bench.errors import BenchError
-from refresher.bench.herd.readers import Kind
+from refresher.bench.herd.makers import Kind
 from refresher.bench.hits.group import Group
 from refresher.bench.hits.herds import HerdGroup
 from refresher.bench.hits.hung_broker import HungBroker

@@ -13,9 +13,10 @@ from itertools import count
 from typing import Final, TypeAlias
 
 from refresher.bench.figures import Figure, Must, Result, Target
-from refresher.bench.herd.herd import PROCESSES, Herd, Outcome
+from refresher.bench.herd.herd import PROCESSES, Herd, Outcome, Size
+from refresher.bench.herd.loads import MarkedLoads
+from refresher.bench.herd.makers import EARLY_SECONDS, NOTHING, NOTHING_SECONDS, HitsMaker, Kind
 from refresher.bench.herd.queries import LOAD_SECONDS, QUERY
-from refresher.bench.herd.readers import EARLY_SECONDS, NOTHING, NOTHING_SECONDS, Kind
 from refresher.bench.hits.group import Group, Setting
 from refresher.bench.seeding import Seeder
 from refresher.bench.statistics import WARM_UP_ROUND, middle
@@ -106,8 +107,11 @@ def _outcomes(kind: Kind, setting: Setting) -> Outcomes:
         client = stack.enter_context(place.plain())
         seeder = Seeder(client, place.namespace, setting.value_of, QUERY)
 
+        loads, size = MarkedLoads(place), Size(options.scale.readers, options.scale.lead_seconds)
+
         def herd(of: Kind) -> Herd:
-            return stack.enter_context(Herd(place, of, options))
+            maker = HitsMaker(place, of, options.payload)
+            return stack.enter_context(Herd(maker, loads, size, uvloop=options.uvloop))
 
         ours = herd(kind)
         peers = herd(Kind.CASHEWS) if kind is Kind.ASYNCIO and find_spec("cashews") is not None else None

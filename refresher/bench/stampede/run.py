@@ -1,0 +1,99 @@
+"""Plays the scenarios, shows what they come to, and keeps it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from refresher.bench import report
+from refresher.bench.about import about, heading, made_folder
+from refresher.bench.errors import BenchError
+from refresher.bench.figures import Result
+from refresher.bench.places import Place, place
+from refresher.bench.processes import prepare
+from refresher.bench.stampede import backstage, herd_results, steady_results
+from refresher.bench.stampede.herds import run_herds
+from refresher.bench.stampede.lanes import Lane, lanes_of
+from refresher.bench.stampede.options import Scenario, StampedeOptions
+from refresher.bench.stampede.steady import Plan, run_steady
+from refresher.bench.stampede.strategies import chosen
+from refresher.bench.stampede.terms import OriginKind, Terms
+from refresher.embedded import ArcadeDbServer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def run_stampede(options: StampedeOptions, console: Console) -> None:
+    """Play what was asked for. Ctrl-C ends the reading; what was counted until then is shown and kept.
+
+    Raises:
+        BenchError: a strategy that does not exist, a folder that can't be made, readers or a worker that did not start.
+        EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
+        OSError: the folder is there, and the results can't be written.
+    """
+    strategies = chosen(options.strategies)
+    made_folder(options.out)
+    prepare()
+    results: list[Result] = []
+    with place(options.redis_url) as here, ExitStack() as stack:
+        content = _about(options, here)
+        graph = stack.enter_context(ArcadeDbServer.start())
+        address = backstage.loaded(graph, options.seed) if options.origin is OriginKind.GRAPH else None
+        control = stack.enter_context(redis.Redis.from_url(here.control_url))
+        for scenario in options.played:
+            lanes, left_out = lanes_of(scenario, strategies, options.readers)
+            if not lanes:
+                raise BenchError(f"nobody can run {scenario}: {'; '.join(map(': '.join, left_out.items()))}")
+            scale = options.scale(scenario)
+            terms = Terms(here, scale.expires, scale.delta, scale.lease, options.beta, options.rnd_precision, address)
+            console.print(f"{scenario}: {', '.join(lane.title for lane in lanes)} …", style="dim")
+            for title, why in left_out.items():
+                console.print(f"left out: {title}: {why}", style="dim")
+            began = time.monotonic()
+            with backstage.workers(terms, lanes, graph):
+                result, was_interrupted = _played(scenario, lanes, terms, options, control, console)
+            results.append(replace(result, seconds=time.monotonic() - began))
+            if was_interrupted:
+                console.print("interrupted: what follows is what was counted until then")
+                break
+    console.print(heading(content))
+    report.show(results, console)
+    for path in report.write(options.out, content, results):
+        console.print(f"written: {path}")
+
+
+def _played(
+    scenario: Scenario, lanes: Sequence[Lane], terms: Terms, options: StampedeOptions, control: redis.Redis,
+    console: Console,
+) -> tuple[Result, bool]:  # fmt: skip
+    scale = options.scale(scenario)
+    if scenario is Scenario.HERD:
+        runs, was_interrupted = run_herds(lanes, terms, scale, control, console, options.seed)
+        return herd_results.result_of(runs, lanes, scale), was_interrupted
+    kills = scenario is Scenario.HOT_KEY
+    plan = Plan(terms, scale, control, console, options.report_every, options.seed, kills)
+    steady = run_steady(lanes, plan)
+    return steady_results.result_of(scenario, steady, scale), plan.was_interrupted
+
+
+def _about(options: StampedeOptions, here: Place) -> dict[str, Any]:
+    asked: dict[str, Any] = {
+        "scenarios": ", ".join(options.played),
+        "strategies": ", ".join(options.strategies) or "all",
+        "readers": options.readers or "each scenario's own",
+        "origin": options.origin,
+        "beta": options.beta,
+        "rnd_precision": options.rnd_precision,
+        "redis": here.title,
+        "quick": options.quick,
+    }
+    for scenario in options.played:
+        said = ", ".join(f"{name} {value}" for name, value in asdict(options.scale(scenario)).items() if value)
+        asked[f"{scenario}"] = f"({said})"
+    return about("stampede", seed=options.seed, options=asked, servers={"redis-server": here.version})
