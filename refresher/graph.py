@@ -21,6 +21,7 @@ from refresher.deadlines import MOST_ABANDONED, Deadlines, pool_has_limits
 from refresher.errors import LoadFailed, TransientFailure
 from refresher.queries import Loaded, Query
 from refresher.settings import NEO4J_URI_ALLOWED, SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
+from refresher.transactions import ReadTransaction
 
 FETCH_SIZE: Final = 1_000
 REFUSED_SECONDS: Final = 5.0
@@ -66,7 +67,7 @@ class Graph:
         self._driver = open_driver(settings, settings.neo4j_user, settings.neo4j_password)
 
     def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
-        """Run a query's loader, and its degree, in one managed read transaction.
+        """Run a query's loader, and its degree, in one read transaction.
 
         Args:
             query: what to run.
@@ -101,7 +102,7 @@ class Graph:
         timeout_seconds: float,
         opened: list[neo4j.Session],
     ) -> Loaded:
-        work = neo4j.unit_of_work(timeout=timeout_seconds)(_work(query, params))
+        work = _work(query, params)
         try:
             with self._driver.session(
                 database=self._settings.neo4j_database or None,
@@ -110,7 +111,8 @@ class Graph:
                 fetch_size=FETCH_SIZE,
             ) as session:
                 opened.append(session)
-                return session.execute_read(work)
+                with ReadTransaction(session, timeout_seconds) as tx:
+                    return work(tx)
         except LoadFailed:
             raise
         except Exception as error:
@@ -180,8 +182,8 @@ def _trusted(settings: WorkerSettings) -> dict[str, Any]:
     return {"encrypted": True, "trusted_certificates": neo4j.TrustCustomCAs(settings.neo4j_ca_certs)}
 
 
-def _work(query: Query, params: Mapping[str, Any]) -> Callable[[neo4j.ManagedTransaction], Loaded]:
-    def work(tx: neo4j.ManagedTransaction) -> Loaded:
+def _work(query: Query, params: Mapping[str, Any]) -> Callable[[ReadTransaction], Loaded]:
+    def work(tx: ReadTransaction) -> Loaded:
         value = _called(query, tx, params)
         if isinstance(value, neo4j.Result):
             # It would be empty once the transaction has ended.
@@ -194,7 +196,7 @@ def _work(query: Query, params: Mapping[str, Any]) -> Callable[[neo4j.ManagedTra
     return work
 
 
-def _called(query: Query, tx: neo4j.ManagedTransaction, params: Mapping[str, Any]) -> Any:
+def _called(query: Query, tx: ReadTransaction, params: Mapping[str, Any]) -> Any:
     try:
         return query.loader(tx, **params)
     except SystemExit as error:
@@ -213,7 +215,7 @@ def _cut(sessions: Sequence[neo4j.Session]) -> None:
                 connection.kill()
 
 
-def _degree(tx: neo4j.ManagedTransaction, query: Query, params: Mapping[str, Any]) -> int:
+def _degree(tx: ReadTransaction, query: Query, params: Mapping[str, Any]) -> int:
     if query.degree_cypher is None:
         return 0
     # Registered by the worker's own code, never taken from a message.

@@ -106,7 +106,9 @@ def query(
     sensitive: bool = False,
     into: Registry | None = None,
 ) -> Callable[[L], L]:
-    """Register a loader: ``def loader(tx, **params) -> value``, run in a managed read transaction.
+    """Register a loader: ``def loader(tx, **params) -> value``, run in one read transaction.
+
+    It begins with the loader's first ``tx.run``: a loader that asks the graph nothing costs it nothing.
 
     Args:
         name: by which readers ask for it.

@@ -1,0 +1,60 @@
+"""What a loader gets as ``tx``: a read transaction that begins with its first query.
+
+::
+
+    the driver's own         BEGIN ⇄   RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄
+    this one                           BEGIN, RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄        nothing at all without a query
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Any, LiteralString, Self
+
+import neo4j
+
+
+class ReadTransaction:
+    """A transaction of a session, which has to be one for reading; a context manager that commits in the end.
+
+    Has what the driver's managed transaction has: `run`. An error of its own that a loader catches is not lost: it is
+    raised again in the end, by the driver where the transaction had begun.
+
+    Args:
+        session: no other transaction may be open in it.
+        timeout_seconds: after which the server ends it.
+    """
+
+    def __init__(self, session: neo4j.Session, timeout_seconds: float) -> None:
+        self._session, self._timeout_seconds = session, timeout_seconds
+        self._begun: neo4j.Transaction | None = None
+        self._refused: Exception | None = None
+
+    def run(self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any) -> neo4j.Result:
+        """Run a query, as `neo4j.ManagedTransaction.run`."""
+        return self._begin().run(query, parameters, **more)
+
+    def _begin(self) -> neo4j.Transaction:
+        if self._refused is not None:
+            raise self._refused
+        if self._begun is None:
+            try:
+                # As the driver's own execute_query does: without it BEGIN would be a round trip of its own.
+                with getattr(self._session, "_pipelined_begin", nullcontext()):
+                    self._begun = self._session.begin_transaction(timeout=self._timeout_seconds)
+            except Exception as error:
+                self._refused = error
+                raise
+        return self._begun
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._begun is not None:
+            self._begun.__exit__(kind, error, trace)
+        elif kind is None and self._refused is not None:
+            raise self._refused
