@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from redis.exceptions import ConnectionError, DataError, ResponseError, TimeoutError
 
 from api_client import messages
-from api_client.broker_settings import MESSAGE_EXPIRES_SECONDS, publisher_settings, queue_for
+from api_client.broker_settings import MESSAGE_EXPIRES_SECONDS, is_rabbitmq, publisher_settings, queue_for
 from api_client.messages import RefreshItem
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ TIMEOUT_SECONDS: Final = 0.5
 # would wait for it, up to 5 ms (sys.getswitchinterval), where now it waits for one message to be made. A pause of 0
 # takes the interpreter back before a waiting thread has woken.
 BREATH_SECONDS: Final = 0.000_05
+# RabbitMQ's answers: no such exchange, no queue bound to it; the user may not.
+_NO_SUCH_QUEUE: Final = frozenset({404, 312})
+_REFUSED: Final = frozenset({403})
 
 
 def shown_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str]:
@@ -67,18 +71,54 @@ class CeleryBroker:
     def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
         """Publish one message.
 
+        On RabbitMQ into queues that are there, as a rule: so a reader's user needs no right but to write. Where there
+        are none, since no worker has ever started, they are made, if the user may.
+
         Raises:
             kombu.exceptions.OperationalError: the broker refuses, is silent, or is full.
         """
-        self.app.send_task(
-            messages.TASK_NAME,
-            args=(messages.encode(items),),
-            queue=self._queue(someone_waits=someone_waits),
-            expires=MESSAGE_EXPIRES_SECONDS,
-            retry=False,
-            ignore_result=True,
-            **shown_options(items, self._namespace),
-        )
+        queue = self._queue(someone_waits=someone_waits)
+        if not is_rabbitmq(self._url):
+            self._send(items, queue)
+            return
+        try:
+            self._send(items, queue, declare=[], mandatory=True)
+        except Exception as error:
+            if not _is_answered(error, _NO_SUCH_QUEUE):
+                raise
+            self._declare_and_send(items, queue)
+
+    def _declare_and_send(self, items: Sequence[RefreshItem], queue: Any) -> None:
+        from kombu.exceptions import OperationalError
+
+        try:
+            self._send(items, queue, mandatory=True)
+        except Exception as error:
+            if not _is_answered(error, _REFUSED):
+                raise
+            why = f"there is no queue {queue.name!r} yet, and this user may not make it: workers do when they start"
+            raise OperationalError(why) from error
+
+    def _send(self, items: Sequence[RefreshItem], queue: Any, **options: Any) -> None:
+        with self.app.producer_pool.acquire(block=True, timeout=TIMEOUT_SECONDS) as producer:
+            try:
+                self.app.send_task(
+                    messages.TASK_NAME,
+                    args=(messages.encode(items),),
+                    queue=queue,
+                    producer=producer,
+                    expires=MESSAGE_EXPIRES_SECONDS,
+                    retry=False,
+                    ignore_result=True,
+                    **shown_options(items, self._namespace),
+                    **options,
+                )
+            except Exception as error:
+                if _is_answered(error, _NO_SUCH_QUEUE | _REFUSED):
+                    # RabbitMQ has closed the channel, or it still owes an answer; kombu would go on with it.
+                    with suppress(Exception):
+                        producer.connection.close()
+                raise
 
     def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
         """Publish a message an item, in one round trip where the transport can; what went wrong with each, or None.
@@ -172,6 +212,11 @@ def _declared_length(connection: Any, channel: Any, queue: str) -> int:
     except connection.channel_errors:
         # Redis drops an empty list, and RabbitMQ knows no queue before its first message or worker.
         return 0
+
+
+def _is_answered(error: BaseException, codes: frozenset[int]) -> bool:
+    """Tell whether RabbitMQ has answered with one of these codes."""
+    return any(getattr(one, "reply_code", None) in codes for one in (error, error.__cause__))
 
 
 def _is_out_of_reach(error: Exception) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
+import os
 import secrets
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import amqp
 import kombu
 import pytest
 from kombu.exceptions import OperationalError
+from typer.testing import CliRunner
 
 from api_client.broker import CeleryBroker
 from api_client.broker_settings import queue_for
@@ -23,6 +25,7 @@ from api_client.broker_tls import connection_settings
 from api_client.events import RefreshReason
 from api_client.keys import make_key
 from api_client.messages import item_for
+from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
 from refresher.embedded.ports import free_port
 from tests.acceptance.conftest import ROOT, System
@@ -34,12 +37,23 @@ from tests.support.waiting import eventually
 pytestmark = full_runs_only
 
 NAMESPACE = "cache"
-DOCUMENTED = re.compile(r"^rabbitmqctl set_permissions (\w+) '(.*)' '(.*)' '(.*)'$", re.MULTILINE)
+REFRESHES = queue_for(NAMESPACE, "amqps://", someone_waits=False).name
+UNUSED = "unused"  # a vhost that no worker knows
+SET_PERMISSIONS = ROOT / "deploy/rabbitmq/set-permissions"
 
 
-def documented_rights() -> dict[str, tuple[str, str, str]]:
-    text = (ROOT / "docs/security.md").read_text().replace("NS", NAMESPACE)
-    return {user: (configure, write, read) for user, configure, write, read in DOCUMENTED.findall(text)}
+def rights_given(folder: Path, *arguments: str) -> dict[str, tuple[str, str, str]]:
+    """What the script tells rabbitmqctl: configure, write and read of each user."""
+    told, stand_in = folder / "told", folder / "rabbitmqctl"
+    stand_in.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{told}"\n')
+    stand_in.chmod(0o700)
+    told.write_text("")
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run([SET_PERMISSIONS, *arguments], env={**os.environ, "PATH": path}, check=True)
+    lines = told.read_text().splitlines()
+    calls = [lines[at : at + 7] for at in range(0, len(lines), 7)]
+    assert {tuple(call[:3]) for call in calls} == {("set_permissions", "-p", arguments[1] if arguments[1:] else "/")}
+    return {user: (configure, write, read) for _, _, _, user, configure, write, read in calls}
 
 
 class RabbitMqWithUsers(RabbitMqServer):
@@ -51,9 +65,9 @@ class RabbitMqWithUsers(RabbitMqServer):
         self.passwords: dict[str, str] = {}
         self.authority = Authority(self.directory / "authority")
 
-    def url_of(self, user: str, *, host: str = HOST, trusted: Path | None = None) -> str:
+    def url_of(self, user: str, *, host: str = HOST, trusted: Path | None = None, vhost: str = "/") -> str:
         """The URL of a user, over TLS; ``trusted`` is another authority than the server's."""
-        url = f"amqps://{user}:{self.passwords[user]}@{host}:{self.tls_port}//"
+        url = f"amqps://{user}:{self.passwords[user]}@{host}:{self.tls_port}/{vhost}"
         return f"{url}?ssl_ca_certs={trusted or self.authority.root}"
 
     def _prepare(self) -> tuple[Sequence[str], Mapping[str, str] | None]:
@@ -74,13 +88,13 @@ class RabbitMqWithUsers(RabbitMqServer):
         return prepared
 
     def _definitions(self) -> dict[str, Any]:
-        rights = documented_rights() | {self.user: (".*", ".*", ".*")}
+        rights = rights_given(self.directory) | {self.user: (".*", ".*", ".*")}
         self.passwords = {user: secrets.token_hex(16) for user in rights} | {self.user: self.password}
         users = [{"name": user, "tags": "", "hashing_algorithm": "rabbit_password_hashing_sha256",
                   "password_hash": hashed(self.passwords[user])} for user in rights]  # fmt: skip
-        permissions = [{"user": user, "vhost": "/", "configure": configure, "write": write, "read": read}
-                       for user, (configure, write, read) in rights.items()]  # fmt: skip
-        return {"vhosts": [{"name": "/"}], "users": users, "permissions": permissions}
+        permissions = [{"user": user, "vhost": vhost, "configure": configure, "write": write, "read": read}
+                       for user, (configure, write, read) in rights.items() for vhost in ("/", UNUSED)]  # fmt: skip
+        return {"vhosts": [{"name": "/"}, {"name": UNUSED}], "users": users, "permissions": permissions}
 
 
 def hashed(password: str) -> str:
@@ -119,6 +133,49 @@ def test_reader_and_worker_work_with_their_rights_over_tls(running: System) -> N
     # A retry through the broker is a delay of RabbitMQ's.
     running.control.rpush("script:late", "fail", "fail", "ok")
     assert client.get("long_lived", {"key": "late"}, timeout=60)["load"] == 3
+
+
+def test_the_rights_of_another_namespace_and_vhost(tmp_path: Path) -> None:
+    configure, write, read = rights_given(tmp_path, "tenant.a", "/caches")["publisher"]
+    assert (configure, write, read) == ("^$", r"^tenant\.a\.refresh(-miss)?\.quorum$", "^$")
+
+
+def test_an_operator_asks_workers_and_how_many_refreshes_wait(
+    running: System, server: RabbitMqWithUsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refresher.doctor.ANSWER_SECONDS", 5.0)
+    env = {**running.env, "CELERY_BROKER_URL": server.url_of("operator")}
+    assert doctor_of(env) == {"broker": "ok", "workers": "ok"}
+    assert doctor_of({**env, "CELERY_BROKER_URL": server.url_of("publisher")}) == {"broker": "ok", "workers": "warning"}
+
+
+def doctor_of(env: dict[str, str]) -> dict[str, str]:
+    told = CliRunner().invoke(app, ["doctor", "--json"], env=env).stdout
+    return {one["check"]: one["level"] for one in json.loads(told)["findings"] if one["check"] in {"broker", "workers"}}
+
+
+def test_before_a_worker_has_ever_started_a_reader_is_told_so_or_makes_the_queue(server: RabbitMqWithUsers) -> None:
+    item = item_for(make_key(NAMESPACE, "q", {}, 1), 1, RefreshReason.MANUAL)
+    with (
+        closing(CeleryBroker(server.url_of("publisher", vhost=UNUSED), NAMESPACE)) as broker,
+        closing(CeleryBroker(server.url_of("worker", vhost=UNUSED), NAMESPACE)) as others,
+    ):
+        assert broker.waiting() == 0
+
+        def is_told_so() -> None:
+            for _ in range(3):  # each time, for kombu keeps connections
+                with pytest.raises(
+                    OperationalError, match=f"no queue '{REFRESHES}' yet, and this user may not make it"
+                ):
+                    broker.publish([item], someone_waits=False)
+
+        is_told_so()
+        with others.app.connection_for_write() as connection:
+            queue_for(NAMESPACE, "amqps://", someone_waits=False).exchange(connection.channel()).declare()
+        is_told_so()  # also with an exchange that leads nowhere
+        others.publish([item], someone_waits=False)
+        broker.publish([item], someone_waits=False)
+        assert broker.waiting() == others.waiting() == 2
 
 
 def published_to(url: str) -> None:
@@ -180,14 +237,24 @@ def consume(channel: Any, queue: str) -> None:
     channel.basic_get(queue)
 
 
-REFRESHES = queue_for(NAMESPACE, "amqps://", someone_waits=False).name
+def purge(channel: Any, queue: str) -> None:
+    channel.queue_purge(queue)
+
+
 DENIED: tuple[tuple[str, Callable[[Any, str], None], str], ...] = (
-    ("publisher", declare, "other.refresh.quorum"),
+    ("publisher", declare, REFRESHES),
     ("publisher", declare, "elsewhere"),
+    ("publisher", consume, REFRESHES),
+    ("publisher", purge, REFRESHES),
+    ("publisher", publish, "other.refresh.quorum"),
     ("publisher", publish, "celery.pidbox"),
     ("publisher", publish, "celeryev"),
     ("publisher", publish, ""),
     ("publisher", consume, "worker-1@test.celery.pidbox"),
+    ("operator", declare, REFRESHES),
+    ("operator", consume, REFRESHES),
+    ("operator", consume, "worker-1@test.celery.pidbox"),
+    ("operator", publish, "celeryev"),
     ("worker", declare, "elsewhere"),
     ("worker", publish, "amq.topic"),
     ("flower", publish, REFRESHES),
