@@ -1,0 +1,103 @@
+"""A process of readers of a real run: each thread reads at random moments (Poisson), keys by their popularity.
+
+It gets a `Course` and an end of a pipe, says ``READY``, is told when to begin, and tells a `Seen` a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api_client import CacheClient, CacheError, EntryState
+from refresher.bench.places import Place
+from refresher.bench.simulate.real_queries import QUERY
+
+READY: Final = "ready"
+THREADS: Final = 8
+"""A thread that waits for a value reads late for as long; with several, few reads are late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What one process is to do. ``rates``: reads/s of each key, of this process alone; times in seconds."""
+
+    place: Place
+    rates: NDArray[np.float64]
+    degrees: NDArray[np.int32]
+    warm_up: float
+    seconds: float
+    seed: int
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a thread met after the warm-up. ``late`` are reads that began 50 ms after their moment or later."""
+
+    reads: int = 0
+    stale: int = 0
+    waited: int = 0
+    errors: int = 0
+    late: int = 0
+    waits: list[float] = field(default_factory=list)
+
+
+_LATE_SECONDS: Final = 0.05
+
+
+def run_readers(pipe: Connection, course: Course) -> None:
+    """Be a process of readers, once."""
+    with CacheClient(course.place.settings(redis_timeout_seconds=5.0)) as client:
+        pipe.send(READY)
+        begins = float(pipe.recv())
+        seen = [Seen() for _ in range(THREADS)]
+        threads = [
+            threading.Thread(target=_read, args=(client, course, begins, course.seed * THREADS + number, one))
+            for number, one in enumerate(seen)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        pipe.send(seen)
+
+
+def params_of(number: int, degrees: NDArray[np.int32]) -> dict[str, object]:
+    """Return the params of a key."""
+    return {"number": number, "degree": int(degrees[number])}
+
+
+def _read(client: CacheClient, course: Course, begins: float, seed: int, seen: Seen) -> None:
+    rng = np.random.default_rng(seed)
+    summed = np.cumsum(course.rates)
+    pause = THREADS / float(summed[-1])
+    at, ends = begins, begins + course.warm_up + course.seconds
+    while (at := at + float(rng.exponential(pause))) < ends:
+        number = min(int(np.searchsorted(summed, rng.random() * summed[-1], side="right")), len(summed) - 1)
+        time.sleep(max(0.0, at - time.monotonic()))
+        began = time.monotonic()
+        state = _state(client, params_of(number, course.degrees))
+        if at >= begins + course.warm_up:
+            _note(seen, state, began - at, time.monotonic() - began)
+
+
+def _state(client: CacheClient, params: dict[str, object]) -> EntryState | None:
+    try:
+        return client.get_entry(QUERY, params).state
+    except CacheError:
+        return None
+
+
+def _note(seen: Seen, state: EntryState | None, late: float, took: float) -> None:
+    seen.reads += 1
+    seen.late += late >= _LATE_SECONDS
+    seen.stale += state is EntryState.STALE
+    seen.errors += state is None
+    if state is EntryState.MISS:
+        seen.waited += 1
+        seen.waits.append(took)
