@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from typing import Final
 
 from redis.exceptions import RedisError
 
@@ -15,7 +16,7 @@ from refresher.graph import Graph
 from refresher.queries import registry
 from refresher.settings import WorkerSettings
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
 

@@ -21,7 +21,7 @@ from refresher.events import events_of
 from refresher.guard import DropReason, Fault, fault_of
 from refresher.pulse import pulse_of
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 REFUSED_PAUSE_SECONDS: Final = 1.0
 

@@ -20,7 +20,7 @@ from billiard.process import current_process
 
 from refresher.errors import LoadFailed
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_ABANDONED: Final = 20

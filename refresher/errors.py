@@ -32,7 +32,9 @@ class LoadFailed(RefresherError):
 
     def __init__(self, kind: str, message: str, *, is_transient: bool, most_attempts: int | None = None) -> None:
         super().__init__(message)
-        self.kind, self.is_transient, self.most_attempts = kind, is_transient, most_attempts
+        self.kind: str = kind
+        self.is_transient: bool = is_transient
+        self.most_attempts: int | None = most_attempts
 
     @property
     def shown(self) -> str:

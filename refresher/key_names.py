@@ -16,7 +16,7 @@ class KeyNames:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self.pattern = f"{namespace}:*"
+        self.pattern: str = f"{namespace}:*"
         self._entry_prefix = entry_prefix(namespace)
         self._record_prefix = namespace + _ANY.record.partition("{")[0].removeprefix("n")
 

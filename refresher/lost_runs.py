@@ -24,7 +24,7 @@ from refresher.errors import LoadFailed
 if TYPE_CHECKING:
     from refresher.runtime import Runtime
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 # It may have been killed for what another had done, by the kernel short of memory for example.
 MOST_ATTEMPTS: Final = 2

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from refresher.queries import Registry
     from refresher.settings import WorkerSettings
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150, 300)

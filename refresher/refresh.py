@@ -37,7 +37,7 @@ from refresher.run import Run, bookmarks_of, hard_ttl_seconds, header_of, learne
 from refresher.settings import WorkerSettings
 from refresher.surroundings import Surroundings
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LONGEST_PAUSE_IN_PLACE_SECONDS: Final = 1.0

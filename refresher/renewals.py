@@ -15,7 +15,7 @@ from api_client.clock import monotonic_seconds
 from api_client.keys import CacheKey
 from api_client.lease_store import LeaseStore
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 SHORTEST_PERIOD_SECONDS: Final = 0.02
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from typing import Final
 
 import msgspec
 
@@ -19,7 +20,7 @@ from refresher.run import Run
 from refresher.settings import WorkerSettings
 from refresher.surroundings import Surroundings
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 def follow_up(around: Surroundings, settings: WorkerSettings, run: Run, *, stored: bool) -> None:

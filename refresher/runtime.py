@@ -71,8 +71,8 @@ class Runtime:
             self._redis, on_read_only=lambda: self._redis.connection_pool.disconnect(inuse_connections=False)
         )
         self._renewals = Renewals(store)
-        self.graph = Graph(settings)
-        self.dead_letters = DeadLetters(self._redis, settings.namespace)
+        self.graph: Graph = Graph(settings)
+        self.dead_letters: DeadLetters = DeadLetters(self._redis, settings.namespace)
 
         def publish(item: RefreshItem) -> None:
             broker.publish([item], someone_waits=False)
@@ -81,7 +81,7 @@ class Runtime:
             with translated():
                 self.dead_letters.add(letter, replaced_token=replaced_token)
 
-        self.refresher = Refresher(
+        self.refresher: Refresher = Refresher(
             settings,
             Surroundings(
                 records=TranslatingStore(store),

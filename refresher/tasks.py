@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from refresher.runtime import PerProcess, Runtime
     from refresher.settings import WorkerSettings
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 MOST_CACHE_RETRIES: Final = 3
 CACHE_RETRY_SECONDS: Final = 5

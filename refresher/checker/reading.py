@@ -69,7 +69,7 @@ class Readers:
     def __init__(
         self, settings: ReaderSettings, watched: Watched, names: Sequence[str], *, reads_per_second: float, seed: int
     ) -> None:
-        self.diaries = [Diary(watched.query), Diary(watched.query)]
+        self.diaries: list[Diary] = [Diary(watched.query), Diary(watched.query)]
         self._settings, self._watched, self._names = settings, watched, names
         self._interval_seconds = 2 / reads_per_second
         self._stopped = threading.Event()

@@ -27,7 +27,9 @@ class EdgeListError(DemoError, ValueError):
     def __init__(self, path: Path, problem: str, line_number: int | None = None) -> None:
         where = str(path) if line_number is None else f"{path}, line {line_number}"
         super().__init__(f"{where}: {problem}")
-        self.path, self.problem, self.line_number = path, problem, line_number
+        self.path: Path = path
+        self.problem: str = problem
+        self.line_number: int | None = line_number
 
 
 class GraphLoadError(DemoError):

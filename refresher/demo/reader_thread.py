@@ -41,9 +41,9 @@ class NotePad:
     """The notes of the threads of one process. Also the client's events, which come on the publisher's thread."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.notes = Notes()
-        self.events = _Counted(self)
+        self.lock: threading.Lock = threading.Lock()
+        self.notes: Notes = Notes()
+        self.events: _Counted = _Counted(self)
         # Tokens of what was served stale without a worker, by number of the key. One for all threads, so that the
         # newer value of a rarely read key is noticed soon.
         self.stale_tokens: dict[int, int] = {}
@@ -51,7 +51,8 @@ class NotePad:
     def take(self) -> Notes:
         """Return what was noted, and begin anew."""
         with self.lock:
-            notes, self.notes = self.notes, Notes()
+            notes = self.notes
+            self.notes = Notes()
         return notes
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import neo4j
     import redis
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 _BATCH: Final = 500
 # A batch a transaction: all at once would be more than a small server's memory takes.

@@ -19,7 +19,7 @@ from api_client.broker_settings import miss_queue, refresh_queue
 from refresher.demo.errors import DemoError
 from refresher.outcome import OutcomeKind
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 _READY_SECONDS: Final = 10.0
 _CONNECTION_SECONDS: Final = 2.0
@@ -128,8 +128,8 @@ class WorkerEvents:
     """
 
     def __init__(self, broker_url: str, namespace: str) -> None:
-        self.counts = WorkerCounts()
-        self.lock = threading.Lock()
+        self.counts: WorkerCounts = WorkerCounts()
+        self.lock: threading.Lock = threading.Lock()
         self._queues = (miss_queue(namespace), refresh_queue(namespace))
         self._app = Celery("refresher-demo", broker=broker_url, set_as_current=False)
         self._app.conf.update(

@@ -22,7 +22,8 @@ class ServerMissing(EmbeddedServerError):
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}: {remedy}")
-        self.what, self.remedy = what, remedy
+        self.what: str = what
+        self.remedy: str = remedy
 
 
 class ServerDidNotStart(EmbeddedServerError):
@@ -31,7 +32,9 @@ class ServerDidNotStart(EmbeddedServerError):
     def __init__(self, what: str, problem: str, log_tail: str = "") -> None:
         tail = f"; the end of its log:\n{log_tail}" if log_tail else "; its log is empty"
         super().__init__(f"{what} did not start: {problem}{tail}")
-        self.what, self.problem, self.log_tail = what, problem, log_tail
+        self.what: str = what
+        self.problem: str = problem
+        self.log_tail: str = log_tail
 
 
 class ServerStopped(EmbeddedServerError):

@@ -38,7 +38,8 @@ class GuardedProcess:
     def __init__(
         self, guardian: subprocess.Popen[bytes], lifeline: int, report: int, log_file: Path, name: str
     ) -> None:
-        self.log_file, self.name = log_file, name
+        self.log_file: Path = log_file
+        self.name: str = name
         self._guardian, self._lifeline, self._report = guardian, lifeline, report
         self._reading = threading.Lock()  # held as long as a wait lasts
         self._writing = threading.Lock()  # never held long, so that a wait does not hold up an order to end

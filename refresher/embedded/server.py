@@ -34,9 +34,9 @@ class EmbeddedServer(ABC):
     gives_up_with: ClassVar[str | None] = None
 
     def __init__(self, start_seconds: float) -> None:
-        self.password = secrets.token_hex(24)
+        self.password: str = secrets.token_hex(24)
         self.start_seconds = start_seconds
-        self.directory = Path(tempfile.mkdtemp(prefix="refresher-"))  # mode 0700
+        self.directory: Path = Path(tempfile.mkdtemp(prefix="refresher-"))  # mode 0700
         self._runs = 0
         self._ports: list[int] = []
         self._process: GuardedProcess | None = None
