@@ -8,11 +8,11 @@ import os
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from refresher.health import Health, Verdict
 from refresher.pulse import Phase, Pulse
+from refresher.quiet_server import QuietHandler, QuietServer
 from refresher.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class HealthServer:
 
     def __init__(self, settings: WorkerSettings, pulse: Pulse) -> None:
         self._settings, self._pulse = settings, pulse
-        self._served: tuple[ThreadingHTTPServer, Health] | None = None
+        self._served: tuple[QuietServer, Health] | None = None
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -69,12 +69,11 @@ class HealthServer:
             health.close()
 
 
-def _server(address: str, port: int, verdicts: dict[str, Callable[[], Verdict]]) -> ThreadingHTTPServer:
-    class Handler(BaseHTTPRequestHandler):
-        server_version, sys_version = "refresher", ""
+def _server(address: str, port: int, verdicts: dict[str, Callable[[], Verdict]]) -> QuietServer:
+    class Handler(QuietHandler):
         timeout = REQUEST_SECONDS
 
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802 - the name that http.server looks for
             look = verdicts.get(self.path.partition("?")[0])
             if look is None:
                 self._answer(HTTPStatus.NOT_FOUND, {"error": f"allowed is one of: {', '.join(verdicts)}"})
@@ -94,15 +93,4 @@ def _server(address: str, port: int, verdicts: dict[str, Callable[[], Verdict]])
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: a line a probe would hide all others."""
-
-    return _QuietServer((address, port), Handler)
-
-
-class _QuietServer(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Show nothing of a prober that hung up: it is no fault of the worker."""
-        log.debug("a request for the worker's health was not answered", exc_info=True)
+    return QuietServer((address, port), Handler)

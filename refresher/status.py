@@ -27,6 +27,8 @@ TIMEOUT_SECONDS: Final = 2.0
 CACHE_SECONDS: Final = 6.0
 BROKER_SECONDS: Final = 4.0
 WORKERS_SECONDS: Final = 8.0
+WORKERS_KEPT_SECONDS: Final = 10.0
+"""For how long the workers' answer stands where things are looked at again and again."""
 
 
 @dataclass(frozen=True, slots=True)

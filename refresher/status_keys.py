@@ -1,7 +1,8 @@
 """What lies in the cache, by query, from a bounded look at its keys: names of many, headers of a few.
 
-Readers pay for it with some tenths of a millisecond now and then: SCAN goes through the keys in small steps. A header
-that is read counts as an access for Redis, which it goes by when it evicts, so no more than some hundred are.
+Readers pay for it with some tenths of a millisecond now and then: SCAN goes through the keys in small steps. Before
+7.2, Redis takes the reading of a header for an access, and goes by these when it evicts: no more than some hundred are
+read.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class HotKey:
 class KeysSeen:
     """What a look at the keys has shown. ``is_sample``: not all keys were looked at, of ``keys_of_server``.
 
-    ``problem`` and ``hottest_problem`` say why there is nothing, where there is nothing.
+    ``problem`` and ``hottest_problem`` say why there is nothing, where there is nothing. ``is_counted``: Redis has
+    counted the looks at headers as accesses.
     """
 
     is_sample: bool = False
@@ -94,6 +96,7 @@ class KeysSeen:
     queries: dict[str, QueryKeys] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     hottest: list[HotKey] = field(default_factory=list)
+    is_counted: bool = False
     problem: str = ""
     hottest_problem: str = ""
 
@@ -189,10 +192,13 @@ def _read_headers(node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen) -
     """Note what the entries' headers say; returns their δ by query."""
     leads: dict[str, list[float]] = {}
     with node.pipeline(transaction=False) as pipeline:
+        pipeline.execute_command("CLIENT", "NO-TOUCH", "ON")  # type: ignore[no-untyped-call] # as redis-py declares it
         pipeline.time()
         for key in keys:
             pipeline.getrange(key.entry, 0, HEADER_BYTES - 1)
-        (seconds, microseconds), *heads = pipeline.execute(raise_on_error=False)
+        pipeline.execute_command("CLIENT", "NO-TOUCH", "OFF")  # type: ignore[no-untyped-call]
+        no_touch, (seconds, microseconds), *heads, _ = pipeline.execute(raise_on_error=False)
+    seen.is_counted |= isinstance(no_touch, Exception) and bool(keys)
     now_us = int(seconds) * 1_000_000 + int(microseconds)
     for key, header in _decoded(keys, heads):
         row = seen.of(key.query)

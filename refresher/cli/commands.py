@@ -26,7 +26,6 @@ app = typer.Typer(
     name="refresher",
     help="A background-refresh cache for expensive graph queries.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -12,8 +12,9 @@ import typer
 
 from api_client.explain_text import duration
 from api_client.settings import ReaderSettings
+from refresher.cli.serve_status import DEFAULT_PORT, DEFAULT_WEB_SECONDS, serve
 from refresher.cli.shown import as_json, compact, counted, plain, wide_console
-from refresher.status import Status, Watcher
+from refresher.status import WORKERS_KEPT_SECONDS, Status, Watcher
 from refresher.status_broker import WorkerSeen
 from refresher.status_keys import DEFAULT_MOST_KEYS, KeysSeen, QueryKeys
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 DEFAULT_WATCH_SECONDS: Final = 2.0
-WORKERS_KEPT_SECONDS: Final = 10.0
 UNKNOWN: Final = "–"
 _PARTS: Final = ("cache", "queues", "workers", "dead")
 _COLUMNS: Final = (
@@ -43,16 +43,27 @@ def status(
     as_json_: Annotated[
         bool, typer.Option("--json", help="As one JSON object; with --watch one a line; durations in seconds.")
     ] = False,
+    web: Annotated[bool, typer.Option("--web", help="Serve a page instead, with plots and a button to retry.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any that is free.")] = DEFAULT_PORT,
+    address: Annotated[str, typer.Option(help="Where the page listens.")] = "127.0.0.1",
 ) -> None:
     """Show by query what the cache holds and what is being refreshed, how much waits, and which workers answer.
 
     On a terminal it goes on until Ctrl-C, elsewhere it looks once. Where there are more keys than --keys, it is told
     that only some were looked at, and nothing is estimated from them.
 
+    The page of --web asks for the user refresher and a password: REFRESHER_STATUS_PASSWORD, or one that is drawn and
+    printed. It has no encryption of its own.
+
     Exits with 1 when the cache or the broker could not be asked.
     """
     if once and watch is not None:
         raise typer.BadParameter("allowed is one of: --once, --watch")
+    if web:
+        if once or as_json_:
+            raise typer.BadParameter("--web allows neither --once nor --json")
+        serve(address, port, most_keys=keys, every_seconds=watch or DEFAULT_WEB_SECONDS)
+        return
     goes_on = watch is not None or (not once and not as_json_ and sys.stdout.isatty())
     watcher = Watcher(
         ReaderSettings.from_env(), most_keys=keys, workers_kept_seconds=WORKERS_KEPT_SECONDS if goes_on else 0.0
@@ -178,7 +189,8 @@ def _lists(keys: KeysSeen) -> Iterable[RenderableType]:
         yield Text("\nloading now, the longest first", style="bold")
         yield from (Text(plain(f"{one.query} {one.key}  {duration(one.lasts)}  {one.by}")) for one in keys.runs)
     if keys.hottest:
-        yield Text("\nread most (Redis' own count, logarithmic, 0 to 255)", style="bold")
+        looks = ", looks at headers among them" if keys.is_counted else ""
+        yield Text(f"\nread most (Redis' own count, logarithmic, 0 to 255{looks})", style="bold")
         yield from (Text(plain(f"{one.query} {one.key}  {one.accesses}")) for one in keys.hottest)
     elif keys.hottest_problem:
         yield Text(f"\nwhich keys are read most is not known: {plain(keys.hottest_problem)}", style="dim")

@@ -1,8 +1,11 @@
-"""The page of commands names each of them, and no other."""
+"""The page of commands names each of them, and no other, with its exit codes; a shell can complete them."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import typer
@@ -16,3 +19,23 @@ def test_each_command_has_its_row() -> None:
     click_app = typer.main.get_command(app)
     rows = re.findall(r"^\| `refresher (\w+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(rows) == sorted(click_app.commands)  # type: ignore[attr-defined]
+
+
+def test_each_row_says_when_the_command_exits_with_1() -> None:
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `refresher ")]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert all(len(row) == 3 and all(row) for row in cells)
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    for typed, expected in (("refresher stat", "status"), ("refresher status --wa", "--watch")):
+        words = typed.split()
+        done = subprocess.run(
+            [sys.executable, "-m", "refresher.cli"],
+            env={
+                **os.environ, "_REFRESHER_COMPLETE": "complete_bash", "COMP_WORDS": typed,
+                "COMP_CWORD": str(len(words) - 1),
+            },
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.stdout.split() == [expected], done.stderr

@@ -1,0 +1,43 @@
+"""An HTTP server for a few readers: a thread each, and nothing in the log of what is no fault of ours."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class QuietServer(ThreadingHTTPServer):
+    """Listens at once, on an IPv4 or an IPv6 address; `serve_forever` serves.
+
+    Raises:
+        OSError: it can't listen there.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, where: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+        super().__init__(where, handler)
+
+    def server_bind(self) -> None:
+        """Bind without asking anyone for the address's name, which may take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[0], self.server_address[1]  # type: ignore[assignment]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Show nothing of one that hung up."""
+        log.debug("a request was not answered", exc_info=True)
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """Answers, tells no versions, and logs no requests."""
+
+    server_version, sys_version = "refresher", ""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: a line a request would hide all others."""

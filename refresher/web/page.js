@@ -1,0 +1,256 @@
+"use strict";
+
+// All that is shown of others is set as text, never as markup.
+const COLOURS = 6;
+const MOST_SAMPLES = 720;
+const PLOT = { width: 460, height: 170, left: 56, right: 8, top: 8, bottom: 22 };
+const PLOTS = [
+  ["under_way", "Queued, running and retrying, by query", count],
+  ["stale_for", "Oldest stale value of those looked at, by query", time],
+  ["lead", "Lead time (median δ), by query", time],
+  ["totals", "Waiting in the broker, and keys given up", count],
+];
+const token = document.querySelector('meta[name="refresher-token"]').content;
+const samples = [];
+const told = new Map(); // what came of a retry, by letter
+let colours = [];
+
+function element(name, text, kind) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+}
+
+function drawn(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function at(id) { return document.getElementById(id); }
+
+function count(value) {
+  return value === null || value === undefined ? "–" : Number(value).toLocaleString("en", { maximumFractionDigits: 1 });
+}
+
+function clock(at) { return new Date(at * 1000).toLocaleTimeString("sv"); }
+
+function time(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds === 0) return "0";
+  if (seconds < 0.01) return `${(seconds * 1000).toPrecision(2)} ms`;
+  if (seconds < 1) return `${seconds.toFixed(2)} s`;
+  if (seconds < 120) return `${seconds.toFixed(1)} s`;
+  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+
+function table(id, heads, rows, empty) {
+  const body = rows.length ? rows : [[[empty, "text"]]];
+  const head = element("tr");
+  for (const [text, kind] of rows.length ? heads : []) head.append(element("th", text, kind));
+  const lines = body.map((cells) => {
+    const line = element("tr");
+    for (const [content, kind] of cells) {
+      const cell = element("td", content instanceof Node ? undefined : content, kind);
+      if (content instanceof Node) cell.append(content);
+      line.append(cell);
+    }
+    return line;
+  });
+  at(id).replaceChildren(...(rows.length ? [head] : []), ...lines);
+}
+
+function showProblems(problems) {
+  at("problems").hidden = problems.length === 0;
+  at("problems").replaceChildren(...problems.map((one) => element("li", one)));
+}
+
+function showFigures(status) {
+  const { keys, queues, workers, dead } = status;
+  const seen = keys && !keys.problem;
+  const entries = seen ? Object.values(keys.queries).reduce((sum, row) => sum + row.keys, 0) : null;
+  const figures = [
+    [seen && keys.is_sample ? "entries seen, of more" : "entries", count(entries)],
+    ["waiting", count(queues && queues.refresh)],
+    ["misses waiting", count(queues && queues.miss)],
+    ["workers", workers ? count(workers.length) : "–"],
+    ["keys given up", dead ? count(sum(dead.open)) : "–"],
+    ["in quarantine", dead ? count(sum(dead.quarantined)) : "–"],
+  ];
+  at("figures").replaceChildren(...figures.map(([name, value]) => {
+    const pair = element("div");
+    pair.append(element("dt", name), element("dd", value));
+    return pair;
+  }));
+}
+
+function sum(counts) { return Object.values(counts).reduce((total, one) => total + one, 0); }
+
+function showQueries(keys, dead) {
+  const n = "number";
+  const heads = [["query"], ["keys", n], ["stale", n], ["stale for", n], ["lead", n], ["queued", n], ["oldest", n],
+    ["running", n], ["retrying", n], ["cooling", n], ["lapsed", n], ["given up", n]];
+  const rows = Object.values(keys ? keys.queries : {}).sort((a, b) => (a.query < b.query ? -1 : 1)).map((row) => [
+    [row.query], [count(row.keys), n], [row.headers ? `${row.stale} of ${row.headers}` : "–", n],
+    [time(row.oldest_stale), n], [time(row.lead), n], [count(row.queued), n], [time(row.longest_wait), n],
+    [count(row.running), n], [count(row.retrying), n], [count(row.cooling), n], [count(row.lapsed), n],
+    [dead ? count(dead.open[row.query] || 0) : "–", n],
+  ]);
+  table("queries", heads, rows, keys && !keys.problem ? "no keys in the cache" : "not known");
+  at("sample").hidden = !(keys && keys.is_sample);
+  if (keys && keys.is_sample) {
+    const of = keys.keys_of_server === null ? "" : ` of ${count(keys.keys_of_server)} keys`;
+    at("sample").textContent = `Not all${of} were looked at: what is counted here is of a sample, and not scaled up.`;
+  }
+}
+
+function showRest(status) {
+  const keys = status.keys || { runs: [], hottest: [], hottest_problem: "not known" };
+  table("runs", [["query"], ["key"], ["for", "number"], ["by"]],
+    keys.runs.map((run) => [[run.query], [element("code", run.key)], [time(run.lasts), "number"], [run.by, "text"]]),
+    "nothing");
+  at("counted").hidden = !(keys.is_counted && keys.hottest.length);
+  table("hottest", [["query"], ["key"], ["accesses (log, 0 to 255)", "number"]],
+    keys.hottest.map((hot) => [[hot.query], [element("code", hot.key)], [count(hot.accesses), "number"]]),
+    keys.hottest_problem || "not known");
+  table("workers", [["name"], ["pool"], ["processes", "number"], ["refreshes taken, by query", "text"], ["up", "number"]],
+    (status.workers || []).map((one) => [[one.name], [one.pool], [count(one.processes), "number"],
+      [Object.entries(one.taken).map(([query, taken]) => `${query} ${count(taken)}`).join(", "), "text"],
+      [time(one.uptime), "number"]]),
+    status.workers ? "none answers: nothing is refreshed" : "not known");
+}
+
+function showLetters(letters, problem) {
+  const pressed = at("letters").querySelector("button:active");
+  if (pressed) return; // drawn anew it would not be clicked
+  const focused = at("letters").contains(document.activeElement) ? document.activeElement.dataset.letter : undefined;
+  const n = "number";
+  const heads = [[""], ["query"], ["key"], ["failed"], ["because", "text"], ["attempts", n], ["in a row", n], ["when"],
+    ["now"]];
+  table("letters", heads, letters.map((one) => [
+    [button(one)], [one.query], [element("code", one.key)], [one.kind], [one.message === null ? "(not kept)" : one.message, "text"],
+    [count(one.attempts), n], [one.failures ? count(one.failures) : "–", n],
+    [new Date(one.at * 1000).toLocaleString("sv")], [one.left > 0 ? `${one.state}, ${time(one.left)} left` : one.state],
+  ]), problem || "none");
+  if (focused) at("letters").querySelector(`[data-letter="${CSS.escape(focused)}"]`)?.focus();
+}
+
+function button(letter) {
+  const cell = element("span");
+  const state = told.get(letter.id);
+  const made = element("button", state === "asking" ? "asking …" : "Retry");
+  made.disabled = state === "asking" || !letter.params;
+  made.title = letter.params ? `Refresh ${letter.query} ${letter.key} now` : "its params were not kept: a reader has to ask";
+  made.dataset.letter = letter.id;
+  made.addEventListener("click", () => retry(letter.id));
+  cell.append(made);
+  if (state && state !== "asking") cell.append(element("span", ` ${state}`));
+  return cell;
+}
+
+async function retry(id) {
+  told.set(id, "asking");
+  await look();
+  try {
+    const answer = await fetch("retry", {
+      method: "POST", body: JSON.stringify({ ids: [id] }),
+      headers: { "Content-Type": "application/json", "X-Refresher-Token": token },
+    });
+    const said = await answer.json();
+    const [result] = said.results || [];
+    told.set(id, result ? [result.result, result.why].filter(Boolean).join(": ") : said.error);
+  } catch (error) {
+    told.set(id, "could not be asked for");
+  }
+  await look();
+}
+
+function showPlots() {
+  const names = [...new Set(samples.flatMap((one) => [...Object.keys(one.under_way), ...Object.keys(one.lead)]))].sort();
+  colours = names;
+  at("legend").replaceChildren(...names.map((name, number) => element("li", name, `s${number % COLOURS}`)));
+  at("plots").replaceChildren(...PLOTS.map(([field, title, shown]) => plot(field, title, shown)));
+}
+
+function plot(field, title, shown) {
+  const made = element("figure");
+  made.append(element("figcaption", title));
+  const names = field === "totals" ? Object.keys(samples.length ? samples[0].totals : {}) : colours;
+  const values = samples.flatMap((one) => Object.values(one[field])).filter((value) => value !== null);
+  const top = nice(Math.max(field === "lead" ? 0.1 : 1, ...values));
+  const svg = drawn("svg", { viewBox: `0 0 ${PLOT.width} ${PLOT.height}`, role: "img", "aria-label": title });
+  for (const part of [0, 0.5, 1]) {
+    const y = PLOT.height - PLOT.bottom - part * (PLOT.height - PLOT.bottom - PLOT.top);
+    svg.append(drawn("line", { x1: PLOT.left, x2: PLOT.width - PLOT.right, y1: y, y2: y }));
+    svg.append(drawn("text", { x: PLOT.left - 6, y: y + 4, "text-anchor": "end" }, shown(top * part)));
+  }
+  const [first, last] = span();
+  for (const [x, when, anchor] of [[PLOT.left, first, "start"], [PLOT.width - PLOT.right, last, "end"]]) {
+    svg.append(drawn("text", { x, y: PLOT.height - 6, "text-anchor": anchor }, clock(when)));
+  }
+  names.forEach((name, number) => svg.append(path(field, name, number, top, first, last)));
+  made.append(svg);
+  if (field === "totals") {
+    const legend = element("ul", undefined, "legend");
+    legend.append(...names.map((name, number) => element("li", name, `s${number % COLOURS}`)));
+    made.append(legend);
+  }
+  return made;
+}
+
+function span() {
+  const last = samples.length ? samples[samples.length - 1].at : Date.now() / 1000;
+  return [Math.min(samples.length ? samples[0].at : last, last - 60), last];
+}
+
+function nice(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
+}
+
+function path(field, name, number, top, first, last) {
+  let d = "", isDrawing = false;
+  for (const one of samples) {
+    const value = one[field][name];
+    if (value === null || value === undefined) { isDrawing = false; continue; }
+    const x = PLOT.left + ((one.at - first) / (last - first)) * (PLOT.width - PLOT.left - PLOT.right);
+    const y = PLOT.height - PLOT.bottom - Math.min(1, value / top) * (PLOT.height - PLOT.bottom - PLOT.top);
+    d += `${isDrawing ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
+    if (!isDrawing) d += `h0.1`; // a single look is seen, too
+    isDrawing = true;
+  }
+  return drawn("path", { d: d || "M0 0", class: `s${number % COLOURS}` });
+}
+
+async function look() {
+  const since = samples.length ? samples[samples.length - 1].at : 0;
+  let answer;
+  try {
+    answer = await (await fetch(`status.json?since=${since}`)).json();
+  } catch (error) {
+    at("when").textContent = "the page's server does not answer";
+    return 5;
+  }
+  const status = answer.status;
+  if (status) {
+    const fresh = answer.samples.filter((one) => one.at > (samples.length ? samples[samples.length - 1].at : 0));
+    samples.push(...fresh);
+    samples.splice(0, Math.max(0, samples.length - MOST_SAMPLES));
+    const why = status.keys && status.keys.problem ? [`What is in the cache can't be told: ${status.keys.problem}`] : [];
+    showProblems([...new Set([...Object.values(status.problems), ...why])]);
+    showFigures(status);
+    showQueries(status.keys, status.dead);
+    showRest(status);
+    showPlots();
+    at("when").textContent = `${clock(status.at)}, every ${answer.every} s`;
+  }
+  showLetters(answer.letters, answer.letters_problem);
+  return status ? answer.every : 0.5;
+}
+
+(async function goOn() {
+  const seconds = await look();
+  setTimeout(goOn, 1000 * seconds);
+})();

@@ -1,0 +1,149 @@
+"""Serves the status page: to those alone who have the password, and nothing that another site's page could set off."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from redis.exceptions import RedisError
+
+from api_client.errors import CacheError
+from refresher.quiet_server import QuietHandler, QuietServer
+from refresher.web.desk import MOST_SHOWN, Desk
+
+log: Final = logging.getLogger(__name__)
+
+USER: Final = "refresher"
+REQUEST_SECONDS: Final = 10.0
+MOST_BODY_BYTES: Final = 65_536
+CSRF_HEADER: Final = "X-Refresher-Token"
+_TOKEN_PLACE: Final = "{{token}}"  # noqa: S105 - where the page has it
+_TYPES: Final = {"page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class StatusServer(QuietServer):
+    """The page's server; `serve_forever` serves.
+
+    Args:
+        where: address and port.
+        desk: what answers.
+        password: of the one user.
+    """
+
+    def __init__(self, where: tuple[str, int], desk: Desk, password: str) -> None:
+        self.desk = desk
+        self.credentials = f"{USER}:{password}".encode()
+        self.token = secrets.token_urlsafe(24)
+        folder = files("refresher.web")
+        page = {name: (folder / name).read_text(encoding="utf-8") for name in _TYPES}
+        page["page.html"] = page["page.html"].replace(_TOKEN_PLACE, self.token)
+        self.pages = {f"/{name}": (text.encode(), f"{_TYPES[name]}; charset=utf-8") for name, text in page.items()}
+        self.pages["/"] = self.pages.pop("/page.html")
+        super().__init__(where, _Handler)
+
+
+class _Handler(QuietHandler):
+    server: StatusServer
+    timeout = REQUEST_SECONDS
+
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server looks for
+        if not self._may_enter():
+            return
+        parts = urlsplit(self.path)
+        if parts.path == "/status.json":
+            self._answer(HTTPStatus.OK, self.server.desk.status(_since(parts.query)))
+        elif parts.path in self.server.pages:
+            self._send(HTTPStatus.OK, *self.server.pages[parts.path])
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    def do_POST(self) -> None:  # noqa: N802 - as do_GET
+        if not self._may_enter():
+            return
+        if not self._is_of_the_page():
+            self._refuse(HTTPStatus.FORBIDDEN, "this did not come from the page: load it again")
+        elif urlsplit(self.path).path != "/retry":
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+        elif (ids := self._ids()) is None:
+            self._refuse(HTTPStatus.BAD_REQUEST, 'allowed is {"ids": [text, …]}')
+        else:
+            self._retry(ids)
+
+    def _retry(self, ids: list[str]) -> None:
+        try:
+            self._answer(HTTPStatus.OK, {"results": self.server.desk.retry(ids)})
+        except (CacheError, RedisError, OSError) as error:
+            log.warning("a retry was asked for and could not be made: %s", type(error).__name__)
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "cache or broker can't be used")
+
+    def _may_enter(self) -> bool:
+        scheme, _, coded = self.headers.get("Authorization", "").partition(" ")
+        try:
+            given = base64.b64decode(coded, validate=True) if scheme.lower() == "basic" else b""
+        except (binascii.Error, ValueError):
+            given = b""
+        if hmac.compare_digest(given, self.server.credentials):
+            return True
+        challenge = {"WWW-Authenticate": 'Basic realm="refresher", charset="UTF-8"'}
+        self._answer(HTTPStatus.UNAUTHORIZED, {"error": "user and password are wanted"}, challenge)
+        return False
+
+    def _is_of_the_page(self) -> bool:
+        """Tell whether the page asks: that alone has the token, and a browser says where a request is from."""
+        origin = self.headers.get("Origin")
+        given = self.headers.get(CSRF_HEADER, "").encode()
+        is_same = origin is None or urlsplit(origin).netloc == self.headers.get("Host")
+        return is_same and hmac.compare_digest(given, self.server.token.encode())
+
+    def _ids(self) -> list[str] | None:
+        size = self.headers.get("Content-Length", "")
+        if not size.isdecimal() or int(size) > MOST_BODY_BYTES:
+            return None
+        try:
+            body = json.loads(self.rfile.read(int(size)))
+        except ValueError:
+            return None
+        ids = body.get("ids") if isinstance(body, dict) else None
+        if not isinstance(ids, list) or not 0 < len(ids) <= MOST_SHOWN or not all(isinstance(one, str) for one in ids):
+            return None
+        return ids
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._answer(status, {"error": why})
+
+    def _answer(self, status: HTTPStatus, record: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        self._send(status, json.dumps(record).encode(), "application/json", headers)
+
+    def _send(
+        self, status: HTTPStatus, body: bytes, content_type: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        for name, value in {**_HEADERS, **(headers or {}), "Content-Type": content_type}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _since(query: str) -> float:
+    try:
+        return float(parse_qs(query).get("since", ["0"])[0])
+    except ValueError:
+        return 0.0

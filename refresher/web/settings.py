@@ -1,0 +1,19 @@
+"""The setting of the status page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from api_client.environment import Settings, env
+
+
+class WebSettings(Settings, frozen=True, kw_only=True):
+    """The password of the page; without one each start draws its own, and prints it."""
+
+    password: Annotated[
+        str,
+        msgspec.Meta(pattern=r"\A(?:.{12,})?\Z", description="12 characters or more, or none"),
+        env("REFRESHER_STATUS_PASSWORD", secret=True),
+    ] = ""

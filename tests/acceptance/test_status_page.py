@@ -1,0 +1,147 @@
+"""``refresher status --web`` in a real browser, beside a real worker: what it shows, and its button."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api_client import RefreshFailed
+from refresher.embedded import GuardedProcess
+from tests.acceptance.conftest import ROOT, System
+from tests.acceptance.test_flower import ARTEFACTS, CHROMIUM_NAMES, FLAGS
+from tests.contract.test_dead_letters import a_letter
+from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = full_runs_only
+
+PASSWORD = "a-password-of-this-test"
+MARKUP = "<img src=x onerror=\"document.title='owned'\">"
+
+
+class Served:
+    """The page, in a process of its own."""
+
+    def __init__(self, system: System, folder: Path) -> None:
+        self.process = GuardedProcess.start(
+            [sys.executable, "-u", "-m", "refresher.cli", "status", "--web", "--port", "0", "--watch", "0.5"],
+            env={**system.env, "REFRESHER_STATUS_PASSWORD": PASSWORD},
+            cwd=ROOT,
+            log_file=folder / "page.log",
+        )
+        found = eventually(
+            lambda: re.search(r"http://127\.0\.0\.1:\d+/", self.process.tail_of_log()), 60, "the page is served"
+        )
+        self.url = found[0]
+
+
+@pytest.fixture
+def served(system: System, tmp_path: Path) -> Iterator[Served]:
+    served = Served(system, tmp_path)
+    try:
+        yield served
+    finally:
+        served.process.kill()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    if chromium is None:
+        skip_or_fail(f"none of {', '.join(CHROMIUM_NAMES)} is on PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+def opened(browser: Browser, url: str, scheme: str) -> Page:
+    context = browser.new_context(
+        http_credentials={"username": "refresher", "password": PASSWORD},
+        color_scheme=scheme,  # type: ignore[arg-type]
+        viewport={"width": 1300, "height": 900},
+    )
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    page.goto(url)
+    return page
+
+
+def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(system: System, served: Served, browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    system.start_worker("-c", "1", CACHE_XFETCH_RETRY_ENABLED="false")
+    client = system.client()
+    client.get("long_lived", {"key": "well"}, timeout=30)
+    system.control.rpush("script:ill", "fail")
+    with pytest.raises(RefreshFailed):
+        client.get("long_lived", {"key": "ill"}, timeout=30)
+    page = opened(browser, served.url, "light")
+    asked: list[str] = []
+    wrong: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+
+    expect(page.locator("#queries tr", has_text="long_lived").locator("td").nth(1)).to_have_text("1", timeout=60_000)
+    expect(page.locator("#plots svg")).to_have_count(4)
+    expect(page.locator("#workers")).to_contain_text("worker-1@test", timeout=60_000)
+    letter = page.locator("#letters tr", has_text=client.key("long_lived", {"key": "ill"}).short)
+    expect(letter).to_contain_text("transient")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        ARTEFACTS.mkdir(exist_ok=True)
+        page.screenshot(path=ARTEFACTS / f"status-page-{scheme}.png", full_page=True)
+
+    letter.get_by_role("button", name="Retry").click()
+    expect(letter).to_have_count(0, timeout=60_000)  # refreshed, so that the letter is gone
+    assert system.loads("ill") == 2
+    assert client.get("long_lived", {"key": "ill"})["load"] == 2
+    assert wrong == []
+    assert [url for url in asked if not url.startswith((served.url, "data:"))] == []
+    served.process.terminate(30)
+
+
+def test_what_others_wrote_is_text_and_no_markup_and_ctrl_c_ends_it(
+    system: System, served: Served, browser: Browser, tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    from refresher.dead_letters import DeadLetters
+
+    DeadLetters(system.cache, "cache").add(a_letter(7, kind=MARKUP, message=MARKUP))
+    record = system.client().key("long_lived", {"key": "held"}).record
+    system.cache.hset(record, mapping={"state": "running", "until": 2**52, "by": MARKUP})
+    page = opened(browser, served.url, "dark")
+    expect(page.locator("#letters")).to_contain_text(MARKUP, timeout=60_000)
+    expect(page.locator("#runs")).to_contain_text(MARKUP, timeout=60_000)
+    assert page.locator("main img").count() == 0
+    assert page.title() == "refresher: status"
+    _ends(system, served, tmp_path)
+
+
+def _ends(system: System, served: Served, folder: Path) -> None:
+    port = served.url.rstrip("/").rpartition(":")[2]
+    second = GuardedProcess.start(
+        [sys.executable, "-m", "refresher.cli", "status", "--web", "--port", port],
+        env=system.env, cwd=ROOT, log_file=folder / "second.log",
+    )  # fmt: skip
+    assert eventually(second.poll, 60, "the second has ended") == 1
+    assert f"error: the page can't be served at 127.0.0.1:{port}" in second.tail_of_log()
+    os.kill(served.process.pid, signal.SIGINT)
+    eventually(lambda: served.process.poll() is not None, 60, "it has ended")
+    assert served.process.poll() == 0
+    assert "Traceback" not in served.process.tail_of_log()
