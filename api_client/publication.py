@@ -4,7 +4,7 @@
 
     breaker open ──▶ dropped, nothing is asked                         (a claim that came along is taken back)
     early, too many wait ──▶ dropped                                    (the length is known for 0.25 s)
-    claims, one round trip ──▶ refused: deduplicated; queued for long ──▶ published again
+    claims, one round trip ──▶ refused: deduplicated; queued for 5 s ───▶ published again
                            └─▶ granted ──▶ published, one round trip ──▶ triggered
                                                             └──▶ failed: claims taken back, one round trip
 """
@@ -137,7 +137,7 @@ class Publication:
             why = "already_refreshed" if reply.status is ClaimStatus.ALREADY_REFRESHED else reply.state.value
             self._events.refresh_deduplicated(trigger.key.query, state=why)
             self._decisions.came_of(trigger.key.entry, TriggerOutcome.DEDUPLICATED, why)
-            if reply.status is ClaimStatus.REFUSED and reply.state is RecordState.QUEUED:
+            if reply.status is ClaimStatus.REFUSED and reply.state is RecordState.QUEUED and self._is_old(reply):
                 queued.append(trigger)
             else:
                 _tell(trigger, None)
@@ -158,6 +158,18 @@ class Publication:
             # Reads of the old entry may still be on their way, and none of them need ask for what is there already.
             left_seconds = LONGEST_SILENCE_SECONDS
         self._asked.correct(trigger.key.entry, trigger.noted_number, left_seconds)
+
+    def _is_old(self, reply: ClaimReply) -> bool:
+        """Tell whether a claim may be due to be published again; what tells for sure is one more step.
+
+        It is not where both its end and its number say that it was made within the last five seconds. A claim of other
+        settings, or of a clock that has been set, says anything else.
+        """
+        ages_seconds = (
+            self._settings.queue_ttl_seconds - reply.left_seconds,
+            (reply.now_us - reply.claim_number) / 1e6,
+        )
+        return not all(0 <= age < REPUBLISH_SECONDS for age in ages_seconds)
 
     def _due_again(self, queued: Sequence[Trigger]) -> list[_Ready]:
         """Return what is due to be published again: its message may have gone with a worker, or was never sent."""

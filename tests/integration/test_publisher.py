@@ -133,14 +133,30 @@ def test_a_key_that_is_handed_over_twice_before_its_turn_is_claimed_once(bench: 
     assert bench.events.told == [("triggered", "stale")] * 2
 
 
+def make_older(bench: Bench, n: int, seconds: int) -> None:
+    for name in ("until", "claim_number", "published"):
+        bench.client.hincrby(key(n).record, name, -seconds * 1_000_000)
+
+
 def test_what_is_queued_for_long_is_published_again_with_the_batch(bench: Bench, script: Script) -> None:
     bench.handle(bench.trigger(1), bench.trigger(2))
-    bench.client.hset(key(1).record, "published", 1)
+    make_older(bench, 1, 6)
     bench.handle(bench.trigger(1), bench.trigger(2), bench.trigger(3))
     assert script.messages[-1] == ([3, 1], False)
     assert bench.events.told[2:] == [
         ("deduplicated", "queued"), ("deduplicated", "queued"), ("triggered", "stale"), ("republished", ""),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seconds", [4, 6, -6, 3_600])
+def test_only_a_young_claim_of_another_is_one_step(bench: Bench, seconds: int) -> None:
+    bench.handle(bench.trigger(1))
+    make_older(bench, 1, seconds)
+    bench.client.config_resetstat()
+    bench.handle(bench.trigger(1))
+    calls = bench.client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    # An hour: the claim is over, and this one is granted.
+    assert (calls == 1) == (seconds in {4, 3_600})
 
 
 def test_reads_of_an_entry_that_was_replaced_meanwhile_are_told_for_a_second(bench: Bench) -> None:
