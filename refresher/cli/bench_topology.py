@@ -17,7 +17,7 @@ from refresher.bench.topology.options import (
 )
 from refresher.cli.arguments import duration_of, without_password
 
-_WIDTH_IN_A_FILE: Final = 160
+_WIDTH_IN_A_FILE: Final = 170
 
 _Quadrants: TypeAlias = Annotated[
     tuple[float, float, float, float],

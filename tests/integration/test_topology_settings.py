@@ -102,9 +102,11 @@ def test_an_early_refresh_holds_nobody_up(clean_redis: RedisServer) -> None:
 
 def test_without_early_refresh_only_the_expiry_counts(clean_redis: RedisServer) -> None:
     async def scenario() -> None:
-        async with own_process(clean_redis, scene(Mode.NO_EARLY, beta0=1e6)) as (reader, _):
-            await reader.put([1_000.0, 1_000.0, 1_000.0])
+        async with own_process(clean_redis, scene(Mode.NO_EARLY, beta0=1e6)) as (reader, origin):
+            await reader.put([900.0, 900.0, 900.0])
             assert {await reader.read(number) for number in (0, 1, 2)} == {Served.FRESH}
+            origin.may_end.set()
+            await reader.clear()  # whatever was begun is through by then
             assert (await reader.origin_load()).loads == 0
 
     run(scenario)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
+from dataclasses import replace
+from io import StringIO
 from itertools import chain, count, groupby, pairwise, repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from refresher.bench import report
 from refresher.bench.topology.asked import Kind, beta_of
 from refresher.bench.topology.cell import Outcome
 from refresher.bench.topology.cell_reader import Lead, Served
@@ -185,6 +191,27 @@ def test_a_closed_loop_has_as_many_reads_at_once_as_clients() -> None:
     assert all(one.done > one.due for one in reads)
 
 
+def test_an_open_loop_waits_for_nobody() -> None:
+    async def run() -> int:
+        all_begun = asyncio.Event()
+        begun: list[int] = []
+
+        async def read(number: int) -> Served:
+            begun.append(number)
+            if len(begun) == 10:
+                all_begun.set()
+            await all_begun.wait()  # none is answered before the tenth has been asked
+            return Served.FRESH
+
+        ten = chain(repeat(1.0, 10), [1e9])
+        load = Load(reads_per_second=1_000)
+        return len(
+            await asyncio.wait_for(run_traffic(read, repeat(1), ten, load, time.monotonic() + 3_600), 60)
+        )  # fmt: skip
+
+    assert asyncio.run(run()) == 10
+
+
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=9))
 def test_a_spread_holds_its_median(values: list[float]) -> None:
     spread = spread_of(values)
@@ -198,15 +225,35 @@ def test_how_sure_and_how_shown() -> None:
     assert [compact(value) for value in (1783.4, 88.123, 0.0412, 0.0)] == ["1,783", "88.1", "0.0412", "0"]
     assert str(spread_of([1.0, 3.0, 2.0])) == "2 (1–3)"
     assert str(spread_of([2.0, 2.0])) == "2"
+    assert str(spread_of([float("nan"), 2.0, 1.0, 1.5])) == "1.5 (1–2)"
+    assert str(spread_of([float("nan")])) == "–"
+
+
+def test_cells_without_a_read_are_no_reason_to_lose_a_run(tmp_path: Path) -> None:
+    nan = float("nan")
+    for of in (1, 3):  # every cell, every third
+        found = [
+            outcome(cell, times_ms=(), waited=nan, stale=nan, leads=()) if number % of == 0 else outcome(cell)
+            for number, cell in enumerate(cells(SMALL.extent, 1))
+        ]
+        results = results_of(found, SMALL)
+        report.show(results, Console(file=StringIO(), width=170))
+        drawn = [series for result in results for plot in result.plots for series in plot.series]
+        assert all(map(math.isfinite, (y for series in drawn for y in (*series.y, *series.low, *series.high))))
+        results = [replace(result, plots=()) for result in results]  # to draw them takes seconds
+        about = {"benchmark": "topology", "machine": {}, "versions": {}, "options": {}, "seed": 1}
+        assert report.write(tmp_path, about, results)
 
 
 def test_ratios_are_within_a_seed() -> None:
     first, second, *_ = cells(SMALL.extent, 1)
     slow = [outcome(Cell(first.point, first.contestant, seed), times_ms=(10.0 * seed,)) for seed in (1, 2)]
-    fast = [outcome(Cell(second.point, second.contestant, seed), times_ms=(5.0,)) for seed in (2, 1)]
-    assert Measured(tuple(slow)).ratios(Measured(tuple(fast)), p95_ms) == [2.0, 4.0]
-    nothing = [outcome(first, times_ms=(0.0,))]
-    assert Measured(tuple(slow[:1])).ratios(Measured(tuple(nothing)), p95_ms) == []
+    fast = [outcome(Cell(second.point, second.contestant, seed), times_ms=(5.0**seed,)) for seed in (2, 1)]
+    assert Measured(tuple(slow)).ratios(Measured(tuple(fast)), p95_ms) == [2.0, 0.8]
+    for empty in ((0.0,), ()):  # nothing to divide by; no read at all
+        nothing = [outcome(Cell(first.point, first.contestant, 1), times_ms=empty)]
+        assert Measured(tuple(slow[:1])).ratios(Measured(tuple(nothing)), p95_ms) == []
+    assert Measured(tuple(nothing)).ratios(Measured(tuple(slow)), p95_ms) == []
 
 
 def test_leads_are_by_powers_of_two() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -69,6 +70,7 @@ def _bars(at: Sequence[Point], measured: Table, metric: Metric) -> Iterator[Seri
             for setting in Setting
             for point in at
         }
+        spreads = {name: spread for name, spread in spreads.items() if not math.isnan(spread.median)}
         yield Series(
             mode.value, tuple(spreads), tuple(spread.median for spread in spreads.values()),
             tuple(spread.low for spread in spreads.values()), tuple(spread.high for spread in spreads.values()),
@@ -83,6 +85,7 @@ def _beta_series(setting: Setting, point: Point, measured: Table) -> Iterator[Se
             for (where, who), several in sorted(measured.items(), key=lambda item: item[0][1].beta0)
             if where == point and who.setting is setting and who.mode is mode
         ]
+        found = [several for several in found if not math.isnan(several.spread(share).median)]
         spreads = [several.spread(share) for several in found]
         yield Series(
             mode.value, tuple(several.spread(recomputes_per_second).median for several in found),

@@ -18,6 +18,7 @@ from refresher.bench.topology.spread import (
     Measured,
     Metric,
     by_contestant,
+    compact,
     confidence,
     origin_busy,
     p50_ms,
@@ -38,7 +39,7 @@ P95 of 13.5 to 9.4 ms."""
 
 TITLES: Final = {GraphKind.RMAT: "R-MAT: hubs and leaves", GraphKind.SNB: "social network, LDBC's degrees"}
 _SHORT: Final = {Setting.OWN_PROCESS: "own-process", Setting.WORKERS: "workers"}
-_WHERE: Final = ("ttl_s", "pause_ms", "load", "keys_drawn")
+_WHERE: Final = ("ttl_s", "pause_ms", "load", "drawn")
 
 
 def results_of(outcomes: Sequence[Outcome], options: TopologyOptions) -> list[Result]:
@@ -68,24 +69,22 @@ def _grid(
     graph: GraphKind, setting: Setting, here: Sequence[Point], measured: ByContestant, options: TopologyOptions
 ) -> Table:
     share = ("waited_%", waited_percent) if setting is Setting.OWN_PROCESS else ("stale_%", stale_percent)
-    metrics: tuple[tuple[str, Metric], ...] = (
-        ("reads_s", reads_per_second),
-        ("p50_ms", p50_ms),
-        ("p95_ms", p95_ms),
-        ("p99_ms", p99_ms),
-        share,
-        ("recomputes_s", recomputes_per_second),
-        ("graph_busy", origin_busy),
-    )
+    with_spread: tuple[tuple[str, Metric], ...] = (
+        ("reads_s", reads_per_second), ("p95_ms", p95_ms), share, ("recomputes_s", recomputes_per_second),
+    )  # fmt: skip
+    medians: tuple[tuple[str, Metric], ...] = (("p50_ms", p50_ms), ("p99_ms", p99_ms), ("graph_busy", origin_busy))
     rows = [
-        (*_where(point), mode.value, *(str(found.spread(metric)) for _, metric in metrics))
+        (
+            *_where(point), mode.value, *(str(found.spread(metric)) for _, metric in with_spread),
+            *(compact(found.spread(metric).median) for _, metric in medians),
+        )
         for point in here
         for mode in MODES
         if (found := measured.get((point, Contestant(setting, mode, BASE_BETA))))
-    ]
+    ]  # fmt: skip
     title = f"{TITLES[graph]}; refreshed by {'the own process' if setting is Setting.OWN_PROCESS else 'workers'}"
     title += _how_sure(options.extent.seeds)
-    columns = (*_WHERE, "mode", *(name for name, _ in metrics))
+    columns = (*_WHERE, "mode", *(name for name, _ in (*with_spread, *medians)))
     return Table(f"grid-{graph}-{_SHORT[setting]}", title, columns, tuple(rows))
 
 
@@ -126,6 +125,8 @@ def _ratio_cells(setting: Setting, topology: Measured, plain: Measured) -> tuple
 
 def _verdict(reached: Sequence[bool]) -> str:
     """Say of how many seeds it is true."""
+    if not reached:
+        return "–"
     if all(reached):
         return "yes"
     return f"{sum(reached)} of {len(reached)}" if any(reached) else "no"
@@ -190,7 +191,8 @@ def _figures(
             )  # fmt: skip
             yield Figure(group, f"{what}, recomputes", tuple(topology.ratios(other, recomputes_per_second)))
         yield from _points_reached(group, setting, here, measured)
-    waited = tuple(each.waited for each in own if each.cell.contestant.setting is Setting.WORKERS)
+    by_workers = [each for each in own if each.cell.contestant.setting is Setting.WORKERS]
+    waited = tuple(each.waited for each in by_workers if each.times_ms)
     none = Target(Must.BE, 0)
     yield Figure(group, "workers: share of reads that waited, in the worst cell", waited, "", none, is_worst=True)
     failed = tuple(float(sum(each.failures.values())) for each in own)

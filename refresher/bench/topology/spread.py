@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ class Spread(NamedTuple):
     high: float
 
     def __str__(self) -> str:
+        if math.isnan(self.median):
+            return "–"
         if self.low == self.high:
             return compact(self.median)
         return f"{compact(self.median)} ({compact(self.low)}–{compact(self.high)})"
@@ -39,11 +42,13 @@ class Measured:
         return spread_of([metric(outcome) for outcome in self.outcomes])
 
     def ratios(self, other: Measured, metric: Metric) -> list[float]:
-        """Return how many times the other's metric this one's is, seed by seed; none where the other's is 0."""
+        """Return how many times the other's metric this one's is, seed by seed; none where there is nothing to divide.
+
+        A cell in which no read began, for all clients waited through it, has no percentile and no share.
+        """
         theirs = {outcome.cell.seed: metric(outcome) for outcome in other.outcomes}
-        return [
-            metric(outcome) / theirs[outcome.cell.seed] for outcome in self.outcomes if theirs.get(outcome.cell.seed)
-        ]
+        pairs = [(metric(outcome), theirs.get(outcome.cell.seed, 0.0)) for outcome in self.outcomes]
+        return [mine / other for mine, other in pairs if other > 0 and math.isfinite(mine)]
 
 
 Table: TypeAlias = dict[tuple[Point, Contestant], Measured]
@@ -61,7 +66,8 @@ def by_contestant(outcomes: Iterable[Outcome]) -> Table:
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """Return the spread of values; of none, NaN."""
+    """Return the spread of values that are numbers; of none, NaN."""
+    values = [value for value in values if not math.isnan(value)]
     return Spread(middle(values), min(values, default=float("nan")), max(values, default=float("nan")))
 
 
