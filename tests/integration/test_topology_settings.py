@@ -132,10 +132,15 @@ def test_an_error_of_a_read_is_counted(clean_redis: RedisServer) -> None:
             raise OSError("no graph")
 
     async def scenario() -> None:
-        async with own_process(clean_redis, scene(Mode.PLAIN)) as (reader, _):
+        async with own_process(clean_redis, scene(Mode.PLAIN, beta0=1e6)) as (reader, _):
             reader.origin = Broken()
             assert await reader.read_and_count(0) is Served.FAILED
             assert reader.failures == {"OSError": 1}
+            # One that nobody waits for is counted as well.
+            await reader.put([900.0, 900.0, 900.0])
+            assert await reader.read_and_count(0) is Served.FRESH
+            await reader.clear()
+            assert reader.failures == {"OSError": 2}
 
     run(scenario)
 

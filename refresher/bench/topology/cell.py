@@ -77,13 +77,14 @@ async def run_cell(reader: CellReader, window: Window, expected_reads_per_second
     await reader.put(_ages(reader, of_each * expected_reads_per_second))
     counted_from = time.monotonic() + window.warm_up_seconds
     ends_at = counted_from + window.counted_seconds
-    reads, before, after = await asyncio.gather(
-        run_traffic(reader.read_and_count, _draws(cell, of_each), _gaps(cell), cell.point.load, ends_at),
-        _looked(reader, counted_from),
-        _looked(reader, ends_at),
-    )
-    failures = dict(reader.failures)
-    await reader.clear()
+    try:
+        reads, before, after = await asyncio.gather(
+            run_traffic(reader.read_and_count, _draws(cell, of_each), _gaps(cell), cell.point.load, ends_at),
+            _looked(reader, counted_from),
+            _looked(reader, ends_at),
+        )
+    finally:
+        await reader.clear()  # also when it is interrupted: what goes on would find its connections closed
     counted = [read for read in reads if counted_from <= read.due < ends_at]
     done = sum(counted_from <= read.done < ends_at for read in reads)
     load, leads = after[0].since(before[0]), reader.leads[before[1] : after[1]]
@@ -93,7 +94,7 @@ async def run_cell(reader: CellReader, window: Window, expected_reads_per_second
         tuple((read.done - read.due) * 1000 for read in counted),
         _share(counted, Served.WAITED),
         _share(counted, Served.STALE),
-        failures,
+        dict(reader.failures),
         load.loads / window.counted_seconds,
         load.busy_seconds / window.counted_seconds,
         tuple(leads),

@@ -80,6 +80,10 @@ class CellReader(ABC):
         try:
             return await self.read(number)
         except Exception as error:  # noqa: BLE001 - whatever it is: a cell goes on, and the table shows it
-            name = type(error).__name__
-            self.failures[name] = self.failures.get(name, 0) + 1
+            self.count_failure(error)
             return Served.FAILED
+
+    def count_failure(self, error: BaseException) -> None:
+        """Count what went wrong."""
+        name = type(error).__name__
+        self.failures[name] = self.failures.get(name, 0) + 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from api_client.keys import CacheKey
 
 _MAX_BYTES: Final = 2**20
-_QUIET_WITHIN_SECONDS: Final = 30.0
+_QUIET_WITHIN_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.01
 _SERVED: Final = {
     EntryState.FRESH: Served.FRESH,
@@ -77,7 +77,7 @@ class OnWorkers(CellReader):
         """Wait until no refresh is queued or running, and remove entries and records.
 
         Raises:
-            BenchError: workers were still at it half a minute later.
+            BenchError: workers were still at it two minutes later.
         """
         await self.reader.flush(_QUIET_WITHIN_SECONDS)
         gives_up_at = time.monotonic() + _QUIET_WITHIN_SECONDS

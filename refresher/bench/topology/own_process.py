@@ -116,7 +116,7 @@ class OwnProcess(CellReader):
         if self._refreshes(number, kept, left_seconds):
             task = asyncio.create_task(self._refresh(number, kept, left_seconds))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
         return Served.FRESH
 
     async def origin_load(self) -> OriginLoad:
@@ -128,6 +128,11 @@ class OwnProcess(CellReader):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         names = [name for number in range(len(self.scene.keys)) for name in (self._key(number), self._lock(number))]
         await self.client.unlink(*names)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self.count_failure(error)
 
     def _refreshes(self, number: int, kept: Kept, left_seconds: float) -> bool:
         point = self.scene.cell.point

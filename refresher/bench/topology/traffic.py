@@ -69,16 +69,15 @@ async def _open_loop(
     A loop that waited for slow reads would leave out the reads that those held up, and so the worst times.
     """
     reads: list[Read] = []
-    tasks: list[asyncio.Task[None]] = []
 
     async def one(due: float, number: int) -> None:
         served = await read(number)
         reads.append(Read(due, monotonic(), served))
 
     due = monotonic()
-    while (due := due + next(gaps)) < ends_at:
-        if (ahead_seconds := due - monotonic()) > 0:
-            await asyncio.sleep(ahead_seconds)
-        tasks.append(asyncio.create_task(one(due, next(draws))))
-    await asyncio.gather(*tasks)
+    async with asyncio.TaskGroup() as tasks:
+        while (due := due + next(gaps)) < ends_at:
+            if (ahead_seconds := due - monotonic()) > 0:
+                await asyncio.sleep(ahead_seconds)
+            tasks.create_task(one(due, next(draws)))
     return reads
