@@ -14,7 +14,8 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, Generic, TypeVar
+from queue import SimpleQueue
+from typing import Any, Final, Generic, TypeVar
 
 from billiard.process import current_process
 
@@ -47,6 +48,8 @@ class Deadlines:
         self._most_abandoned, self._grace_seconds, self._end = most_abandoned, grace_seconds, end or _end_this_worker
         self._abandoned: list[threading.Event] = []
         self._lock = threading.Lock()
+        # As many as there have been loads at a time: to start one for each costs more than a short load.
+        self._idle: list[_Thread] = []
 
     def run(self, call: Callable[[], T], seconds: float, interrupt: Callable[[], None]) -> T:
         """Return what ``call`` returns; ``interrupt`` is called when it has not in time.
@@ -56,13 +59,22 @@ class Deadlines:
             BaseException: what it raised.
         """
         run = _Run(call)
-        threading.Thread(target=run.execute, name="load", daemon=True).start()
+        try:
+            thread = self._idle.pop()
+        except IndexError:
+            thread = _Thread(self._idle)
+        thread.runs.put(run)
         if run.is_over.wait(seconds):
             return run.future.result()
         interrupt()
         if not run.is_over.wait(self._grace_seconds):
             self._abandon(run.is_over)
         raise LoadFailed("timeout", f"no end within {seconds:.1f} s", is_transient=True, most_attempts=2)
+
+    def close(self) -> None:
+        """End the threads that have nothing to do."""
+        while self._idle:
+            self._idle.pop().runs.put(None)
 
     def _abandon(self, is_over: threading.Event) -> None:
         with self._lock:
@@ -84,8 +96,22 @@ class _Run(Generic[T]):
             self.future.set_result(self._context.run(self._call))
         except BaseException as error:  # noqa: BLE001 - raised by whoever waits
             self.future.set_exception(error)
-        finally:
-            self.is_over.set()
+
+
+class _Thread:
+    """Executes one run after another; between two of them it is among the idle ones."""
+
+    def __init__(self, idle: list[_Thread]) -> None:
+        self.runs: SimpleQueue[_Run[Any] | None] = SimpleQueue()
+        self._idle = idle
+        threading.Thread(target=self._execute_all, name="load", daemon=True).start()
+
+    def _execute_all(self) -> None:
+        while (run := self.runs.get()) is not None:
+            run.execute()
+            self._idle.append(self)  # before anybody is told: the next load finds it there
+            run.is_over.set()
+            del run
 
 
 def _end_this_worker() -> None:

@@ -134,7 +134,8 @@ class Graph:
             raise classified(error) from error
 
     def close(self) -> None:
-        """Close the driver's connections."""
+        """End idle threads, and close the driver's connections."""
+        self._deadlines.close()
         self._driver.close()
 
 

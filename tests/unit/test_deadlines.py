@@ -56,5 +56,29 @@ def test_a_load_that_comes_back_when_it_is_interrupted_does_not_count() -> None:
         Deadlines(most_abandoned=1, grace_seconds=30, end=pytest.fail).run(back.wait, 0.01, back.set)
 
 
+def test_short_loads_share_a_thread_which_ends_with_the_graph() -> None:
+    deadlines = Deadlines()
+    first, second = (deadlines.run(threading.current_thread, 30, pytest.fail) for _ in range(2))
+    assert first is second is not threading.current_thread()
+    deadlines.close()
+    first.join(30)
+    assert not first.is_alive()
+
+
+def test_a_load_gets_no_thread_that_another_is_in(never: threading.Event) -> None:
+    deadlines = Deadlines(grace_seconds=0, end=pytest.fail)
+    busy: list[threading.Thread] = []
+
+    def hang() -> None:
+        busy.append(threading.current_thread())
+        never.wait()
+
+    with pytest.raises(LoadFailed):
+        deadlines.run(hang, 0.01, lambda: None)
+    other = deadlines.run(threading.current_thread, 30, pytest.fail)
+    assert busy != [other]
+    deadlines.close()
+
+
 def test_this_process_is_of_no_prefork_pool() -> None:
     assert not pool_has_limits()
