@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from refresher.errors import LoadFailed, TransientFailure
 from refresher.queries import Loaded, Query
 from refresher.settings import NEO4J_URI_ALLOWED, SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
 from refresher.transactions import ReadTransaction
+from refresher.values import rows_of
 
 FETCH_SIZE: Final = 1_000
 REFUSED_SECONDS: Final = 5.0
@@ -102,7 +103,7 @@ class Graph:
         timeout_seconds: float,
         opened: list[neo4j.Session],
     ) -> Loaded:
-        work = _work(query, params)
+        work = _work(query, params, self._settings.max_value_bytes)
         try:
             with self._driver.session(
                 database=self._settings.neo4j_database or None,
@@ -183,23 +184,35 @@ def _trusted(settings: WorkerSettings) -> dict[str, Any]:
     return {"encrypted": True, "trusted_certificates": neo4j.TrustCustomCAs(settings.neo4j_ca_certs)}
 
 
-def _work(query: Query, params: Mapping[str, Any]) -> Callable[[ReadTransaction], Loaded]:
+def _work(query: Query, params: Mapping[str, Any], max_bytes: int) -> Callable[[ReadTransaction], Loaded]:
     def work(tx: ReadTransaction) -> Loaded:
-        value = _called(query, tx, params)
-        if isinstance(value, neo4j.Result):
-            # It would be empty once the transaction has ended.
-            raise LoadFailed(
-                "not_encodable", f"the loader of {query.name!r} returned a Result: consume it, and return its data",
-                is_transient=False,
-            )  # fmt: skip
+        with _ends_no_worker():
+            value = called(query, tx, params, max_bytes)
         return Loaded(value, _degree(tx, query, params))
 
     return work
 
 
-def _called(query: Query, tx: ReadTransaction, params: Mapping[str, Any]) -> Any:
+def called(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> Any:
+    """Call a query's loader and return its value; the rows that it yields, as a list.
+
+    Raises:
+        LoadFailed: it returned a Result, or yields more than a payload may hold.
+    """
+    value = query.loader(tx, **params)
+    if isinstance(value, neo4j.Result):
+        # It would be empty once the transaction has ended.
+        raise LoadFailed(
+            "not_encodable", f"the loader of {query.name!r} returned a Result: consume it, and return its data",
+            is_transient=False,
+        )  # fmt: skip
+    return rows_of(value, query=query.name, max_bytes=max_bytes) if isinstance(value, Iterator) else value
+
+
+@contextmanager
+def _ends_no_worker() -> Iterator[None]:
     try:
-        return query.loader(tx, **params)
+        yield
     except SystemExit as error:
         if type(error) is not SystemExit or (isinstance(error.code, int) and error.code < 0):
             raise  # the worker's own, from Celery or from the signal that ends a pool's process

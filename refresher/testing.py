@@ -50,8 +50,9 @@ from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 from refresher import values
 from refresher.embedded import RedisServer
+from refresher.errors import LoadFailed
 from refresher.events import WorkerEvents
-from refresher.graph import classified
+from refresher.graph import called, classified
 from refresher.outcome import Outcome
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.refresh import Refresher
@@ -85,7 +86,7 @@ class InlineCache:
         policy = settings or WorkerSettings(xfetch_enabled=False)
         self._redis = worker_redis(url)
         self._own = Registry()
-        self._tx = tx
+        self._tx, self._max_value_bytes = tx, policy.max_value_bytes
         self.outcomes: list[Outcome] = []
         self._refresher = Refresher(
             msgspec.structs.replace(policy, redis_url=url, namespace=namespace),
@@ -165,7 +166,9 @@ class InlineCache:
     def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
         """Run a loader; the flow calls this, tests need not."""
         try:
-            return Loaded(query.loader(self._tx, **params))
+            return Loaded(called(query, self._tx, params, self._max_value_bytes))
+        except LoadFailed:
+            raise
         except Exception as error:
             raise classified(error) from error
 

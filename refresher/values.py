@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
+import sys
+from collections.abc import Generator, Iterator
+from typing import Any, Final
 
 import msgspec
 from neo4j import Record
@@ -29,15 +31,24 @@ from neo4j.time import Date, DateTime, Duration, Time
 
 from refresher.errors import LoadFailed
 
+_TEXT: Final = (str, bytes, bytearray)
+_NUMBER: Final = (int, float)
+_MANY: Final = (list, tuple, set, frozenset)
+
 
 def encode(value: Any, *, query: str, max_bytes: int) -> bytes:
     """Return the payload of a loader's value, not compressed.
 
+    One that is far too large is refused before it is encoded: what that takes is bounded by ``max_bytes``, not by it.
+
     Raises:
         LoadFailed: ``not_encodable`` or ``too_large``; neither gets better by another attempt.
     """
+    walk = _Walk(max_bytes)
     try:
-        encoded = _encoder.encode(_plain(value))
+        encoded = msgspec.msgpack.Encoder(enc_hook=walk.shape).encode(walk.plain(value))
+    except _NoRoom:
+        raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise LoadFailed(
             "not_encodable",
@@ -45,42 +56,108 @@ def encode(value: Any, *, query: str, max_bytes: int) -> bytes:
             is_transient=False,
         ) from error
     if len(encoded) > max_bytes:
-        raise LoadFailed(
-            "too_large",
-            f"the value of {query!r} has {len(encoded)} bytes; CACHE_MAX_VALUE_BYTES allows {max_bytes}",
-            is_transient=False,
-        )
+        raise _too_large(query, str(len(encoded)), max_bytes)
     return encoded
 
 
-def _plain(value: object) -> object:
-    """Walk what the loader returned: Record, Duration and Point are tuples, which the encoder would take for arrays."""
-    if isinstance(value, str | bytes | int | float | None):
+def rows_of(rows: Iterator[Any], *, query: str, max_bytes: int) -> list[object]:
+    """Take the rows of a loader that yields them, and no more of them than may fit into a payload.
+
+    Raises:
+        LoadFailed: ``too_large``.
+    """
+    walk = _Walk(max_bytes)
+    try:
+        return [walk.row(row) for row in rows]
+    except _NoRoom:
+        raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
+    finally:
+        if isinstance(rows, Generator):
+            rows.close()  # in the transaction still
+
+
+def _too_large(query: str, size: str, max_bytes: int) -> LoadFailed:
+    text = f"the value of {query!r} has {size} bytes; CACHE_MAX_VALUE_BYTES allows {max_bytes}"
+    return LoadFailed("too_large", text, is_transient=False)
+
+
+class _NoRoom(Exception):
+    """What has been walked takes more than is allowed, however it is encoded."""
+
+
+class _Walk:
+    """Makes plain values of what a loader returned, for as long as they may fit: each takes a byte at least."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left_bytes = max_bytes
+
+    def plain(self, value: object) -> object:
+        """Walk a value: Record, Duration and Point are tuples, which the encoder would take for arrays."""
+        if isinstance(value, _TEXT):
+            self.take(len(value))
+            return value
+        if value is None or isinstance(value, _NUMBER):
+            return value
+        if isinstance(value, Record):
+            return self._plain_dict(dict(value))
+        if isinstance(value, Duration):
+            return _duration(value)
+        if isinstance(value, Point):
+            return {"srid": value.srid, "coordinates": list(value)}
+        if isinstance(value, dict):
+            return self._plain_dict(value)
+        if isinstance(value, _MANY):
+            self.take(len(value))
+            return [self.plain(item) for item in value]
+        if isinstance(value, msgspec.Struct):
+            return self._plain_struct(value)
+        if dataclasses.is_dataclass(value):
+            names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
+            return self._plain_dict({name: getattr(value, name) for name in names})
         return value
-    if isinstance(value, Record):
-        return {name: _plain(item) for name, item in dict(value).items()}
-    if isinstance(value, Duration):
-        return _duration(value)
-    if isinstance(value, Point):
-        return {"srid": value.srid, "coordinates": list(value)}
-    if isinstance(value, dict):
-        return {_duration(key) if isinstance(key, Duration) else key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, msgspec.Struct):
-        return _plain_struct(value)
-    if dataclasses.is_dataclass(value):
-        names = (field.name for field in dataclasses.fields(value))
-        return {name: _plain(getattr(value, name)) for name in names if hasattr(value, name)}
-    return value
 
+    def row(self, value: object) -> object:
+        """Walk one of many values."""
+        self.take(1)
+        return self.plain(value)
 
-def _plain_struct(value: msgspec.Struct) -> msgspec.Struct:
-    # A copy that is changed, since the type's own options (tag, rename, array_like) are for the encoder to apply.
-    plain = copy.copy(value)
-    for name in value.__struct_fields__:
-        msgspec.structs.force_setattr(plain, name, _plain(getattr(value, name)))
-    return plain
+    def shape(self, value: object) -> object:
+        """Return the shape of what the encoder does not know."""
+        if isinstance(value, Date | Time | DateTime):
+            return value.iso_format()
+        if isinstance(value, Node):
+            properties = self.plain(dict(value))
+            return {"id": value.element_id, "labels": sorted(value.labels), "properties": properties}
+        if isinstance(value, Relationship):
+            ends = [node.element_id if node is not None else None for node in value.nodes]
+            return {
+                "id": value.element_id, "type": value.type, "start": ends[0], "end": ends[1],
+                "properties": self.plain(dict(value)),
+            }  # fmt: skip
+        if isinstance(value, Path):
+            return {"nodes": list(value.nodes), "relationships": list(value.relationships)}
+        raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no shape in a payload")
+
+    def _plain_dict(self, value: dict[Any, Any]) -> dict[Any, object]:
+        self.take(sum(len(key) + 2 if isinstance(key, _TEXT) else 2 for key in value))
+        return {_duration(key) if isinstance(key, Duration) else key: self.plain(item) for key, item in value.items()}
+
+    def _plain_struct(self, value: msgspec.Struct) -> msgspec.Struct:
+        # A copy that is changed, since the type's own options (tag, rename, array_like) are for the encoder to apply.
+        plain = copy.copy(value)
+        # What is left out does not count, and which of the defaults will be nobody knows here.
+        walk = _Walk(sys.maxsize) if value.__struct_config__.omit_defaults else self
+        for name in value.__struct_fields__:
+            if (item := getattr(value, name)) is not msgspec.UNSET:
+                walk.take(1)
+                msgspec.structs.force_setattr(plain, name, walk.plain(item))
+        return plain
+
+    def take(self, byte_count: int) -> None:
+        """Count what takes at least so many bytes."""
+        self._left_bytes -= byte_count
+        if self._left_bytes < 0:
+            raise _NoRoom
 
 
 def _duration(value: Duration) -> str:
@@ -88,22 +165,3 @@ def _duration(value: Duration) -> str:
     if any(value) and max(value) <= 0:
         return f"-{(-value).iso_format()}"
     return value.iso_format()
-
-
-def _shape(value: object) -> object:
-    if isinstance(value, Date | Time | DateTime):
-        return value.iso_format()
-    if isinstance(value, Node):
-        return {"id": value.element_id, "labels": sorted(value.labels), "properties": _plain(dict(value))}
-    if isinstance(value, Relationship):
-        ends = [node.element_id if node is not None else None for node in value.nodes]
-        return {
-            "id": value.element_id, "type": value.type, "start": ends[0], "end": ends[1],
-            "properties": _plain(dict(value)),
-        }  # fmt: skip
-    if isinstance(value, Path):
-        return {"nodes": list(value.nodes), "relationships": list(value.relationships)}
-    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no shape in a payload")
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_shape)

@@ -20,6 +20,8 @@ from tests.servers.neo4j_server import Neo4jServer
 from tests.support.any_reader import KINDS
 from tests.support.waiting import eventually
 
+MOST_BYTES = 50_000
+
 
 @pytest.fixture
 def session(neo4j_server: Neo4jServer) -> Iterator[neo4j.Session]:
@@ -210,8 +212,9 @@ def registered(loader_body: str, **options: object) -> Query:
 @pytest.fixture
 def graph(neo4j_server: Neo4jServer) -> Iterator[Graph]:
     settings = WorkerSettings(
-        neo4j_uri=neo4j_server.bolt_uri, neo4j_user=neo4j_server.user, neo4j_password=neo4j_server.password
-    )
+        neo4j_uri=neo4j_server.bolt_uri, neo4j_user=neo4j_server.user, neo4j_password=neo4j_server.password,
+        max_value_bytes=MOST_BYTES,
+    )  # fmt: skip
     opened = Graph(settings)
     yield opened
     opened.close()
@@ -240,6 +243,24 @@ def test_a_query_beyond_its_timeout_is_ended_by_the_server_and_is_worth_a_second
     with pytest.raises(LoadFailed) as caught:
         graph.load(endless, {}, (), 0.3)
     assert (caught.value.kind, caught.value.is_transient, caught.value.most_attempts) == ("timeout", True, 2)
+
+
+def test_of_rows_without_end_no_more_are_fetched_than_may_be_stored(graph: Graph) -> None:
+    into, taken = Registry(), [0]
+
+    @query("q", ttl="1h", into=into)
+    def load(tx: neo4j.ManagedTransaction) -> Iterator[neo4j.Record]:
+        for row in tx.run("UNWIND range(1, 1000000) AS a UNWIND range(1, 1000000) AS b RETURN a, b"):
+            taken[0] += 1
+            yield row
+
+    (endless,) = into
+    with pytest.raises(LoadFailed) as caught:
+        graph.load(endless, {}, (), 120.0)
+    # Nor does the server go through them, which it would until the transaction's time is over.
+    assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
+    assert taken[0] < MOST_BYTES / 4  # a row takes more bytes than that
+    assert graph.load(registered("RETURN 1 AS one"), {}, (), 5.0).value == [{"one": 1}]
 
 
 def test_a_wrong_password_is_permanent_and_a_graph_that_is_not_there_is_not(neo4j_server: Neo4jServer) -> None:

@@ -1,0 +1,124 @@
+"""What a value that is far too large costs the worker: no more than a small multiple of what is allowed."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import neo4j
+import pytest
+from neo4j.time import Date, Duration
+
+from refresher import values
+from refresher.errors import LoadFailed
+from tests.unit.test_values_and_graph_errors import a_path
+
+MIB = 1024 * 1024
+LIMIT = 64 * 1024
+# An integer takes a byte at least and nine at most, and a reference to it eight; a dict of two takes 230 bytes.
+MOST_PEAK_BYTES, MOST_PEAK_BYTES_OF_DICTS = 24 * LIMIT, 80 * LIMIT
+MANY = 40 * LIMIT
+
+
+@dataclass
+class Pair:
+    left: Any
+    right: Any
+
+
+class PairStruct(msgspec.Struct):
+    left: Any
+    right: Any
+
+
+class Unset(msgspec.Struct):
+    tags: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Sparse(msgspec.Struct, omit_defaults=True):
+    name: str = "n" * 100
+    tags: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+def doubled(two: Callable[[object, object], object]) -> object:
+    """2^40 leaves in forty objects."""
+    value: object = "leaf"
+    for _ in range(40):
+        value = two(value, value)
+    return value
+
+
+LARGE: dict[str, Callable[[], object]] = {
+    "rows": lambda: [{"name": "x" * 100}] * (MANY // 100),
+    "records": lambda: [neo4j.Record({"name": "x" * 100})] * (MANY // 100),
+    "long names": lambda: [{"n" * 100: 1}] * (MANY // 100),
+    "integers": lambda: [2**60] * MANY,
+    "one text": lambda: "x" * MANY,
+    "bytes": lambda: b"x" * MANY,
+    "texts": lambda: ("x" * LIMIT,) * 40,
+    "dates": lambda: [Date(2026, 7, 21)] * MANY,
+    "nodes": lambda: [a_path().start_node] * (MANY // 40),
+    "paths": lambda: [a_path()] * (MANY // 100),
+    "doubled lists": lambda: doubled(lambda a, b: [a, b]),
+    "doubled dicts": lambda: doubled(lambda a, b: {1: a, 2: b}),
+    "doubled dataclasses": lambda: doubled(Pair),
+    "doubled structs": lambda: doubled(PairStruct),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_a_value_that_is_far_too_large_is_refused_before_it_takes_memory(kind: str) -> None:
+    value = LARGE[kind]()
+    tracemalloc.start()
+    try:
+        with pytest.raises(LoadFailed, match="CACHE_MAX_VALUE_BYTES allows") as caught:
+            values.encode(value, query="q", max_bytes=LIMIT)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < (MOST_PEAK_BYTES_OF_DICTS if kind.startswith("doubled") else MOST_PEAK_BYTES)
+    assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
+
+
+SMALL: dict[str, object] = {
+    "nothing": None, "text": "ü" * 50, "bytes": b"x" * 50, "numbers": [0, -1, 2**60, 1.5, True, None],
+    "empty": [[], {}, "", (), set(), b""], "rows": [{"id": 1, "name": "Ann"}] * 3, "keys": {1: "a", "b": 2, None: 3},
+    "dates": [Date(2026, 7, 21), Duration(days=1)], "a duration as key": {Duration(days=1): 1}, "path": a_path(),
+    "record": neo4j.Record({"node": a_path().start_node}), "dataclass": Pair(1, Pair("a", [])),
+    "struct": PairStruct(1, PairStruct("a", [])), "unset": [Unset()] * 30,
+    "what is left out": [Sparse()] * 30, "what is not": Sparse("n", ["t"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_value_may_have_exactly_as_many_bytes_as_are_allowed(kind: str) -> None:
+    encoded = values.encode(SMALL[kind], query="q", max_bytes=MIB)
+    assert values.encode(SMALL[kind], query="q", max_bytes=len(encoded)) == encoded
+    with pytest.raises(LoadFailed, match="allows"):
+        values.encode(SMALL[kind], query="q", max_bytes=len(encoded) - 1)
+
+
+def test_rows_are_taken_only_while_they_may_fit_and_the_rest_is_never_asked_for() -> None:
+    taken, closed = [0], []
+
+    def rows() -> Iterator[dict[str, str]]:
+        try:
+            while True:
+                taken[0] += 1
+                yield {"name": "x" * 99}
+        finally:
+            closed.append(True)
+
+    with pytest.raises(LoadFailed, match="'q' has more than 1000 bytes; CACHE_MAX_VALUE_BYTES allows 1000") as caught:
+        values.rows_of(rows(), query="q", max_bytes=1000)
+    assert caught.value.kind == "too_large"
+    assert taken == [10]
+    assert closed
+
+
+def test_rows_that_fit_are_a_list() -> None:
+    rows = (neo4j.Record({"id": number}) for number in range(3))
+    assert values.rows_of(rows, query="q", max_bytes=100) == [{"id": 0}, {"id": 1}, {"id": 2}]
