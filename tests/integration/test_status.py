@@ -19,7 +19,7 @@ from api_client.broker import CeleryBroker
 from api_client.keys import make_key
 from api_client.lease_store import LeaseStore
 from api_client.messages import RefreshItem
-from refresher import status_broker
+from refresher import status, status_broker
 from refresher.cli.commands import app
 from refresher.dead_letters import DeadLetters
 from refresher.embedded import RedisServer, free_port
@@ -160,7 +160,6 @@ def test_what_redis_counts_of_reads_is_told_under_lfu_alone(place: Place) -> Non
     ("variable", "fault", "parts"),
     [
         ("CACHE_REDIS_URL", "refuses", {"keys", "dead"}),
-        ("CACHE_REDIS_URL", "hangs", {"keys", "dead"}),
         ("CELERY_BROKER_URL", "hangs", {"queues", "workers"}),
     ],
 )
@@ -175,6 +174,14 @@ def test_a_server_that_is_gone_or_silent_is_told_and_the_rest_is_shown(
     )
     assert all(f"{variable}=redis://" in problem for problem in told["problems"].values())
     assert place.server.password not in json.dumps(told)
+
+
+def test_what_has_not_answered_in_time_is_told_as_such(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "CACHE_SECONDS", 0.05)
+    with FaultProxy.before(place.env["CACHE_REDIS_URL"]) as proxy:
+        proxy.hangs()
+        told = place.told(exit_code=1, CACHE_REDIS_URL=proxy.url(place.env["CACHE_REDIS_URL"]))
+    assert told["problems"]["keys"].endswith("did not answer within 0.05 s")
 
 
 def test_a_wrong_password_is_told_as_such(place: Place) -> None:
