@@ -86,12 +86,11 @@ def _beta_series(setting: Setting, point: Point, measured: Table) -> Iterator[Se
             if where == point and who.setting is setting and who.mode is mode
         ]
         found = [several for several in found if not math.isnan(several.spread(share).median)]
-        spreads = [several.spread(share) for several in found]
         yield Series(
-            mode.value, tuple(several.spread(recomputes_per_second).median for several in found),
-            tuple(spread.median for spread in spreads), tuple(spread.low for spread in spreads),
-            tuple(spread.high for spread in spreads),
-        )  # fmt: skip
+            mode.value,
+            tuple(several.spread(recomputes_per_second).median for several in found),
+            tuple(several.spread(share).median for several in found),
+        )
 
 
 def _beta_plot(graph: GraphKind, setting: Setting, series: tuple[Series, ...]) -> Plot:
@@ -102,7 +101,7 @@ def _beta_plot(graph: GraphKind, setting: Setting, series: tuple[Series, ...]) -
         f"{_NAMES[graph]}, refreshed by {'the own process' if is_own else 'workers'}: {share}, against recomputes",
         "recomputes a second", f"{share} [%]", series, PlotKind.LINES,
         "Each line is one mode, from its smallest β0 to its largest. The line below is better at the same load of the "
-        "graph: a mode that is only earlier moves along the line of the other.",
+        "graph: a mode that is only earlier moves along the line of the other. Medians over the seeds.",
     )  # fmt: skip
 
 

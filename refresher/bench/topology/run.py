@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ def run_topology(options: TopologyOptions, console: Console) -> None:
         OSError: the folder is there, and the results can't be written.
     """
     made_folder(options.out)
+    # An empty graph knows no Person yet, which Neo4j would tell.
+    logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
     try:
         world = made_world(options)
     except ValueError as error:
