@@ -12,6 +12,8 @@ from typing import Final
 
 RELEARN_SECONDS: Final = 10.0
 GRANT_SECONDS: Final = 1.0
+TOLERANCE_US: Final = 1_000_000
+"""So far behind a stamp of its own Redis' clock may be and not count as set back: as in `lua/prelude.lua`."""
 
 
 def monotonic_seconds() -> float:
@@ -29,7 +31,7 @@ class RedisClock:
     def __init__(self, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._monotonic = monotonic
         self._offset_us: int | None = None
-        self._relearn_at = 0.0
+        self._relearn_at = self._asked_at = 0.0
 
     @property
     def is_known(self) -> bool:
@@ -41,7 +43,7 @@ class RedisClock:
         now = self._monotonic()
         if now < self._relearn_at:
             return False
-        self._relearn_at = now + GRANT_SECONDS
+        self._asked_at, self._relearn_at = now, now + GRANT_SECONDS
         return True
 
     def now_us(self) -> int:
@@ -70,7 +72,12 @@ class RedisClock:
         """Take over ``redis_us``, which Redis said between ``asked_at`` (monotonic seconds) and now."""
         heard_at = self._monotonic()
         self._offset_us = redis_us - int((asked_at + heard_at) / 2 * 1e6)
-        self._relearn_at = heard_at + RELEARN_SECONDS
+        self._asked_at, self._relearn_at = heard_at, heard_at + RELEARN_SECONDS
+
+    def check_against(self, stamp_us: int) -> None:
+        """Ask again soon, once a second at most, where a stamp is of the future: one of the clocks has been set."""
+        if self.now_us() < stamp_us - TOLERANCE_US:
+            self._relearn_at = min(self._relearn_at, self._asked_at + GRANT_SECONDS)
 
     def forget(self) -> None:
         """Ask again at the next chance: another node may answer with another clock."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from api_client import xfetch
+from api_client.clock import TOLERANCE_US
 from api_client.decisions import Decision, Outcome
 from api_client.entry import MAX_HEADER_BYTES, Header, UnreadableEntry, decode_header
 from api_client.keys import CacheKey
@@ -221,7 +222,7 @@ def _record(reply: Any, now_us: int) -> RecordView | None:
     bookmarks = fields.get("bookmarks", "")
     return RecordView(
         state=RecordState(fields["state"]),
-        left=max(0.0, (_number(fields, "until") - now_us) / 1e6),
+        left=_left_seconds(fields, now_us),
         by=fields.get("by", ""),
         token=_number(fields, "token"),
         generation=_number(fields, "generation"),
@@ -230,6 +231,14 @@ def _record(reply: Any, now_us: int) -> RecordView | None:
         bookmarks=bookmarks.count("\n") + 1 if bookmarks else 0,
         failures=_number(fields, "failures"),
     )
+
+
+def _left_seconds(fields: Mapping[str, str], now_us: int) -> float:
+    """Return how long the record's state lasts, as the scripts reckon it (`left_us` in their prelude)."""
+    since, until = _number(fields, "since"), _number(fields, "until")
+    if now_us < since - TOLERANCE_US:
+        return 0.0  # the clock was set back: it counts as over
+    return max(0.0, (until - max(now_us, since)) / 1e6)
 
 
 def _fields(reply: Any) -> dict[str, str]:

@@ -24,14 +24,14 @@ if entry then
 end
 
 if record.state == 'running' and record.nonce == nonce then
-  return { 1, 'running', text(record.deadline - now), text(record.token), text(now), text(record.claimed_at),
+  return { 1, 'running', text(left_us(record, now)), text(record.token), text(now), text(record.claimed_at),
     text(record.generation), record.bookmarks, header }
 end
 
-local free = not record.state or record.deadline <= now or record.state == 'queued' or record.state == 'invalidated'
+local free = not record.state or is_over(record, now) or record.state == 'queued' or record.state == 'invalidated'
   or (record.state == 'retrying' and ticket ~= '' and record.ticket == ticket)
 if not free then
-  return { 3, record.state, text(record.deadline - now), '0', text(now), '0', '0', '', '' }
+  return { 3, record.state, text(left_us(record, now)), '0', text(now), '0', '0', '', '' }
 end
 
 -- A claim that waits in the record counts like the message's own: a message that comes late may serve it.
@@ -51,8 +51,9 @@ if (record.state == 'queued' or record.state == 'retrying') and record.claimed_a
   -- A clock that stepped back since must not make a negative wait.
   claimed_at = math.min(record.claimed_at, now)
 end
-redis.call('HSET', KEYS[2], 'state', 'running', 'until', text(now + math.min(lease_us, budget_us)), 'number', text(token),
-  'token', text(token), 'nonce', nonce, 'limit', text(now + budget_us), 'claimed_at', text(claimed_at),
+redis.call('HSET', KEYS[2], 'state', 'running', 'since', text(now), 'until', text(now + math.min(lease_us, budget_us)),
+  'number', text(token), 'token', text(token), 'nonce', nonce, 'limit', text(now + budget_us),
+  'claimed_at', text(claimed_at),
   -- 0 says "none" where a run is handed back.
   'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)), 'by', ARGV[7])
 redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'attempts', 'ended_by')

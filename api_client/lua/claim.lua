@@ -20,7 +20,8 @@ local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
 local claim_id, seen_token, force = ARGV[1], ARGV[2], ARGV[5] == '1'
 
 if record.state == 'queued' and record.claim == claim_id then
-  return { 1, 'queued', text(record.deadline - now), '', 0, text(record.claim_number), text(record.claim_number), text(now) }
+  return { 1, 'queued', text(left_us(record, now)), '', 0, text(record.claim_number),
+    text(record.claim_number), text(now) }
 end
 
 local number = draw(now, record, entry)
@@ -32,17 +33,17 @@ if seen_token ~= '' and entry and text(entry.token) ~= seen_token then
   return { 2, record.state or 'idle', '0', '', 0, text(number), '0', text(now) }
 end
 
-local free = not record.state or record.deadline <= now or record.state == 'invalidated'
+local free = not record.state or is_over(record, now) or record.state == 'invalidated'
   or (force and record.state == 'cooling')
 if not free then
-  return { 3, record.state, text(record.deadline - now), record.kind, record.attempts, text(number),
+  return { 3, record.state, text(left_us(record, now)), record.kind, record.attempts, text(number),
     text(record.claim_number), text(now) }
 end
 
 local queue_ttl_us = tonumber(ARGV[3])
-redis.call('HSET', KEYS[2], 'state', 'queued', 'until', text(now + queue_ttl_us), 'number', text(number),
-  'claim', claim_id, 'claim_number', text(number), 'claimed_at', text(now), 'published', text(now), 'republished', '0',
-  'bookmarks', merge_bookmarks(record.bookmarks, ARGV[6], tonumber(ARGV[7])), 'by', ARGV[8])
+redis.call('HSET', KEYS[2], 'state', 'queued', 'since', text(now), 'until', text(now + queue_ttl_us),
+  'number', text(number), 'claim', claim_id, 'claim_number', text(number), 'claimed_at', text(now),
+  'published', text(now), 'republished', '0', 'bookmarks', merge_bookmarks(record.bookmarks, ARGV[6], tonumber(ARGV[7])), 'by', ARGV[8])
 redis.call('HDEL', KEYS[2], 'ticket', 'kind', 'attempts', 'ended_by')
 redis.call('PEXPIRE', KEYS[2], text(math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])))
 return { 1, 'queued', text(queue_ttl_us), '', 0, text(number), text(number), text(now) }

@@ -20,7 +20,7 @@
 local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state == 'cooling' and record.ended_by == ARGV[2] then
-  return { 1, text(record.deadline - now), record.failures, '0' }
+  return { 1, text(left_us(record, now)), record.failures, '0' }
 end
 if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~= ARGV[2] then
   return { 0, '0', 0, '0' }
@@ -30,8 +30,8 @@ if longest_us > 0 then
   failures = failures + 1
   pause_us = math.min(pause_us * 2 ^ (failures - 1), math.max(longest_us, pause_us))
 end
-redis.call('HSET', KEYS[1], 'state', 'cooling', 'until', text(now + pause_us), 'kind', ARGV[4], 'attempts', ARGV[5],
-  'ended_by', ARGV[2], 'failures', text(failures), 'failed_token', ARGV[1])
+redis.call('HSET', KEYS[1], 'state', 'cooling', 'since', text(now), 'until', text(now + pause_us), 'kind', ARGV[4],
+  'attempts', ARGV[5], 'ended_by', ARGV[2], 'failures', text(failures), 'failed_token', ARGV[1])
 redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit')
 local pause_ms = math.ceil(pause_us / 1000)
 redis.call('PEXPIRE', KEYS[1], text(pause_ms + math.max(tonumber(ARGV[6]), pause_ms)))

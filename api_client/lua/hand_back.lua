@@ -18,8 +18,8 @@ if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~=
   return { 0, '0' }
 end
 local queue_ttl_us = tonumber(ARGV[3])
-redis.call('HSET', KEYS[1], 'state', 'queued', 'until', text(now + queue_ttl_us), 'claim', ARGV[2],
-  'published', text(now), 'republished', '0')
+redis.call('HSET', KEYS[1], 'state', 'queued', 'since', text(now), 'until', text(now + queue_ttl_us),
+  'claim', ARGV[2], 'published', text(now), 'republished', '0')
 redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit')
 redis.call('PEXPIRE', KEYS[1], text(math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])))
 return { 1, text(record.claim_number) }

@@ -4,6 +4,10 @@
 -- 2^53: beyond it a Lua number is no longer exact, so a larger one in Redis is garbage.
 local LARGEST = 9007199254740992
 
+-- How far behind a stamp of its own Redis' clock may be, in µs. Clocks are mended by fractions of a second all the
+-- time, and the clock of a replica that becomes the master is a little off: that is to end no lease.
+local TOLERATED = 1000000
+
 -- Numbers leave Lua as text: tostring() would give 1.7952431951235e+15.
 local function text(number)
   return string.format('%.0f', number)
@@ -31,8 +35,9 @@ end
 
 -- The lease record; state nil means that there is none (idle).
 local function read_record(key)
-  local f = redis.call('HMGET', key, 'state', 'until', 'number', 'claim', 'claim_number', 'claimed_at', 'token', 'nonce',
-    'limit', 'ticket', 'generation', 'hard', 'bookmarks', 'kind', 'attempts', 'ended_by', 'failures', 'failed_token')
+  local f = redis.call('HMGET', key, 'state', 'until', 'number', 'claim', 'claim_number', 'claimed_at', 'token',
+    'nonce', 'limit', 'ticket', 'generation', 'hard', 'bookmarks', 'kind', 'attempts', 'ended_by', 'failures', 'failed_token',
+    'since')
   return {
     state = f[1] or nil, deadline = tonumber(f[2] or 0), number = tonumber(f[3] or 0),
     claim = f[4] or '', claim_number = tonumber(f[5] or 0), claimed_at = tonumber(f[6] or 0),
@@ -40,7 +45,28 @@ local function read_record(key)
     generation = tonumber(f[11] or 0), hard = tonumber(f[12] or 0), bookmarks = f[13] or '',
     kind = f[14] or '', attempts = tonumber(f[15] or 0), ended_by = f[16] or '',
     failures = tonumber(f[17] or 0), failed_token = tonumber(f[18] or 0),
+    since = tonumber(f[19] or 0),
   }
+end
+
+-- Whether a stamp lies so far in the future that Redis' clock must have been set back since.
+local function is_ahead(stamp, now)
+  return now < stamp - TOLERATED
+end
+
+-- Whether the deadline has passed. `since` is when it was set: a clock that is behind that was set back, by who knows
+-- how much, and the deadline with it lies who knows how far away. It counts as passed then: whoever lives on is fenced
+-- by its token. A record of an earlier release has no `since`, and its deadline is all there is.
+local function is_over(record, now)
+  return record.deadline <= now or is_ahead(record.since, now)
+end
+
+-- µs until the deadline: never more than it was set for.
+local function left_us(record, now)
+  if is_over(record, now) then
+    return 0
+  end
+  return math.min(record.deadline - now, record.deadline - record.since)
 end
 
 -- A number larger than any before it for this key, also after a clock that stepped back.
@@ -68,7 +94,7 @@ end
 -- No claim, no run: what an invalidation left behind stays until the next acquire takes it up.
 local function rest_invalidated(key, retention_ms)
   redis.call('HSET', key, 'state', 'invalidated', 'until', '0')
-  redis.call('HDEL', key, 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'attempts', 'by', 'failures')
+  redis.call('HDEL', key, 'since', 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'attempts', 'by', 'failures')
   redis.call('PEXPIRE', key, retention_ms)
 end
 

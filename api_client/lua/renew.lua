@@ -6,13 +6,15 @@
 -- ARGV[3]  lease_us            µs      from now, never beyond the run's limit
 --
 -- returns  µs for which the lease holds; 0: it is not mine any more, or ran out
--- keeps    a lease that ran out is not brought back: somebody may have acted on it
+-- keeps    a lease that ran out is not brought back: somebody may have acted on it. One that counts as over
+--          because the clock was set back is, within what was left of its limit at the last renewal
 local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~= ARGV[2]
   or record.deadline <= now or record.limit <= now then
   return '0'
 end
-local deadline = math.min(now + tonumber(ARGV[3]), record.limit)
-redis.call('HSET', KEYS[1], 'until', text(deadline))
+local limit = math.min(record.limit, now + record.limit - record.since)
+local deadline = math.min(now + tonumber(ARGV[3]), limit)
+redis.call('HSET', KEYS[1], 'since', text(now), 'until', text(deadline), 'limit', text(limit))
 return text(deadline - now)

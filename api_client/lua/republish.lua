@@ -12,8 +12,8 @@ local f = redis.call('HMGET', KEYS[1], 'state', 'published', 'republished', 'cla
 if f[1] ~= 'queued' then
   return { 0, '0' }
 end
-local times = tonumber(f[3])
-if now < tonumber(f[2]) + tonumber(ARGV[1]) * 2 ^ times then
+local published, times = tonumber(f[2]), tonumber(f[3])
+if now < published + tonumber(ARGV[1]) * 2 ^ times and not is_ahead(published, now) then
   return { 0, '0' }
 end
 redis.call('HSET', KEYS[1], 'published', text(now), 'republished', text(times + 1))

@@ -19,8 +19,8 @@ end
 if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~= ARGV[2] then
   return 0
 end
-redis.call('HSET', KEYS[1], 'state', 'retrying', 'until', text(now + tonumber(ARGV[4])), 'ticket', ARGV[3],
-  'kind', ARGV[5], 'attempts', ARGV[6])
+redis.call('HSET', KEYS[1], 'state', 'retrying', 'since', text(now), 'until', text(now + tonumber(ARGV[4])),
+  'ticket', ARGV[3], 'kind', ARGV[5], 'attempts', ARGV[6])
 redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit')
 redis.call('PEXPIRE', KEYS[1], text(math.ceil(tonumber(ARGV[4]) / 1000) + tonumber(ARGV[7])))
 return 1

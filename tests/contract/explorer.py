@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus
-from tests.contract.actors import HOUR_SECONDS, Table
+from tests.contract.actors import Table
 from tests.support.lease_moments import Moments
 from tests.support.lease_watch import Watch, frozen_fields
 from tests.support.lease_world import QUEUE_TTL_SECONDS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.support.lease_world import ClockedWorld, Looked
 
 NUMBERS = ("number", "claim_number", "token", "generation", "hard", "failed_token")
-TIMES = ("until", "limit", "published")
+TIMES = ("since", "until", "limit", "published")
 IGNORED = {"by", "claimed_at"}  # for people, and for δ
 
 
@@ -114,15 +114,23 @@ class Explorer:
             raise
 
     def _nothing_is_stuck(self, state: State) -> None:
-        """Though all may have died at this moment: once what they held has lapsed, the next reader gets a value."""
+        """Though all may have died at this moment: the next reader gets a value, at once or when it is told to.
+
+        It is never told to wait for longer than was granted, wherever the clock has been set.
+        """
         alike = state.in_redis()
         if alike in self.live:
             return
         self.live.add(alike)
         self.moments.go_back_to(state.seen, state.now_us)
-        self.moments.move_clock(QUEUE_TTL_SECONDS + HOUR_SECONDS)
         entry = frozen_fields(state.seen.raw_entry)
         claimed = self.world.claim("the next reader", seen=entry[0] if entry else 0)
+        if claimed.status is not ClaimStatus.CLAIMED:
+            assert claimed.left_seconds <= QUEUE_TTL_SECONDS, f"{claimed.left_seconds} s to wait after {self.path}"
+            self.moments.move_clock(claimed.left_seconds)
+            # What it found may have been evicted meanwhile.
+            entry = frozen_fields(self.moments.look().raw_entry)
+            claimed = self.world.claim("the next reader", seen=entry[0] if entry else 0)
         acquired = self.world.acquire(b"the next", number=claimed.number)
         status = self.world.commit(acquired.token, b"the next")
         happened = claimed.status, acquired.status, status

@@ -128,18 +128,6 @@ def test_a_record_goes_by_itself_once_its_retention_has_passed(
     assert world.look().record == {}
 
 
-@BUSY
-def test_a_clock_that_stepped_back_holds_a_key_no_longer_than_it_went_back(
-    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
-) -> None:
-    world = clocked_world
-    lasts = bring(world)
-    world.pass_time(-HOUR)
-    assert world.claim("second").left_seconds == HOUR + lasts
-    world.pass_time(HOUR + lasts)
-    assert world.claim("second").status is ClaimStatus.CLAIMED
-
-
 @pytest.mark.parametrize("step", ["acquire", "claim", "invalidate"])
 def test_what_is_drawn_after_the_clock_stepped_back_is_larger_yet(clocked_world: ClockedWorld, step: str) -> None:
     world = clocked_world

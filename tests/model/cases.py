@@ -92,6 +92,8 @@ BROKEN: Final = (
     broken("record lost, and its bookmark", "no mistake but a bound: the record goes, and a follower lags", 3,
            "FOLLOWER", "NO_HARD", "FAULTS=1", "LOSES_RECORD"),
     broken("claim waits for ever", "a claim does not look whether `until` has passed", 4, "CLAIM_WAITS_FOR_EVER"),
+    broken("deadline without since", "whether `until` has passed is all that counts, and the clock is set back", 4,
+           "NO_SINCE", "PROPERTY=4", "FAULTS=1", "CLOCK_STEPS_BACK"),
     broken("an INCR as number", "numbers start again when the record is lost", 4, "INCR", "PROPERTY=4",
            "FAULTS=1", "LOSES_RECORD"),
     broken("number below the entry's, stuck", "as above, but commit looks at the entry", 4, "DRAW_IGNORES_ENTRY",

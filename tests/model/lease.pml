@@ -78,6 +78,7 @@ proctype Redis() {
         od;
         printf("redis|clock %d\n", clock);
         if
+        :: r_state != idle && r_state != invalidated -> r_over = 0; r_back = 1; printf("time|behind %e\n", r_state)
         :: r_over && r_state != invalidated -> r_over = 0
         :: skip
         fi

@@ -1,7 +1,8 @@
 /* One key: its entry, its lease record, and what the checker remembers beside them.
  *
  * Numbers are small: the clock only counts the draws, and what is compared is their order. A deadline is a bit: `until`
- * has passed, or not. Time passes when somebody looks (`look`), for nobody can tell earlier.
+ * has passed, or not. Time passes when somebody looks (`look`), for nobody can tell earlier. A second bit, `r_back`: the
+ * clock is behind `since`, so `until` is farther than it was set for, and nobody can wait for it.
  */
 
 mtype = { idle, queued, running, retrying, cooling, invalidated };
@@ -15,7 +16,7 @@ byte e_token, e_nonce, e_gen;
 
 /* the lease record; idle is absent, and all else is 0 then */
 mtype r_state = idle;
-bit r_over, r_ttl, r_marks;
+bit r_over, r_back, r_ttl, r_marks;
 byte r_number, r_claim, r_claim_number, r_token, r_nonce, r_ticket, r_gen, r_hard, r_ended_by;
 
 /* Redis' clock, and the broker: the numbers of the claims whose message was published, the retry's ticket */
@@ -54,7 +55,7 @@ inline drop_entry() {
 }
 
 inline drop_record() {
-  r_state = idle; r_over = 0; r_ttl = 0; r_marks = 0; r_number = 0; r_claim = 0; r_claim_number = 0; r_token = 0;
+  r_state = idle; r_over = 0; r_back = 0; r_ttl = 0; r_marks = 0; r_number = 0; r_claim = 0; r_claim_number = 0; r_token = 0;
   r_nonce = 0; r_ticket = 0; r_gen = 0; r_hard = 0; r_ended_by = 0
 }
 
@@ -63,7 +64,8 @@ inline look() {
 #ifndef NO_LAPSE
   if
   :: skip
-  :: r_state != idle && !r_over -> r_over = 1; printf("time|until %e\n", r_state)
+  :: r_state != idle && !r_over && !r_back -> r_over = 1; printf("time|until %e\n", r_state)
+  :: r_back -> r_back = 0; printf("time|since %e\n", r_state) /* the old time has come again */
   fi;
 #ifdef NO_RETENTION
   skip
@@ -99,9 +101,19 @@ inline draw() {
   assert(number < 30)
 }
 
+/* prelude.lua: is_over */
+#ifdef NO_SINCE
+#define OVER r_over
+#else
+#define OVER (r_over || r_back)
+#endif
+inline lasts() {
+  r_over = 0; r_back = 0
+}
+
 /* prelude.lua: rest_invalidated, rest */
 inline rest_invalidated() {
-  r_state = invalidated; r_over = 1; r_claim = 0; r_token = 0; r_nonce = 0; r_ticket = 0;
+  r_state = invalidated; r_over = 1; r_back = 0; r_claim = 0; r_token = 0; r_nonce = 0; r_ticket = 0;
 #ifndef REST_WITHOUT_TTL
   r_ttl = 1;
 #endif

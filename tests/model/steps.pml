@@ -22,9 +22,9 @@ inline claim(id, seen, force) {
 #ifdef CLAIM_WAITS_FOR_EVER
       :: r_state == idle || r_state == invalidated || (force && r_state == cooling) ->
 #else
-      :: r_state == idle || r_over || r_state == invalidated || (force && r_state == cooling) ->
+      :: r_state == idle || OVER || r_state == invalidated || (force && r_state == cooling) ->
 #endif
-        r_state = queued; r_over = 0; r_number = number; r_claim = id; r_claim_number = number; r_ticket = 0;
+        r_state = queued; lasts(); r_number = number; r_claim = id; r_claim_number = number; r_ticket = 0;
         r_ended_by = 0; r_ttl = 1; status = 1
 #ifdef CLAIM_FORGETS_INVALIDATION
         ; r_gen = 0; r_hard = 0
@@ -62,7 +62,7 @@ inline acquire(nonce, claim_number, with_ticket) {
 #ifdef ACQUIRE_WAITS_FOR_EVER
     :: !(r_state == idle || r_state == queued || r_state == invalidated ||
 #else
-    :: !(r_state == idle || r_over || r_state == queued || r_state == invalidated ||
+    :: !(r_state == idle || OVER || r_state == queued || r_state == invalidated ||
 #endif
 #ifdef ACQUIRE_IGNORES_RUNNING
          r_state == running ||
@@ -78,7 +78,7 @@ inline acquire(nonce, claim_number, with_ticket) {
 #endif
       :: else ->
         draw();
-        r_state = running; r_over = 0; r_number = number; r_token = number; r_nonce = nonce;
+        r_state = running; lasts(); r_number = number; r_token = number; r_nonce = nonce;
         r_claim_number = (claim_number > r_claim_number -> claim_number : r_claim_number);
         r_claim_number = (r_claim_number > 1 -> r_claim_number : 1); /* 0 says "none" where a run is handed back */
         r_claim = 0; r_ticket = 0; r_ended_by = 0; r_ttl = 1; status = 1;
@@ -97,6 +97,7 @@ inline acquire(nonce, claim_number, with_ticket) {
 
 inline renew(token, nonce) {
   status = (r_state == running && r_token == token && r_nonce == nonce && !r_over);
+  r_back = (status -> 0 : r_back);
   printf("renew|%d|%d|%d\n", nonce, token, status)
 }
 
@@ -159,7 +160,7 @@ inline commit(token, nonce) {
 #if defined(COMMIT_KEEPS_RECORD)
     :: else -> skip
 #elif defined(RECORD_STAYS)
-    :: else -> r_state = invalidated; r_over = 1; r_nonce = 0
+    :: else -> r_state = invalidated; r_over = 1; r_back = 0; r_nonce = 0
 #else
     :: else -> drop_record()
 #endif
@@ -174,7 +175,7 @@ inline commit(token, nonce) {
 inline retry(token, nonce) {
   if
   :: r_state == retrying && r_ticket == nonce -> status = 1 /* the run's own ticket: its nonce serves as one */
-  :: RUNNING(token, nonce) -> r_state = retrying; r_over = 0; r_ticket = nonce; r_token = 0; r_nonce = 0; status = 1
+  :: RUNNING(token, nonce) -> r_state = retrying; lasts(); r_ticket = nonce; r_token = 0; r_nonce = 0; status = 1
   :: else -> status = 0
   fi;
   printf("retry|%d|%d|%d\n", nonce, token, status)
@@ -184,7 +185,7 @@ inline fail(token, nonce) {
   if
   :: r_state == cooling && r_ended_by == nonce -> status = 1
   :: RUNNING(token, nonce) ->
-    r_state = cooling; r_over = 0; r_ended_by = nonce; r_token = 0; r_nonce = 0; status = 1
+    r_state = cooling; lasts(); r_ended_by = nonce; r_token = 0; r_nonce = 0; status = 1
 #ifdef FAIL_DROPS_ENTRY
     ; e_there = 0; e_token = 0; e_nonce = 0; e_gen = 0; e_overtaken = 0; e_marks = 0
 #endif
@@ -205,7 +206,7 @@ inline hand_back(token, nonce) {
   if
   :: r_state == queued && r_claim == 20 + nonce -> status = 1; number = r_claim_number
   :: RUNNING(token, nonce) ->
-    r_state = queued; r_over = 0; r_claim = 20 + nonce; r_token = 0; r_nonce = 0; status = 1; number = r_claim_number
+    r_state = queued; lasts(); r_claim = 20 + nonce; r_token = 0; r_nonce = 0; status = 1; number = r_claim_number
   :: else -> status = 0; number = 0
   fi;
   printf("hand_back|%d|%d|%d|%d\n", nonce, token, status, number)

@@ -30,7 +30,11 @@ LOSSES: Final = {
 
 DONE: Final = {"1": "done", "0": "no"}
 AFTER: Final = {"1": ", after the bookmark", "0": ""}
-PROBES: Final = {"over": "all deadlines have passed", "again": "the message is sent once more"}
+PROBES: Final = {
+    "over": "all deadlines have passed",
+    "behind": "as much has passed as was granted, and the deadline has not come",
+    "again": "the message is sent once more",
+}
 
 Row = tuple[str, str, str]
 
@@ -81,6 +85,11 @@ STORIES: Final = (
     Story("claim waits for ever",
           "Nobody took the message of the claim. Nobody else may claim, ever.",
           "`claim` passes once `until` has passed, in any state."),
+    Story("deadline without since",
+          "The clock was set back by an hour, so the deadline of the claim is an hour farther away. Its message is "
+          "lost, and nobody may claim until then.",
+          "The record keeps when its deadline was set (`since`). A clock that is more than a second behind that was "
+          "set back, and the deadline counts as passed."),
     Story("acquire sent again is unknown",
           "The reply was lost, the worker asks again and is held off by its own run. All stand still until the lease "
           "runs out.",
@@ -130,7 +139,7 @@ def timeline(events: Sequence[str]) -> list[Row]:
             continue
         if is_broken and kind not in TOLD_AFTER:
             break
-        if event == "probe|over":
+        if event in {"probe|over", "probe|behind"}:
             del rows[probed:]
         elif kind != "probe" and not is_probing:
             probed = len(rows) + 1
@@ -180,7 +189,13 @@ def _redis(what: str) -> Row:
 
 def _time(what: str) -> Row:
     word, _, state = what.partition(" ")
-    return "time", RUNS_OUT[state] if word == "until" else "the record goes with its retention", ""
+    words = {
+        "until": RUNS_OUT.get(state, ""),
+        "retention": "the record goes with its retention",
+        "behind": "the deadline is farther than it was set for",
+        "since": "the old time has come again",
+    }
+    return "time", words[word], ""
 
 
 def _end_of(step: str) -> Callable[..., Row]:

@@ -7,8 +7,9 @@ record's fields, and the moment at which Redis drops a key, are what HGETALL and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tests.property.lease_fields import Record, Run, StoredEntry, merge
 from tests.support.lease_world import (
     BUDGET_SECONDS,
     COOLING_SECONDS,
@@ -27,66 +28,11 @@ ACQUIRED, ALREADY_FRESH, HELD = 1, 2, 3
 ACCEPTED, ACCEPTED_AS_STALE, SUPERSEDED, INVALIDATED, LOST = 1, 2, 3, 4, 5
 
 
+TOLERATED_US = 1_000_000  # so far behind a stamp of its own Redis' clock may be
+
+
 def us(seconds: float) -> int:
     return int(seconds * 1_000_000)
-
-
-@dataclass(frozen=True)
-class Run:
-    """Who holds, or last held, the lease."""
-
-    token: int
-    nonce: bytes
-    limit: int
-
-
-@dataclass(frozen=True)
-class Record:
-    """None is a field that is not there. ``gone_at_ms`` is when Redis drops the record."""
-
-    state: str
-    gone_at_ms: int = 0
-    until: int | None = None
-    number: int = 0
-    claim: str | bytes | None = None
-    claim_number: int | None = None
-    claimed_at: int | None = None
-    run: Run | None = None
-    ticket: str | None = None
-    generation: int | None = None
-    hard: int | None = None
-    bookmarks: tuple[str, ...] | None = None
-    kind: str | None = None
-    attempts: int | None = None
-    ended_by: bytes | None = None
-    failures: int | None = None
-    failed_token: int | None = None
-    published: int | None = None
-    republished: int | None = None
-    by: str | None = None
-
-    def fields(self) -> dict[str, bytes]:
-        """What HGETALL must say."""
-        run = self.run
-        there = {name: value for name, value in vars(self).items() if name not in {"run", "gone_at_ms", "bookmarks"}}
-        there |= {"token": run and run.token, "nonce": run and run.nonce, "limit": run and run.limit}
-        there["bookmarks"] = None if self.bookmarks is None else "\n".join(self.bookmarks)
-        return {
-            name: value if isinstance(value, bytes) else str(value).encode()
-            for name, value in there.items()
-            if value is not None
-        }
-
-
-@dataclass(frozen=True)
-class StoredEntry:
-    """An entry whose frozen fields can be read."""
-
-    token: int
-    nonce: bytes
-    soft_expiry: int
-    gone_at_ms: int
-    generation: int = 0
 
 
 class Model:
@@ -110,6 +56,17 @@ class Model:
         """When Redis drops what is kept for so long from now."""
         return self.now // 1000 + round(seconds * 1000)
 
+    def has_passed(self, record: Record) -> bool:
+        """Whether the deadline has: by the clock, or since that was set back to before it was set."""
+        return (record.until or 0) <= self.now or (record.since or 0) > self.now + TOLERATED_US
+
+    def left_us(self) -> int:
+        """How long the record's state lasts: never longer than it was granted."""
+        record = self.record
+        if self.has_passed(record):
+            return 0
+        return record.until - max(self.now, record.since or 0)
+
     def draw(self) -> int:
         """The number that a step draws now: above all that is known of this key."""
         known = [self.now]
@@ -131,15 +88,15 @@ class Model:
         if record and not self._claimable(record, force):
             return REFUSED, record.state
         self.record = replace(
-            record or Record("idle"), state="queued", until=self.now + us(QUEUE_TTL_SECONDS), number=number,
-            claim=claim_id, claim_number=number, claimed_at=self.now, bookmarks=merged, ticket=None, kind=None,
-            attempts=None, ended_by=None, published=self.now, republished=0, by=self.by,
+            record or Record("idle"), state="queued", since=self.now, until=self.now + us(QUEUE_TTL_SECONDS),
+            number=number, claim=claim_id, claim_number=number, claimed_at=self.now, bookmarks=merged, ticket=None,
+            kind=None, attempts=None, ended_by=None, published=self.now, republished=0, by=self.by,
             gone_at_ms=self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return CLAIMED, "queued"
 
     def _claimable(self, record: Record, force: bool) -> bool:
-        if (record.until or 0) <= self.now or record.state == "invalidated":
+        if self.has_passed(record) or record.state == "invalidated":
             return True
         return force and record.state == "cooling"
 
@@ -153,7 +110,8 @@ class Model:
         record = self.record
         if not record or record.state != "queued":
             return 0
-        if self.now < record.published + us(REPUBLISH_SECONDS) * 2**record.republished:
+        is_due = self.now >= record.published + us(REPUBLISH_SECONDS) * 2**record.republished
+        if not is_due and record.published <= self.now + TOLERATED_US:
             return 0
         self.record = replace(record, published=self.now, republished=record.republished + 1)
         return record.claim_number
@@ -163,15 +121,15 @@ class Model:
         if record.state == "running" and record.run and record.run.nonce == nonce:
             return ACQUIRED, "running", record.run.token
         with_ticket = record.state == "retrying" and ticket != "" and ticket == record.ticket
-        lapsed = (record.until or 0) <= self.now
-        if not lapsed and record.state not in {"idle", "queued", "invalidated"} and not with_ticket:
+        if not self.has_passed(record) and record.state not in {"idle", "queued", "invalidated"} and not with_ticket:
             return HELD, record.state, 0
         asked = [number, record.generation or 0, record.claim_number if record.state == "queued" else 0]
         if self.entry and self.entry.token > max(*asked, self.entry.generation):
             return ALREADY_FRESH, record.state, self.entry.token
         token, waited = self.draw(), record.state in {"queued", "retrying"} and record.claimed_at is not None
         self.record = replace(
-            record, state="running", until=self.now + us(LEASE_SECONDS), number=token, claim=None, ticket=None,
+            record, state="running", since=self.now, until=self.now + us(LEASE_SECONDS), number=token,
+            claim=None, ticket=None,
             claim_number=max(number, record.claim_number or 0, 1),
             claimed_at=min(record.claimed_at, self.now) if waited else self.now,
             run=Run(token, nonce, self.now + us(BUDGET_SECONDS)), kind=None, attempts=None, ended_by=None, by=self.by,
@@ -187,7 +145,9 @@ class Model:
         record = self.record
         if not self._is_running(token, nonce) or record.until <= self.now or record.run.limit <= self.now:
             return False
-        self.record = replace(record, until=min(self.now + us(LEASE_SECONDS), record.run.limit))
+        limit = record.run.limit - max(0, (record.since or 0) - self.now)
+        until = min(self.now + us(LEASE_SECONDS), limit)
+        self.record = replace(record, since=self.now, until=until, run=replace(record.run, limit=limit))
         return True
 
     def commit(self, token: int, nonce: bytes) -> int:
@@ -224,8 +184,8 @@ class Model:
         self.record = None
         if record.generation:
             self.record = replace(
-                record, state="invalidated", until=0, claim=None, run=None, ticket=None, kind=None, attempts=None,
-                by=None, failures=None, gone_at_ms=self.after(RETENTION_SECONDS),
+                record, state="invalidated", since=None, until=0, claim=None, run=None, ticket=None, kind=None,
+                attempts=None, by=None, failures=None, gone_at_ms=self.after(RETENTION_SECONDS),
             )  # fmt: skip
 
     def retry(self, token: int, nonce: bytes, ticket: str) -> bool:
@@ -234,7 +194,7 @@ class Model:
         if not self._is_running(token, nonce):
             return False
         self.record = replace(
-            self.record, state="retrying", until=self.now + us(PAUSE_SECONDS), ticket=ticket, run=None,
+            self.record, state="retrying", since=self.now, until=self.now + us(PAUSE_SECONDS), ticket=ticket, run=None,
             kind="timeout", attempts=1, gone_at_ms=self.after(PAUSE_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return True
@@ -243,7 +203,7 @@ class Model:
         """Pause in seconds, failures in a row, and the failed run before; None: not mine any more."""
         record = self.record
         if record and record.state == "cooling" and record.ended_by == nonce:
-            return (record.until - self.now) / 1e6, record.failures or 0, 0
+            return self.left_us() / 1e6, record.failures or 0, 0
         if not self._is_running(token, nonce):
             return None
         failures, pause_seconds = record.failures or 0, COOLING_SECONDS
@@ -251,8 +211,8 @@ class Model:
             failures += 1
             pause_seconds = min(COOLING_SECONDS * 2 ** (failures - 1), LONGEST_COOLING_SECONDS)
         self.record = replace(
-            record, state="cooling", until=self.now + us(pause_seconds), run=None, kind="syntax", attempts=2,
-            ended_by=nonce, failures=failures, failed_token=token,
+            record, state="cooling", since=self.now, until=self.now + us(pause_seconds), run=None,
+            kind="syntax", attempts=2, ended_by=nonce, failures=failures, failed_token=token,
             gone_at_ms=self.after(pause_seconds + max(RETENTION_SECONDS, pause_seconds)),
         )  # fmt: skip
         return pause_seconds, failures, record.failed_token or 0
@@ -269,7 +229,7 @@ class Model:
         if not self._is_running(token, nonce):
             return False
         self.record = replace(
-            self.record, state="queued", until=self.now + us(QUEUE_TTL_SECONDS), claim=nonce, run=None,
+            self.record, state="queued", since=self.now, until=self.now + us(QUEUE_TTL_SECONDS), claim=nonce, run=None,
             published=self.now, republished=0, gone_at_ms=self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return True
@@ -290,9 +250,3 @@ class Model:
         if record.state not in {"queued", "running"}:
             self._rest()
         return generation
-
-
-def merge(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
-    """Bookmarks of two lists; the new ones are not repeated when they stand there already, side by side."""
-    there = any(old[at : at + len(new)] == new for at in range(len(old)))
-    return old if not new or there else old + new

@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test as play
 from api_client import lease
 from api_client.lease_store import LeaseStore
 from api_client.process_names import this_process
-from tests.property.lease_model import ACQUIRED, ALREADY_REFRESHED, REFUSED, Model, StoredEntry
+from tests.property.lease_model import ACQUIRED, ALREADY_REFRESHED, REFUSED, TOLERATED_US, Model, StoredEntry
 from tests.support import lease_world as lasting
 from tests.support.lease_moments import Moments
 from tests.support.lease_watch import Watch, frozen_fields
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 IS_LONG = is_set("LONG_TESTS")
 STEPS, EXAMPLES = (80, 20_000) if IS_LONG else (60, 300)
 PHASES = (Phase.generate, Phase.shrink)
+STEPS_BACK = ("before it was set", "before it was published")
 RUN_STEPS = st.sampled_from(["commit", "commit", "commit", "renew", "retry", "fail", "release", "hand_back"])
 
 
@@ -132,7 +133,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self._move_clock(seconds * 1_000_000)
 
-    @rule(which=st.sampled_from(["until", "limit", "published", "soft_expiry"]), off_us=st.integers(-1, 1))
+    @rule(which=st.sampled_from(["until", "limit", "published", "soft_expiry", *STEPS_BACK]), off_us=st.integers(-1, 1))
     @precondition(lambda self: self.model.record or self.model.entry)
     def a_deadline_comes(self, which: str, off_us: int) -> None:
         record, entry = self.model.record, self.model.entry
@@ -142,15 +143,17 @@ class LeaseMachine(RuleBasedStateMachine):
             "published": record and record.published is not None
             and record.published + int(lasting.REPUBLISH_SECONDS * 1e6) * 2**record.republished,
             "soft_expiry": entry and entry.soft_expiry,
+            "before it was set": record and record.since and record.since - TOLERATED_US,
+            "before it was published": record and record.published and record.published - TOLERATED_US,
         }  # fmt: skip
         # The next step is taken a microsecond later.
         left_us = (deadlines[which] or 0) + off_us - 1 - self.clock.now_us
-        if left_us > 0:
+        if left_us > 0 or (deadlines[which] and which in STEPS_BACK):
             self._move_clock(left_us)
 
-    @rule(seconds=st.sampled_from([1, 3_600, 90_000]))
-    def clock_steps_back(self, seconds: int) -> None:
-        self._move_clock(-seconds * 1_000_000)
+    @rule(seconds=st.sampled_from([0.5, 1, 3_600, 90_000]))
+    def clock_steps_back(self, seconds: float) -> None:
+        self._move_clock(int(-seconds * 1_000_000))
 
     @rule(what=st.sampled_from(["nothing"] * 4 + ["entry", "record", "both"]))
     @precondition(lambda self: self.model.entry or self.model.record)
@@ -218,7 +221,7 @@ class LeaseMachine(RuleBasedStateMachine):
             assert (reply.claim_number, reply.left_seconds) == (0, 0)
         else:
             assert reply.claim_number == (record.claim_number or 0)
-            assert reply.left_seconds == max(0, record.until - self.model.now) / 1e6
+            assert reply.left_seconds == self.model.left_us() / 1e6
         assert reply.now_us == self.model.now
 
     def _acquire(self, _: str, nonce: bytes, number: int, ticket: str) -> None:
@@ -227,8 +230,7 @@ class LeaseMachine(RuleBasedStateMachine):
         assert (reply.status, reply.state, reply.token) == self.model.acquire(nonce, number, ticket)
         record = self.model.record
         assert reply.now_us == self.model.now
-        left_us = record.until - self.model.now if reply.status != 2 and record else 0
-        assert reply.left_seconds == max(0, left_us) / 1e6
+        assert reply.left_seconds == (self.model.left_us() / 1e6 if reply.status != 2 and record else 0)
         if reply.status == ACQUIRED:
             self.watch.acquired((reply.token, nonce))
             assert (reply.generation, reply.bookmarks) == (record.generation or 0, record.bookmarks or ())

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 RunId: TypeAlias = tuple[int, bytes]
 NUMBERS = (
-    "until", "number", "claim_number", "claimed_at", "token", "limit", "generation", "hard", "attempts", "published",
-    "republished",
+    "since", "until", "number", "claim_number", "claimed_at", "token", "limit", "generation", "hard", "attempts",
+    "published", "republished",
 )  # fmt: skip
 ACCEPTED, ACCEPTED_AS_STALE = 1, 2
 
@@ -77,7 +77,8 @@ class Watch:
         assert seen.entry_ms != -1, "I6: every entry has a TTL"
         assert seen.record_ms != -1, "I6: every record has its retention"
         entry = frozen_fields(seen.raw_entry)
-        drawn = [int(seen.record.get(name, 0)) for name in ("number", "token", "generation", "hard", "claim_number")]
+        # Not the claim's: a message from before a loss, and before a step back of the clock, brings one from then.
+        drawn = [int(seen.record.get(name, 0)) for name in ("number", "token", "generation", "hard")]
         self.highest = max(*drawn, *(entry[:2] if entry else ()))
         if entry is None:
             self.entry_token = self.entry_token if seen.record else 0

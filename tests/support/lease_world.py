@@ -33,7 +33,7 @@ REPUBLISH_SECONDS = 1_000.0
 RETENTION_SECONDS = 60_000.0
 TTL_SECONDS = 100_000.0
 HARD_TTL_SECONDS = 200_000.0
-DEADLINES = ("until", "limit", "published")
+DEADLINES = ("since", "until", "limit", "published")
 FOREIGN_ENTRIES: dict[str, Callable[[bytes], bytes]] = {
     # Of another release: its frozen fields stand where ours do.
     "older": lambda raw: raw[:2] + b"\x00" + raw[3:],

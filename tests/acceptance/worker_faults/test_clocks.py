@@ -15,6 +15,7 @@ from tests.acceptance.conftest import ROOT
 from tests.acceptance.worker_faults.conftest import WITHIN_LEASE_SECONDS, World, make_world
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
+from tests.support.recording_proxy import Moment
 from tests.support.requirements import full_runs_only
 from tests.support.shifted_clock import ShiftedClock
 from tests.support.versioned_queries import VERSIONED
@@ -52,6 +53,31 @@ def test_the_clock_of_redis_is_set_under_load(world: World, clock: ShiftedClock,
         traffic.goes_on_for(10)
         world.let_go(key)
     world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.history.note(Happened.CLOCK_MOVED)
+    clock.goes_off_by(0)
+
+
+def test_nobody_waits_for_the_old_time_when_the_clock_of_redis_is_set_back(world: World, clock: ShiftedClock) -> None:
+    cooling, dead, lost = world.stale_key(), world.stale_key(), world.stale_key()
+    world.control.set("failing", 100)
+    world.read(cooling)
+    eventually(lambda: world.told("failed (transient)"), 60, "it was given up")
+    world.control.delete("failing")
+    world.hold(dead)
+    world.read(dead)
+    eventually(lambda: len(world.loads(dead)) == 2, 30, "a load has begun")
+    message = world.broker_way.loses("BRPOP", Moment.REPLY)
+    world.read(lost)
+    message.wait()
+    world.worker().kill()
+    world.history.note(Happened.CLOCK_MOVED)
+    clock.goes_off_by(-HOUR_SECONDS)
+    world.let_go(dead)
+    world.worker()
+    world.judge(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
+    # Until a reader has asked Redis for its time again, what is loaded looks as old to it as the clock was set back.
+    assert world.claims(cooling)[:3] == ["committed", "failed (transient)", "committed"]
+    assert world.claims(dead)[:3] == world.claims(lost)[:3] == ["committed", "expired", "committed"]
     world.history.note(Happened.CLOCK_MOVED)
     clock.goes_off_by(0)
 

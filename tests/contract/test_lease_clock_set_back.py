@@ -1,0 +1,215 @@
+"""Redis' clock is set back under a lease record: what it holds is over, and nobody waits for the old time to come.
+
+The clock stands still but for the tests, so each bound is met to the microsecond.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api_client.explain import explain_reads, explanation
+from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus
+from tests.support import lease_world as lasting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.lease_world import ClockedWorld
+
+OTHER = b"nonce--2"
+HOUR = 3_600
+TOLERATED = 1.0  # a second: fractions of one are mended all the time
+US = 1e-6
+
+
+def queued(world: ClockedWorld) -> float:
+    world.claim("first")
+    return lasting.QUEUE_TTL_SECONDS
+
+
+def running(world: ClockedWorld) -> float:
+    world.acquire()
+    return lasting.LEASE_SECONDS
+
+
+def renewed(world: ClockedWorld) -> float:
+    token = world.acquire().token
+    world.pass_time(600)
+    world.renew(token)
+    return lasting.LEASE_SECONDS
+
+
+def retrying(world: ClockedWorld) -> float:
+    world.retry(world.acquire().token)
+    return lasting.PAUSE_SECONDS
+
+
+def cooling(world: ClockedWorld) -> float:
+    world.fail(world.acquire().token)
+    return lasting.COOLING_SECONDS
+
+
+def handed_back(world: ClockedWorld) -> float:
+    world.hand_back(world.acquire().token)
+    return lasting.QUEUE_TTL_SECONDS
+
+
+HELD = pytest.mark.parametrize("bring", [running, renewed, retrying, cooling])
+EVERY = pytest.mark.parametrize("bring", [queued, running, renewed, retrying, cooling, handed_back])
+
+
+def left_as_explained(world: ClockedWorld) -> float:
+    replies = [world.client.execute_command(*command) for command in explain_reads(world.key)]
+    record = explanation(world.key, replies).record
+    assert record is not None
+    return record.left
+
+
+@EVERY
+def test_a_claim_passes_beyond_what_is_tolerated_and_not_before(
+    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
+) -> None:
+    world = clocked_world
+    lasts = bring(world)
+    world.pass_time(-TOLERATED)
+    refused = world.claim("second")
+    assert (refused.status, refused.left_seconds) == (ClaimStatus.REFUSED, lasts)
+    world.pass_time(-US)
+    assert world.claim("second").status is ClaimStatus.CLAIMED
+
+
+@HELD
+def test_an_acquire_passes_beyond_what_is_tolerated_and_not_before(
+    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
+) -> None:
+    world = clocked_world
+    lasts = bring(world)
+    world.pass_time(-TOLERATED)
+    held = world.acquire(OTHER)
+    assert (held.status, held.left_seconds) == (AcquireStatus.HELD, lasts)
+    world.pass_time(-US)
+    assert world.acquire(OTHER).status is AcquireStatus.ACQUIRED
+
+
+@EVERY
+@pytest.mark.parametrize("back", [0.5, 10.0, 500.0, HOUR])
+def test_nobody_is_told_to_wait_longer_than_was_granted(
+    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float], back: float
+) -> None:
+    world = clocked_world
+    lasts = bring(world)
+    world.pass_time(9)
+    world.pass_time(-back)
+    is_over = back > 9 + TOLERATED
+    assert left_as_explained(world) == pytest.approx(0 if is_over else min(lasts, lasts - 9 + back))
+    told = world.claim("second")
+    assert told.status is (ClaimStatus.CLAIMED if is_over else ClaimStatus.REFUSED)
+    assert is_over or told.left_seconds == pytest.approx(min(lasts, lasts - 9 + back))
+
+
+def test_a_lease_that_is_renewed_after_the_step_holds_from_then_on(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    token = world.acquire().token
+    world.pass_time(-HOUR)
+    assert world.renew(token) == lasting.LEASE_SECONDS
+    held = world.claim("second")
+    assert (held.status, held.left_seconds) == (ClaimStatus.REFUSED, lasting.LEASE_SECONDS)
+    world.pass_time(lasting.LEASE_SECONDS)
+    assert world.renew(token) == 0
+    assert world.claim("second").status is ClaimStatus.CLAIMED
+
+
+@pytest.mark.parametrize("back", [0.5, HOUR])
+def test_a_step_back_gives_no_run_more_than_its_budget(clocked_world: ClockedWorld, back: float) -> None:
+    world = clocked_world
+    token = world.acquire().token
+    world.pass_time(900)
+    assert world.renew(token) == lasting.LEASE_SECONDS
+    world.pass_time(-back)
+    left = lasting.BUDGET_SECONDS - 900
+    while left > lasting.LEASE_SECONDS:
+        assert world.renew(token) == lasting.LEASE_SECONDS
+        world.pass_time(500)
+        left -= 500
+    assert world.renew(token) == left
+    world.pass_time(left)
+    assert world.renew(token) == 0
+
+
+def test_a_live_worker_whose_lease_counted_as_over_commits_while_nobody_has_acquired(
+    clocked_world: ClockedWorld,
+) -> None:
+    world = clocked_world
+    token = world.acquire().token
+    world.pass_time(-HOUR)
+    claimed = world.claim("second")
+    assert world.renew(token) == 0
+    assert world.commit(token) is CommitStatus.ACCEPTED
+    assert world.state() == "queued"
+    taken = world.acquire(OTHER, number=claimed.number)
+    assert world.commit(taken.token, OTHER) is CommitStatus.ACCEPTED
+
+
+def test_a_live_worker_whose_lease_was_taken_is_fenced(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    token = world.acquire().token
+    world.pass_time(-HOUR)
+    taken = world.acquire(OTHER, number=world.claim("second").number)
+    assert taken.token > token
+    assert (world.renew(token), world.commit(token)) == (0, CommitStatus.SUPERSEDED)
+    assert world.commit(taken.token, OTHER) is CommitStatus.ACCEPTED
+
+
+def test_a_step_that_is_repeated_after_the_clock_was_set_back_is_the_same_step(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    number = world.claim("mine").number
+    world.pass_time(-HOUR)
+    again = world.claim("mine")
+    assert (again.status, again.number, again.left_seconds) == (ClaimStatus.CLAIMED, number, 0)
+    token = world.acquire(number=number).token
+    world.pass_time(-HOUR)
+    run = world.acquire(number=number)
+    assert (run.status, run.token, run.left_seconds) == (AcquireStatus.ACQUIRED, token, 0)
+    world.fail(token)
+    world.pass_time(-HOUR)
+    assert world.store.run(lasting.fail_call(world.key, token, b"nonce--1")).pause_seconds == 0
+
+
+def test_a_publication_in_the_future_is_due_beyond_what_is_tolerated_and_not_before(
+    clocked_world: ClockedWorld,
+) -> None:
+    world = clocked_world
+    number = world.claim().number
+    world.pass_time(2 * lasting.REPUBLISH_SECONDS)
+    assert world.republish() == number
+    world.pass_time(-TOLERATED)
+    assert world.republish() == 0
+    world.pass_time(-US)
+    assert world.republish() == number
+    assert world.republish() == 0
+
+
+@EVERY
+def test_a_record_of_an_earlier_release_lasts_until_its_deadline_as_it_did(
+    clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
+) -> None:
+    world = clocked_world
+    lasts = bring(world)
+    world.client.hdel(world.key.record, "since")
+    world.pass_time(-HOUR)
+    assert left_as_explained(world) == HOUR + lasts
+    assert world.claim("second").left_seconds == HOUR + lasts
+    world.pass_time(HOUR + lasts)
+    assert world.claim("second").status is ClaimStatus.CLAIMED
+
+
+def test_a_lease_of_an_earlier_release_is_renewed_within_its_limit(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    token = world.acquire().token
+    world.client.hdel(world.key.record, "since")
+    world.pass_time(900)
+    limit = world.record()["limit"]
+    assert world.renew(token) == lasting.LEASE_SECONDS
+    assert (world.record()["limit"], int(world.record()["since"])) == (limit, world.now_us())
