@@ -36,6 +36,8 @@ from typing import Final
 
 import msgspec
 
+from api_client.clock import TOLERANCE_US
+
 MAGIC: Final = b"\xc7X"
 FORMAT_VERSION: Final = 1
 _FLAGS_OFFSET: Final = 4
@@ -119,17 +121,21 @@ class Header(msgspec.Struct, frozen=True, gc=False):
         return self.flags & _HANDOFF != 0
 
     def is_stale(self, now_us: int) -> bool:
-        """Whether the value is past its time at ``now_us`` of Redis' clock, or invalidated.
+        """Whether the value is past its time at ``now_us`` of Redis' clock, or invalidated, or of the future.
 
         The second is a matter of numbers: a reader's clock that is a few milliseconds behind Redis' must not make
         fresh again what an invalidation has just made stale.
         """
-        return now_us >= self.soft_expiry_us or self.generation > self.token
+        return now_us >= self.soft_expiry_us or self.generation > self.token or self.is_ahead(now_us)
+
+    def is_ahead(self, now_us: int) -> bool:
+        """Whether Redis' clock must have been set back since the value was stored: how old it is nobody can tell."""
+        return now_us < self.fetched_at_us - TOLERANCE_US
 
     def left_seconds(self, now_us: int) -> float:
-        """Return how long the value is fresh still; not positive where it is stale, by whichever of the two."""
+        """Return how long the value is fresh still; not positive where it is stale, by whichever of the three."""
         left_seconds = (self.soft_expiry_us - now_us) / 1e6
-        return min(left_seconds, 0.0) if self.generation > self.token else left_seconds
+        return min(left_seconds, 0.0) if self.generation > self.token or self.is_ahead(now_us) else left_seconds
 
 
 class UnreadableEntry(Exception):

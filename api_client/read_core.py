@@ -196,7 +196,7 @@ class ReadCore:
         repeat = self._repeats.get(key, raw, type_)
         if repeat is None or (kept := repeat.entry) is None:
             return None
-        decides = now_us >= repeat.earliest_us
+        decides = not repeat.stored_us <= now_us < repeat.earliest_us
         if decides or self._tells_hits:
             return self._answer_from(kept, key, type_, now_us, decides=decides, together=together)
         return value_of(kept, type_, key.query), kept.header, EntryState.FRESH, RefreshState.NONE, now_us
@@ -250,6 +250,7 @@ class ReadCore:
         mark = max(header.token, header.generation)
         if not self._asked.note(key.entry, mark, 1.0):
             return RefreshState.SUPPRESSED
+        self._clock.check_against(header.fetched_at_us)
         trigger = Trigger(key, reason, seen_token=header.token, mark=mark)
         if together is not None:
             together.append(trigger)
@@ -281,13 +282,14 @@ class ReadCore:
             self.tier.fill(fill, LocalEntry(content, header, self._earliest_at(header)))
 
     def _earliest_at(self, header: Header) -> float:
-        """Return when a draw can ask for a refresh at the earliest, in monotonic seconds."""
-        return self._clock.monotonic_at(earliest_us(header))
+        """Return when a read can ask for a refresh at the earliest, in monotonic seconds; 0: each has to decide."""
+        return 0.0 if header.is_ahead(self.now_us()) else self._clock.monotonic_at(earliest_us(header))
 
     def _tell_hit(self, key: CacheKey, header: Header, now_us: int, trigger: RefreshReason | None) -> None:
         if self._note_hit is not None:
             # Numbers alone: hundreds of headers that are kept would cost more than what is done with them.
-            left_us = header.soft_expiry_us - now_us if header.token >= header.generation else 0
+            is_over = header.generation > header.token or header.is_ahead(now_us)
+            left_us = 0 if is_over else header.soft_expiry_us - now_us
             self._note_hit((key.query, now_us - header.read_started_us, left_us, trigger is not None))
             return
         self._events.hit(

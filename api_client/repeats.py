@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api_client import payload
+from api_client.clock import TOLERANCE_US
 from api_client.entry import UnreadableEntry, decode_header
 from api_client.keys import CacheKey
 from api_client.local_entry import LocalEntry, earliest_us, local_entry
@@ -18,11 +19,13 @@ LARGEST_BYTES: Final = 4_096
 class Repeat:
     """What is known of the bytes of an entry; all but ``raw`` once they have come a second time.
 
-    ``earliest_us`` is Redis' time before which no draw can ask for a refresh.
+    ``earliest_us`` is Redis' time before which no draw can ask for a refresh; ``stored_us`` when it was stored, less
+    what is tolerated: before that the clock must have been set back.
     """
 
     raw: bytes
     entry: LocalEntry | None = None
+    stored_us: int = 0
     earliest_us: int = 0
 
 
@@ -83,7 +86,8 @@ class Repeats:
             max_bytes=self._max_value_bytes,
         )
         value = payload.decode_content(content, type_, key.query)
-        repeat = Repeat(raw, local_entry(content, header, 0.0, value, type_), earliest_us(header))
+        kept = local_entry(content, header, 0.0, value, type_)
+        repeat = Repeat(raw, kept, header.fetched_at_us - TOLERANCE_US, earliest_us(header))
         self._remember(key.entry, repeat)
         return repeat
 

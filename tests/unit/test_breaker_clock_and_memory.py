@@ -96,6 +96,25 @@ def test_redis_clock_is_learnt_again_every_ten_seconds_by_one_who_asks(time: Tim
     assert clock.is_due_once()
 
 
+def test_redis_clock_that_is_doubted_is_learnt_again_once_a_second_at_most(time: Time) -> None:
+    clock = RedisClock(time)
+    clock.learn(1, asked_at=time.now)
+    ahead_us = 3_600_000_000
+    clock.check_against(ahead_us)
+    assert not clock.is_due_once()
+    time.now += 1.1
+    assert clock.is_due_once()
+    clock.check_against(ahead_us)
+    assert not clock.is_due_once()  # it is being asked
+    clock.learn(1, asked_at=time.now)
+    time.now += 5.0
+    assert not clock.is_due_once()  # a doubt is over when the clock has been learnt
+    clock.check_against(clock.now_us() + 1_000_000)
+    assert not clock.is_due_once()  # so far clocks may be apart
+    clock.check_against(clock.now_us() + 1_000_001)
+    assert [clock.is_due_once(), clock.is_due_once()] == [True, False]
+
+
 NOON = datetime(2026, 11, 21, 12)
 
 

@@ -32,6 +32,11 @@ def judged(floor: Floor = PLAIN, *, u: float = 1.0, stamp: int | None = None, **
     return verdict.good, verdict.trigger
 
 
+# Stored a second after now: so far clocks may be apart; and a microsecond more: one of them has been set.
+AHEAD, FARTHER_AHEAD = (
+    {"read_started_us": at_us, "soft_expiry_us": at_us + 300 * SECOND}
+    for at_us in (NOW_US + SECOND, NOW_US + SECOND + 1)
+)
 MISS, EARLY, STALE, INVALIDATED = (
     RefreshReason.MISS,
     RefreshReason.EARLY,
@@ -47,6 +52,11 @@ MISS, EARLY, STALE, INVALIDATED = (
         (PLAIN, None, {"soft_expiry_us": NOW_US}, (True, STALE)),
         (PLAIN, None, {"soft_expiry_us": NOW_US - 1}, (True, STALE)),
         (PLAIN, None, {"soft_expiry_us": NOW_US + 1}, (True, None)),
+        (PLAIN, None, AHEAD, (True, None)),
+        (PLAIN, None, FARTHER_AHEAD, (True, STALE)),
+        (Floor(max_age_seconds=0.0), None, AHEAD, (True, None)),
+        (Floor(max_age_seconds=1e9), None, FARTHER_AHEAD, (False, MISS)),
+        (Floor(max_age_seconds=1e9), 49, FARTHER_AHEAD, (True, STALE)),
         (PLAIN, None, {"soft_expiry_us": NOW_US - 1, "generation": 51}, (True, INVALIDATED)),
         (PLAIN, None, {"soft_expiry_us": NOW_US - 1, "generation": 50}, (True, STALE)),
         (PLAIN, None, {"flags": Flag.HANDOFF}, (False, MISS)),
