@@ -20,9 +20,9 @@ from tests.support.requirements import full_runs_only
 pytestmark = full_runs_only
 
 
-def told(users: Users) -> tuple[int, dict[str, Any]]:
+def told(users: Users, on_the_broker: str) -> tuple[int, dict[str, Any]]:
     env = {
-        "CACHE_REDIS_URL": users.url("cache", "operator"), "CELERY_BROKER_URL": users.url("broker", "publisher"),
+        "CACHE_REDIS_URL": users.url("cache", "operator"), "CELERY_BROKER_URL": users.url("broker", on_the_broker),
     }  # fmt: skip
     done = CliRunner().invoke(app, ["status", "--json"], env=env)
     return done.exit_code, json.loads(done.stdout)
@@ -35,13 +35,15 @@ def test_the_operator_sees_what_it_may(users: Users) -> None:
         world.claim()
         DeadLetters(admin, "cache").add(a_letter(7))
         admin.execute_command("ACL", "SETUSER", "operator", "-scan", "-object|freq")
-        exit_code, without = told(users)
+        exit_code, without = told(users, "operator")
         admin.execute_command("ACL", "SETUSER", "operator", "+scan", "+object|freq")
-        _, with_scan = told(users)
+        _, with_scan = told(users, "publisher")
     assert exit_code == 0
     assert without["keys"]["problem"] == "this user of CACHE_REDIS_URL may not SCAN"
     assert (without["dead"]["open"], without["queues"]) == ({"q": 1}, {"refresh": 0, "miss": 0})
-    assert "no permissions" in without["problems"]["workers"]
+    assert (without["workers"], without["problems"]) == ([], {})
     row = with_scan["keys"]["queries"]["friends_of"]
     assert (row["keys"], row["headers"], row["queued"]) == (1, 1, 1)
     assert "LFU" in with_scan["keys"]["hottest_problem"]
+    assert with_scan["workers"] is None
+    assert "no permissions" in with_scan["problems"]["workers"]
