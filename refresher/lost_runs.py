@@ -18,7 +18,7 @@ from celery.worker.request import Request
 
 from api_client import messages
 from api_client.errors import CacheError
-from api_client.messages import MalformedMessage
+from api_client.messages import MalformedMessage, RefreshItem
 from refresher.errors import LoadFailed
 
 if TYPE_CHECKING:
@@ -60,16 +60,22 @@ class RefreshRequest(Request):  # type: ignore[misc, unused-ignore]
             log.warning("a lost refresh could not be ended, its lease runs out: %s", type(error).__name__)
 
     def _end(self, runtime: Runtime, failure: LoadFailed) -> None:
+        for item in messages.decode(self.args[0]):
+            try:
+                self._end_one(runtime, item, failure)
+            except Exception as error:  # noqa: BLE001 - whatever cache or broker raise, the others have runs of their own
+                log.warning("a lost refresh could not be ended or sent again: %s", type(error).__name__)
+
+    def _end_one(self, runtime: Runtime, item: RefreshItem, failure: LoadFailed) -> None:
         from refresher.tasks import send_again
 
-        for item in messages.decode(self.args[0]):
-            run = runtime.run_held_by(item, f"{self._hostname}:{self.worker_pid}")
-            if run is None:
-                continue
-            outcome = runtime.refresher.end_lost(run, failure)
-            log.error("%s", outcome)
-            if outcome.again is not None:
-                send_again(
-                    self.task.app, self.delivery_info["routing_key"], runtime.settings, [outcome.again],
-                    countdown=outcome.pause_seconds,
-                )  # fmt: skip
+        run = runtime.run_held_by(item, f"{self._hostname}:{self.worker_pid}")
+        if run is None:
+            return
+        outcome = runtime.refresher.end_lost(run, failure)
+        log.error("%s", outcome)
+        if outcome.again is not None:
+            send_again(
+                self.task.app, self.delivery_info["routing_key"], runtime.settings, [outcome.again],
+                countdown=outcome.pause_seconds,
+            )  # fmt: skip

@@ -104,8 +104,7 @@ class Refresher:
         pause_seconds = self._pause_seconds(attempt, failure)
         if pause_seconds is None:
             return self._give_up(run, attempt, failure)
-        self._around.events.retried(run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds)
-        return self._retry_later(run, attempt, failure, retry.whole_seconds(pause_seconds))
+        return self._retry_later(run, attempt, failure, pause_seconds)
 
     def _attempts(self, run: Run) -> Outcome:
         attempt = run.item.attempt
@@ -116,19 +115,9 @@ class Refresher:
                 pause_seconds = self._pause_seconds(attempt, failure)
                 if pause_seconds is None:
                     return self._give_up(run, attempt, failure)
-                self._around.events.retried(
-                    run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds
-                )
-                log.info(
-                    "attempt %d of %s %s failed (%s); again in %.2f s",
-                    attempt,
-                    run.key.query,
-                    run.key.short,
-                    failure.shown,
-                    pause_seconds,
-                )
                 if not self._fits_in_place(run, pause_seconds):
-                    return self._retry_later(run, attempt, failure, retry.whole_seconds(pause_seconds))
+                    return self._retry_later(run, attempt, failure, pause_seconds)
+                self._tell_of_retry(run, attempt, failure, pause_seconds)
             self._around.sleep(pause_seconds)
             attempt += 1
 
@@ -205,8 +194,19 @@ class Refresher:
         left_seconds = self._settings.budget_seconds / 2 - run.elapsed_seconds()
         return pause_seconds <= min(LONGEST_PAUSE_IN_PLACE_SECONDS, left_seconds)
 
-    def _retry_later(self, run: Run, attempt: int, failure: LoadFailed, pause_seconds: int) -> Outcome:
-        ticket = uuid.uuid4().hex
+    def _tell_of_retry(self, run: Run, attempt: int, failure: LoadFailed, pause_seconds: float) -> None:
+        self._around.events.retried(run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds)
+        log.info(
+            "attempt %d of %s %s failed (%s); again in %.2f s",
+            attempt,
+            run.key.query,
+            run.key.short,
+            failure.shown,
+            pause_seconds,
+        )
+
+    def _retry_later(self, run: Run, attempt: int, failure: LoadFailed, wanted_seconds: float) -> Outcome:
+        ticket, pause_seconds = uuid.uuid4().hex, retry.whole_seconds(wanted_seconds)
         kept = self._run(
             lease.retry(
                 run.key,
@@ -221,6 +221,7 @@ class Refresher:
         )
         if not kept:
             return self._rejected(run, "superseded")
+        self._tell_of_retry(run, attempt, failure, pause_seconds)
         again = msgspec.structs.replace(run.item, ticket=ticket, attempt=attempt + 1, cache_attempt=0)
         return Outcome(
             OutcomeKind.RETRY, run.key.query, run.key.short, why=failure.kind, again=again, pause_seconds=pause_seconds
