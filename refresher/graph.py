@@ -103,7 +103,6 @@ class Graph:
         timeout_seconds: float,
         opened: list[neo4j.Session],
     ) -> Loaded:
-        work = _work(query, params, self._settings.max_value_bytes)
         try:
             with self._driver.session(
                 database=self._settings.neo4j_database or None,
@@ -112,8 +111,10 @@ class Graph:
                 fetch_size=FETCH_SIZE,
             ) as session:
                 opened.append(session)
-                with ReadTransaction(session, timeout_seconds) as tx:
-                    return work(tx)
+                with ReadTransaction(session, timeout_seconds) as tx, _cut_when_refused(session):
+                    with _ends_no_worker():
+                        value = called(query, tx, params, self._settings.max_value_bytes)
+                    return Loaded(value, _degree(tx, query, params))
         except LoadFailed:
             raise
         except Exception as error:
@@ -184,15 +185,6 @@ def _trusted(settings: WorkerSettings) -> dict[str, Any]:
     return {"encrypted": True, "trusted_certificates": neo4j.TrustCustomCAs(settings.neo4j_ca_certs)}
 
 
-def _work(query: Query, params: Mapping[str, Any], max_bytes: int) -> Callable[[ReadTransaction], Loaded]:
-    def work(tx: ReadTransaction) -> Loaded:
-        with _ends_no_worker():
-            value = called(query, tx, params, max_bytes)
-        return Loaded(value, _degree(tx, query, params))
-
-    return work
-
-
 def called(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> Any:
     """Call a query's loader and return its value; the rows that it yields, as a list.
 
@@ -207,6 +199,16 @@ def called(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> 
             is_transient=False,
         )  # fmt: skip
     return rows_of(value, query=query.name, max_bytes=max_bytes) if isinstance(value, Iterator) else value
+
+
+@contextmanager
+def _cut_when_refused(session: neo4j.Session) -> Iterator[None]:
+    try:
+        yield
+    except LoadFailed:
+        # Else the driver would have the server go through all rows that nobody wants any more.
+        _cut([session])
+        raise
 
 
 @contextmanager
