@@ -55,14 +55,14 @@ class Deadlines:
         """Return what ``call`` returns; ``interrupt`` is called when it has not in time.
 
         Raises:
-            LoadFailed: it did not return in time.
+            LoadFailed: it did not return in time, or the system has no thread left for it.
             BaseException: what it raised.
         """
         run = _Run(call)
         try:
             thread = self._idle.pop()
         except IndexError:
-            thread = _Thread(self._idle)
+            thread = self._new_thread()
         thread.runs.put(run)
         if run.is_over.wait(seconds):
             return run.future.result()
@@ -75,6 +75,12 @@ class Deadlines:
         """End the threads that have nothing to do."""
         while self._idle:
             self._idle.pop().runs.put(None)
+
+    def _new_thread(self) -> _Thread:
+        try:
+            return _Thread(self._idle)
+        except RuntimeError as error:
+            raise LoadFailed("transient", f"no thread for the load: {error}", is_transient=True) from error
 
     def _abandon(self, is_over: threading.Event) -> None:
         with self._lock:

@@ -82,3 +82,16 @@ def test_a_load_gets_no_thread_that_another_is_in(never: threading.Event) -> Non
 
 def test_this_process_is_of_no_prefork_pool() -> None:
     assert not pool_has_limits()
+
+
+def test_a_system_without_a_thread_left_is_a_failure_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    deadlines = Deadlines()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(LoadFailed, match="no thread for the load") as caught:
+            deadlines.run(lambda: 1, 30, pytest.fail)
+    assert (caught.value.kind, caught.value.is_transient) == ("transient", True)
+    assert deadlines.run(lambda: 1, 30, pytest.fail) == 1
