@@ -1,0 +1,35 @@
+"""What status and inspect see of a cluster: keys of all its nodes."""
+
+from __future__ import annotations
+
+from api_client.keys import CacheKey, make_key
+from api_client.lease_store import LeaseStore
+from api_client.redis_edge import connect
+from refresher.inspection import found_by_digest, inspected
+from refresher.status_keys import look_at_keys
+from tests.servers.redis_cluster import Cluster
+from tests.support.lease_world import World
+
+KEYS = 24
+
+
+def key(number: int) -> CacheKey:
+    return make_key("test", "friends_of", {"n": number}, 1)
+
+
+def test_keys_of_all_nodes_are_seen(shared_cluster: Cluster) -> None:
+    with connect(shared_cluster.url(), timeout_seconds=5) as client:
+        client.flushall()
+        for number in range(KEYS):
+            world = World(client, LeaseStore(client), key(number))
+            world.plant(world.now_us())
+            world.claim()
+        seen = look_at_keys(client, "test")
+        row = seen.queries["friends_of"]
+        assert (row.keys, row.headers, row.queued, row.lead) == (KEYS, KEYS, KEYS, 0.5)
+        assert (seen.is_sample, seen.problem, seen.keys_of_server) == (False, "", 2 * KEYS)
+        for number in range(KEYS):
+            found = found_by_digest(client, "test", "friends_of", 1, key(number).short)
+            assert found
+            assert found.entry == key(number).entry
+            assert inspected(client, "test", found).record["state"] == "queued"
