@@ -37,7 +37,9 @@ class QuietServer(ThreadingHTTPServer):
 class QuietHandler(BaseHTTPRequestHandler):
     """Answers, tells no versions, and logs no requests."""
 
-    server_version, sys_version = "refresher", ""
+    def version_string(self) -> str:
+        """Return what the header Server says."""
+        return "refresher"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: a line a request would hide all others."""

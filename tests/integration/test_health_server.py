@@ -1,0 +1,116 @@
+"""The port of a worker's health, and the command that asks it, without a worker."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from refresher.cli.commands import app
+from refresher.embedded import free_port
+from refresher.health_server import HealthServer
+from refresher.pulse import Phase, Pulse
+from refresher.quiet_server import QuietHandler, QuietServer
+from refresher.settings import WorkerSettings
+from tests.support.clock import Time
+
+
+@pytest.fixture
+def settings() -> WorkerSettings:
+    """Those of a worker that can reach nothing."""
+    nobody = f"127.0.0.1:{free_port()}"
+    return WorkerSettings(
+        health_port=free_port(), redis_url=f"redis://{nobody}/0", broker_url=f"redis://{nobody}/1",
+        neo4j_uri=f"bolt://{nobody}",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def pulse(settings: WorkerSettings) -> Iterator[Pulse]:
+    """The pulse of a worker that serves its health."""
+    pulse = Pulse(Time())
+    server = HealthServer(settings, pulse)
+    server.start()
+    yield pulse
+    server.close()
+
+
+def ask(settings: WorkerSettings, path: str, method: str = "GET") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", settings.health_port, timeout=60)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        assert answer.getheader("Server") == "refresher"
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_it_tells_what_it_was_asked_and_nothing_else(settings: WorkerSettings, pulse: Pulse) -> None:
+    assert ask(settings, "/live?x=1") == (http.client.OK, b'{"ok": true, "checks": {"consumer": "ok"}}\n')
+    assert ask(settings, "/live", "HEAD") == (http.client.OK, b"")
+    for path in ("/", "/metrics", "/live/x"):
+        assert ask(settings, path)[0] == http.client.NOT_FOUND
+    assert ask(settings, "/live", "POST")[0] == http.client.NOT_IMPLEMENTED
+
+
+def test_a_port_that_is_taken_is_told_and_the_worker_goes_on(
+    settings: WorkerSettings, pulse: Pulse, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        second = HealthServer(settings, Pulse())
+        second.start()
+        second.stopping()
+        second.close()
+    assert f"no health at 127.0.0.1:{settings.health_port}: " in caplog.text
+    assert ask(settings, "/live")[0] == http.client.OK
+
+
+def test_one_that_stops_tells_so(settings: WorkerSettings, pulse: Pulse) -> None:
+    pulse.enter(Phase.STOPPING, is_heard=False)
+    status, body = ask(settings, "/ready")
+    assert status == http.client.SERVICE_UNAVAILABLE
+    assert json.loads(body)["checks"]["consumer"] == "takes no messages: stopping"
+
+
+def told_to_a_command(*options: str, port: int) -> tuple[int, str]:
+    done = CliRunner().invoke(
+        app,
+        ["health", *options],
+        env={"CACHE_HEALTH_PORT": str(port), "CACHE_HEALTH_ADDRESS": "0.0.0.0"},  # noqa: S104
+    )
+    return done.exit_code, done.stdout
+
+
+def test_the_command_asks_nearby(settings: WorkerSettings, pulse: Pulse) -> None:
+    assert told_to_a_command("--live", port=settings.health_port) == (0, "consumer  ok\n")
+
+
+def test_what_does_not_answer_is_not_well() -> None:
+    exit_code, said = told_to_a_command("--live", port=free_port())
+    assert (exit_code, said.startswith("worker    does not answer at 127.0.0.1:")) == (1, True)
+
+
+def test_what_listens_there_and_is_no_worker_is_not_well() -> None:
+    class Other(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802 - the name that http.server looks for
+            self.send_response(http.client.OK)
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+    server = QuietServer(("127.0.0.1", 0), Other)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        exit_code, said = told_to_a_command("--json", port=server.server_port)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert exit_code == 1
+    assert "what listens there is no worker's health" in json.loads(said)["checks"]["worker"]
