@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -40,14 +40,23 @@ class Seeder:
         namespace: of the keys.
         value_of: the value of a number.
         query: another name than `QUERY`.
+        params: other params than `params_of`.
     """
 
-    def __init__(self, client: redis.Redis, namespace: str, value_of: ValueOf, query: str = QUERY) -> None:
+    def __init__(
+        self,
+        client: redis.Redis,
+        namespace: str,
+        value_of: ValueOf,
+        query: str = QUERY,
+        params: Callable[[int], dict[str, Any]] = params_of,
+    ) -> None:
         self._client, self._namespace, self._value_of, self._query = client, namespace, value_of, query
+        self._params = params
 
     def key(self, number: int) -> CacheKey:
         """Return the key of a number."""
-        return make_key(self._namespace, self._query, params_of(number), 1)
+        return make_key(self._namespace, self._query, self._params(number), 1)
 
     def put(self, numbers: Iterable[int], *, soft_in_seconds: float = TTL_SECONDS) -> None:
         """Write the entries of these numbers, as if loaded one TTL before their soft expiry.

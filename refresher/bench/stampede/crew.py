@@ -23,7 +23,7 @@ assert READS.itemsize == READ.size  # noqa: S101 - the two are one format
 
 
 class Crew:
-    """Readers that have been started, and have to be stopped."""
+    """Readers that have been started, have to be told to go, and have to be stopped."""
 
     def __init__(self, lane: Lane, terms: Terms, scale: Scale, seed: int, control: redis.Redis) -> None:
         self.lane, self._control, self._workers = lane, control, scale.workers
@@ -41,11 +41,11 @@ class Crew:
         """How many of its processes have ended by themselves."""
         return sum(process.exitcode is not None for process, _ in self._children)
 
-    def tell_to_stop(self) -> None:
-        """Tell the readers to stop, and don't wait for that."""
+    def tell(self, word: str) -> None:
+        """Tell the readers to go, or to stop, and don't wait for that."""
         for _, pipe in self._children:
             with suppress(OSError):
-                pipe.send("stop")
+                pipe.send(word)
 
     def stop(self) -> None:
         """Take in what the readers leave, once they have stopped; back when their processes are gone."""

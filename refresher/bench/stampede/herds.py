@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -17,12 +17,14 @@ from api_client.broker_settings import miss_queue, refresh_queue
 from refresher.bench.herd.herd import PROCESSES, Herd, Outcome, Size
 from refresher.bench.herd.loads import Queues
 from refresher.bench.herd.readers import Maker, TaskReaders, ThreadReaders
-from refresher.bench.payloads import Value
+from refresher.bench.payloads import PayloadKind, Value, value_of
+from refresher.bench.seeding import Seeder
 from refresher.bench.stampede.cacheback_job import QUEUE
 from refresher.bench.stampede.lanes import Lane
 from refresher.bench.stampede.options import Scale
-from refresher.bench.stampede.origin import Ledger, Recompute
+from refresher.bench.stampede.origin import Ledger, Recompute, value_at
 from refresher.bench.stampede.strategies import BY_NAME
+from refresher.bench.stampede.strategies.ours import QUERY, Ours
 from refresher.bench.stampede.strategies.strategy import AsyncCache, SyncCache
 from refresher.bench.stampede.strategies.xfetch import XFetch
 from refresher.bench.stampede.terms import Kind, Terms
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _WRITE_SECONDS: Final = 0.05
 _QUIET_SECONDS: Final = 0.3
+_LASTING_SECONDS: Final = 3_600.0
 
 
 class Moment(StrEnum):
@@ -115,6 +118,7 @@ class _Stand:
     herd: Herd
     primer: Herd
     loads: _LaneLoads
+    seeder: Seeder
 
 
 def run_herds(
@@ -142,16 +146,34 @@ def run_herds(
 
 
 def _stand(lane: Lane, terms: Terms, scale: Scale, control: redis.Redis, stack: ExitStack) -> _Stand:
-    loads, maker = _LaneLoads(lane, terms, control), LaneMaker(lane, terms)
+    loads, lasts = _LaneLoads(lane, terms, control), terms if lane.strategy.reader_tells_expiry else lasting(terms)
     size = Size(scale.workers, scale.lead, PROCESSES, _QUIET_SECONDS)
-    herd = stack.enter_context(Herd(maker, loads, size))
-    primer = stack.enter_context(Herd(maker, loads, Size(1, 0.0, 1, _QUIET_SECONDS)))
-    return _Stand(lane, herd, primer, loads)
+    herd = stack.enter_context(Herd(LaneMaker(lane, lasts), loads, size))
+    primer = stack.enter_context(Herd(LaneMaker(lane, terms), loads, Size(1, 0.0, 1, _QUIET_SECONDS)))
+    cache = stack.enter_context(terms.place.plain())
+    ours = Ours(terms, lane.name)
+    seeder = Seeder(cache, terms.place.namespace, _value_of, QUERY, ours.params)
+    return _Stand(lane, herd, primer, loads, seeder)
+
+
+def lasting(terms: Terms) -> Terms:
+    """Return terms under which what a herd makes does not expire before the last of it has read."""
+    return replace(terms, expires_seconds=_LASTING_SECONDS)
+
+
+def _value_of(number: int) -> Value:
+    return value_at(number, time.monotonic(), value_of(PayloadKind.ROWS)(number))
 
 
 def _expiring(stand: _Stand, number: int, round_: int, terms: Terms) -> HerdRun:
-    """Get ready, put a value there, and read when it expires."""
+    """Get ready, put a value there, and read when it expires.
+
+    Of ours it is the worker who says when that is: an entry is written as it would have, one TTL ago.
+    """
     at = stand.herd.aim(number)
+    if stand.lane.strategy is Ours:
+        stand.seeder.put([number], soft_in_seconds=at - time.monotonic())
+        return _run(stand, Moment.EXPIRY, number, round_, at)
     stand.primer.read_alone(number)
     made = stand.loads.ledger(number).recomputes()[-1].ended
     stand.loads.forget(number)

@@ -35,7 +35,7 @@ class Scale:
         expires, delta, lease: see `Terms`.
         seconds: that are counted.
         rate: reads a second of all readers together; None: pauses of 10 ms to 1 s between two reads.
-        is_abreast: whether all strategies run at the same time, or one after the other.
+        abreast: how many strategies run at the same time.
         rounds: of a herd, that count.
         lead: how far ahead a herd is told when to read.
     """
@@ -46,7 +46,7 @@ class Scale:
     lease: float
     seconds: float = 0.0
     rate: float | None = None
-    is_abreast: bool = True
+    abreast: int = 1
     rounds: int = 0
     lead: float = 0.0
 
@@ -54,14 +54,14 @@ class Scale:
 # Of the first: the constants of the classic harness; of the second: a recompute of 200 ms and a lease of three times
 # that, as leases are given; of the third: the load of the herds of `refresher bench hits`.
 _FULL: Final = {
-    Scenario.WORKERS: Scale(50, 20.0, 0.5, 5.0, seconds=60.0),
-    Scenario.HOT_KEY: Scale(256, 5.0, 0.2, 0.6, seconds=15.0, rate=20_000.0, is_abreast=False),
+    Scenario.WORKERS: Scale(50, 20.0, 0.5, 5.0, seconds=60.0, abreast=5),
+    Scenario.HOT_KEY: Scale(256, 5.0, 0.2, 0.6, seconds=15.0, rate=20_000.0),
     Scenario.HERD: Scale(10_000, 2.0, 0.2, 5.0, rounds=3, lead=1.0),
 }
 _QUICK: Final = {
-    Scenario.WORKERS: Scale(6, 1.5, 0.1, 5.0, seconds=4.0),
-    Scenario.HOT_KEY: Scale(8, 1.5, 0.2, 0.6, seconds=4.0, rate=100.0),
-    Scenario.HERD: Scale(200, 0.5, 0.1, 5.0, rounds=1, lead=0.3),
+    Scenario.WORKERS: Scale(6, 1.5, 0.1, 30.0, seconds=4.0, abreast=10),
+    Scenario.HOT_KEY: Scale(8, 1.5, 0.2, 0.6, seconds=4.0, rate=100.0, abreast=11),
+    Scenario.HERD: Scale(200, 0.5, 0.1, 30.0, rounds=1, lead=0.3),
 }
 
 
@@ -115,7 +115,7 @@ class StampedeOptions:
             lease=self.lease or usual.lease,
             seconds=self.seconds or usual.seconds,
             rate=usual.rate,
-            is_abreast=usual.is_abreast,
+            abreast=usual.abreast,
             rounds=self.rounds or usual.rounds,
             lead=usual.lead,
         )

@@ -66,7 +66,11 @@ def errors_key(lane: str) -> str:
 
 
 def run_readers(pipe: Any, job: Job) -> None:
-    """Read until the other side of the pipe says something, or is closed."""
+    """Wait until the other side of the pipe says so, then read until it says something again, or is closed."""
+    try:
+        pipe.recv()
+    except EOFError:
+        return
     strategy = BY_NAME[job.strategy](job.terms, job.lane)
     log, stop = _Log(job), threading.Event()
     if Kind.THREADS in strategy.kinds and job.kind is not Kind.ASYNCIO:

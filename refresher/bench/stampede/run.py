@@ -17,7 +17,7 @@ from refresher.bench.figures import Result
 from refresher.bench.places import Place, place
 from refresher.bench.processes import prepare
 from refresher.bench.stampede import backstage, herd_results, steady_results
-from refresher.bench.stampede.herds import run_herds
+from refresher.bench.stampede.herds import lasting, run_herds
 from refresher.bench.stampede.lanes import Lane, lanes_of
 from refresher.bench.stampede.options import Scenario, StampedeOptions
 from refresher.bench.stampede.steady import Plan, run_steady
@@ -56,7 +56,7 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
             for title, why in left_out.items():
                 console.print(f"left out: {title}: {why}", style="dim")
             began = time.monotonic()
-            with backstage.workers(terms, lanes, graph):
+            with backstage.workers(lasting(terms) if scenario is Scenario.HERD else terms, lanes, graph):
                 result, was_interrupted = _played(scenario, lanes, terms, options, control, console)
             results.append(replace(result, seconds=time.monotonic() - began))
             if was_interrupted:

@@ -71,14 +71,18 @@ def run_steady(lanes: Sequence[Lane], plan: Plan) -> list[LaneRun]:
     Raises:
         BenchError: readers did not come up, or ended by themselves.
     """
-    alone = [lane for lane in lanes if lane.strategy.waits_busily or not plan.scale.is_abreast]
-    abreast = [lane for lane in lanes if lane not in alone]
-    groups = [abreast] * bool(abreast) + [[lane] for lane in alone]
     runs: list[LaneRun] = []
-    for group in groups:
+    for heat in heats_of(lanes, plan.scale.abreast):
         if not plan.was_interrupted:
-            runs += _run(group, plan)
+            runs += _run(heat, plan)
     return sorted(runs, key=lambda run: lanes.index(run.lane))
+
+
+def heats_of(lanes: Sequence[Lane], abreast: int) -> list[list[Lane]]:
+    """Return who runs at the same time: so many, but who waits busily runs alone."""
+    calm = [lane for lane in lanes if not lane.strategy.waits_busily]
+    heats = [calm[first : first + abreast] for first in range(0, len(calm), abreast)]
+    return heats + [[lane] for lane in lanes if lane.strategy.waits_busily]
 
 
 def _run(lanes: Sequence[Lane], plan: Plan) -> list[LaneRun]:
@@ -104,10 +108,12 @@ def _crews(lanes: Sequence[Lane], plan: Plan) -> Iterator[list[Crew]]:
     try:
         for lane in lanes:
             crews.append(Crew(lane, plan.terms, plan.scale, plan.seed, plan.control))  # noqa: PERF401 - one may fail
+        for crew in crews:
+            crew.tell("go")  # not before all are there: hundreds that start take the processor from those that read
         yield crews
     finally:
         for crew in crews:
-            crew.tell_to_stop()
+            crew.tell("stop")
         for crew in crews:
             crew.stop()
 

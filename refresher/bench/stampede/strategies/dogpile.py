@@ -22,6 +22,7 @@ class Dogpile(SyncStrategy):
     title = "dogpile.cache"
     needs = ("dogpile",)
     is_peer = True
+    reader_tells_expiry = True
     cannot = (
         "Without the background runner that is measured here, who regenerates waits. The runner's thread is one of a "
         "reader's process. On a miss all wait, looking every 100 ms. Its lock has no end unless lock_timeout is given."

@@ -46,6 +46,7 @@ class Strategy(ABC):
         needs: modules without which it can't run.
         is_peer: whether it is another project's cache.
         waits_busily: whether its waiting readers take the processor from everybody: it runs alone.
+        reader_tells_expiry: whether a reader, and not who has stored the value, says how long it is fresh.
         unseen: columns of which nothing can be known from outside.
         cannot: what it can't do, in a sentence or two; part of the report.
     """
@@ -56,6 +57,7 @@ class Strategy(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     is_peer: ClassVar[bool] = False
     waits_busily: ClassVar[bool] = False
+    reader_tells_expiry: ClassVar[bool] = False
     unseen: ClassVar[tuple[str, ...]] = ()
     cannot: ClassVar[str]
 

@@ -1,0 +1,107 @@
+"""`refresher bench stampede --quick`: every scenario works, and exact promises hold. Nothing here is timed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from refresher.bench.stampede.lanes import lanes_of
+from refresher.bench.stampede.options import Scenario
+from refresher.bench.stampede.strategies import chosen
+from tests.support.processes import is_gone
+from tests.support.requirements import full_runs_only, is_set
+from tests.support.waiting import eventually
+
+pytestmark = [full_runs_only, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+RUN_SECONDS = 800
+COMMAND = [sys.executable, "-m", "refresher.cli", "bench", "stampede"]
+# One of each sort: with and without a lock, ours, one on threads with a thread of its own, one on event loops.
+SOME = ("fetch", "xlocked", "ours", "dogpile", "cashews-early")
+
+
+def bench(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, check=False, cwd=ROOT, timeout=RUN_SECONDS)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(SOME, id="some"),
+        pytest.param(
+            (), id="all",
+            marks=pytest.mark.skipif(not is_set("LONG_TESTS"), reason="takes minutes: with LONG_TESTS=1"),
+        ),
+    ],
+)  # fmt: skip
+def test_the_quick_run_has_every_row(names: tuple[str, ...], tmp_path: Path) -> None:
+    wanted = [word for name in names for word in ("--strategy", name)]
+    done = bench("--quick", *wanted, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    content = json.loads((tmp_path / "stampede.json").read_text())
+    assert [result["group"] for result in content["results"]] == list(Scenario)
+    for scenario in Scenario:
+        titles = [lane.title for lane in lanes_of(scenario, chosen(names), None)[0]]
+        moments = 2 if scenario is Scenario.HERD else 1
+        assert [row["strategy"] for row in rows_of(tmp_path / f"{scenario}.csv")] == titles * moments
+        assert (tmp_path / f"{scenario}-origin.png").stat().st_size > 0
+        assert rows_of(tmp_path / f"{scenario}-events.csv") != []
+    # How many recompute at once is a promise, on any machine; how long reads take, and whether one waits, is not.
+    figures = {(row["group"], row["figure"]): row["value"] for row in rows_of(tmp_path / "figures.csv")}
+    assert figures["workers", "ours: recomputes at once, at most"] in ("0", "1")
+    assert figures["herd", "ours, at expiry: recomputes"] == figures["herd", "ours, cold key: recomputes"] == "1"
+
+
+def test_ctrl_c_shows_what_was_counted_and_leaves_no_process(tmp_path: Path) -> None:
+    out = tmp_path / "out.txt"
+    args = ["--strategy", "xlocked", "--workers", "3", "--seconds", "600", "--report-every", "0.2"]
+    with out.open("w") as file:
+        process = subprocess.Popen(
+            [*COMMAND, *args, "--out", str(tmp_path)], stdout=file, stderr=file, cwd=ROOT, start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    try:
+        eventually(lambda: "reads: hits" in out.read_text(), 120, "the first report")
+        pids = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
+        assert process.wait(60) == 0, out.read_text()
+    finally:
+        process.kill()
+        process.wait(30)
+    assert "Traceback" not in out.read_text()
+    assert [row["strategy"] for row in rows_of(tmp_path / "workers.csv")] == ["xlocked"]
+    eventually(lambda: all(map(is_gone, pids)), 30, "no process is left")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        pytest.param(("--strategy", "nonsense"), "error: no strategy 'nonsense'; there are fetch, ", id="strategy"),
+        pytest.param(
+            ("--scenario", "nonsense"), "'nonsense' is not one of 'workers', 'hot-key', 'herd'", id="scenario"
+        ),
+        pytest.param(
+            ("--strategy", "aiocache", "--readers", "threads"), "nobody can run workers: aiocache: can't be", id="kind"
+        ),
+    ],
+)
+def test_a_wrong_call_is_one_line(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    done = bench("--out", str(tmp_path), *args)
+    assert done.returncode in (1, 2)
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,111 @@
+"""The classic strategies as sequences of steps: what each does with what it finds, without any Redis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refresher.bench.places import Place
+from refresher.bench.stampede.notes import NOTES, Mark, Notes
+from refresher.bench.stampede.strategies.fetch import Fetch
+from refresher.bench.stampede.strategies.locked import Locked
+from refresher.bench.stampede.strategies.steps import (
+    Found,
+    Lock,
+    Look,
+    Pause,
+    Recompute,
+    Step,
+    StepStrategy,
+    Store,
+    Stored,
+    Unlock,
+)
+from refresher.bench.stampede.strategies.xfetch import XFetch, volunteers
+from refresher.bench.stampede.strategies.xlocked import XLocked
+from refresher.bench.stampede.terms import Terms
+
+TERMS = Terms(Place("", "", "", "", "", "bench"), 20.0, 0.5, 5.0, beta=1.0, rnd_precision=0)
+OLD, NEW = Stored({"made": "before"}, 0.5), Stored({"made": "now"}, 0.5)
+FRESH, DUE = Found(OLD, math.inf), Found(OLD, 0.0)
+"""So far from its expiry that no draw refreshes, and so near that all do."""
+
+
+@pytest.fixture
+def notes() -> Iterator[Notes]:
+    notes = Notes()
+    token = NOTES.set(notes)
+    yield notes
+    NOTES.reset(token)
+
+
+def played(strategy: type[StepStrategy], replies: Mapping[type[Step], list[Any]]) -> tuple[list[type[Step]], Any]:
+    """Return the steps of one read, and its value; each step is answered by the next reply of its kind, or None."""
+    left = {kind: list(answers) for kind, answers in replies.items()}
+    steps, reply, taken = strategy(TERMS, "lane").steps(), None, []
+    while True:
+        try:
+            step = steps.send(reply)
+        except StopIteration as end:
+            return taken, end.value
+        taken.append(type(step))
+        reply = left[type(step)].pop(0) if type(step) in left else None
+
+
+@pytest.mark.parametrize("strategy", [Fetch, Locked, XFetch, XLocked])
+def test_a_hit_is_one_look(strategy: type[StepStrategy], notes: Notes) -> None:
+    assert played(strategy, {Look: [FRESH]}) == ([Look], OLD.value)
+    assert notes.marks == Mark(0)
+
+
+@pytest.mark.parametrize("strategy", [Fetch, XFetch])
+def test_without_a_lock_a_miss_recomputes(strategy: type[StepStrategy], notes: Notes) -> None:
+    assert played(strategy, {Look: [None], Recompute: [NEW]}) == ([Look, Recompute, Store], NEW.value)
+    assert notes.marks == Mark.MISS
+
+
+@pytest.mark.parametrize("strategy", [Locked, XLocked])
+def test_who_gets_the_lock_looks_again_recomputes_and_gives_it_back(strategy: type[StepStrategy], notes: Notes) -> None:
+    taken, value = played(strategy, {Look: [None, None], Lock: [True], Recompute: [NEW]})
+    assert (taken, value) == ([Look, Lock, Look, Recompute, Store, Unlock], NEW.value)
+    taken, value = played(strategy, {Look: [None, FRESH], Lock: [True]})
+    assert (taken, value) == ([Look, Lock, Look, Unlock], OLD.value)
+    assert notes.marks == Mark.MISS
+
+
+@pytest.mark.parametrize("strategy", [Locked, XLocked])
+def test_who_does_not_get_the_lock_waits_and_looks_again(strategy: type[StepStrategy], notes: Notes) -> None:
+    taken, value = played(strategy, {Look: [None, None, FRESH], Lock: [False, False]})
+    assert (taken, value) == ([Look, Lock, Pause, Look, Lock, Pause, Look], OLD.value)
+    assert notes.marks == Mark.MISS | Mark.CONTENDED
+
+
+def test_xfetch_recomputes_early(notes: Notes) -> None:
+    assert played(XFetch, {Look: [DUE], Recompute: [NEW]}) == ([Look, Recompute, Store], NEW.value)
+    assert notes.marks == Mark.EARLY
+
+
+def test_xlocked_recomputes_early_under_the_lock_or_ducks_out(notes: Notes) -> None:
+    taken, value = played(XLocked, {Look: [DUE], Lock: [True], Recompute: [NEW]})
+    assert (taken, value) == ([Look, Lock, Recompute, Store, Unlock], NEW.value)
+    assert notes.marks == Mark.EARLY
+    assert played(XLocked, {Look: [DUE], Lock: [False]}) == ([Look, Lock], OLD.value)
+    assert notes.marks == Mark.EARLY | Mark.DUCKED | Mark.CONTENDED
+
+
+POSITIVE = st.floats(min_value=1e-3, max_value=1e3)
+
+
+@given(left=st.floats(min_value=1e-6, max_value=1e3), delta=POSITIVE, beta=POSITIVE)
+def test_the_draw_that_decides_is_that_of_the_formula(left: float, delta: float, beta: float) -> None:
+    """P(early) = exp(−left / (δβ)): a draw below it recomputes, one above it does not."""
+    edge = math.exp(-left / (delta * beta))
+    if edge > 1e-300:
+        assert volunteers(left, delta, beta, edge * (1 - 1e-9))
+    if edge < 1 - 1e-6:
+        assert not volunteers(left, delta, beta, min(1.0, edge * (1 + 1e-9) + 1e-300))
