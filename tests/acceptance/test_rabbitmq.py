@@ -8,6 +8,7 @@ import pytest
 
 from api_client import CacheClient, RefreshReason, RefreshState
 from tests.acceptance.conftest import System
+from tests.acceptance.test_broker_outages import BACK_WITHIN_SECONDS, BUSY_MACHINE_SECONDS
 from tests.acceptance.test_main_job import Counted, stale_entry
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.requirements import full_runs_only
@@ -71,7 +72,14 @@ def test_worker_and_reader_come_back_after_the_broker_has_restarted(
     eventually(lambda: rabbitmq.knows_on_disk(on_rabbitmq.env["CACHE_NAMESPACE"]), 10, "the queues are on disk")
     rabbitmq.kill()
     assert client.get("long_lived", {"key": "before"})["load"] == 1  # a hit needs no broker
-    rabbitmq.restart(keep_data=True)
+    rabbitmq.restart(keep_data=True)  # it accepts connections again when this returns
+    # A new client's, since the reader's own pauses have grown meanwhile.
+    soon = on_rabbitmq.client()
+    eventually(
+        lambda: soon.get("long_lived", {"key": "soon"}, timeout=1, default=None),
+        BACK_WITHIN_SECONDS + BUSY_MACHINE_SECONDS,
+        "the worker consumes again",
+    )
     after = eventually(
         lambda: client.get("long_lived", {"key": "after"}, timeout=2, default=None), 90, "a miss is loaded again"
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
+import neo4j
 import pytest
 
 from api_client import EntryState, RefreshFailed
 from tests.acceptance.graph.conftest import POOLS, Watched
+from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
@@ -15,6 +18,10 @@ from tests.support.waiting import eventually
 pytestmark = full_runs_only
 
 QUERY = "asks_twice"
+DOWN_SECONDS = 10.0
+LONGEST_PAUSE_SECONDS = 15.0
+COOLING_SECONDS = 5.0
+BUSY_MACHINE_SECONDS = 20.0
 
 
 def in_the_middle(watched: Watched, key: str) -> int:
@@ -116,4 +123,58 @@ def test_a_query_beyond_its_time_is_ended_by_the_server_tried_again_and_given_up
     with pytest.raises(RefreshFailed) as caught:
         behind_proxy.client.get("slow_in_graph", timeout=120)
     assert (caught.value.kind, caught.value.attempts) == ("timeout", 2)
+    assert worker.poll() is None
+
+
+def test_after_ten_seconds_without_the_graph_in_the_middle_of_refreshes_all_are_fresh_in_the_time_that_is_promised(
+    behind_proxy: Watched, graph_proxy: FaultProxy
+) -> None:
+    worker = behind_proxy.start("-c", "2", CACHE_COOLING=f"{COOLING_SECONDS:g}s", CACHE_XFETCH_RETRY_BACKOFF="2")
+    tokens = {key: in_the_middle(behind_proxy, key) for key in ("a", "b")}
+    graph_proxy.refuses()
+    up_again_at = time.monotonic() + DOWN_SECONDS
+    for key in tokens:
+        let_go_on(behind_proxy, key)
+
+    def served_stale_until_the_end() -> bool:
+        for key, token in tokens.items():
+            entry = behind_proxy.client.get_entry(QUERY, {"key": key})
+            assert (entry.state, entry.token) == (EntryState.STALE, token)
+        return time.monotonic() >= up_again_at
+
+    eventually(served_stale_until_the_end, DOWN_SECONDS + BUSY_MACHINE_SECONDS, "the outage is over")
+    assert behind_proxy.told("retried: graph_unavailable") >= len(tokens)
+    graph_proxy.passes()
+    # A pause between attempts may just have begun, or a cooling; then lease, queue and load come, and a second.
+    within_seconds = max(LONGEST_PAUSE_SECONDS, COOLING_SECONDS) + 1 + BUSY_MACHINE_SECONDS
+    for key, token in tokens.items():
+        behind_proxy.goes_on(worker, QUERY, key, token, within_seconds)
+
+
+@pytest.fixture
+def locks(neo4j_server: Neo4jServer) -> Iterator[None]:
+    """Two nodes to be locked."""
+    with (
+        neo4j.GraphDatabase.driver(neo4j_server.bolt_uri, auth=(neo4j_server.user, neo4j_server.password)) as driver,
+        driver.session() as session,
+    ):
+        session.run("CREATE (:Lock {name: 'a'}), (:Lock {name: 'b'})").consume()
+        yield
+        session.run("MATCH (n:Lock) DETACH DELETE n").consume()
+
+
+@pytest.mark.usefixtures("locks")
+def test_of_two_loads_that_meet_in_a_deadlock_both_are_committed_in_the_end(behind_proxy: Watched) -> None:
+    behind_proxy.system.env["REFRESHER_QUERIES"] += ",tests.support.locking_loaders"
+    worker = behind_proxy.start("-c", "2")
+    keys = ("ab", "ba")
+    for key in keys:
+        behind_proxy.client.refresh("locks_two", {"key": key})
+    eventually(lambda: all(map(behind_proxy.system.loads, keys)), 30, "each has locked its first node")
+    for key in keys:
+        let_go_on(behind_proxy, key)
+    for key in keys:
+        assert behind_proxy.client.get("locks_two", {"key": key}, timeout=60) == key
+    assert behind_proxy.told("retried: deadlock") >= 1
+    assert not any(told.startswith("failed") for told in behind_proxy.all_told())
     assert worker.poll() is None
