@@ -31,8 +31,8 @@ _RedisUrl: TypeAlias = Annotated[
     typer.Option(
         metavar="URL",
         callback=without_password,
-        help="Your own Redis, cache and broker both; REDIS_PASSWORD is read from the environment. The demo's keys are "
-        "removed in the end.",
+        help="Your own Redis, cache and broker both; behind Sentinels or a cluster it is the cache alone. "
+        "REDIS_PASSWORD is read from the environment. The demo's keys are removed in the end.",
     ),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +14,7 @@ from neo4j.exceptions import DriverError, Neo4jError
 
 from api_client.environment import without_password
 from api_client.redis_edge import connect, translated
+from api_client.redis_url import Topology, read_url
 from refresher.addresses import with_password
 from refresher.demo.errors import DemoError
 from refresher.demo.tidying import remove_graph, remove_keys
@@ -90,7 +91,9 @@ def _environment(options: DemoOptions) -> dict[str, str]:
     # Never the namespace of an application: the queues are named after it too.
     environ["CACHE_NAMESPACE"] = f"demo-{secrets.token_hex(4)}"
     if options.redis_url:
-        environ["CACHE_REDIS_URL"] = environ["CELERY_BROKER_URL"] = with_password(options.redis_url, environ)
+        environ["CACHE_REDIS_URL"] = with_password(options.redis_url, environ)
+        if _can_be_broker(options.redis_url):
+            environ["CELERY_BROKER_URL"] = environ["CACHE_REDIS_URL"]
     if options.neo4j_uri:
         environ["NEO4J_URI"] = options.neo4j_uri
     return environ
@@ -103,13 +106,21 @@ def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[None]:
             environ["CACHE_REDIS_URL"], environ["CELERY_BROKER_URL"] = server.url(0), server.url(1)
             yield
         return
-    client = connect(environ["CACHE_REDIS_URL"], timeout_seconds=_CONNECTION_SECONDS)
-    with client, translated():
+    with ExitStack() as stack:
+        if not _can_be_broker(options.redis_url):
+            environ["CELERY_BROKER_URL"] = stack.enter_context(RedisServer.start()).url(1)
+        client = stack.enter_context(connect(environ["CACHE_REDIS_URL"], timeout_seconds=_CONNECTION_SECONDS))
+        stack.enter_context(translated())
         client.ping()
         try:
             yield
         finally:
             remove_keys(client, environ["CACHE_NAMESPACE"])
+
+
+def _can_be_broker(redis_url: str) -> bool:
+    """Tell whether a cache can be the broker as well: kombu knows neither Sentinels' URLs of ours nor clusters."""
+    return read_url(redis_url).topology is Topology.SINGLE
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class WorkerEvents:
         self.counts: WorkerCounts = WorkerCounts()
         self.lock: threading.Lock = threading.Lock()
         self._queues = (miss_queue(namespace), refresh_queue(namespace))
-        self._app = Celery("refresher-demo", broker=broker_url, set_as_current=False)
+        self._app = Celery("refresher-demo", set_as_current=False)
         self._app.conf.update(
             event_queue_prefix=f"{namespace}.events",
             broker_connection_timeout=_CONNECTION_SECONDS,
@@ -142,8 +142,9 @@ class WorkerEvents:
                 "socket_keepalive": True,
             },
         )
-        self._connection = self._app.connection_for_read()
-        self._asking = self._app.connection_for_read()
+        # By name: CELERY_BROKER_URL of the environment would go before the app's own, and be another broker.
+        self._connection = self._app.connection_for_read(broker_url)
+        self._asking = self._app.connection_for_read(broker_url)
         self._listens = threading.Event()
         self._receiver = self._app.events.Receiver(self._connection, handlers={"*": self._take})
         self._receiver.on_consume_ready = self._on_ready

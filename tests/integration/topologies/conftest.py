@@ -11,17 +11,25 @@ import pytest
 import redis
 
 from api_client import CacheUnavailable, ReaderEvents, ReaderSettings
+from api_client.cluster_link import ClusterLink
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from api_client.redis_edge import connect
 from refresher.embedded import RedisServer, ServerMissing
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
-from tests.support.any_reader import KINDS, AnyReader
+from tests.support.any_reader import KINDS, AnyReader, client_of
+from tests.support.played_worker import PlayedKey
 from tests.support.requirements import skip_or_fail
 
 NAMESPACE = "test"
 TIMEOUT_SECONDS = 3.0  # a busy machine shall not meet it
 PATIENCE_SECONDS = 30.0
 
+KEYS = range(30)
+
 MakeReader: TypeAlias = Callable[..., AnyReader]
+Play: TypeAlias = Callable[[int], PlayedKey]
 
 
 @pytest.fixture
@@ -72,6 +80,34 @@ def shared_cluster() -> Iterator[Cluster]:
             yield Cluster(opened)
         except ServerMissing as error:
             skip_or_fail(str(error))
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    """The same, emptied."""
+    with connect(shared_cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+        client.flushall()
+        client.script_flush()
+    return shared_cluster
+
+
+@pytest.fixture
+def play(cluster: Cluster, stack: ExitStack) -> Play:
+    """Name a key of the cluster whose worker the test is."""
+    return play_on(cluster, stack)
+
+
+def play_on(cluster: Cluster, stack: ExitStack) -> Play:
+    """As `play`, on any cluster."""
+    control = stack.enter_context(connect(cluster.url(), timeout_seconds=PATIENCE_SECONDS))
+    return lambda n: PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
+
+
+def link_of(reader: AnyReader) -> ClusterLink:
+    """The sync link of a reader of a cluster, which knows the nodes."""
+    link = client_of(reader)._link
+    assert isinstance(link, ClusterLink)
+    return link
 
 
 def done(call: Callable[[], Any]) -> Any:

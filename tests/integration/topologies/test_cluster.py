@@ -9,41 +9,34 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from redis.crc import key_slot
 
 from api_client import CacheUnavailable, ConfigurationError, Entry, EntryState, ReaderSettings
-from api_client.cluster_link import ClusterLink
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
-from api_client.redis_edge import connect
-from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader, done
+from tests.integration.topologies.conftest import (
+    KEYS,
+    PATIENCE_SECONDS,
+    TIMEOUT_SECONDS,
+    MakeReader,
+    Play,
+    done,
+    link_of,
+    play_on,
+)
 from tests.servers.redis_cluster import NODES, SLOTS, Cluster
-from tests.support.any_reader import AnyReader, answer_of, client_of
+from tests.support.any_reader import AnyReader, answer_of
 from tests.support.lease_world import claim_call
-from tests.support.played_worker import PlayedKey
 from tests.support.read_load import ReadLoad
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
 
-Play: TypeAlias = Callable[[int], PlayedKey]
 HOUR_US = 3_600_000_000
-KEYS = range(30)
 LONGEST_BREAKER_PAUSE_SECONDS = 5.0
 HEALED_SECONDS = LONGEST_BREAKER_PAUSE_SECONDS + 3 * TIMEOUT_SECONDS + 15.0
-
-
-@pytest.fixture
-def cluster(shared_cluster: Cluster) -> Cluster:
-    with connect(shared_cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client:
-        client.flushall()
-        client.script_flush()
-    return shared_cluster
 
 
 @pytest.fixture
@@ -52,25 +45,9 @@ def own_cluster(stack: ExitStack) -> Cluster:
     return Cluster(stack)
 
 
-def play_on(cluster: Cluster, stack: ExitStack) -> Play:
-    control = stack.enter_context(connect(cluster.url(), timeout_seconds=PATIENCE_SECONDS))
-    return lambda n: PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
-
-
-@pytest.fixture
-def play(cluster: Cluster, stack: ExitStack) -> Play:
-    return play_on(cluster, stack)
-
-
 @pytest.fixture
 def reader(make_reader: MakeReader, cluster: Cluster) -> AnyReader:
     return make_reader(cluster.url(), redis_timeout_seconds=PATIENCE_SECONDS)
-
-
-def link_of(reader: AnyReader) -> ClusterLink:
-    link = client_of(reader)._link
-    assert isinstance(link, ClusterLink)
-    return link
 
 
 def calls_of(cluster: Cluster, command: str) -> list[tuple[int, int]]:
@@ -209,27 +186,6 @@ def test_while_a_slot_moves_its_keys_are_where_they_are(
         assert reader.get_entry("q", {"n": 2}).state is EntryState.STALE
     finally:
         cluster.move_slot(slot, target, source)
-
-
-def connections_of(cluster: Cluster, node: RedisServer) -> int:
-    with cluster.client(node) as client:
-        return len(client.client_list(_type="normal"))
-
-
-def test_a_node_that_has_left_the_cluster_is_left(make_reader: MakeReader, cluster: Cluster, play: Play) -> None:
-    for n in KEYS:
-        play(n).plant_value(n)
-    left, stays = cluster.nodes[2], cluster.nodes[1]  # the URL names the other two
-    before = connections_of(cluster, left)
-    reader = make_reader(cluster.url(), redis_timeout_seconds=PATIENCE_SECONDS)
-    assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
-    assert connections_of(cluster, left) > before
-    # As CLUSTER SLOTS would say it, whoever has asked.
-    assert link_of(reader).health.take([[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port))
-    eventually(lambda: connections_of(cluster, left) <= before, PATIENCE_SECONDS, "its connections are closed")
-    # It has its slots all the same, and says so.
-    assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
-    assert connections_of(cluster, left) > before
 
 
 def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster: Cluster, play: Play) -> None:

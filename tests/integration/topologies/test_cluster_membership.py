@@ -1,0 +1,32 @@
+"""Nodes that leave a cluster: no connection to them stays open."""
+
+from __future__ import annotations
+
+from refresher.embedded import RedisServer
+from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS, MakeReader, Play, link_of
+from tests.servers.redis_cluster import SLOTS, Cluster
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+
+def connections_of(cluster: Cluster, node: RedisServer) -> int:
+    with cluster.client(node) as client:
+        return len(client.client_list(_type="normal"))
+
+
+def test_a_node_that_has_left_the_cluster_is_left(make_reader: MakeReader, cluster: Cluster, play: Play) -> None:
+    for n in KEYS:
+        play(n).plant_value(n)
+    left, stays = cluster.nodes[2], cluster.nodes[1]  # the URL names the other two
+    before = connections_of(cluster, left)
+    reader = make_reader(cluster.url(), redis_timeout_seconds=PATIENCE_SECONDS)
+    assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
+    assert connections_of(cluster, left) > before
+    # As CLUSTER SLOTS would say it, whoever has asked.
+    assert link_of(reader).health.take([[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port))
+    eventually(lambda: connections_of(cluster, left) <= before, PATIENCE_SECONDS, "its connections are closed")
+    # It has its slots all the same, and says so.
+    assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
+    assert connections_of(cluster, left) > before

@@ -1,0 +1,80 @@
+"""What else is given the URL of a cluster: the demo, and an application's own tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import redis
+
+from api_client import ConfigurationError, ReaderSettings, get_cached
+from api_client.redis_edge import connect
+from refresher.demo.options import DemoOptions
+from refresher.demo.places import places
+from refresher.embedded import ArcadeDbServer
+from refresher.testing import InlineCache
+from tests.acceptance.test_demo import SMALL, Demo
+from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS
+from tests.servers.redis_cluster import Cluster
+from tests.support.requirements import full_runs_only, is_set
+
+pytestmark = full_runs_only
+
+
+def is_empty(cluster: Cluster) -> bool:
+    return not any(cluster.ask(node, "DBSIZE") for node in cluster.nodes)
+
+
+def as_the_demo_gets_it(cluster: Cluster, arcadedb: ArcadeDbServer) -> tuple[str, dict[str, str]]:
+    environ = {
+        "REDIS_PASSWORD": cluster.password,
+        "NEO4J_USER": arcadedb.user,
+        "NEO4J_PASSWORD": arcadedb.password,
+        "NEO4J_DATABASE": arcadedb.database,
+    }
+    return cluster.url().replace(f":{cluster.password}@", ""), environ
+
+
+def test_an_application_s_tests_on_a_cluster(cluster: Cluster) -> None:
+    with InlineCache(redis_url=cluster.url()) as cache:
+        cache.answer("doubled", lambda n: 2 * n, ttl="5m", grace="1h")
+        assert [get_cached("doubled", {"n": n}) for n in KEYS] == [2 * n for n in KEYS]
+        cache.answer("doubled", lambda n: 20 * n, ttl="5m", grace="1h")
+        cache.advance("6m")
+        assert [get_cached("doubled", {"n": n}) for n in KEYS] == [2 * n for n in KEYS]
+        assert [get_cached("doubled", {"n": n}) for n in KEYS] == [20 * n for n in KEYS]
+        assert all(cluster.ask(node, "DBSIZE") for node in cluster.nodes)
+    assert is_empty(cluster)
+
+
+def test_the_in_process_tier_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(ConfigurationError, match="CACHE_LOCAL_MAX_ENTRIES"):
+        ReaderSettings(redis_url=cluster.url(), local_max_entries=1)
+
+
+def test_the_demo_has_a_broker_of_its_own_beside_a_cluster(
+    cluster: Cluster, arcadedb: ArcadeDbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, environ = as_the_demo_gets_it(cluster, arcadedb)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CELERY_BROKER_URL", raising=False)
+    with places(DemoOptions(redis_url=url, neo4j_uri=arcadedb.bolt_uri)) as found:
+        with redis.Redis.from_url(found.settings.broker_url) as broker:
+            assert broker.info("cluster")["cluster_enabled"] == 0
+        with connect(found.settings.redis_url, timeout_seconds=PATIENCE_SECONDS) as cache:
+            for n in KEYS:
+                cache.set(f"{found.settings.namespace}:e1:{{{n}}}", "x")
+    assert is_empty(cluster)
+
+
+if is_set("LONG_TESTS"):
+
+    def test_the_demo_on_a_cluster(cluster: Cluster, arcadedb: ArcadeDbServer, tmp_path: Path) -> None:
+        url, environ = as_the_demo_gets_it(cluster, arcadedb)
+        (graph := tmp_path / "edges.txt").write_text(SMALL)
+        own = ("--redis-url", url, "--neo4j-uri", arcadedb.bolt_uri, "--graph", str(graph))
+        with Demo(tmp_path, "--seconds", "4", *own, **environ) as demo:
+            assert demo.ended() == 0, demo.out + demo.err
+        assert "none failed" in demo.out
+        assert is_empty(cluster)
