@@ -134,7 +134,7 @@ _USUAL: Final = Extent(
     Levels(
         (BASE_TTL_SECONDS, 6.0), (BASE_PAUSE_SECONDS, 0.0), _open(400), (Skew.BY_DEGREE, Skew.EVENLY), (0.5, 2.0)
     ),
-    seeds=DEFAULT_SEEDS, graphs_with_grid=(GraphKind.RMAT,), scale=11, persons=2_000, keys=120,
+    seeds=DEFAULT_SEEDS, graphs_with_grid=(GraphKind.RMAT,), scale=11, persons=2_000, keys=80,
     warm_up_seconds=0.1, cell_seconds=0.35, workers=8,
 )  # fmt: skip
 _FULL: Final = Extent(
@@ -142,6 +142,6 @@ _FULL: Final = Extent(
         (BASE_TTL_SECONDS, 6.0, 20.0), (BASE_PAUSE_SECONDS, 0.0, 0.2), _open(200, 800),
         (Skew.BY_DEGREE, Skew.EVENLY), (0.25, 0.5, 2.0, 4.0),
     ),
-    seeds=DEFAULT_SEEDS, graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB), scale=11, persons=2_000, keys=120,
+    seeds=DEFAULT_SEEDS, graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB), scale=11, persons=2_000, keys=80,
     warm_up_seconds=0.2, cell_seconds=2.0, workers=16,
 )  # fmt: skip
