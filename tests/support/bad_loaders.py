@@ -47,7 +47,8 @@ MISDEEDS: Final[dict[str, Callable[[], Any]]] = {
 
 @query("misbehaves", ttl="1h", grace="1h")
 def misbehaves(tx: Any, key: str) -> Any:
-    """Do what ``does:<key>`` in the control's Redis says, as long as it says so."""
+    """Ask the graph, then do what ``does:<key>`` in the control's Redis says, as long as it says so."""
+    tx.run("RETURN 1").consume()
     with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
         number = control.rpush(f"calls:{key}", os.getpid())
         misdeed = control.get(f"does:{key}")
