@@ -236,7 +236,7 @@ def _friends_of(person_id: int) -> None:
 
 def _app(place: Place) -> Celery:
     app = Celery("bench-duplicates", set_as_current=False)
-    app.conf.update(publisher_settings(place.broker_url, 5.0))
+    app.conf.update(publisher_settings(place.broker_url, _SETTLE_SECONDS))
     # Where `drop_messages` finds what was asked for first.
     app.conf.task_default_queue = refresh_queue(place.namespace)
     return app

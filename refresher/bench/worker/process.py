@@ -22,8 +22,7 @@ from typing import Any, Final
 import redis
 from celery import Celery
 
-from api_client.broker import CeleryBroker
-from api_client.broker_settings import queue_for
+from api_client.broker_settings import publisher_settings, queue_for
 from refresher.bench.errors import BenchError
 from refresher.bench.places import Place
 from refresher.bench.worker import app as tasks
@@ -34,7 +33,7 @@ from refresher.embedded import GuardedProcess
 
 _START_SECONDS: Final = 90.0
 _SPAN_SECONDS: Final = 120.0
-_ANSWER_SECONDS: Final = 10.0
+_ANSWER_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
 
@@ -46,25 +45,20 @@ class RunningWorker:
         process: its main process.
         place: its servers.
         pool: its pool.
-        broker: over which readers publish.
         control: where its tasks leave their marks.
     """
 
-    def __init__(
-        self, process: GuardedProcess, place: Place, pool: Pool, broker: CeleryBroker, control: redis.Redis
-    ) -> None:
+    def __init__(self, process: GuardedProcess, place: Place, pool: Pool, control: redis.Redis) -> None:
         self.pool = pool
-        self._process, self._broker, self._control = process, broker, control
+        self._process, self._control = process, control
+        # As readers publish, but patiently: a machine that stands still for half a second is not to end the run.
+        self._app = Celery("bench", set_as_current=False)
+        self._app.conf.update(publisher_settings(place.broker_url, _ANSWER_SECONDS))
         self._queue: Any = queue_for(place.namespace, place.broker_url, someone_waits=False)
-
-    @property
-    def app(self) -> Celery:
-        """The app that publishes, as readers have it."""
-        return self._broker.app
 
     def send(self, task: str, *args: object) -> None:
         """Publish a task, as an application would."""
-        self.app.send_task(task, args=args, queue=self._queue, ignore_result=True)
+        self._app.send_task(task, args=args, queue=self._queue, ignore_result=True)
 
     def send_nothing(self, how_many: int) -> None:
         """Publish so many tasks that do nothing."""
@@ -77,7 +71,7 @@ class RunningWorker:
         Raises:
             BenchError: it does not answer.
         """
-        switch = self.app.control.enable_events if on else self.app.control.disable_events
+        switch = self._app.control.enable_events if on else self._app.control.disable_events
         if not switch(reply=True, limit=1, timeout=_ANSWER_SECONDS):
             raise BenchError(f"the worker did not answer; the end of its log:\n{self._process.tail_of_log()}")
 
@@ -111,6 +105,10 @@ class RunningWorker:
         self.hold(within_seconds=_START_SECONDS)
         self._control.rpush(tasks.OPEN, *range(self.pool.size))
 
+    def close(self) -> None:
+        """Disconnect."""
+        self._app.close()
+
     def _when_there(self, name: str, how_many: int, within_seconds: float) -> list[float]:
         deadline = time.monotonic() + within_seconds
         while True:
@@ -143,14 +141,13 @@ def running_worker(place: Place, graph: GraphPlace, pool: Pool) -> Iterator[Runn
         "-n", f"{pool}@{place.namespace}", "-l", "WARNING",
     ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, redis.Redis.from_url(place.control_url) as control:
-        broker = CeleryBroker(place.broker_url, place.namespace)
         process = GuardedProcess.start(
             argv, log_file=Path(folder) / "worker.log", env=environ, remove_when_orphaned=Path(folder)
         )
-        worker = RunningWorker(process, place, pool, broker, control)
+        worker = RunningWorker(process, place, pool, control)
         try:
             worker.wait_until_ready()
             yield worker
         finally:
             process.terminate(_STOP_SECONDS)
-            broker.close()
+            worker.close()

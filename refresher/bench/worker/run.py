@@ -80,7 +80,9 @@ def _servers(options: WorkerOptions) -> Iterator[_Servers]:
                 server = stack.enter_context(RabbitMqServer.start())
                 places[kind] = replace(here, broker_url=server.url)
                 versions["rabbitmq-server"] = server.version
-        graph = stack.enter_context(graph_place(options.neo4j_uri))
+        graph = GraphPlace({}, "none")
+        if options.only != (duplicates.GROUP,):
+            graph = stack.enter_context(graph_place(options.neo4j_uri))
         yield _Servers(here, places, graph, versions | {"graph": graph.title})
 
 
