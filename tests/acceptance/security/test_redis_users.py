@@ -38,11 +38,13 @@ ANY_ON_THE_BROKER: tuple[Command, ...] = (
     *NOBODY, ("GET", "anything"), ("LPUSH", "other.refresh", "x"), ("SUBSCRIBE", "/1.celery.pidbox"),
     ("LRANGE", QUEUE, 0, -1), ("LINDEX", QUEUE, 0), ("LTRIM", QUEUE, 0, 1),
 )  # fmt: skip
+# Doctor publishes, and status scans.
+OF_AN_OPERATOR: tuple[Command, ...] = (("SCAN", 0), ("PUBLISH", KEY.channel, "x"))
 DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
     ("cache", "reader"): (*ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS),
     ("cache", "invalidator"): (*ANY_ON_THE_CACHE, *NO_LETTERS, ("SET", KEY.entry, "x")),
     ("cache", "operator"): (
-        *ANY_ON_THE_CACHE, *(command for command in NO_WRITING if command[0] != "PUBLISH"),
+        *(command for command in (*ANY_ON_THE_CACHE, *NO_WRITING) if command not in OF_AN_OPERATOR),
         ("ZADD", "cache:dead1", 1, "x"), ("DEL", "x"),
     ),
     ("cache", "worker"): ANY_ON_THE_CACHE,
