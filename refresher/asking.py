@@ -81,6 +81,7 @@ def _none_yet() -> NoReturn:
 
 def _raising(error: Exception) -> Callable[[], NoReturn]:
     def answer() -> NoReturn:
-        raise error
+        # It is raised for each who asks: without this, its traceback would grow each time.
+        raise error.with_traceback(None)
 
     return answer

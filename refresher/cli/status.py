@@ -30,22 +30,30 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
+Once = Annotated[bool, typer.Option("--once", help="Look once and end, on a terminal too.")]
+Watch = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.5, max=3600, help="Look again so often, until Ctrl-C. [default: 2]"),
+]
+MostKeys = Annotated[
+    int, typer.Option(metavar="N", min=1_000, max=100_000_000, help="Look at about so many keys at most, each time.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="As one JSON object; with --watch one a line; durations in seconds.")
+]
+Web = Annotated[bool, typer.Option("--web", help="Serve a page instead, with plots and a button to retry.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any that is free.")]
+Address = Annotated[str, typer.Option(help="Where the page listens.")]
+
+
 def status(
-    once: Annotated[bool, typer.Option("--once", help="Look once and end, on a terminal too.")] = False,
-    watch: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0.5, max=3600, help="Look again so often, until Ctrl-C. [default: 2]"),
-    ] = None,
-    keys: Annotated[
-        int,
-        typer.Option(metavar="N", min=1_000, max=100_000_000, help="Look at about so many keys at most, each time."),
-    ] = DEFAULT_MOST_KEYS,
-    as_json_: Annotated[
-        bool, typer.Option("--json", help="As one JSON object; with --watch one a line; durations in seconds.")
-    ] = False,
-    web: Annotated[bool, typer.Option("--web", help="Serve a page instead, with plots and a button to retry.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any that is free.")] = DEFAULT_PORT,
-    address: Annotated[str, typer.Option(help="Where the page listens.")] = "127.0.0.1",
+    once: Once = False,
+    watch: Watch = None,
+    keys: MostKeys = DEFAULT_MOST_KEYS,
+    as_json_: Json = False,
+    web: Web = False,
+    port: Port = DEFAULT_PORT,
+    address: Address = "127.0.0.1",
 ) -> None:
     """Show by query what the cache holds and what is being refreshed, how much waits, and which workers answer.
 
