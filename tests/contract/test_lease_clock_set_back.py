@@ -24,6 +24,13 @@ TOLERATED = 1.0  # a second: fractions of one are mended all the time
 US = 1e-6
 
 
+def begun(world: ClockedWorld) -> int:
+    """A run that has gone on for a while: what ends it has a time of its own."""
+    token = world.acquire().token
+    world.pass_time(100)
+    return token
+
+
 def queued(world: ClockedWorld) -> float:
     world.claim("first")
     return lasting.QUEUE_TTL_SECONDS
@@ -42,17 +49,17 @@ def renewed(world: ClockedWorld) -> float:
 
 
 def retrying(world: ClockedWorld) -> float:
-    world.retry(world.acquire().token)
+    world.retry(begun(world))
     return lasting.PAUSE_SECONDS
 
 
 def cooling(world: ClockedWorld) -> float:
-    world.fail(world.acquire().token)
+    world.fail(begun(world))
     return lasting.COOLING_SECONDS
 
 
 def handed_back(world: ClockedWorld) -> float:
-    world.hand_back(world.acquire().token)
+    world.hand_back(begun(world))
     return lasting.QUEUE_TTL_SECONDS
 
 
@@ -189,6 +196,12 @@ def test_a_publication_in_the_future_is_due_beyond_what_is_tolerated_and_not_bef
     world.pass_time(-US)
     assert world.republish() == number
     assert world.republish() == 0
+
+
+def test_what_an_invalidation_leaves_has_no_deadline(clocked_world: ClockedWorld) -> None:
+    cooling(clocked_world)
+    clocked_world.invalidate()
+    assert (clocked_world.record()["until"], clocked_world.record().get("since")) == (b"0", None)
 
 
 @EVERY
