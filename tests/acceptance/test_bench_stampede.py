@@ -25,8 +25,8 @@ pytestmark = [full_runs_only, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 RUN_SECONDS = 800
 COMMAND = [sys.executable, "-m", "refresher.cli", "bench", "stampede"]
-# One of each sort: with and without a lock, ours, one on threads with a thread of its own, one on event loops.
-SOME = ("fetch", "xlocked", "ours", "dogpile", "cashews-early")
+# One of each sort: ours, one on threads with a thread of its own, one on event loops.
+SOME = ("ours", "dogpile", "cashews-early")
 
 
 def bench(*args: str) -> subprocess.CompletedProcess[str]:

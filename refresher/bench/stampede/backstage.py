@@ -36,14 +36,14 @@ def loaded(server: ArcadeDbServer, seed: int) -> GraphAddress:
 
 
 @contextmanager
-def workers(terms: Terms, lanes: Sequence[Lane], graph: ArcadeDbServer) -> Iterator[None]:
-    """Run the Celery workers that these lanes need: default settings, but for the terms.
+def workers(terms: Terms, lanes: Sequence[Lane], graph: ArcadeDbServer | None) -> Iterator[None]:
+    """Run the Celery workers that these lanes need: default settings, but for the terms. Ours needs a graph.
 
     Raises:
         BenchError: one did not start.
     """
     with ExitStack() as stack:
-        if any(lane.strategy is Ours for lane in lanes):
+        if graph is not None and any(lane.strategy is Ours for lane in lanes):
             stack.enter_context(refresh_worker(terms.place, graph, _QUERIES, _our_environ(terms)))
             _warm_up(terms)
         for lane in lanes:

@@ -67,9 +67,9 @@ class Crew:
         return found
 
     def warm_since(self) -> float | None:
-        """Return when the last reader's first read ended, or None before that (monotonic seconds)."""
+        """Return when the last reader had been served once, or None before that (monotonic seconds)."""
         reads = self.reads()
-        first = reads[(reads["marks"] & Mark.FIRST) != 0]
+        first = reads[(reads["marks"] & (Mark.FIRST | Mark.ERROR)) == Mark.FIRST]
         return None if len(first) < self._workers else float((first["began"] + first["took"]).max())
 
     def errors(self) -> Counter[str]:

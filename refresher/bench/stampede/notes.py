@@ -25,7 +25,7 @@ class Mark(IntFlag):
     """The value served was older than it may be."""
     ERROR = 64
     FIRST = 128
-    """A reader's first read, which is not counted."""
+    """A reader's first read that was served, or one before it: not counted."""
 
 
 NO_MARK: Final = Mark(0)

@@ -59,9 +59,9 @@ _FULL: Final = {
     Scenario.HERD: Scale(10_000, 2.0, 0.2, 5.0, rounds=3, lead=1.0),
 }
 _QUICK: Final = {
-    Scenario.WORKERS: Scale(6, 1.5, 0.1, 30.0, seconds=4.0, abreast=10),
+    Scenario.WORKERS: Scale(6, 1.5, 0.1, 30.0, seconds=3.5, abreast=10),
     Scenario.HOT_KEY: Scale(8, 1.5, 0.2, 0.6, seconds=4.0, rate=100.0, abreast=11),
-    Scenario.HERD: Scale(200, 0.5, 0.1, 30.0, rounds=1, lead=0.3),
+    Scenario.HERD: Scale(200, 0.5, 0.1, 30.0, rounds=1, lead=0.2),
 }
 
 

@@ -1,6 +1,7 @@
 """A process of readers that go on until they are told to stop, and what they leave of each read.
 
-Each reader's own first read is marked: with it, all are connected and the cache is warm.
+Each reader's own first read is marked, and those before it that failed: with it, all are connected and the cache is
+warm.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def _read_on(cache: SyncCache, pace: _Pace, log: _Log, stop: threading.Event) ->
             error = type(problem).__name__
         log.add(began, notes, value, error)
         pace.has_read()
-        marks = NO_MARK
+        marks = marks if error else NO_MARK
 
 
 async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, pipe: Connection) -> None:
@@ -190,7 +191,7 @@ async def _aread_on(cache: AsyncCache, pace: _Pace, log: _Log) -> None:
             error = type(problem).__name__
         log.add(began, notes, value, error)
         pace.has_read()
-        marks = NO_MARK
+        marks = marks if error else NO_MARK
 
 
 def _flush_until_told(pipe: Connection, log: _Log) -> None:

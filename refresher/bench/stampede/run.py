@@ -22,6 +22,7 @@ from refresher.bench.stampede.lanes import Lane, lanes_of
 from refresher.bench.stampede.options import Scenario, StampedeOptions
 from refresher.bench.stampede.steady import Plan, run_steady
 from refresher.bench.stampede.strategies import chosen
+from refresher.bench.stampede.strategies.ours import Ours
 from refresher.bench.stampede.terms import OriginKind, Terms
 from refresher.embedded import ArcadeDbServer
 
@@ -37,24 +38,21 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
         EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
         OSError: the folder is there, and the results can't be written.
     """
-    strategies = chosen(options.strategies)
     made_folder(options.out)
+    played = {scenario: _lanes(scenario, options, console) for scenario in options.played}
     prepare()
     results: list[Result] = []
     with place(options.redis_url) as here, ExitStack() as stack:
         content = _about(options, here)
-        graph = stack.enter_context(ArcadeDbServer.start())
-        address = backstage.loaded(graph, options.seed) if options.origin is OriginKind.GRAPH else None
+        is_graph_asked = options.origin is OriginKind.GRAPH
+        has_ours = any(lane.strategy is Ours for lanes in played.values() for lane in lanes)
+        graph = stack.enter_context(ArcadeDbServer.start()) if is_graph_asked or has_ours else None
+        address = backstage.loaded(graph, options.seed) if graph is not None and is_graph_asked else None
         control = stack.enter_context(redis.Redis.from_url(here.control_url))
-        for scenario in options.played:
-            lanes, left_out = lanes_of(scenario, strategies, options.readers)
-            if not lanes:
-                raise BenchError(f"nobody can run {scenario}: {'; '.join(map(': '.join, left_out.items()))}")
+        for scenario, lanes in played.items():
             scale = options.scale(scenario)
             terms = Terms(here, scale.expires, scale.delta, scale.lease, options.beta, options.rnd_precision, address)
             console.print(f"{scenario}: {', '.join(lane.title for lane in lanes)} …", style="dim")
-            for title, why in left_out.items():
-                console.print(f"left out: {title}: {why}", style="dim")
             began = time.monotonic()
             with backstage.workers(lasting(terms) if scenario is Scenario.HERD else terms, lanes, graph):
                 result, was_interrupted = _played(scenario, lanes, terms, options, control, console)
@@ -66,6 +64,20 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
     report.show(results, console)
     for path in report.write(options.out, content, results):
         console.print(f"written: {path}")
+
+
+def _lanes(scenario: Scenario, options: StampedeOptions, console: Console) -> list[Lane]:
+    """Return who runs, and say who does not.
+
+    Raises:
+        BenchError: nobody does.
+    """
+    lanes, left_out = lanes_of(scenario, chosen(options.strategies), options.readers)
+    if not lanes:
+        raise BenchError(f"nobody can run {scenario}: {'; '.join(map(': '.join, left_out.items()))}")
+    for title, why in left_out.items():
+        console.print(f"{scenario} without {title}: {why}", style="dim")
+    return lanes
 
 
 def _played(
