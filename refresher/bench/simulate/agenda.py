@@ -6,6 +6,7 @@ is known by its time, which is not the key's any more.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from refresher.bench.simulate.compiled import compiled_within
@@ -48,8 +49,8 @@ def open_place(state: State, place: int) -> None:
 
 
 @compiled_within
-def pop(state: State) -> int:
-    """Return the key whose event is next, in the list that is open; NOBODY: there is none."""
+def pop(state: State) -> tuple[int, float]:
+    """Return the key whose event is next in the list that is open, and its time; NOBODY: there is none."""
     heap, numbers = state.heap, state.numbers
     while numbers[HEAP] > 0:
         at, number = float(heap[0].at), int(heap[0].key)
@@ -59,8 +60,9 @@ def pop(state: State) -> int:
         heap[0].key = heap[last].key
         _sink(state, 0, last)
         if at == state.keys[number].due:
-            return number
-    return NOBODY
+            state.keys[number].due = math.inf
+            return number, at
+    return NOBODY, math.inf
 
 
 @compiled_within

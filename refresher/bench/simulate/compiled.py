@@ -31,7 +31,10 @@ def compiled(function: F) -> F:
 
 
 def compiled_within(function: F) -> F:
-    """Compile ``function`` for what is compiled alone: without a way in from Python, which takes as long to compile."""
+    """Compile ``function`` for what is compiled alone: without a way in from Python, which takes as long to compile.
+
+    Python must not call it: it would jump to where nothing is.
+    """
     within = _numba.njit(cache=_keeps, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
     return cast("F", within(function))
 

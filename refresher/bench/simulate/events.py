@@ -55,10 +55,10 @@ def advance(state: State, first: int, last: int) -> None:
     """Let the time of these places of the agenda pass; ``last`` is the first that does not."""
     for place in range(first, last):
         open_place(state, place)
-        number = pop(state)
+        number, at = pop(state)
         while number != NOBODY:
-            _happen(state, number, float(state.keys[number].due))
-            number = pop(state)
+            _happen(state, number, at)
+            number, at = pop(state)
 
 
 @compiled

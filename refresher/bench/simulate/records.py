@@ -88,7 +88,7 @@ POLICY: Final = np.dtype(
             "turnaround", "idle_message", "lease", "slow_from", "slow_until", "slow_times", "down_from",
         )
     ]
-    + [(name, np.int64) for name in ("digits", "readers", "queue_size", "in_readers", "keys")]
+    + [(name, np.int64) for name in ("digits", "readers", "queue_size", "keys")]
 )  # fmt: skip
 
 PARTLY: Final = 0

@@ -18,12 +18,13 @@ TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.FLEET: "fleets of different sizes",
     Scenario.BETA: "β and TTL",
 }
-SWEEP_PART: Final = 10
+PARTS: Final[Mapping[Scenario, int]] = {Scenario.FLEET: 10, Scenario.BETA: 50}
 """A sweep has many runs, each of a world so many times as small."""
 BETAS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 TTLS: Final = (60.0, 300.0, 1_800.0)
 FLEET_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 GRACES: Final = (0.0, 60.0)
+_LEAST_KEYS: Final = 1_000
 _TROUBLE_FROM: Final = 0.25
 _TROUBLE_UNTIL: Final = 0.45
 _SLOW_TIMES: Final = 10.0
@@ -54,19 +55,18 @@ def world_of(options: SimulateOptions) -> World:
 
 def worlds(scenario: Scenario, world: World, *, quick: bool) -> dict[str, World]:
     """Return the worlds of a scenario by name, in the order in which they run."""
-    if scenario in (Scenario.FLEET, Scenario.BETA):
-        world = smaller(world)
-    return _WORLDS[scenario](world, quick)
+    return _WORLDS[scenario](smaller(world, PARTS.get(scenario, 1)), quick)
 
 
-def smaller(world: World) -> World:
-    """Return a tenth of the world: as many reads a key, and as busy workers."""
+def smaller(world: World, part: int) -> World:
+    """Return a world so many times as small, but for a thousand keys: as many reads a key, and as busy workers."""
+    keys = max(world.keys // part, min(world.keys, _LEAST_KEYS))
     return replace(
         world,
-        keys=max(world.keys // SWEEP_PART, 1_000),
-        reads_per_second=world.reads_per_second * max(world.keys // SWEEP_PART, 1_000) / world.keys,
-        readers=max(1, world.readers // SWEEP_PART),
-        workers=max(2, world.workers // SWEEP_PART),
+        keys=keys,
+        reads_per_second=world.reads_per_second * keys / world.keys,
+        readers=max(1, world.readers * keys // world.keys),
+        workers=max(1, world.workers * keys // world.keys),
     )
 
 

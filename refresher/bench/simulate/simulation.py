@@ -45,8 +45,7 @@ _MOST_ROOM: Final = 1 << 26
 def simulate(world: World) -> Outcome:
     """Let the world's span pass. It takes microseconds a refresh, and nothing a read."""
     began = time.perf_counter()
-    rates, degrees = _drawn(world)
-    state = _state(world, rates, degrees)
+    state = initial_state(world)
     lengths = np.zeros((2, world.seconds), dtype=np.int64)
     _seed(world.seed)
     begin(state)
@@ -88,7 +87,9 @@ def _trouble(world: World, state: State, second: int) -> None:
         dispatch(state, float(second))
 
 
-def _state(world: World, rates: NDArray[np.float32], degrees: NDArray[np.int32]) -> State:
+def initial_state(world: World) -> State:
+    """Return the world at its begin, before anything is due."""
+    rates, degrees = _drawn(world)
     numbers = np.zeros(NUMBERS, dtype=np.int64)
     numbers[FREE] = world.keys if world.in_readers else world.workers
     numbers[CURRENT] = -1
@@ -127,7 +128,6 @@ def _policy(world: World) -> NDArray[Any]:
         "digits": world.digits,
         "readers": world.readers,
         "queue_size": world.queue_size,
-        "in_readers": world.in_readers,
         "keys": world.keys,
         **asdict(costs),
     }.items():

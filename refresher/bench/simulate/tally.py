@@ -90,7 +90,7 @@ def count_reads(state: State, number: int, until: float, is_over: bool) -> None:
         if not is_over:  # else nobody knows yet how long they will have waited
             longest = min(until - begin, policy.wait_timeout)
             spread(state.waits, WAIT_BINS_A_SECOND, 0.0, longest, rate)
-    if key.since >= hard or policy.in_readers:
+    if key.since >= hard:
         _count_first(state, key.since, until, is_over)
 
 

@@ -23,6 +23,7 @@ _TITLE: Final = "a real run, and the same one simulated"
 _MOST_PERCENT: Final = Target(Must.AT_MOST, 10)
 _SEEDS: Final = 20
 _WARM_UP_ROUNDS: Final = 3
+_QUICK_ROUNDS: Final = 1
 
 
 def validated(options: SimulateOptions, console: Console, servers: dict[str, str]) -> Result:
@@ -33,7 +34,7 @@ def validated(options: SimulateOptions, console: Console, servers: dict[str, str
     """
     began = time.monotonic()
     world = world_of_a_machine(options)
-    warm_up = int(_WARM_UP_ROUNDS * world.ttl)
+    warm_up = int((_QUICK_ROUNDS if options.quick else _WARM_UP_ROUNDS) * world.ttl)
     console.print(f"a real run of {warm_up + world.seconds} s …", style="dim")
     real = real_run(world, warm_up, servers)
     simulated = as_simulated(world, real, warm_up)

@@ -55,8 +55,8 @@ class World:
     """One simulated run; settings are the product's, and have its defaults. Times in seconds.
 
     Attributes:
-        in_readers: the reader that asks loads the value itself, and waits; an expired entry is gone (no grace), and
-            nothing limits how many load at a time.
+        in_readers: the process of the reader that asks loads the value, early ones beside its answer; an expired entry
+            is gone (no grace), its readers wait, and nothing limits how many load at a time.
     """
 
     keys: int

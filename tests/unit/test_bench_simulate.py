@@ -1,0 +1,246 @@
+"""The simulation keeps the product's rules, and its figures are what theory says of worlds small enough for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numba
+import numpy as np
+import pytest
+
+from refresher.bench.simulate.agenda import NOBODY, PLACES_A_SECOND, open_place, pop, schedule
+from refresher.bench.simulate.fleet import publish
+from refresher.bench.simulate.options import Mode, Popularity
+from refresher.bench.simulate.outcome import Outcome
+from refresher.bench.simulate.popularity import rates_and_degrees, rmat_degrees
+from refresher.bench.simulate.records import (
+    ARE_DOWN,
+    BUSY,
+    COMMITS,
+    COMMITS_IN_TIME,
+    CURRENT,
+    DROPPED,
+    EARLY,
+    EVENT,
+    FORGOTTEN,
+    IDLE_MESSAGES,
+    LENGTHS,
+    LOST_RUNS,
+    MISS,
+    PUBLISHED,
+    STALE,
+    STALE_READS,
+    TIMED_OUT_READS,
+    WAITING_READS,
+    State,
+)
+from refresher.bench.simulate.simulation import initial_state, simulate
+from refresher.bench.simulate.tally import spread, spread_out
+from refresher.bench.simulate.world import NO_COSTS, Trouble, World
+from refresher.graphs.rmat import rmat
+from tests.support.requirements import full_runs_only
+
+# The first of them waits for the compiler.
+pytestmark = [full_runs_only, pytest.mark.timeout(900)]
+
+WORLD = World(
+    keys=2_000, reads_per_second=2_000.0, readers=20, workers=10, seconds=100, ttl=60.0, grace=600.0, load=0.05,
+    mode=Mode.PLAIN, popularity=Popularity.ZIPF,
+)  # fmt: skip
+
+
+def one_key(**changes: object) -> Outcome:
+    world = World(
+        keys=1, reads_per_second=100.0, readers=4, workers=1, seconds=2_000, ttl=10.0, grace=600.0, load=0.1,
+        mode=Mode.NONE, min_ttl=0.0, costs=NO_COSTS,
+    )  # fmt: skip
+    return simulate(replace(world, **changes))  # type: ignore[arg-type]
+
+
+def test_the_same_seed_gives_the_same_world() -> None:
+    one, other, another = simulate(WORLD), simulate(WORLD), simulate(replace(WORLD, seed=2))
+    assert (one.counters == other.counters).all()
+    assert (one.amounts == other.amounts).all()
+    assert (one.counters != another.counters).any()
+
+
+def test_a_key_without_early_refresh_is_loaded_once_a_round() -> None:
+    outcome = one_key()
+    rounds = 2_000 / (10.0 + 0.01 + 0.1)
+    assert outcome.loads() == outcome.loads(STALE) == pytest.approx(rounds, abs=2)
+    # The read that asks, and those that come while it is loaded.
+    assert outcome.amounts[STALE_READS].sum() == pytest.approx(rounds * (1 + 100 * 0.1), rel=0.02)
+    assert outcome.amounts[BUSY].sum() == pytest.approx(rounds * 0.1, rel=0.02)
+    assert outcome.amounts[WAITING_READS].sum() == 0
+
+
+def test_a_key_that_is_read_often_is_refreshed_in_time_by_a_large_beta() -> None:
+    outcome = one_key(mode=Mode.PLAIN, beta=4.0)
+    assert outcome.loads() == outcome.loads(EARLY)
+    # The chance that none of the reads asks until a load's time before the end: exp(−λβδ·(e^(−1/β) − e^(−ttl/2βδ))).
+    assert outcome.counters[COMMITS_IN_TIME].sum() == outcome.counters[COMMITS].sum()
+    assert outcome.stale_share == 0
+
+
+def test_without_grace_reads_wait_as_long_as_the_load_still_takes() -> None:
+    outcome = one_key(grace=0.0)
+    waited = outcome.loads(MISS) * (1 + 100 * 0.1)
+    assert outcome.loads(STALE) == 0
+    assert outcome.amounts[WAITING_READS].sum() == pytest.approx(waited, rel=0.02)
+    assert outcome.waits.sum() == pytest.approx(waited, rel=0.02)
+    assert outcome.wait_ms(50) == pytest.approx(55, abs=3)  # of eleven, one waits 100 ms and ten from 0 to 100
+    assert outcome.wait_ms(99) == pytest.approx(100, abs=2)
+    assert outcome.amounts[TIMED_OUT_READS].sum() == 0
+
+
+def test_reads_give_up_when_a_load_takes_longer_than_they_wait() -> None:
+    outcome = one_key(grace=0.0, load=8.0, wait_timeout=5.0)
+    in_vain = outcome.counters[COMMITS].sum() * (1 + 100 * (8 - 5))
+    assert outcome.amounts[TIMED_OUT_READS].sum() == pytest.approx(in_vain, rel=0.02)
+    assert outcome.wait_ms(99) == 5_000
+
+
+def test_no_more_loads_at_once_than_workers_and_each_is_accounted_for() -> None:
+    for workers in (1, 2, 10):
+        outcome = simulate(replace(WORLD, workers=workers))
+        assert outcome.amounts[BUSY].max() <= workers + 1e-6
+        assert 0 <= outcome.loads() - outcome.counters[COMMITS].sum() <= workers
+    busy = simulate(replace(WORLD, workers=1))
+    assert busy.utilisation > 0.95
+    assert busy.lengths[1, -1] > 0
+
+
+def test_early_ones_are_dropped_beyond_the_queue_size_and_stale_ones_are_not() -> None:
+    outcome = simulate(replace(WORLD, queue_size=0))
+    assert outcome.loads(EARLY) == 0
+    assert outcome.counters[DROPPED].sum() > 0
+    assert outcome.loads(STALE) > 1_000
+
+
+def test_a_ttl_below_the_least_is_not_refreshed_early() -> None:
+    assert simulate(replace(WORLD, ttl=59.0)).loads(EARLY) == 0
+    assert simulate(WORLD).loads(EARLY) > 0
+
+
+def test_while_the_workers_are_down_nothing_is_loaded_and_afterwards_all_that_is_read_is() -> None:
+    world = replace(WORLD, workers=80, load=0.5, trouble=Trouble(down=(20, 40)))
+    outcome = simulate(world)
+    loads = outcome.counters[[EARLY, STALE, MISS]].sum(axis=0)
+    assert loads[21:40].sum() == 0
+    assert outcome.amounts[BUSY][21:40].sum() == pytest.approx(0, abs=1e-6)
+    assert 0 < outcome.counters[LOST_RUNS].sum() <= world.workers
+    stale = outcome.amounts[STALE_READS]
+    assert stale[38] > 5 * stale[18]
+    assert outcome.lengths[1, 39] > 100
+    assert outcome.lengths[:, 60:].max() < 10
+    assert stale[70:].mean() < 2 * stale[:20].mean()
+    # Published again meanwhile: who takes such a message finds nothing to do.
+    assert outcome.counters[IDLE_MESSAGES].sum() > 0
+    assert outcome.amounts[WAITING_READS].sum() == 0
+
+
+def test_an_outage_longer_than_the_grace_makes_reads_wait_and_the_shorter_one_does_not() -> None:
+    trouble = Trouble(down=(20, 50))
+    assert simulate(replace(WORLD, grace=5.0, trouble=trouble)).amounts[TIMED_OUT_READS].sum() > 1_000
+    assert simulate(replace(WORLD, grace=60.0, trouble=trouble)).waiting_share < 0.01
+
+
+def test_a_slow_origin_lengthens_the_lead_while_it_is_slow() -> None:
+    outcome = simulate(replace(WORLD, trouble=Trouble(slow=(30.0, 60.0), slow_times=4.0)))
+    assert outcome.lead_ms(50) < 70
+    assert outcome.lead_ms(99) > 180
+    assert outcome.amounts[BUSY][32:58].mean() > 3 * outcome.amounts[BUSY][:28].mean()
+
+
+def test_entries_that_were_loaded_together_expire_together() -> None:
+    trouble = Trouble(expire_at=50.0, expire_over=1.0, expire_share=0.5)
+    loads = simulate(replace(WORLD, mode=Mode.NONE, workers=500, trouble=trouble)).counters[STALE]
+    assert loads[50:52].sum() > 5 * loads[:49].max()
+
+
+def test_in_readers_nothing_is_stale_and_who_asks_waits() -> None:
+    outcome = simulate(replace(WORLD, in_readers=True, costs=NO_COSTS))
+    assert outcome.amounts[STALE_READS].sum() == 0
+    assert outcome.amounts[WAITING_READS].sum() >= outcome.loads() - outcome.loads(EARLY)
+    assert outcome.counters[PUBLISHED].sum() == outcome.loads()
+
+
+@numba.njit
+def _spread_three(counted: np.ndarray) -> None:
+    spread(counted, 1, 1.5, 4.25, 8.0)
+    spread(counted, 1, 8.5, 99.0, 2.0)
+    spread(counted, 1, 7.0, 7.0, 5.0)
+
+
+def test_what_goes_on_at_a_rate_is_spread_over_its_seconds() -> None:
+    counted = np.zeros((2, 10))
+    _spread_three(counted)
+    assert spread_out(counted).tolist() == [0, 4, 8, 8, 2, 0, 0, 0, 1, 2]
+
+
+@numba.njit
+def _in_order(state: State, times: np.ndarray, places: int) -> list[int]:
+    """Give each key an event, then another one, and return the keys in the order in which they come."""
+    for key in range(len(times)):
+        schedule(state, key, times[len(times) - 1 - key])
+    for key in range(len(times)):
+        schedule(state, key, times[key])
+    found = [-1]
+    for place in range(places):
+        open_place(state, place)
+        if place == 0:
+            for key in range(len(times)):  # now in the heap twice, which has no room for it
+                if times[key] * PLACES_A_SECOND < 1:
+                    schedule(state, key, times[key] + 1e-6)
+                    schedule(state, key, times[key])
+        key, at = pop(state)
+        while key != NOBODY:
+            found.append(key if at == times[key] else NOBODY)
+            key, at = pop(state)
+    return found[1:]
+
+
+def test_events_come_in_their_order_however_often_they_were_moved() -> None:
+    times = np.random.default_rng(3).random(400) * 3
+    times[:50] = times[:50] / 1_000
+    state = initial_state(replace(WORLD, keys=400, workers=1, seconds=2))
+    state = state._replace(heap=np.empty(120, dtype=EVENT))
+    state.numbers[CURRENT] = -1
+    expected = [key for key in np.argsort(times).tolist() if times[key] < 2]
+    assert _in_order(state, times, 2 * PLACES_A_SECOND) == expected
+
+
+@numba.njit
+def _publish_again(state: State, times: int) -> None:
+    for _ in range(times):
+        publish(state, 0, 0.5, False, True)
+    publish(state, 1, 0.5, False, False)
+
+
+def test_where_memory_would_run_out_a_message_that_repeats_another_is_forgotten_and_counted() -> None:
+    state = initial_state(replace(WORLD, keys=3, workers=1))
+    state = state._replace(rings=np.empty((2, 5), dtype=np.int32))
+    state.numbers[ARE_DOWN] = 1
+    _publish_again(state, 4)
+    assert state.numbers[LENGTHS + 1] == 3
+    assert state.counters[FORGOTTEN].sum() == 2
+    assert state.rings[1, :3].tolist() == [0, 0, 1]
+
+
+def test_reads_are_shared_as_asked_for() -> None:
+    rates, degrees = rates_and_degrees(Popularity.ZIPF, 1_000, 500.0, zipf_exponent=1.0, seed=1)
+    assert rates.sum() == pytest.approx(500, rel=1e-4)
+    assert rates[0] / rates[9] == pytest.approx(10, rel=1e-4)
+    assert (degrees[0], degrees[-1]) == (10_000, 10)
+    rates, degrees = rates_and_degrees(Popularity.RMAT, 1_000, 500.0, zipf_exponent=1.0, seed=1)
+    assert rates / rates.sum() == pytest.approx(degrees / degrees.sum(), rel=1e-4)
+
+
+def test_degrees_are_those_of_an_rmat_graph() -> None:
+    graph = rmat(14, 8, seed=5)
+    drawn = np.bincount(np.concatenate([graph.sources, graph.targets]), minlength=graph.vertices)
+    degrees = rmat_degrees(graph.vertices, seed=5)
+    # That graph leaves out doubles and loops, which hubs have most of: above, it has fewer.
+    for percent in (10, 25, 50, 75, 90):
+        assert np.percentile(degrees, percent) == pytest.approx(np.percentile(drawn, percent), rel=0.15, abs=1)
+    assert degrees.mean() == pytest.approx(drawn.mean(), rel=0.1)
