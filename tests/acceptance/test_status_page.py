@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api_client import RefreshFailed
+from refresher.dead_letters import DeadLetters
 from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import ROOT, System
 from tests.acceptance.test_flower import ARTEFACTS, CHROMIUM_NAMES, FLAGS
@@ -22,11 +23,12 @@ from tests.support.requirements import full_runs_only, skip_or_fail
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 pytestmark = full_runs_only
 
 PASSWORD = "a-password-of-this-test"
+WAIT_MS = 60_000
 MARKUP = "<img src=x onerror=\"document.title='owned'\">"
 
 
@@ -68,19 +70,37 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-def opened(browser: Browser, url: str, scheme: str) -> Page:
-    context = browser.new_context(
-        http_credentials={"username": "refresher", "password": PASSWORD},
-        color_scheme=scheme,  # type: ignore[arg-type]
-        viewport={"width": 1300, "height": 900},
-    )
-    context.set_default_timeout(60_000)
-    page = context.new_page()
-    page.goto(url)
-    return page
+class Opened:
+    """The page in a browser: what it asked for, and what went wrong in it."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self.asked: list[str] = []
+        self.wrong: list[str] = []
+        context = browser.new_context(
+            http_credentials={"username": "refresher", "password": PASSWORD}, viewport={"width": 1300, "height": 900}
+        )
+        context.set_default_timeout(WAIT_MS)
+        self.page = context.new_page()
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self.wrong.append(message.text))
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.goto(url)
+
+    def shows(self, place: str, text: str) -> None:
+        from playwright.sync_api import expect
+
+        expect(self.page.locator(place).first).to_contain_text(text, timeout=WAIT_MS)
+
+    def photograph(self) -> None:
+        ARTEFACTS.mkdir(exist_ok=True)
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            self.page.screenshot(path=ARTEFACTS / f"status-page-{scheme}.png", full_page=True)
 
 
-def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(system: System, served: Served, browser: Browser) -> None:
+def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
+    system: System, served: Served, browser: Browser, tmp_path: Path
+) -> None:
     from playwright.sync_api import expect
 
     system.start_worker("-c", "1", CACHE_XFETCH_RETRY_ENABLED="false")
@@ -89,48 +109,34 @@ def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(system: System, serv
     system.control.rpush("script:ill", "fail")
     with pytest.raises(RefreshFailed):
         client.get("long_lived", {"key": "ill"}, timeout=30)
-    page = opened(browser, served.url, "light")
-    asked: list[str] = []
-    wrong: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: wrong.append(message.text))
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-
-    expect(page.locator("#queries tr", has_text="long_lived").locator("td").nth(1)).to_have_text("1", timeout=60_000)
-    expect(page.locator("#plots svg")).to_have_count(4)
-    expect(page.locator("#workers")).to_contain_text("worker-1@test", timeout=60_000)
+    opened = Opened(browser, served.url)
+    page = opened.page
+    opened.shows("#queries tr:has-text('long_lived') td:nth-child(2)", "1")
+    opened.shows("#workers", "worker-1@test")
+    expect(page.locator("#plots svg")).to_have_count(4, timeout=WAIT_MS)
     letter = page.locator("#letters tr", has_text=client.key("long_lived", {"key": "ill"}).short)
-    expect(letter).to_contain_text("transient")
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        ARTEFACTS.mkdir(exist_ok=True)
-        page.screenshot(path=ARTEFACTS / f"status-page-{scheme}.png", full_page=True)
+    expect(letter).to_contain_text("transient", timeout=WAIT_MS)
+    opened.photograph()
 
     letter.get_by_role("button", name="Retry").click()
-    expect(letter).to_have_count(0, timeout=60_000)  # refreshed, so that the letter is gone
+    expect(letter).to_have_count(0, timeout=WAIT_MS)  # refreshed, so that the letter is gone
     assert system.loads("ill") == 2
     assert client.get("long_lived", {"key": "ill"})["load"] == 2
-    assert wrong == []
-    assert [url for url in asked if not url.startswith((served.url, "data:"))] == []
-    served.process.terminate(30)
+    _shows_no_markup(system, opened)
+    assert opened.wrong == []
+    assert [url for url in opened.asked if not url.startswith((served.url, "data:"))] == []
+    _ends(system, served, tmp_path)
 
 
-def test_what_others_wrote_is_text_and_no_markup_and_ctrl_c_ends_it(
-    system: System, served: Served, browser: Browser, tmp_path: Path
-) -> None:
-    from playwright.sync_api import expect
-
-    from refresher.dead_letters import DeadLetters
-
+def _shows_no_markup(system: System, opened: Opened) -> None:
+    """Let others have written markup: it is shown as the text that it is."""
     DeadLetters(system.cache, "cache").add(a_letter(7, kind=MARKUP, message=MARKUP))
     record = system.client().key("long_lived", {"key": "held"}).record
     system.cache.hset(record, mapping={"state": "running", "until": 2**52, "by": MARKUP})
-    page = opened(browser, served.url, "dark")
-    expect(page.locator("#letters")).to_contain_text(MARKUP, timeout=60_000)
-    expect(page.locator("#runs")).to_contain_text(MARKUP, timeout=60_000)
-    assert page.locator("main img").count() == 0
-    assert page.title() == "refresher: status"
-    _ends(system, served, tmp_path)
+    opened.shows("#letters", MARKUP)
+    opened.shows("#runs", MARKUP)
+    assert opened.page.locator("main img").count() == 0
+    assert opened.page.title() == "refresher: status"
 
 
 def _ends(system: System, served: Served, folder: Path) -> None:
