@@ -89,7 +89,7 @@ def _against_peers(tally: Tally, notes: dict[str, str]) -> Iterator[Figure]:
     for peer in _PEERS:
         for ours in _OURS:
             yield Figure(
-                GROUP, f"{ours.title}: as cheap as {peer.title}",
+                GROUP, f"{ours.title}: {peer.title} takes × as long",
                 tuple(tally.times_as_fast(ours.title, peer.title)) if tally.seconds_a_read(peer.title) else (),
                 target=Target(Must.MORE_THAN, 1) if ours is not OurClaim else None
             )  # fmt: skip
