@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from refresher.embedded import ArcadeDbServer, RedisServer
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS, RUN_SECONDS, GONE_SECONDS = 90, 120, 15
+START_SECONDS, RUN_SECONDS, GONE_SECONDS = 90, 120, 60
 # A small graph is loaded in a blink.
 SMALL = "".join(f"p{source}\tp{target}\n" for source in range(30) for target in range(source + 1, 30, source + 1))
 

