@@ -66,6 +66,7 @@ def test_a_time_limit_that_is_none_is_a_fault_and_no_error(limit: object) -> Non
         (message({"task": ["own.task"], "id": "x"}), "it names no task"),
         (message({}, {"task": TASK_NAME, "id": "x", "args": [{}]}), "it is of protocol 1"),
         (message({}, [1]), "it names no task"),
+        (message({}, {"task": ["own.task"], "id": "x"}), "it names no task"),
         (message({}, content_type="application/x-python-serialize"), "its body can't be decoded: ContentDisallowed"),
         (message(["task"]), "its headers are no mapping"),
     ],

@@ -1,0 +1,66 @@
+"""What the refresh flow counts: each run from its begin to its end, and a retry once it is certain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.test_refresh_flow import ACQUIRED, ITEM, NOW_US, Worker, failing
+
+
+class Counted(Worker):
+    """Its diary holds these events too."""
+
+    def acquired(self, query: str) -> None:
+        self.diary.append(("acquired", query))
+
+    def ended(self, query: str) -> None:
+        self.diary.append(("ended", query))
+
+    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
+        self.diary.append(("retried", kind, attempt, pause_seconds))
+
+
+@pytest.mark.parametrize(
+    ("load", "steps"),
+    [
+        ("value", ["commit", "committed"]),
+        (failing("syntax", transient=False), ["fail", "failed", "bury"]),
+        (KeyboardInterrupt(), ["hand_back", "publish"]),
+    ],
+    ids=["committed", "given up", "interrupted"],
+)
+def test_a_run_counts_from_the_acquire_until_it_has_ended_however_it_does(load: object, steps: list[str]) -> None:
+    worker = Counted()
+    worker.loads.append(load)
+    try:
+        worker.refresher.refresh(ITEM)
+    except KeyboardInterrupt:
+        assert isinstance(load, KeyboardInterrupt)
+    told = [step for step in worker.steps() if step not in {"hold", "let go"}]
+    assert told == ["acquire", "acquired", "load", *steps, "ended"]
+
+
+def test_a_retry_counts_when_its_record_is_kept_and_in_place_when_its_pause_begins() -> None:
+    worker = Counted(retry_backoff=10)
+    worker.loads.extend([failing(), failing()])
+    outcome = worker.refresher.refresh(ITEM)
+    assert outcome.again is not None
+    told = [entry for entry in worker.diary if entry[0] in {"retried", "sleep", "retry"}]
+    assert told == [("retried", "deadlock", 1, 0.5), ("sleep", 0.5), ("retry",), ("retried", "deadlock", 2, 5)]
+
+
+def test_a_retry_whose_lease_is_gone_does_not_count() -> None:
+    worker = Counted(retry_backoff=10)
+    worker.replies["retry"] = False
+    worker.loads.extend([failing(), failing()])
+    worker.refresher.refresh(ITEM)
+    assert [entry for entry in worker.diary if entry[0] in {"retried", "rejected"}][1:] == [("rejected", "superseded")]
+
+
+def test_a_claim_from_after_the_acquire_makes_no_negative_delta() -> None:
+    worker = Counted()
+    worker.load_seconds = 0.0
+    worker.replies["acquire"] = replace(ACQUIRED, claimed_at_us=NOW_US + 10**9)
+    assert worker.refresher.refresh(ITEM).delta_seconds == 0.0

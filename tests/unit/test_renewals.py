@@ -1,0 +1,103 @@
+"""Until when a lease is renewed: it is lost, or let go, or the process ends. What Redis answers is played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import pytest
+
+from api_client.keys import make_key
+from api_client.lease import Call
+from api_client.lease_store import LeaseStore
+from refresher.renewals import HeldLease, Renewals
+from tests.support.waiting import eventually
+
+PATIENCE_SECONDS = 20.0
+KEY = make_key("cache", "q", {"n": 1}, 1)
+
+
+class Played:
+    """Answers renewals. ``asked``: the nonces of each call; ``lost``: those whose lease another has."""
+
+    def __init__(self) -> None:
+        self.asked: list[set[bytes]] = []
+        self.lost: set[bytes] = set()
+
+    def run_all(self, calls: Sequence[Call[float]]) -> list[float]:
+        nonces = [cast("bytes", call.args[1]) for call in calls]
+        self.asked.append(set(nonces))
+        return [0.0 if nonce in self.lost else 30.0 for nonce in nonces]
+
+    def goes_on(self) -> list[set[bytes]]:
+        """Wait for three more calls, and return them."""
+        before = len(self.asked)
+        eventually(lambda: len(self.asked) >= before + 3, PATIENCE_SECONDS, "renewals")
+        return self.asked[before : before + 3]
+
+
+@pytest.fixture
+def store() -> Played:
+    return Played()
+
+
+@pytest.fixture
+def renewals(store: Played) -> Iterator[Renewals]:
+    made = Renewals(cast("LeaseStore", store))
+    yield made
+    made.close()
+
+
+def due(nonce: bytes) -> HeldLease:
+    """A lease that is due at once, and fifteen times a second after that."""
+    return HeldLease(KEY, 1, nonce, granted_seconds=0.0, lease_seconds=0.2)
+
+
+def not_due(nonce: bytes) -> HeldLease:
+    return HeldLease(KEY, 1, nonce, granted_seconds=600.0, lease_seconds=600.0)
+
+
+def test_a_lease_is_renewed_again_and_again(store: Played, renewals: Renewals) -> None:
+    with renewals.holding(held := due(b"mine")):
+        assert store.goes_on() == [{b"mine"}] * 3
+        assert not held.lost
+
+
+def test_a_lease_that_another_has_is_lost_and_asked_for_no_more(store: Played, renewals: Renewals) -> None:
+    store.lost.add(b"lost")
+    with renewals.holding(lost := due(b"lost")), renewals.holding(mine := due(b"mine")):
+        eventually(lambda: lost.lost, PATIENCE_SECONDS, "it is told")
+        store.goes_on()  # one may have been under way
+        assert store.goes_on() == [{b"mine"}] * 3
+        assert not mine.lost
+
+
+def test_a_lease_that_was_let_go_is_not_renewed(store: Played, renewals: Renewals) -> None:
+    with renewals.holding(due(b"mine")):
+        with renewals.holding(due(b"gone")):
+            store.goes_on()
+        store.goes_on()
+        assert store.goes_on() == [{b"mine"}] * 3
+
+
+def test_a_lease_is_not_renewed_before_a_third_of_its_time(store: Played, renewals: Renewals) -> None:
+    with renewals.holding(not_due(b"later")), renewals.holding(due(b"mine")):
+        assert store.goes_on() == [{b"mine"}] * 3
+
+
+def test_one_thread_renews_all_and_closing_ends_it_at_once(store: Played) -> None:
+    renewals = Renewals(cast("LeaseStore", store))
+    with renewals.holding(not_due(b"one")):
+        thread = renewals._thread
+        assert thread is not None
+        with renewals.holding(not_due(b"two")):
+            assert renewals._thread is thread
+        assert thread.is_alive()
+        renewals.close()
+        assert not thread.is_alive()
+    assert store.asked == []
+
+
+def test_what_has_held_nothing_has_nothing_to_close(store: Played) -> None:
+    Renewals(cast("LeaseStore", store)).close()
+    assert store.asked == []
