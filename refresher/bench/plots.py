@@ -100,6 +100,9 @@ def draw(plot: Plot, folder: Path) -> list[Path]:
     axes.set_ylabel(plot.y_label)
     if plot.y_log:
         axes.set_yscale("log")
+        lowest = min((y for series in plot.series for y in series.y if y > 0), default=1.0)
+        if plot.kind is PlotKind.BARS:  # the least one is to be seen, too
+            axes.set_ylim(bottom=lowest / 2)
     axes.grid(visible=True, axis="y", linewidth=0.4, alpha=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     if len(plot.series) > 1:

@@ -19,15 +19,15 @@ from refresher.bench.stampede.terms import GraphAddress, Terms
 from refresher.demo.social_graph import SocialGraph, load
 from refresher.embedded import ArcadeDbServer
 
-_PERSONS: Final = 5_000
-_EDGES: Final = 50_000
+_PERSONS: Final = 1_000
+_EDGES: Final = 5_000
 _WARM_UP_SECONDS: Final = 60.0
 _QUERIES: Final = "refresher.bench.stampede.queries"
 _CACHEBACK: Final = "refresher.bench.stampede.cacheback_job"
 
 
 def loaded(server: ArcadeDbServer, seed: int) -> GraphAddress:
-    """Load a graph of 5,000 persons, and return where it is; the person is the best known one."""
+    """Load a graph of 1,000 persons, and return where it is; the person is the best known one."""
     graph = SocialGraph.generated(_PERSONS, _EDGES, seed=seed)
     with GraphDatabase.driver(server.bolt_uri, auth=(server.user, server.password)) as driver:
         load(driver, server.database, graph)
