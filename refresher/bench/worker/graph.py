@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -52,6 +53,8 @@ def graph_place(neo4j_uri: str | None) -> Iterator[GraphPlace]:
         EmbeddedServerError, ConfigurationError: it did not start, or can't be used.
         BenchError: one's own refused, or holds such persons already.
     """
+    # Neo4j warns of a label that is not there yet.
+    logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
     with ExitStack() as stack:
         environ = _environ(neo4j_uri, stack)
         settings = WorkerSettings.from_env({**os.environ, **environ})
