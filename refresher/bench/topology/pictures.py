@@ -85,12 +85,9 @@ def _beta_series(setting: Setting, point: Point, measured: Table) -> Iterator[Se
             for (where, who), several in sorted(measured.items(), key=lambda item: item[0][1].beta0)
             if where == point and who.setting is setting and who.mode is mode
         ]
-        found = [several for several in found if not math.isnan(several.spread(share).median)]
-        yield Series(
-            mode.value,
-            tuple(several.spread(recomputes_per_second).median for several in found),
-            tuple(several.spread(share).median for several in found),
-        )
+        places = [(several.mean(recomputes_per_second), several.mean(share)) for several in found]
+        places = [(x, y) for x, y in places if not math.isnan(y)]
+        yield Series(mode.value, tuple(x for x, _ in places), tuple(y for _, y in places))
 
 
 def _beta_plot(graph: GraphKind, setting: Setting, series: tuple[Series, ...]) -> Plot:
@@ -101,7 +98,7 @@ def _beta_plot(graph: GraphKind, setting: Setting, series: tuple[Series, ...]) -
         f"{_NAMES[graph]}, refreshed by {'the own process' if is_own else 'workers'}: {share}, against recomputes",
         "recomputes a second", f"{share} [%]", series, PlotKind.LINES,
         "Each line is one mode, from its smallest β0 to its largest. The line below is better at the same load of the "
-        "graph: a mode that is only earlier moves along the line of the other. Medians over the seeds.",
+        "graph: a mode that is only earlier moves along the line of the other. Means over the seeds.",
     )  # fmt: skip
 
 
