@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from refresher.bench.contenders.duplicates import CeleryOnce, CelerySingleton
 from refresher.bench.worker.options import Pool
 from refresher.bench.worker.rates import CONTENDERS
 from refresher.embedded import RedisServer
+from tests.support.processes import is_gone
 from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
 
 pytestmark = [full_runs_only, pytest.mark.timeout(900)]
 
@@ -69,6 +73,29 @@ def test_ones_own_redis_is_left_as_it_was(clean_redis: RedisServer, tmp_path: Pa
     with clean_redis._client(5) as client:
         assert client.keys() == []
     assert clean_redis.password not in done.stdout + (tmp_path / "worker.json").read_text()
+
+
+def test_ctrl_c_ends_every_process_and_is_no_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "refresher.cli", "bench", "worker", "--only", "rates", "--out", str(tmp_path)]
+    out = tmp_path / "out.txt"
+    with out.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT, start_new_session=True)
+
+    def started() -> set[int]:
+        """Two servers, the graph and the worker, each with its guardian, and the process of the worker's pool."""
+        assert process.poll() is None, out.read_text()
+        found = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+        return found if len(found) >= 9 else set()
+
+    try:
+        pids = eventually(started, 120, "everything has been started")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        process.wait(60)
+    assert "Traceback" not in out.read_text()
+    eventually(lambda: all(map(is_gone, pids)), 30, "no process is left")
 
 
 @pytest.mark.parametrize(
