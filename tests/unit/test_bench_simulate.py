@@ -8,11 +8,13 @@ import numba
 import numpy as np
 import pytest
 
+from refresher.bench.errors import BenchError
 from refresher.bench.simulate.agenda import NOBODY, PLACES_A_SECOND, open_place, pop, schedule
 from refresher.bench.simulate.fleet import publish
 from refresher.bench.simulate.options import Mode, Popularity
 from refresher.bench.simulate.outcome import Outcome
 from refresher.bench.simulate.popularity import rates_and_degrees, rmat_degrees
+from refresher.bench.simulate.real_run import pickups_by_second
 from refresher.bench.simulate.records import (
     ARE_DOWN,
     BUSY,
@@ -225,6 +227,24 @@ def test_where_memory_would_run_out_a_message_that_repeats_another_is_forgotten_
     assert state.numbers[LENGTHS + 1] == 3
     assert state.counters[FORGOTTEN].sum() == 2
     assert state.rings[1, :3].tolist() == [0, 0, 1]
+
+
+def test_the_way_to_the_worker_is_measured_from_the_first_read_that_asked_since_the_last_load() -> None:
+    world = replace(WORLD, load=0.1, costs=NO_COSTS)
+    asked = [(1, 10.5), (1, 10.6), (2, 12.2), (1, 12.55), (1, 12.7), (3, 99.0)]
+    marks = [(1, 10.701), (2, 12.301), (1, 12.5), (1, 12.901), (3, 99.5)]
+    # The last of key 1: a read asked at 12.55, while the load that began at 12.5 went on.
+    found = pickups_by_second(world, asked, marks, begins=10.0, ends=14.0)
+    assert found == pytest.approx((0.2, 0.2, (0.1 + 0.2) / 2, (0.1 + 0.2) / 2))
+    with pytest.raises(BenchError):
+        pickups_by_second(world, [], marks, begins=10.0, ends=14.0)
+
+
+def test_what_was_measured_by_second_takes_the_place_of_the_constant() -> None:
+    slow = tuple(1.0 if 40 <= second < 60 else 0.003 for second in range(100))
+    outcome = simulate(replace(WORLD, pickups=slow))
+    assert outcome.lead_ms(50) < 70
+    assert outcome.lead_ms(99) > 900
 
 
 def test_reads_are_shared_as_asked_for() -> None:

@@ -79,7 +79,8 @@ def _take(state: State) -> int:
 @compiled_within
 def _start(state: State, number: int, at: float) -> None:
     key, policy = state.keys[number], state.policy[0]
-    acquired = max(at, key.moment + policy.pickup)
+    second = min(int(key.moment), len(state.pickups) - 1)
+    acquired = max(at, key.moment + state.pickups[second])
     took = load_seconds(policy.load, policy.load_spread)
     if policy.slow_from <= acquired < policy.slow_until:
         took *= policy.slow_times

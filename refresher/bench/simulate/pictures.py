@@ -30,19 +30,20 @@ def plots_of(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> tuple[Plot,
 
 
 def _over_time(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> tuple[Plot, ...]:
-    """Return what came of the trouble, second by second."""
+    """Return what came of the trouble, second by second; a picture of nothing but zeros is none."""
 
     def plot(what: str, title: str, y_label: str, series: tuple[Series, ...]) -> Plot:
         name = f"{scenario.value}-{what}"
         caption = f"{title}, second by second."
         return Plot(name, f"{scenario.value}: {title}", "time (s)", y_label, series, PlotKind.LINES, caption)
 
-    return (
+    plots = (
         plot("stale-share", "stale share", "reads served stale (%)", _series(outcomes, _stale_percent)),
         plot("waiting-reads", "waiting reads", "reads that begin to wait (1/s)", _series(outcomes, _waiting)),
         plot("queue", "queue", "messages that wait", _series(outcomes, _queued)),
         plot("loads", "load of the origin", "loads (1/s)", _series(outcomes, _loads)),
     )
+    return tuple(one for one in plots if any(any(series.y) for series in one.series))
 
 
 def _series(outcomes: Mapping[str, Outcome], of: _Of) -> tuple[Series, ...]:
@@ -81,7 +82,6 @@ def _by_name(name: str, outcomes: Mapping[str, Outcome]) -> Plot:
         name, "steady: who meets an expired entry", "mode", "share of reads (%)",
         (Series("on workers: served stale", modes, on_workers), Series("in readers: waited", modes, in_readers)),
         PlotKind.BARS, "On workers such a read gets the stale value at once; in readers it loads, or waits for a load.",
-        y_log=True,
     )  # fmt: skip
 
 

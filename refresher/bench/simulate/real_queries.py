@@ -17,7 +17,8 @@ LOAD: Final = "BENCH_LOAD_SECONDS"
 TTL: Final = "BENCH_TTL_SECONDS"
 GRACE: Final = "BENCH_GRACE_SECONDS"
 MARKS: Final = "simulated-loads"
-"""The list, in the control database, of when loads began: monotonic seconds, which all processes of a machine share."""
+"""The list, in the control database, of loads: the key's number, and when it began in monotonic seconds, which all
+processes of a machine share."""
 
 
 @cache
@@ -29,6 +30,6 @@ def _control() -> redis.Redis:
 @query(QUERY, ttl=float(os.environ.get(TTL, "60")), grace=float(os.environ.get(GRACE, "60")), degree="RETURN $degree")
 def simulated(tx: Any, number: int, degree: int) -> int:
     """Pause for as long as a load takes."""
-    _control().rpush(MARKS, repr(time.monotonic()))
+    _control().rpush(MARKS, f"{number} {time.monotonic()!r}")
     time.sleep(float(os.environ[LOAD]))
     return number

@@ -9,12 +9,12 @@ import threading
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from api_client import CacheClient, CacheError, EntryState
+from api_client import CacheClient, CacheError, Entry, EntryState, RefreshState
 from refresher.bench.places import Place
 from refresher.bench.simulate.real_queries import QUERY
 
@@ -37,14 +37,17 @@ class Course:
 
 @dataclass(slots=True)
 class Seen:
-    """What a thread met after the warm-up. ``late`` are reads that began 50 ms after their moment or later."""
+    """What a thread met after the warm-up. ``late`` are reads that began 50 ms after their moment or later.
+
+    ``asked`` is of the whole time: which keys it asked for, and when (monotonic seconds).
+    """
 
     reads: int = 0
     stale: int = 0
     waited: int = 0
     errors: int = 0
     late: int = 0
-    waits: list[float] = field(default_factory=list)
+    asked: list[tuple[int, float]] = field(default_factory=list)
 
 
 _LATE_SECONDS: Final = 0.05
@@ -81,23 +84,24 @@ def _read(client: CacheClient, course: Course, begins: float, seed: int, seen: S
         number = min(int(np.searchsorted(summed, rng.random() * summed[-1], side="right")), len(summed) - 1)
         time.sleep(max(0.0, at - time.monotonic()))
         began = time.monotonic()
-        state = _state(client, params_of(number, course.degrees))
+        entry = _entry(client, params_of(number, course.degrees))
+        if entry is not None and (entry.refresh is RefreshState.TRIGGERED or entry.state is EntryState.MISS):
+            seen.asked.append((number, began))
         if at >= begins + course.warm_up:
-            _note(seen, state, began - at, time.monotonic() - began)
+            _note(seen, entry, began - at)
 
 
-def _state(client: CacheClient, params: dict[str, object]) -> EntryState | None:
+def _entry(client: CacheClient, params: dict[str, object]) -> Entry[Any] | None:
     try:
-        return client.get_entry(QUERY, params).state
+        return client.get_entry(QUERY, params)
     except CacheError:
         return None
 
 
-def _note(seen: Seen, state: EntryState | None, late: float, took: float) -> None:
+def _note(seen: Seen, entry: Entry[Any] | None, late: float) -> None:
     seen.reads += 1
     seen.late += late >= _LATE_SECONDS
-    seen.stale += state is EntryState.STALE
-    seen.errors += state is None
-    if state is EntryState.MISS:
-        seen.waited += 1
-        seen.waits.append(took)
+    seen.errors += entry is None
+    if entry is not None:
+        seen.stale += entry.state is EntryState.STALE
+        seen.waited += entry.state is EntryState.MISS

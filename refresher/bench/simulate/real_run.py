@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from operator import itemgetter
 from statistics import mean
 from typing import Final, cast
 
@@ -31,7 +34,10 @@ _AHEAD_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """What a real run came to, in the time that counts; ``costs`` are what its machinery took, as it measured."""
+    """What a real run came to, in the time that counts; ``costs`` are what its machinery took, as it measured.
+
+    ``pickups`` are the seconds from claim to acquire, for each second from the begin of the warm-up on.
+    """
 
     reads: int
     stale: int
@@ -40,6 +46,7 @@ class Real:
     late: int
     loads: int
     costs: Costs
+    pickups: tuple[float, ...]
 
     @property
     def stale_share(self) -> float:
@@ -73,15 +80,18 @@ def real_run(world: World, warm_up: float, servers: dict[str, str]) -> Real:
             child.pipe.send(begins)
         told = _answers(children, _ANSWER_SECONDS + warm_up + world.seconds)
         seen = [one for answer in told for one in cast("list[Seen]", answer)]
-        counts_from = begins + warm_up
+        counts_from, ends = begins + warm_up, begins + warm_up + world.seconds
+        marks = _marks(here)
+        pickups = pickups_by_second(world, [each for one in seen for each in one.asked], marks, begins, ends)
         return Real(
             reads=sum(one.reads for one in seen),
             stale=sum(one.stale for one in seen),
             waited=sum(one.waited for one in seen),
             errors=sum(one.errors for one in seen),
             late=sum(one.late for one in seen),
-            loads=_loads(here, counts_from, counts_from + world.seconds),
-            costs=_costs(world, _headers(world, here)),
+            loads=sum(counts_from <= at < ends for _, at in marks),
+            costs=_costs(world, _headers(world, here), pickups),
+            pickups=pickups,
         )
 
 
@@ -122,10 +132,41 @@ def _answers(children: Sequence[Child], patience_seconds: float) -> list[object]
     return answers
 
 
-def _loads(here: Place, begins: float, ends: float) -> int:
+def _marks(here: Place) -> list[tuple[int, float]]:
+    """Return the loads, in their order: number of the key, and when it began."""
     with redis.Redis.from_url(here.control_url) as control:
-        marks = cast("list[bytes]", control.lrange(real_queries.MARKS, 0, -1))
-    return sum(begins <= float(mark) < ends for mark in marks)
+        marks = [mark.split() for mark in cast("list[bytes]", control.lrange(real_queries.MARKS, 0, -1))]
+    return sorted(((int(number), float(at)) for number, at in marks), key=itemgetter(1))
+
+
+def pickups_by_second(
+    world: World, asked: Sequence[tuple[int, float]], marks: Sequence[tuple[int, float]], begins: float, ends: float
+) -> tuple[float, ...]:
+    """Return what passed from the first read that asked to the load, on average, for each second in which one asked.
+
+    A read that asked while the load before was going on, in another process, was refused, and does not count. Seconds
+    in which none asked are like the one before.
+
+    Raises:
+        BenchError: no load followed on a read.
+    """
+    by_key: dict[int, list[float]] = defaultdict(list)
+    for number, at in sorted(asked, key=itemgetter(1)):
+        by_key[number].append(at)
+    found: dict[int, list[float]] = defaultdict(list)
+    ended: dict[int, float] = {}
+    for number, at in marks:
+        times = by_key[number]
+        first = bisect_left(times, ended.get(number, 0.0))
+        if first < len(times) and times[first] <= at and begins <= times[first] < ends:
+            found[int(times[first] - begins)].append(max(0.0, at - times[first] - DEFAULT_COSTS.claim))
+        ended[number] = at + world.load
+    if not found:
+        raise BenchError("no load followed on a read")
+    pickups = [mean(found[min(found)])]
+    for second in range(int(ends - begins)):
+        pickups.append(mean(found[second]) if second in found else pickups[-1])
+    return tuple(pickups[1:])
 
 
 def _headers(world: World, here: Place) -> list[Header]:
@@ -139,13 +180,13 @@ def _headers(world: World, here: Place) -> list[Header]:
     return [decode_header(raw, key.digest) for raw, key in zip(found, keys, strict=True) if raw is not None]
 
 
-def _costs(world: World, headers: Sequence[Header]) -> Costs:
-    """Return what the machinery took, from the δ and run of each entry; medians, since some had to queue."""
+def _costs(world: World, headers: Sequence[Header], pickups: Sequence[float]) -> Costs:
+    """Return what the machinery took on average."""
     if not headers:
         raise BenchError("no entry was left to measure the worker by")
     return Costs(
         claim=DEFAULT_COSTS.claim,
-        pickup=mean(header.delta.mean - header.run.mean for header in headers),
+        pickup=mean(pickups),
         overhead=mean(header.run.mean for header in headers) - world.load,
         turnaround=DEFAULT_COSTS.turnaround,
         idle_message=DEFAULT_COSTS.idle_message,

@@ -84,7 +84,7 @@ POLICY: Final = np.dtype(
     [
         (name, np.float64)
         for name in (
-            "ttl", "grace", "queue_ttl", "wait_timeout", "load", "load_spread", "claim", "pickup", "overhead",
+            "ttl", "grace", "queue_ttl", "wait_timeout", "load", "load_spread", "claim", "overhead",
             "turnaround", "idle_message", "lease", "slow_from", "slow_until", "slow_times", "down_from",
         )
     ]
@@ -110,6 +110,7 @@ class State(NamedTuple):
         amounts: by what, `PARTLY` or `WHOLLY`, and second; see `tally`.
         waits: reads by how long they waited, in the same way.
         leads: commits by their lead time.
+        pickups: from claim to acquire when a worker is idle, by second.
     """
 
     policy: Records
@@ -123,3 +124,4 @@ class State(NamedTuple):
     amounts: Floats
     waits: Floats
     leads: Ints
+    pickups: Floats

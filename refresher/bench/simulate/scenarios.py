@@ -18,8 +18,12 @@ TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.FLEET: "fleets of different sizes",
     Scenario.BETA: "β and TTL",
 }
-PARTS: Final[Mapping[Scenario, int]] = {Scenario.FLEET: 10, Scenario.BETA: 50}
+FLEET_PART: Final = 10
 """A sweep has many runs, each of a world so many times as small."""
+HOT_PART: Final = 1_000
+HOTTER: Final = 100
+"""β is for keys that are read often: fewer keys, and so many times as many reads of each."""
+_LEAST_TTLS: Final = 3
 BETAS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 TTLS: Final = (60.0, 300.0, 1_800.0)
 FLEET_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
@@ -55,7 +59,7 @@ def world_of(options: SimulateOptions) -> World:
 
 def worlds(scenario: Scenario, world: World, *, quick: bool) -> dict[str, World]:
     """Return the worlds of a scenario by name, in the order in which they run."""
-    return _WORLDS[scenario](smaller(world, PARTS.get(scenario, 1)), quick)
+    return _WORLDS[scenario](world, quick)
 
 
 def smaller(world: World, part: int) -> World:
@@ -109,14 +113,16 @@ def _slow_origin(world: World, _: bool) -> dict[str, World]:  # noqa: FBT001
 
 
 def _fleet(world: World, quick: bool) -> dict[str, World]:  # noqa: FBT001
-    sizes = FLEET_SIZES[:4] if quick else FLEET_SIZES
-    return {f"{size} workers": replace(world, workers=size) for size in sizes}
+    part = smaller(world, FLEET_PART)
+    return {f"{size} workers": replace(part, workers=size) for size in (FLEET_SIZES[:4] if quick else FLEET_SIZES)}
 
 
 def _beta(world: World, quick: bool) -> dict[str, World]:  # noqa: FBT001
     found: dict[str, World] = {}
+    hot = smaller(world, HOT_PART)
+    hot = replace(hot, reads_per_second=hot.reads_per_second * HOTTER)
     for ttl in TTLS[:1] if quick else TTLS:
-        of_ttl = replace(world, ttl=ttl)
+        of_ttl = replace(hot, ttl=ttl, seconds=max(world.seconds, int(_LEAST_TTLS * ttl)))
         of_ttl = replace(of_ttl, workers=workers_for(of_ttl))
         found[f"TTL {ttl:g} s, no early refresh"] = replace(of_ttl, mode=Mode.NONE)
         for beta in BETAS[::2] if quick else BETAS:

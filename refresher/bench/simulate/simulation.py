@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -106,6 +105,7 @@ def initial_state(world: World) -> State:
         amounts=np.zeros((AMOUNTS, 2, seconds)),
         waits=np.zeros((2, math.ceil(world.wait_timeout * WAIT_BINS_A_SECOND))),
         leads=np.zeros(LEAD_BINS, dtype=np.int64),
+        pickups=np.array(world.pickups) if world.pickups else np.full(1, world.costs.pickup),
     )
 
 
@@ -129,7 +129,10 @@ def _policy(world: World) -> NDArray[Any]:
         "readers": world.readers,
         "queue_size": world.queue_size,
         "keys": world.keys,
-        **asdict(costs),
+        "claim": costs.claim,
+        "overhead": costs.overhead,
+        "turnaround": costs.turnaround,
+        "idle_message": costs.idle_message,
     }.items():
         policy[name] = value
     return policy

@@ -72,7 +72,11 @@ def world_of_a_machine(options: SimulateOptions) -> World:
 def as_simulated(world: World, real: Real, warm_up: int) -> list[Outcome]:
     """Simulate what ran, with the costs and the rate of reads that it measured, over several seeds."""
     like_it = replace(
-        world, costs=real.costs, reads_per_second=real.reads / world.seconds, seconds=warm_up + world.seconds
+        world,
+        costs=real.costs,
+        pickups=real.pickups,
+        reads_per_second=real.reads / world.seconds,
+        seconds=warm_up + world.seconds,
     )
     return [simulate(replace(like_it, seed=seed)).since(warm_up) for seed in range(_SEEDS)]
 

@@ -55,6 +55,7 @@ class World:
     """One simulated run; settings are the product's, and have its defaults. Times in seconds.
 
     Attributes:
+        pickups: ``costs.pickup`` second by second, where it was measured so; empty: always the same.
         in_readers: the process of the reader that asks loads the value, early ones beside its answer; an expired entry
             is gone (no grace), its readers wait, and nothing limits how many load at a time.
     """
@@ -80,6 +81,7 @@ class World:
     lease_floor: float = 5.0
     in_readers: bool = False
     costs: Costs = DEFAULT_COSTS
+    pickups: tuple[float, ...] = ()
     trouble: Trouble = field(default_factory=Trouble)
     seed: int = 1
 
