@@ -112,6 +112,13 @@ def test_no_more_loads_at_once_than_workers_and_each_is_accounted_for() -> None:
     assert busy.lengths[1, -1] > 0
 
 
+def test_no_worker_is_lost_over_messages_for_which_there_is_nothing_to_do() -> None:
+    for workers in (2, 3, 5):
+        outcome = simulate(replace(WORLD, keys=10_000, reads_per_second=10_000.0, workers=workers))
+        assert outcome.counters[IDLE_MESSAGES].sum() > 10 * workers
+        assert outcome.amounts[BUSY][50:].min() > 0.9 * workers
+
+
 def test_early_ones_are_dropped_beyond_the_queue_size_and_stale_ones_are_not() -> None:
     outcome = simulate(replace(WORLD, queue_size=0))
     assert outcome.loads(EARLY) == 0

@@ -30,6 +30,7 @@ from refresher.bench.simulate.records import (
     DROPPED,
     EARLY,
     FREE,
+    GLANCES,
     LENGTHS,
     LOST,
     LOST_RUNS,
@@ -88,6 +89,8 @@ def asking_rate(rate: float, readers: int, silence: float) -> float:
 @compiled_within
 def _happen(state: State, number: int, at: float) -> None:
     if number >= state.policy[0].keys:
+        state.numbers[GLANCES] -= 1
+        state.places[state.numbers[GLANCES]] = number
         _be_idle(state, at)
         return
     what = state.keys[number].state

@@ -92,15 +92,12 @@ def _start(state: State, number: int, at: float) -> None:
 
 @compiled_within
 def _glance(state: State, at: float) -> None:
-    """Let a worker look at the record of a key that was refreshed meanwhile, or is in work; then it is free again.
-
-    All glances take the same time: they end in the order in which they began, so their places go round.
-    """
-    numbers, keys = state.numbers, state.policy[0].keys
+    """Let a worker look at the record of a key that was refreshed meanwhile, or is in work; then it is free again."""
+    numbers = state.numbers
     count(state, IDLE_MESSAGES, at)
     until = at + state.policy[0].idle_message
     spread(state.amounts[BUSY], 1, at, until, 1.0)
-    schedule(state, keys + numbers[GLANCES] % (len(state.keys) - keys), until)
+    schedule(state, int(state.places[numbers[GLANCES]]), until)
     numbers[GLANCES] += 1
 
 

@@ -110,6 +110,7 @@ class State(NamedTuple):
         amounts: by what, `PARTLY` or `WHOLLY`, and second; see `tally`.
         waits: reads by how long they waited, in the same way.
         leads: commits by their lead time.
+        places: those behind the keys; the first `GLANCES` of them are taken.
         pickups: from claim to acquire when a worker is idle, by second.
     """
 
@@ -124,4 +125,5 @@ class State(NamedTuple):
     amounts: Floats
     waits: Floats
     leads: Ints
+    places: Ints
     pickups: Floats

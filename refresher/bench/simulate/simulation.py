@@ -105,6 +105,7 @@ def initial_state(world: World) -> State:
         amounts=np.zeros((AMOUNTS, 2, seconds)),
         waits=np.zeros((2, math.ceil(world.wait_timeout * WAIT_BINS_A_SECOND))),
         leads=np.zeros(LEAD_BINS, dtype=np.int64),
+        places=np.arange(world.keys, len(keys), dtype=np.int64),
         pickups=np.array(world.pickups) if world.pickups else np.full(1, world.costs.pickup),
     )
 
