@@ -31,7 +31,7 @@ _LONGER: Final = 2
 # An open loop has as many reads under way as are due: they are to wait for a load, never for a connection.
 _MOST_CONNECTIONS: Final = 10_000
 # Of a closed loop before it has been seen: what two small cores give.
-_FIRST_GUESS: Final = {Setting.OWN_PROCESS: 1_000.0, Setting.WORKERS: 4_000.0}
+_FIRST_GUESS: Final = {Setting.OWN_PROCESS: 300.0, Setting.WORKERS: 4_000.0}
 
 
 @dataclass(frozen=True, slots=True)
