@@ -79,12 +79,12 @@ class Herd:
         self._send(time.monotonic(), one)
         self._answers(one)
 
-    def aim(self, number: int) -> float:
-        """Get all readers ready to read a number, and return the moment for it, a little ahead (monotonic seconds).
+    def aim(self, number: int, *, readers: int | None = None) -> float:
+        """Get all readers, or so many of them, ready to read a number, and return the moment for it (monotonic seconds).
 
         Loads of this number from now on are those that the readers cause.
         """
-        self._send((number, self._size.readers // self._size.processes), self._flocks)
+        self._send((number, (readers or self._size.readers) // self._size.processes), self._flocks)
         self._answers(self._flocks)
         self._loads.forget(number)
         return time.monotonic() + self._size.lead_seconds

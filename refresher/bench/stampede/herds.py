@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _WRITE_SECONDS: Final = 0.05
 _QUIET_SECONDS: Final = 0.3
 _LASTING_SECONDS: Final = 3_600.0
+_WARM_UP_READERS: Final = 80
 
 
 class Moment(StrEnum):
@@ -170,7 +171,7 @@ def _expiring(stand: _Stand, number: int, round_: int, terms: Terms) -> HerdRun:
 
     Of ours it is the worker who says when that is: an entry is written as it would have, one TTL ago.
     """
-    at = stand.herd.aim(number)
+    at = stand.herd.aim(number, readers=_readers_in(round_))
     if stand.lane.strategy is Ours:
         stand.seeder.put([number], soft_in_seconds=at - time.monotonic())
         return _run(stand, Moment.EXPIRY, number, round_, at)
@@ -182,13 +183,18 @@ def _expiring(stand: _Stand, number: int, round_: int, terms: Terms) -> HerdRun:
     return _run(stand, Moment.EXPIRY, number, round_, at)
 
 
+def _readers_in(round_: int) -> int | None:
+    """Return how many read in this round; None: all. To warm up, a few are enough."""
+    return _WARM_UP_READERS if round_ == WARM_UP_ROUND else None
+
+
 def _lead_of(lane: Lane, terms: Terms) -> float:
     """Return how long before the expiry such readers come: XFetch is for who comes before, so δ earlier."""
     return terms.delta_seconds + _WRITE_SECONDS if issubclass(lane.strategy, XFetch) else 0.0
 
 
 def _cold(stand: _Stand, number: int, round_: int) -> HerdRun:
-    return _run(stand, Moment.COLD, number, round_, stand.herd.aim(number))
+    return _run(stand, Moment.COLD, number, round_, stand.herd.aim(number, readers=_readers_in(round_)))
 
 
 def _run(stand: _Stand, moment: Moment, number: int, round_: int, at: float) -> HerdRun:
