@@ -80,7 +80,7 @@ class Herd:
         self._answers(one)
 
     def aim(self, number: int, *, readers: int | None = None) -> float:
-        """Get all readers, or so many of them, ready to read a number, and return the moment for it (monotonic seconds).
+        """Get all readers, or so many of them, ready to read a number, and return the moment for it (monotonic, s).
 
         Loads of this number from now on are those that the readers cause.
         """
