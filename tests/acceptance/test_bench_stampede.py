@@ -38,16 +38,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(SOME, id="some"),
-        pytest.param(
-            (), id="all",
-            marks=pytest.mark.skipif(not is_set("LONG_TESTS"), reason="takes minutes: with LONG_TESTS=1"),
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("names", [pytest.param(() if is_set("LONG_TESTS") else SOME, id="strategies")])
 def test_the_quick_run_has_every_row(names: tuple[str, ...], tmp_path: Path) -> None:
     wanted = [word for name in names for word in ("--strategy", name)]
     done = bench("--quick", *wanted, "--out", str(tmp_path))
