@@ -41,6 +41,15 @@ class Place:
     version: str
     namespace: str
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """What a worker's environment says of the servers, passwords included."""
+        return {
+            "CACHE_REDIS_URL": self.cache_url,
+            "CELERY_BROKER_URL": self.broker_url,
+            "CACHE_NAMESPACE": self.namespace,
+        }
+
     def settings(self, **changes: Any) -> ReaderSettings:
         """Return the settings of a reader here: the defaults, but for ``changes``."""
         here = {"redis_url": self.cache_url, "broker_url": self.broker_url, "namespace": self.namespace}

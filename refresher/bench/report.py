@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from refresher.bench.about import heading
 from refresher.bench.figures import Figure, Rate, Result
 from refresher.bench.plots import draw
 from refresher.bench.statistics import middle
@@ -32,8 +33,8 @@ def show_rates(results: Iterable[Result], console: Console) -> None:
             continue
         table = Table(title=f"{result.title} ({result.group})", title_justify="left")
         table.add_column("reader")
-        for heading in ("reads/s", "µs a read", "× baseline", "ours is × it"):
-            table.add_column(heading, justify="right")
+        for column in ("reads/s", "µs a read", "× baseline", "ours is × it"):
+            table.add_column(column, justify="right")
         table.add_column("")
         for rate in result.rates:
             took = middle(rate.seconds_a_read)
@@ -50,8 +51,8 @@ def show_figures(results: Iterable[Result], console: Console) -> None:
 
     table = Table(title="figures and targets", title_justify="left")
     table.add_column("figure")
-    for heading in ("measured", "rounds", "target"):
-        table.add_column(heading, justify="right")
+    for column in ("measured", "rounds", "target"):
+        table.add_column(column, justify="right")
     table.add_column("reached")
     table.add_column("")
     for result in results:
@@ -67,6 +68,19 @@ def _shown(figure: Figure) -> tuple[str, ...]:
     spread = "" if len(figure.rounds) < 2 else f"{_number(min(figure.rounds))} – {_number(max(figure.rounds))}"
     reached = {None: "", True: "yes", False: "NO"}[figure.reached]
     return f"  {figure.what}", measured, spread, _target(figure), reached, figure.note
+
+
+def present(folder: Path, about: Mapping[str, Any], results: Sequence[Result], console: Console) -> None:
+    """Show the results below what the run was, keep them, and name the files.
+
+    Raises:
+        OSError: the folder can't be written into.
+        BenchError: pictures can't be drawn.
+    """
+    console.print(heading(about))
+    show(results, console)
+    for path in write(folder, about, results):
+        console.print(f"written: {path}")
 
 
 def show(results: Sequence[Result], console: Console) -> None:

@@ -16,7 +16,7 @@ from refresher.bench.options import (
     BenchOptions,
 )
 from refresher.bench.payloads import PayloadKind
-from refresher.cli.arguments import without_password
+from refresher.cli.bench_arguments import RedisUrl, console_of
 
 _WIDTH_IN_A_FILE: Final = 150
 
@@ -30,15 +30,6 @@ _Readers: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=4, max=MOST_READERS, help=f"Concurrent readers where an entry expires. [default: {DEFAULT_READERS}]"
-    ),
-]
-_RedisUrl: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        callback=without_password,
-        help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
-        "removed in the end.",
     ),
 ]
 
@@ -59,7 +50,7 @@ def hits(
     ] = PayloadKind.ROWS,
     readers: _Readers = None,
     uvloop: Annotated[bool, typer.Option("--uvloop", help="Run the asyncio modes on uvloop.")] = False,
-    redis_url: _RedisUrl = None,
+    redis_url: RedisUrl = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of turns and of what is drawn.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON and CSV go.")] = DEFAULT_OUT,
 ) -> None:
@@ -67,15 +58,10 @@ def hits(
 
     Ratios of one run, since times of two machines can't be compared. Exits with 0 whether targets are reached or not.
     """
-    from rich.console import Console
-
     from refresher.bench.hits.run import run_hits
 
     options = BenchOptions(
         rounds=rounds, readers=readers, redis_url=redis_url, only=tuple(only or ()), quick=quick, full=full,
         uvloop=uvloop, payload=payload, seed=seed, out=out,
     )  # fmt: skip
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_IN_A_FILE)
-    run_hits(options, console)
+    run_hits(options, console_of(_WIDTH_IN_A_FILE))

@@ -17,6 +17,7 @@ from refresher.bench.simulate.options import (
     Scenario,
     SimulateOptions,
 )
+from refresher.cli.bench_arguments import console_of
 
 _WIDTH_IN_A_FILE: Final = 240
 _DEFAULT: Final = SimulateOptions()
@@ -63,8 +64,6 @@ def simulate(
 
     The decisions are the product's own; servers, broker and network are figures that --validate measures.
     """
-    from rich.console import Console
-
     from refresher.bench.simulate.run import run_simulate
 
     options = SimulateOptions(
@@ -73,7 +72,4 @@ def simulate(
         grace_seconds=grace, delta_seconds=delta, delta_spread=delta_spread, beta=beta, mode=mode, seed=seed,
         validate=validate, quick=quick, out=out,
     )  # fmt: skip
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_IN_A_FILE)
-    run_simulate(options, console)
+    run_simulate(options, console_of(_WIDTH_IN_A_FILE))

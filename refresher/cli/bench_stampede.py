@@ -16,7 +16,7 @@ from refresher.bench.stampede.options import (
     StampedeOptions,
 )
 from refresher.bench.stampede.terms import Kind, OriginKind
-from refresher.cli.arguments import without_password
+from refresher.cli.bench_arguments import RedisUrl, console_of
 
 _WIDTH_IN_A_FILE: Final = 200
 _OWN: Final = "[default: the scenario's]"
@@ -64,15 +64,7 @@ def stampede(
     quick: Annotated[
         bool, typer.Option("--quick", help="Little of everything: shows that all works, not how fast it is.")
     ] = False,
-    redis_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            callback=without_password,
-            help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
-            "removed in the end.",
-        ),
-    ] = None,
+    redis_url: RedisUrl = None,
     seed: Annotated[int, typer.Option(min=0, help="Of pauses, orders and the graph.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON, CSV and pictures go.")] = DEFAULT_OUT,
 ) -> None:
@@ -80,8 +72,6 @@ def stampede(
 
     Ctrl-C ends the reading and shows what was counted. Exits with 0 whether targets are reached or not.
     """
-    from rich.console import Console
-
     from refresher.bench.stampede.run import run_stampede
 
     options = StampedeOptions(
@@ -89,7 +79,4 @@ def stampede(
         expires=expires, delta=delta, lease=lease, seconds=seconds, rounds=rounds, origin=origin, beta=beta,
         rnd_precision=rnd_precision, report_every=report_every, redis_url=redis_url, quick=quick, seed=seed, out=out,
     )  # fmt: skip
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_IN_A_FILE)
-    run_stampede(options, console)
+    run_stampede(options, console_of(_WIDTH_IN_A_FILE))

@@ -16,6 +16,7 @@ from refresher.bench.topology.options import (
     TopologyOptions,
 )
 from refresher.cli.arguments import duration_of, without_password
+from refresher.cli.bench_arguments import RedisUrl, console_of
 
 _WIDTH_IN_A_FILE: Final = 170
 
@@ -30,15 +31,6 @@ _Neo4jUri: TypeAlias = Annotated[
         callback=without_password,
         help="Your own Neo4j, without Person nodes; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from the "
         "environment. What was loaded is removed in the end.",
-    ),
-]
-_RedisUrl: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        callback=without_password,
-        help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
-        "removed in the end.",
     ),
 ]
 
@@ -77,7 +69,7 @@ def topology(
     keys: Annotated[int | None, typer.Option(min=3, max=10_000, help="Keys that are read of each graph.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes of the Celery worker.")] = None,
     neo4j_uri: _Neo4jUri = None,
-    redis_url: _RedisUrl = None,
+    redis_url: RedisUrl = None,
     seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON, CSV and pictures go.")] = DEFAULT_OUT,
 ) -> None:
@@ -86,8 +78,6 @@ def topology(
     Each in a setting without grace, where readers refresh in their own process, and in this project's, where stale
     values are served while workers refresh. Exits with 0 whatever comes out.
     """
-    from rich.console import Console
-
     from refresher.bench.topology.run import run_topology
 
     options = TopologyOptions(
@@ -98,10 +88,7 @@ def topology(
         cell_seconds=None if cell is None else _positive(cell, "--cell"), quadrants=quadrants,
         persons=persons, keys=keys, workers=workers, neo4j_uri=neo4j_uri, redis_url=redis_url, seed=seed, out=out,
     )  # fmt: skip
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_IN_A_FILE)
-    run_topology(options, console)
+    run_topology(options, console_of(_WIDTH_IN_A_FILE))
 
 
 def _positive(text: str, option: str) -> float:

@@ -9,6 +9,7 @@ import typer
 
 from refresher.bench.worker.options import DEFAULT_OUT, DEFAULT_ROUNDS, MOST_ROUNDS, BrokerKind, WorkerOptions
 from refresher.cli.arguments import without_password
+from refresher.cli.bench_arguments import RedisUrl, console_of
 
 _WIDTH_IN_A_FILE: Final = 150
 
@@ -16,15 +17,6 @@ _Rounds: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=1, max=MOST_ROUNDS, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
-    ),
-]
-_RedisUrl: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        callback=without_password,
-        help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
-        "removed in the end.",
     ),
 ]
 _Neo4jUri: TypeAlias = Annotated[
@@ -48,7 +40,7 @@ def worker(
     quick: Annotated[
         bool, typer.Option("--quick", help="Little of everything: shows that all works, not how fast it is.")
     ] = False,
-    redis_url: _RedisUrl = None,
+    redis_url: RedisUrl = None,
     neo4j_uri: _Neo4jUri = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of turns and of what is drawn.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON, CSV and pictures go.")] = DEFAULT_OUT,
@@ -59,15 +51,10 @@ def worker(
     celery-singleton and celery-once. Ratios of one run, since times of two machines can't be compared. Exits with 0
     whether targets are reached or not.
     """
-    from rich.console import Console
-
     from refresher.bench.worker.run import run_worker
 
     options = WorkerOptions(
         rounds=rounds, broker=broker, only=tuple(only or ()), quick=quick, redis_url=redis_url, neo4j_uri=neo4j_uri,
         seed=seed, out=out,
     )  # fmt: skip
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_IN_A_FILE)
-    run_worker(options, console)
+    run_worker(options, console_of(_WIDTH_IN_A_FILE))

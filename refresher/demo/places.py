@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Iterator
@@ -135,17 +136,14 @@ def graph_server(environ: dict[str, str], neo4j_uri: str | None) -> Iterator[tup
         EmbeddedServerError: it did not start.
         ConfigurationError, DemoError: one's own can't be used.
     """
+    # Neo4j notes that a graph without persons knows no label Person; that is how we want it.
+    logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
     if neo4j_uri:
         with _driver(environ) as driver:
             yield driver, f"{_version(driver)} at {without_password(neo4j_uri)}"
         return
     with ArcadeDbServer.start() as server:
-        environ |= {
-            "NEO4J_URI": server.bolt_uri,
-            "NEO4J_USER": server.user,
-            "NEO4J_PASSWORD": server.password,
-            "NEO4J_DATABASE": server.database,
-        }
+        environ |= server.environ
         with _driver(environ) as driver:
             yield driver, f"embedded {_version(driver)}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import signal
 import sys
@@ -43,8 +42,6 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     Raises:
         DemoError, EmbeddedServerError, CacheError: it could not run.
     """
-    # Neo4j notes that a graph without persons knows no label Person; that is how we want it.
-    logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
     logs = Path(tempfile.mkdtemp(prefix="refresher-demo-"))
     keep_logs = True
     try:

@@ -89,6 +89,16 @@ class ArcadeDbServer(EmbeddedServer):
         return f"bolt://{self.host}:{self._bolt_port}"
 
     @property
+    def environ(self) -> dict[str, str]:
+        """What a worker's environment says of this graph, password included."""
+        return {
+            "NEO4J_URI": self.bolt_uri,
+            "NEO4J_USER": self.user,
+            "NEO4J_PASSWORD": self.password,
+            "NEO4J_DATABASE": self.database,
+        }
+
+    @property
     def _http_port(self) -> int:
         return self._ports[0]
 

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from refresher.bench.simulate.options import Scenario
+from tests.support.bench_runs import bench, rows_of
 from tests.support.requirements import full_runs_only
 
 pytestmark = [full_runs_only, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
-RUN_SECONDS = 600  # well under a minute, and much more on a machine that is held up
-
-
-def bench(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "refresher.cli", "bench", "simulate", *args],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=RUN_SECONDS,
-    )  # fmt: skip
-
 
 def test_the_quick_run_has_every_scenario_its_events_and_its_pictures(tmp_path: Path) -> None:
-    done = bench("--quick", "--seed", "3", "--out", str(tmp_path))
+    done = bench("simulate", "--quick", "--seed", "3", "--out", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
     content = json.loads((tmp_path / "simulate.json").read_text())
@@ -37,8 +25,7 @@ def test_the_quick_run_has_every_scenario_its_events_and_its_pictures(tmp_path: 
         (runs,) = result["tables"]
         loads = [row[runs["columns"].index("loads")] for row in runs["rows"]]
         assert all(found > 0 for found in loads)
-        with (tmp_path / f"{result['group']}-events.csv").open(newline="", encoding="utf-8") as file:
-            events = list(csv.DictReader(file))
+        events = rows_of(tmp_path / f"{result['group']}-events.csv")
         assert {row["run"] for row in events} == {row[0] for row in runs["rows"]}
         assert result["plots"]
         for plot in result["plots"]:
@@ -47,11 +34,10 @@ def test_the_quick_run_has_every_scenario_its_events_and_its_pictures(tmp_path: 
 
 
 def test_a_real_run_is_measured_and_compared(tmp_path: Path) -> None:
-    done = bench("--validate", "--quick", "--out", str(tmp_path))
+    done = bench("simulate", "--validate", "--quick", "--out", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
-    with (tmp_path / "figures.csv").open(newline="", encoding="utf-8") as file:
-        figures = {row["figure"]: row for row in csv.DictReader(file)}
+    figures = {row["figure"]: row for row in rows_of(tmp_path / "figures.csv")}
     assert float(figures["real reads that failed"]["value"]) == 0
     # How far apart they are says nothing on a busy machine: that they were compared does.
     assert float(figures["recomputes: simulated against real, apart"]["value"]) >= 0

@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from refresher.bench.stampede.lanes import lanes_of
 from refresher.bench.stampede.options import Scenario
 from refresher.bench.stampede.strategies import chosen
+from tests.support.bench_runs import assert_one_line, begun, bench, rows_of
 from tests.support.processes import is_gone
 from tests.support.requirements import full_runs_only, is_set
 from tests.support.waiting import eventually
 
 pytestmark = [full_runs_only, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
-RUN_SECONDS = 800
-COMMAND = [sys.executable, "-m", "refresher.cli", "bench", "stampede"]
 # One of each sort: ours, one on threads with a thread of its own, one on event loops.
 SOME = ("ours", "dogpile", "cashews-early")
-
-
-def bench(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, check=False, cwd=ROOT, timeout=RUN_SECONDS)
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("names", [pytest.param(() if is_set("LONG_TESTS") else SOME, id="strategies")])
 def test_the_quick_run_has_every_row(names: tuple[str, ...], tmp_path: Path) -> None:
     wanted = [word for name in names for word in ("--strategy", name)]
-    done = bench("--quick", *wanted, "--out", str(tmp_path))
+    done = bench("stampede", "--quick", *wanted, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
 
     content = json.loads((tmp_path / "stampede.json").read_text())
@@ -59,22 +42,12 @@ def test_the_quick_run_has_every_row(names: tuple[str, ...], tmp_path: Path) -> 
 
 
 def test_ctrl_c_shows_what_was_counted_and_leaves_no_process(tmp_path: Path) -> None:
-    out = tmp_path / "out.txt"
     args = ["--strategy", "xlocked", "--workers", "3", "--seconds", "600", "--report-every", "0.2"]
-    with out.open("w") as file:
-        process = subprocess.Popen(
-            [*COMMAND, *args, "--out", str(tmp_path)], stdout=file, stderr=file, cwd=ROOT, start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
-    try:
-        eventually(lambda: "reads: hits" in out.read_text(), 120, "the first report")
-        pids = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
-        assert process.wait(60) == 0, out.read_text()
-    finally:
-        process.kill()
-        process.wait(30)
-    assert "Traceback" not in out.read_text()
+    with begun("stampede", *args, folder=tmp_path) as run:
+        eventually(lambda: "reads: hits" in run.out, 120, "the first report")
+        pids = run.children()
+        assert run.interrupted(60) == 0, run.out
+    assert "Traceback" not in run.out
     assert [row["strategy"] for row in rows_of(tmp_path / "workers.csv")] == ["xlocked"]
     eventually(lambda: all(map(is_gone, pids)), 30, "no process is left")
 
@@ -92,7 +65,5 @@ def test_ctrl_c_shows_what_was_counted_and_leaves_no_process(tmp_path: Path) -> 
     ],
 )
 def test_a_wrong_call_is_one_line(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
-    done = bench("--out", str(tmp_path), *args)
-    assert done.returncode in (1, 2)
-    assert says in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    done = bench("stampede", "--out", str(tmp_path), *args)
+    assert_one_line(done, says)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,33 +10,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.conftest import ROOT, System
+from tests.support.browser import chromium
 from tests.support.flower import PASSWORD, USER, Flower
-from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ARTEFACTS = ROOT / "test-artefacts"
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 PRIVATE = "private-person-4711"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    if chromium is None:
-        skip_or_fail(f"none of {', '.join(CHROMIUM_NAMES)} is on PATH")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,9 +16,10 @@ from api_client import RefreshFailed
 from refresher.dead_letters import DeadLetters
 from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import ROOT, System
-from tests.acceptance.test_flower import ARTEFACTS, CHROMIUM_NAMES, FLAGS
+from tests.acceptance.test_flower import ARTEFACTS
 from tests.contract.test_dead_letters import a_letter
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.browser import chromium
+from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -59,15 +59,8 @@ def served(system: System, tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    if chromium is None:
-        skip_or_fail(f"none of {', '.join(CHROMIUM_NAMES)} is on PATH")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 class Opened:

@@ -48,9 +48,9 @@ class Duplicate(ABC):
     def _open(self) -> None:
         """Connect."""
 
-    @abstractmethod
     def ask_first(self) -> None:
         """Ask for something, and be granted it; not timed."""
+        self.ask_again()
 
     @abstractmethod
     def ask_again(self) -> None:
@@ -92,9 +92,6 @@ class CelerySingleton(Duplicate):
         self._app.conf.update(singleton_backend_url=self._place.control_url, singleton_lock_expiry=3_600)
         self._task: Any = self._app.task(name="bench.singleton", base=Singleton)(_friends_of)
 
-    def ask_first(self) -> None:
-        self._task.apply_async(kwargs=_PARAMS)
-
     def ask_again(self) -> None:
         self._task.apply_async(kwargs=_PARAMS)
 
@@ -118,9 +115,6 @@ class CeleryOnce(Duplicate):
         }
         once = {"graceful": True}
         self._task: Any = self._app.task(name="bench.once", base=QueueOnce, once=once)(_friends_of)
-
-    def ask_first(self) -> None:
-        self._task.apply_async(kwargs=_PARAMS)
 
     def ask_again(self) -> None:
         self._task.apply_async(kwargs=_PARAMS)

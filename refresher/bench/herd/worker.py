@@ -1,4 +1,4 @@
-"""The worker of a herd: a real Celery worker in processes of its own, with a graph, since it opens a transaction."""
+"""The worker of a benchmark: a real Celery worker in processes of its own."""
 
 from __future__ import annotations
 
@@ -50,14 +50,9 @@ def refresh_worker(place: Place, graph: ArcadeDbServer, module: str, more: Mappi
         BenchError: it did not start.
     """
     environ = {
-        "CACHE_REDIS_URL": place.cache_url,
-        "CELERY_BROKER_URL": place.broker_url,
-        "CACHE_NAMESPACE": place.namespace,
+        **place.environ,
         "REFRESHER_QUERIES": module,
-        "NEO4J_URI": graph.bolt_uri,
-        "NEO4J_USER": graph.user,
-        "NEO4J_PASSWORD": graph.password,
-        "NEO4J_DATABASE": graph.database,
+        **graph.environ,
         **more,
     }
     with running_worker(place, ["-A", "refresher"], environ):
@@ -71,22 +66,38 @@ def running_worker(place: Place, app: Sequence[str], environ: Mapping[str, str])
     Raises:
         BenchError: it did not start.
     """
+    with celery_process(app, f"{app[-1]}@{place.namespace}", "INFO", environ) as worker:
+        _wait_until_ready(worker)
+        yield
+
+
+@contextmanager
+def celery_process(
+    app: Sequence[str], name: str, log_level: str, environ: Mapping[str, str]
+) -> Iterator[GuardedProcess]:
+    """Start a Celery worker, which may not be ready yet; in the end it is stopped.
+
+    Args:
+        app: what comes before the command.
+        name: of the worker, with what stands for its host.
+        log_level: as Celery names it.
+        environ: is added to this process's.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         argv = [
             sys.executable, "-m", "celery", *app, "worker", "--without-gossip", "--without-mingle",
-            "-n", f"{app[-1]}@{place.namespace}", "-l", "INFO",
+            "-n", name, "-l", log_level,
         ]  # fmt: skip
-        worker = GuardedProcess.start(
+        process = GuardedProcess.start(
             argv,
             log_file=Path(folder) / "worker.log",
             env={**os.environ, "TMPDIR": folder, **environ},
             remove_when_orphaned=Path(folder),
         )
         try:
-            _wait_until_ready(worker)
-            yield
+            yield process
         finally:
-            worker.terminate(_STOP_SECONDS)
+            process.terminate(_STOP_SECONDS)
 
 
 def _wait_until_ready(worker: GuardedProcess) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from api_client import CacheError
 from refresher.bench import report
-from refresher.bench.about import about, heading, made_folder
+from refresher.bench.about import about, made_folder
 from refresher.bench.errors import BenchError
 from refresher.bench.figures import Figure, Result
 from refresher.bench.hits.group import Group, Setting
@@ -41,10 +41,7 @@ def run_hits(options: BenchOptions, console: Console) -> None:
         for group in groups:
             console.print(f"{group.name} …", style="dim")
             results.append(_measured(group, setting, failed))
-    console.print(heading(content))
-    report.show(results, console)
-    for path in report.write(options.out, content, results):
-        console.print(f"written: {path}")
+    report.present(options.out, content, results, console)
     if failed:
         raise BenchError(f"not measured: {', '.join(failed)}; the table says why")
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from refresher.bench import report
-from refresher.bench.about import about, heading, made_folder
+from refresher.bench.about import about, made_folder
 from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.simulate.options import Scenario, SimulateOptions
 from refresher.bench.simulate.outcome import Outcome
@@ -45,10 +45,7 @@ def run_simulate(options: SimulateOptions, console: Console) -> None:
     asked = {name: value for name, value in asdict(options).items() if name not in ("out", "seed")}
     asked["scenarios"] = ", ".join(options.scenarios) or "all"
     content = about("simulate", seed=options.seed, options=asked, servers=servers)
-    console.print(heading(content))
-    report.show(results, console)
-    for path in report.write(options.out, content, results):
-        console.print(f"written: {path}")
+    report.present(options.out, content, results, console)
 
 
 def _scenarios(options: SimulateOptions, console: Console) -> list[Result]:

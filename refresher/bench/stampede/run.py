@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from refresher.bench import report
-from refresher.bench.about import about, heading, made_folder
+from refresher.bench.about import about, made_folder
 from refresher.bench.errors import BenchError
 from refresher.bench.figures import Result
 from refresher.bench.places import Place, place
@@ -60,10 +60,7 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
             if was_interrupted:
                 console.print("interrupted: what follows is what was counted until then")
                 break
-    console.print(heading(content))
-    report.show(results, console)
-    for path in report.write(options.out, content, results):
-        console.print(f"written: {path}")
+    report.present(options.out, content, results, console)
 
 
 def _lanes(scenario: Scenario, options: StampedeOptions, console: Console) -> list[Lane]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from refresher.bench import report
-from refresher.bench.about import about, heading, made_folder
+from refresher.bench.about import about, made_folder
 from refresher.bench.errors import BenchError
 from refresher.bench.herd.worker import running_worker
 from refresher.bench.places import Place, place
@@ -38,8 +37,6 @@ def run_topology(options: TopologyOptions, console: Console) -> None:
         OSError: the folder is there, and the results can't be written.
     """
     made_folder(options.out)
-    # An empty graph knows no Person yet, which Neo4j would tell.
-    logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
     try:
         world = made_world(options)
     except ValueError as error:
@@ -50,10 +47,7 @@ def run_topology(options: TopologyOptions, console: Console) -> None:
             content = _about(options, here, graph)
             outcomes = _outcomes(options, here, graph, world, console)
     results = results_of(outcomes, options)
-    console.print(heading(content))
-    report.show(results, console)
-    for path in report.write(options.out, content, results):
-        console.print(f"written: {path}")
+    report.present(options.out, content, results, console)
 
 
 def _outcomes(
@@ -77,9 +71,7 @@ def _worker(options: TopologyOptions, here: Place, graph: GraphPlace) -> Iterato
     extent = options.extent
     environ = {
         **graph.environ,
-        "CACHE_REDIS_URL": here.cache_url,
-        "CELERY_BROKER_URL": here.broker_url,
-        "CACHE_NAMESPACE": here.namespace,
+        **here.environ,
         "REFRESHER_QUERIES": worker_queries.__name__,
         # TTLs here are shorter than those that have early refreshes by default.
         "CACHE_XFETCH_MIN_TTL": "0",

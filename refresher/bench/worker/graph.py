@@ -75,13 +75,7 @@ def graph_place(neo4j_uri: str | None) -> Iterator[GraphPlace]:
 def _environ(neo4j_uri: str | None, stack: ExitStack) -> dict[str, str]:
     if neo4j_uri is not None:
         return {"NEO4J_URI": neo4j_uri}
-    server = stack.enter_context(ArcadeDbServer.start())
-    return {
-        "NEO4J_URI": server.bolt_uri,
-        "NEO4J_USER": server.user,
-        "NEO4J_PASSWORD": server.password,
-        "NEO4J_DATABASE": server.database,
-    }
+    return stack.enter_context(ArcadeDbServer.start()).environ
 
 
 def _title(driver: neo4j.Driver, neo4j_uri: str | None) -> str:

@@ -10,13 +10,9 @@ Nobody publishes in the span, so that the worker alone is what is measured, and 
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import redis
@@ -24,6 +20,7 @@ from celery import Celery
 
 from api_client.broker_settings import publisher_settings, queue_for
 from refresher.bench.errors import BenchError
+from refresher.bench.herd.worker import celery_process
 from refresher.bench.places import Place
 from refresher.bench.worker import app as tasks
 from refresher.bench.worker import queries
@@ -34,7 +31,6 @@ from refresher.embedded import GuardedProcess
 _START_SECONDS: Final = 90.0
 _SPAN_SECONDS: Final = 120.0
 _ANSWER_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
 
 
@@ -127,27 +123,19 @@ def running_worker(place: Place, graph: GraphPlace, pool: Pool) -> Iterator[Runn
     Raises:
         BenchError: it did not start.
     """
-    environ = os.environ | graph.environ | {
-        "CACHE_REDIS_URL": place.cache_url,
-        "CELERY_BROKER_URL": place.broker_url,
-        "CACHE_NAMESPACE": place.namespace,
+    environ = {
+        **graph.environ,
+        **place.environ,
         "CACHE_XFETCH_WORKERS": str(pool.size),
         "REFRESHER_QUERIES": queries.__name__,
         tasks.CONTROL_URL: place.control_url,
         tasks.POOL: pool.value,
     }  # fmt: skip
-    argv = [
-        sys.executable, "-m", "celery", "-A", tasks.__name__, "worker", "--without-gossip", "--without-mingle",
-        "-n", f"{pool}@{place.namespace}", "-l", "WARNING",
-    ]  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, redis.Redis.from_url(place.control_url) as control:
-        process = GuardedProcess.start(
-            argv, log_file=Path(folder) / "worker.log", env=environ, remove_when_orphaned=Path(folder)
-        )
-        worker = RunningWorker(process, place, pool, control)
-        try:
-            worker.wait_until_ready()
-            yield worker
-        finally:
-            process.terminate(_STOP_SECONDS)
-            worker.close()
+    app, name = ["-A", tasks.__name__], f"{pool}@{place.namespace}"
+    with (
+        redis.Redis.from_url(place.control_url) as control,
+        celery_process(app, name, "WARNING", environ) as process,
+        closing(RunningWorker(process, place, pool, control)) as worker,
+    ):
+        worker.wait_until_ready()
+        yield worker

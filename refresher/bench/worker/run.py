@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api_client import CacheError
 from refresher.bench import report
-from refresher.bench.about import about, heading, made_folder
+from refresher.bench.about import about, made_folder
 from refresher.bench.errors import BenchError
 from refresher.bench.figures import Figure, Result
 from refresher.bench.places import Place, place
@@ -51,10 +51,7 @@ def run_worker(options: WorkerOptions, console: Console) -> None:
         for name, measure in _measurements(options, servers):
             console.print(f"{name} …", style="dim")
             results.append(_measured(name, measure))
-    console.print(heading(content))
-    report.show(results, console)
-    for path in report.write(options.out, content, results):
-        console.print(f"written: {path}")
+    report.present(options.out, content, results, console)
     if failed := [result.group for result in results if not result.tables]:
         raise BenchError(f"not measured: {', '.join(failed)}; the table says why")
 
