@@ -12,7 +12,7 @@ from __future__ import annotations
 from api_client._version import __version__
 from api_client.aio import AsyncCacheClient
 from api_client.aio.handles import AsyncCachedQuery
-from api_client.answers import Entry, Invalidation
+from api_client.answers import Entry, EntryState, Invalidation, RefreshState
 from api_client.batches import QueryCall
 from api_client.default_client import aget_cached, get_cached
 from api_client.errors import (
@@ -29,7 +29,6 @@ from api_client.errors import (
 from api_client.events import ReaderEvents, RefreshReason
 from api_client.explain import Explanation
 from api_client.handles import CachedQuery, cached_query
-from api_client.read_plan import EntryState, RefreshState
 from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from api_client.entry import Header
-from api_client.read_plan import EntryState, RefreshState
 
 T = TypeVar("T")
+
+
+class EntryState(StrEnum):
+    """What a read found. A MISS has a value all the same, for the read waited for it."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    MISS = "miss"
+
+
+class RefreshState(StrEnum):
+    """What a read did about a refresh: nothing, asked for one, was spared since one is under way, or had to drop it."""
+
+    NONE = "none"
+    TRIGGERED = "triggered"
+    SUPPRESSED = "suppressed"
+    DROPPED = "dropped"
+
+
+Answer: TypeAlias = tuple[Any, Header, EntryState, RefreshState, int]
+"""The value; its header; what the read found and what it did about a refresh; Redis' time then, in µs."""
 
 
 class NoDefault:

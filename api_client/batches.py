@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from api_client.answers import Entry
+from api_client.answers import Answer, Entry, RefreshState
 from api_client.errors import CacheError, CacheUnavailable, InvalidQuery
+from api_client.judging import Floor
 from api_client.keys import CacheKey, Params, make_key
 from api_client.local_tier import Fill
 from api_client.misses import Miss
 from api_client.publisher import Trigger
-from api_client.read_core import Answer, ReadCore
-from api_client.read_plan import Floor, RefreshState
+from api_client.read_core import ReadCore
 
 A = TypeVar("A")
 

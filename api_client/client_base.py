@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Self
 
 from api_client import lease
+from api_client.answers import RefreshState
 from api_client.asked import AskedRecently
 from api_client.batches import AnyCall, Batch
 from api_client.broker import Broker, CeleryBroker
@@ -19,6 +20,7 @@ from api_client.errors import ConfigurationError
 from api_client.events import ReaderEvents, RefreshReason, guarded, together
 from api_client.explain import Explanation, explanation
 from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
+from api_client.judging import PLAIN, Floor
 from api_client.keys import CacheKey, Params, make_key
 from api_client.lease import Call, ClaimReply, ClaimStatus
 from api_client.local_tier import LocalTier
@@ -26,7 +28,6 @@ from api_client.notifications import Notifications
 from api_client.open_link import open_link
 from api_client.publisher import Publisher, Trigger
 from api_client.read_core import ReadCore
-from api_client.read_plan import PLAIN, Floor, RefreshState
 from api_client.redis_edge import connect_to_any
 from api_client.sentinels import KnownMaster
 from api_client.settings import ReaderSettings

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from api_client.answers import RefreshState
 from api_client.clock import monotonic_seconds
-from api_client.read_plan import RefreshState
 
 MOST: Final = 5_000
 

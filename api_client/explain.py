@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from api_client import xfetch
+from api_client.answers import EntryState, RefreshState
 from api_client.clock import TOLERANCE_US
 from api_client.decisions import Decision, Outcome
 from api_client.entry import MAX_HEADER_BYTES, Header, UnreadableEntry, decode_header
 from api_client.keys import CacheKey
 from api_client.lease import RecordState
-from api_client.read_plan import EntryState, RefreshState
 
 GONE: Final = -2  # what PTTL says of a key that is not there
 _STATES: Final = frozenset(state.value for state in RecordState)

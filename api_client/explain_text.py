@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from api_client.answers import EntryState, RefreshState
 from api_client.decisions import Outcome, TriggerOutcome
 from api_client.lease import RecordState
-from api_client.read_plan import EntryState, RefreshState
 
 if TYPE_CHECKING:
     from api_client.explain import Explanation, LastRead, RecordView

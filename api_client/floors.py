@@ -7,7 +7,7 @@ from typing import Final, TypedDict
 
 from api_client.durations import Duration, seconds
 from api_client.errors import InvalidQuery
-from api_client.read_plan import PLAIN, Floor
+from api_client.judging import PLAIN, Floor
 
 MAX_BOOKMARKS: Final = 16
 MAX_BOOKMARK_CHARACTERS: Final = 1_024

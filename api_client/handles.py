@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overloa
 
 from api_client.aio.client import AsyncCacheClient
 from api_client.aio.handles import AsyncCachedQuery
-from api_client.answers import Entry, Invalidation
+from api_client.answers import Entry, Invalidation, RefreshState
 from api_client.default_client import default_async_client, default_client
 from api_client.described import DescribedQuery, QueryOptions, fill
 from api_client.durations import Duration
 from api_client.errors import CacheError, InvalidQuery
 from api_client.explain import Explanation
 from api_client.keys import CacheKey, Params
-from api_client.read_plan import RefreshState
 from api_client.reader import CacheClient
 from api_client.signatures import Signature, returned_type
 

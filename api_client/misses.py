@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from api_client.answers import Answer, EntryState, RefreshState
 from api_client.clock import monotonic_seconds
 from api_client.entry import is_handoff
 from api_client.errors import WaitTimeout
+from api_client.judging import Floor
 from api_client.keys import CacheKey
-from api_client.read_core import Answer, ReadCore
-from api_client.read_plan import EntryState, Floor, RefreshState
+from api_client.read_core import ReadCore
 
 
 class Miss:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from api_client import payload
+from api_client.answers import Answer, EntryState, RefreshState
 from api_client.asked import AskedRecently
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
@@ -18,18 +19,15 @@ from api_client.entry import Header, decode_header
 from api_client.errors import CacheUnavailable, DecodeError
 from api_client.events import ReaderEvents, RefreshReason
 from api_client.health import Health
+from api_client.judging import PLAIN, Floor, good_enough, judge, trigger_of
 from api_client.keys import CacheKey
 from api_client.local_entry import NOT_KEPT, LocalEntry, earliest_us, local_entry, value_of
 from api_client.local_tier import Fill, LocalTier
 from api_client.publisher import Publisher, Trigger
-from api_client.read_plan import PLAIN, EntryState, Floor, RefreshState, good_enough, judge, trigger_of
 from api_client.repeats import Repeats
 from api_client.settings import ReaderSettings
 from api_client.tracking import TrackingLink
 from api_client.unreadable import Unreadable
-
-Answer: TypeAlias = tuple[Any, Header, EntryState, RefreshState, int]
-"""The value; its header; what the read found and what it did about a refresh; Redis' time then, in µs."""
 
 
 class ReadCore:

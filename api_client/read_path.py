@@ -5,17 +5,18 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from api_client.answers import Answer
 from api_client.batches import Batch
 from api_client.clock import monotonic_seconds
 from api_client.crowd import Crowd
 from api_client.errors import CacheUnavailable, WaitTimeout
 from api_client.flights import Flights
+from api_client.judging import PLAIN, Floor
 from api_client.keys import CacheKey
 from api_client.link import CacheLink
 from api_client.misses import Miss
 from api_client.publisher import Publisher
-from api_client.read_core import Answer, ReadCore
-from api_client.read_plan import PLAIN, Floor
+from api_client.read_core import ReadCore
 from api_client.waits import WaitDriver
 
 

@@ -13,6 +13,7 @@ from api_client import lease
 from api_client.clock import monotonic_seconds
 from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
 from api_client.events import RefreshReason
+from api_client.judging import Floor
 from api_client.keys import CacheKey
 from api_client.lease import Call, ClaimReply
 from api_client.link import CacheLink
@@ -21,7 +22,6 @@ from api_client.publisher import Publisher, Trigger
 from api_client.read_plan import (
     AskClaim,
     AskRepublish,
-    Floor,
     Pause,
     Publish,
     Read,

@@ -20,13 +20,13 @@ from typing import Final
 import redis
 
 from api_client import lease
+from api_client.answers import RefreshState
 from api_client.cluster_client import node_of
 from api_client.errors import CacheError
 from api_client.explain import Explanation, explain_reads, explanation
 from api_client.keys import CacheKey, key_of_digest
 from api_client.lease import ClaimStatus, RecordState
 from api_client.lease_store import LeaseStore
-from api_client.read_plan import RefreshState
 from api_client.reader import CacheClient
 from api_client.settings import SharedSettings
 from refresher.dead_letters import DeadLetter, DeadLetters

@@ -35,7 +35,7 @@ import msgspec
 
 from api_client import default_client, entry
 from api_client.aio import AsyncCacheClient
-from api_client.answers import Entry
+from api_client.answers import Answer, Entry
 from api_client.batches import AnyCall
 from api_client.broker import Broker
 from api_client.clock import monotonic_seconds
@@ -43,12 +43,11 @@ from api_client.durations import Duration, seconds
 from api_client.errors import CacheError
 from api_client.floors import ReadOptions
 from api_client.keys import Params
-from api_client.lease_store import LeaseStore
 from api_client.messages import RefreshItem
-from api_client.read_core import Answer
 from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 from refresher import values
+from refresher.cache_link import TranslatingStore, WorkerLink
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
 from refresher.events import WorkerEvents
@@ -56,7 +55,6 @@ from refresher.graph import called, classified
 from refresher.outcome import Outcome
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.refresh import Refresher
-from refresher.runtime import TranslatingStore, worker_redis
 from refresher.settings import WorkerSettings
 from refresher.surroundings import Surroundings
 
@@ -84,14 +82,15 @@ class InlineCache:
         url = redis_url or _embedded_redis_url()
         namespace = f"test-{uuid.uuid4().hex[:12]}"
         policy = settings or WorkerSettings(xfetch_enabled=False)
-        self._redis = worker_redis(url)
+        self._link = WorkerLink(url)
+        self._redis = self._link.client
         self._own = Registry()
         self._tx, self._max_value_bytes = tx, policy.max_value_bytes
         self.outcomes: list[Outcome] = []
         self._refresher = Refresher(
             msgspec.structs.replace(policy, redis_url=url, namespace=namespace),
             Surroundings(
-                records=TranslatingStore(LeaseStore(self._redis)),
+                records=TranslatingStore(self._link.store),
                 origin=self,
                 encode=values.encode,
                 registry=cast("Registry", self),
@@ -150,7 +149,7 @@ class InlineCache:
         keys = list(self._redis.scan_iter(match=f"{self.client.settings.namespace}:*", count=1_000))
         if keys:
             self._redis.unlink(*keys)
-        self._redis.close()
+        self._link.close()
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

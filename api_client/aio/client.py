@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from api_client.aio.cluster_link import open_async_link
 from api_client.aio.read_path import AsyncReadPath
 from api_client.aio.waits import AsyncWaitDriver
-from api_client.answers import NO_DEFAULT, Entry, Invalidation, NoDefault
+from api_client.answers import NO_DEFAULT, Answer, Entry, Invalidation, NoDefault, RefreshState
 from api_client.batches import AnyCall
 from api_client.client_base import PUBLISH_BOUND_SECONDS, ClientBase, manual_trigger, new_claim_id, state_of
 from api_client.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
 from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
+from api_client.judging import Floor
 from api_client.keys import Params, make_key
 from api_client.local_entry import NOT_KEPT
 from api_client.publisher import Trigger
-from api_client.read_core import Answer
-from api_client.read_plan import Floor, RefreshState
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.

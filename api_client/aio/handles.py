@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from api_client.aio.client import AsyncCacheClient
-from api_client.answers import Entry, Invalidation
+from api_client.answers import Entry, Invalidation, RefreshState
 from api_client.described import DescribedQuery, QueryOptions
 from api_client.durations import Duration
 from api_client.errors import CacheError
 from api_client.explain import Explanation
 from api_client.keys import CacheKey, Params
-from api_client.read_plan import RefreshState
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,11 +8,12 @@ from contextlib import suppress
 
 from api_client.aio.link import AsyncCacheLink
 from api_client.errors import WaitTimeout
+from api_client.judging import Floor
 from api_client.keys import CacheKey
 from api_client.lease import ClaimReply
 from api_client.notifications import Notifications
 from api_client.publisher import Publisher
-from api_client.read_plan import AskClaim, AskRepublish, Floor, Pause, Publish, Read, Reply, Step
+from api_client.read_plan import AskClaim, AskRepublish, Pause, Publish, Read, Reply, Step
 from api_client.settings import ReaderSettings
 from api_client.waits import WaitSteps
 

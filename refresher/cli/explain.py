@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from api_client.answers import EntryState
 from api_client.broker import CeleryBroker
 from api_client.cluster_client import node_of
 from api_client.explain import Explanation, explain_reads, explanation
 from api_client.explain_text import details_of, reason_of
 from api_client.keys import CacheKey
-from api_client.read_plan import EntryState
 from api_client.settings import ReaderSettings
 from refresher.cli.arguments import ParamList, QueryName, Version, key_of
 from refresher.cli.cache import opened_cache

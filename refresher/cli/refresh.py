@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from api_client.read_plan import RefreshState
+from api_client.answers import RefreshState
 from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of

@@ -11,10 +11,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from api_client.answers import Entry
+from api_client.answers import Entry, EntryState
 from api_client.errors import CacheError, InvalidQuery
 from api_client.keys import make_key
-from api_client.read_plan import EntryState
 from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of

@@ -21,8 +21,8 @@ from api_client.entry import (
 )
 from api_client.errors import DecodeError
 from api_client.explain import explanation
+from api_client.judging import PLAIN, Floor, judge
 from api_client.keys import make_key
-from api_client.read_plan import PLAIN, Floor, judge
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
 

@@ -30,9 +30,9 @@ from api_client.entry import (
 )
 from api_client.errors import ConfigurationError, DecodeError, InvalidQuery
 from api_client.events import RefreshReason
+from api_client.judging import PLAIN, Floor, judge
 from api_client.keys import make_key
 from api_client.messages import MalformedMessage, RefreshItem
-from api_client.read_plan import PLAIN, Floor, judge
 from api_client.settings import ReaderSettings
 from refresher.settings import WorkerSettings
 

@@ -21,12 +21,12 @@ from api_client.entry import Flag, Header, Smoothed, encode
 from api_client.errors import CacheError
 from api_client.events import ReaderEvents
 from api_client.health import Health
+from api_client.judging import PLAIN, Floor
 from api_client.keys import make_key
 from api_client.local_entry import NOT_KEPT
 from api_client.local_tier import LocalTier
 from api_client.payload import encode as encode_payload
 from api_client.read_core import ReadCore
-from api_client.read_plan import PLAIN, Floor
 from api_client.triggers import Trigger
 
 KEY = make_key("ns", "q", {"a": 1}, 1)

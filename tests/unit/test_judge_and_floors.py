@@ -10,7 +10,7 @@ from api_client.entry import Flag, Header, encode
 from api_client.errors import InvalidQuery
 from api_client.events import RefreshReason
 from api_client.floors import bookmarks_of, duration_of, floor_of
-from api_client.read_plan import PLAIN, Floor, judge
+from api_client.judging import PLAIN, Floor, judge
 from tests.support.lease_world import a_header
 
 DIGEST = bytes(16)

@@ -6,7 +6,7 @@ import pytest
 
 from api_client.entry import Header, Smoothed, encode
 from api_client.events import RefreshReason
-from api_client.read_plan import PLAIN, judge
+from api_client.judging import PLAIN, judge
 
 DIGEST = bytes(16)
 NOW_US = 1_000_000_000
