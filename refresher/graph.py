@@ -7,7 +7,6 @@ import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 import neo4j
@@ -15,12 +14,11 @@ from celery.exceptions import SoftTimeLimitExceeded
 from neo4j import exceptions as driver_errors
 
 from api_client.clock import monotonic_seconds
-from api_client.environment import without_password
-from api_client.errors import ConfigurationError
-from refresher.deadlines import MOST_ABANDONED, Deadlines, pool_has_limits
+from refresher.deadlines import Deadlines, pool_has_limits
 from refresher.errors import LoadFailed, TransientFailure
+from refresher.graph_driver import open_driver
 from refresher.queries import Loaded, Query
-from refresher.settings import NEO4J_URI_ALLOWED, SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
+from refresher.settings import SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
 from refresher.transactions import ReadTransaction
 from refresher.values import rows_of
 
@@ -139,50 +137,6 @@ class Graph:
         """End idle threads, and close the driver's connections."""
         self._deadlines.close()
         self._driver.close()
-
-
-def open_driver(settings: WorkerSettings, user: str, password: str) -> neo4j.Driver:
-    """Return a driver for the settings' graph; nothing is sent yet.
-
-    Raises:
-        ConfigurationError: the driver refuses NEO4J_URI, or there is no file NEO4J_CA_CERTS.
-    """
-    trusted = _trusted(settings)
-    try:
-        # The driver's own retries are off: ours would multiply with them (5 tries of 33 s each with its defaults).
-        return neo4j.GraphDatabase.driver(
-            _driver_uri(settings),
-            auth=(user, password) if password else None,
-            max_transaction_retry_time=0,
-            connection_timeout=2,
-            connection_acquisition_timeout=3,
-            liveness_check_timeout=5,
-            connection_write_timeout=5,
-            # What has been abandoned may keep its connection.
-            max_connection_pool_size=settings.workers + 2 + MOST_ABANDONED,
-            keep_alive=True,
-            **trusted,
-        )
-    except Exception as error:  # noqa: BLE001 - whatever it is: its text and its cause show the URI as it stands
-        kind = type(error).__name__
-    raise ConfigurationError(
-        "NEO4J_URI",
-        f"'{without_password(settings.neo4j_uri)}'",
-        f"the driver refuses it ({kind}); allowed is {NEO4J_URI_ALLOWED}",
-    )
-
-
-def _driver_uri(settings: WorkerSettings) -> str:
-    # With certificates of one's own the driver wants to be told of TLS by options, and refuses +s.
-    return settings.neo4j_uri.replace("+s://", "://", 1) if settings.neo4j_ca_certs else settings.neo4j_uri
-
-
-def _trusted(settings: WorkerSettings) -> dict[str, Any]:
-    if not settings.neo4j_ca_certs:
-        return {}
-    if not Path(settings.neo4j_ca_certs).is_file():
-        raise ConfigurationError("NEO4J_CA_CERTS", repr(settings.neo4j_ca_certs)[:100], "allowed is a file (PEM)")
-    return {"encrypted": True, "trusted_certificates": neo4j.TrustCustomCAs(settings.neo4j_ca_certs)}
 
 
 def called(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> Any:

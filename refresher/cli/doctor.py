@@ -71,7 +71,7 @@ def doctor(
 def _watch(worker: WorkerSettings, reader: ReaderSettings, seconds: float, reads_per_second: float) -> WatchResult:
     from refresher.checker.settings import WatchSettings
     from refresher.checker.watching import watch
-    from refresher.graph import open_driver
+    from refresher.graph_driver import open_driver
 
     who = WatchSettings.from_env()
     user, password = (who.user, who.password) if who.user else (worker.neo4j_user, worker.neo4j_password)

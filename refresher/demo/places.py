@@ -20,6 +20,7 @@ from refresher.addresses import with_password
 from refresher.demo.errors import DemoError
 from refresher.demo.tidying import remove_graph, remove_keys
 from refresher.embedded import ArcadeDbServer, RedisServer
+from refresher.graph_driver import open_driver
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 LEASE_SECONDS: Final = 2.0
 QUEUE_TTL_SECONDS: Final = 5.0
 _CONNECTION_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 10.0
 _MOST_WORKERS: Final = 4
 _PACE: Final = {
     # The demo's TTLs are a few seconds; by default those have no early refresh.
@@ -138,25 +140,14 @@ def graph_server(environ: dict[str, str], neo4j_uri: str | None) -> Iterator[tup
     """
     # Neo4j notes that a graph without persons knows no label Person; that is how we want it.
     logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
-    if neo4j_uri:
-        with _driver(environ) as driver:
-            yield driver, f"{_version(driver)} at {without_password(neo4j_uri)}"
-        return
-    with ArcadeDbServer.start() as server:
-        environ |= server.environ
-        with _driver(environ) as driver:
-            yield driver, f"embedded {_version(driver)}"
-
-
-def _driver(environ: dict[str, str]) -> neo4j.Driver:
-    settings = WorkerSettings.from_env(environ)
-    auth = (settings.neo4j_user, settings.neo4j_password) if settings.neo4j_password else None
-    try:
-        return neo4j.GraphDatabase.driver(
-            settings.neo4j_uri, auth=auth, connection_timeout=_CONNECTION_SECONDS, max_transaction_retry_time=10
-        )
-    except (DriverError, ValueError) as error:
-        raise _unusable(error) from error
+    with ExitStack() as stack:
+        if not neo4j_uri:
+            environ |= stack.enter_context(ArcadeDbServer.start()).environ
+        settings = WorkerSettings.from_env(environ)
+        user, password = settings.neo4j_user, settings.neo4j_password
+        driver = stack.enter_context(open_driver(settings, user, password, retry_seconds=_RETRY_SECONDS))
+        version = _version(driver)
+        yield driver, f"{version} at {without_password(neo4j_uri)}" if neo4j_uri else f"embedded {version}"
 
 
 def _version(driver: neo4j.Driver) -> str:

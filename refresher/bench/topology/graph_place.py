@@ -13,6 +13,7 @@ import neo4j
 from refresher.demo.places import graph_server
 from refresher.demo.social_graph import load
 from refresher.demo.tidying import remove_graph
+from refresher.graph_driver import address_of
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class GraphPlace:
         """Return a driver for asyncio, with as few retries as the worker's."""
         settings = WorkerSettings.from_env(self.environ)
         auth = (settings.neo4j_user, settings.neo4j_password) if settings.neo4j_password else None
-        return neo4j.AsyncGraphDatabase.driver(settings.neo4j_uri, auth=auth, max_transaction_retry_time=0)
+        uri, tls = address_of(settings)
+        return neo4j.AsyncGraphDatabase.driver(uri, auth=auth, max_transaction_retry_time=0, **tls)
 
 
 @contextmanager

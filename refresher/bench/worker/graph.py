@@ -15,7 +15,7 @@ from neo4j.exceptions import DriverError, Neo4jError
 from api_client.environment import without_password
 from refresher.bench.errors import BenchError
 from refresher.embedded import ArcadeDbServer
-from refresher.graph import open_driver
+from refresher.graph_driver import open_driver
 from refresher.settings import WorkerSettings
 
 PERSONS: Final = 200

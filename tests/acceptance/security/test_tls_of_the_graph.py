@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import threading
@@ -13,7 +14,10 @@ from typing import Any, Self
 import pytest
 
 from api_client import ConfigurationError
+from refresher.bench.topology.graph_place import GraphPlace
 from refresher.checks import log_problems
+from refresher.demo.errors import DemoError
+from refresher.demo.places import graph_server
 from refresher.embedded import RedisServer, ServerMissing
 from refresher.errors import LoadFailed
 from refresher.graph import Graph
@@ -125,6 +129,26 @@ def test_a_load_over_tls_with_an_authority_of_one_s_own_and_no_other(
                 load(server.settings(scheme, wrong))
             assert caught.value.kind == "graph_unavailable"
             assert server.password not in str(caught.value)
+
+
+def test_demo_and_benchmarks_go_by_the_same_authority(server: TlsNeo4j, authority: Authority, tmp_path: Path) -> None:
+    settings = server.settings("bolt+s", authority.root)
+    environ = {
+        "NEO4J_URI": settings.neo4j_uri,
+        "NEO4J_PASSWORD": server.password,
+        "NEO4J_CA_CERTS": str(authority.root),
+    }
+    with graph_server(environ, settings.neo4j_uri) as (_, title):
+        assert title.endswith(f" at {settings.neo4j_uri}")
+
+    async def connect() -> None:
+        async with GraphPlace(environ, title).async_driver() as driver:
+            await driver.verify_connectivity()
+
+    asyncio.run(connect())
+    environ["NEO4J_CA_CERTS"] = str(Authority(tmp_path).root)
+    with pytest.raises(DemoError, match="the graph can't be used"), graph_server(environ, settings.neo4j_uri):
+        pass
 
 
 @pytest.mark.parametrize(
