@@ -17,6 +17,7 @@ from kombu import compression
 
 from api_client.broker import CeleryBroker
 from api_client.broker_settings import consumer_settings, queues
+from api_client.broker_tls import connection_settings
 from api_client.errors import ConfigurationError
 from api_client.events import guarded
 from api_client.redis_edge import connect
@@ -24,6 +25,7 @@ from refresher.dead_letters import DeadLetter, DeadLetters
 from refresher.events import WorkerEvents
 from refresher.health_server import HealthServer
 from refresher.metrics import WorkerMetrics
+from refresher.own_broker import understand_tls_options
 from refresher.pulse import Pulse, PulseStep
 from refresher.queries import import_queries, registry
 from refresher.quiet_logs import keep_params_out_of_logs
@@ -102,12 +104,14 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
       and messages to the refresh task that are none. It leaves the messages of other tasks to Celery.
 
     The app consumes from its own broker: CELERY_BROKER_URL, to which readers and refreshes publish, has to be the same.
-    It has to accept JSON, as it does by default.
+    It has to accept JSON, as it does by default. An ``amqps://`` URL may name a CA of one's own, as a reader's may.
 
     Raises:
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
     """
     chosen = settings or WorkerSettings.from_env()
+    connection_settings(chosen.broker_url)  # what is wrong there is told now, not at the first retry
+    understand_tls_options(app)
     # What it has no queues of its own for goes to its default queue, which Celery declares only where there are none.
     app.conf.task_queues = [
         *app.amqp.Queues(app.conf.task_queues).values(),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from celery import Celery, signals
 from kombu import Queue
 
+from api_client import ConfigurationError
 from api_client.messages import TASK_NAME, RefreshItem
 from refresher import WorkerSettings, install
 from refresher.celery_app import CONSUMER, celery_settings
@@ -104,3 +107,32 @@ def test_what_is_sent_again_is_json_whatever_the_application_sends() -> None:
     own: Any = SimpleNamespace(send_task=lambda name, **options: sent.append(options))
     send_again(own, "cache.refresh", SETTINGS, [RefreshItem(query="q")], countdown=None)
     assert sent[0]["serializer"] == "json"
+
+
+@pytest.mark.parametrize("named_by", ["environment", "settings"])
+def test_options_of_tls_in_rabbitmq_s_url_are_told_to_its_client(
+    app: Celery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named_by: str
+) -> None:
+    (root := tmp_path / "root.pem").touch()
+    url = f"amqps://user:secret@rabbit:5671//?heartbeat=7&ssl_ca_certs={root}"
+    if named_by == "environment":
+        monkeypatch.setenv("CELERY_BROKER_URL", url)
+    else:
+        app.conf.broker_url = url
+    install(app, WorkerSettings(broker_url=url))
+    # The last one is how Celery prepares RabbitMQ for its delays.
+    for connection in (app.connection_for_read(), app.connection_for_write(), app.connection_for_write(url=url)):
+        assert connection.ssl == {"cert_reqs": ssl.CERT_REQUIRED, "ca_certs": str(root), "server_hostname": None}
+        assert (connection.hostname, connection.userid, connection.heartbeat) == ("rabbit", "user", 7)
+
+
+@pytest.mark.parametrize("url", ["amqps://rabbit//", "amqp://rabbit//", "redis://own:6379/3", "rediss://own:6379/3"])
+def test_every_other_url_is_the_application_s_own_affair(app: Celery, url: str) -> None:
+    app.conf.update(broker_url=url, broker_use_ssl={"cert_reqs": ssl.CERT_OPTIONAL})
+    install(app, SETTINGS)
+    assert app.connection_for_write().ssl == {"cert_reqs": ssl.CERT_OPTIONAL}
+
+
+def test_a_file_of_certificates_that_is_not_there_is_told_at_once(app: Celery) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no file '/no/such\.pem'"):
+        install(app, WorkerSettings(broker_url="amqps://rabbit//?ssl_ca_certs=/no/such.pem"))

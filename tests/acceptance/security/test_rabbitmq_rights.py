@@ -39,6 +39,8 @@ pytestmark = full_runs_only
 NAMESPACE = "cache"
 REFRESHES = queue_for(NAMESPACE, "amqps://", someone_waits=False).name
 UNUSED = "unused"  # a vhost that no worker knows
+OF_AN_APPLICATION = "application"
+VHOSTS = ("/", UNUSED, OF_AN_APPLICATION)
 SET_PERMISSIONS = ROOT / "deploy/rabbitmq/set-permissions"
 
 
@@ -93,8 +95,8 @@ class RabbitMqWithUsers(RabbitMqServer):
         users = [{"name": user, "tags": "", "hashing_algorithm": "rabbit_password_hashing_sha256",
                   "password_hash": hashed(self.passwords[user])} for user in rights]  # fmt: skip
         permissions = [{"user": user, "vhost": vhost, "configure": configure, "write": write, "read": read}
-                       for user, (configure, write, read) in rights.items() for vhost in ("/", UNUSED)]  # fmt: skip
-        return {"vhosts": [{"name": "/"}, {"name": UNUSED}], "users": users, "permissions": permissions}
+                       for user, (configure, write, read) in rights.items() for vhost in VHOSTS]  # fmt: skip
+        return {"vhosts": [{"name": vhost} for vhost in VHOSTS], "users": users, "permissions": permissions}
 
 
 def hashed(password: str) -> str:
@@ -133,6 +135,17 @@ def test_reader_and_worker_work_with_their_rights_over_tls(running: System) -> N
     # A retry through the broker is a delay of RabbitMQ's.
     running.control.rpush("script:late", "fail", "fail", "ok")
     assert client.get("long_lived", {"key": "late"}, timeout=60)["load"] == 3
+
+
+def test_a_worker_of_an_application_trusts_the_same_authority(running: System, server: RabbitMqWithUsers) -> None:
+    broker = {"CELERY_BROKER_URL": server.url_of(server.user, vhost=OF_AN_APPLICATION)}
+    client = running.client(**broker)
+    running.control.rpush("script:own", "fail", "ok")
+    worker = running.start_worker("-c", "1", app="tests.support.host_app", C_FORCE_ROOT="1", **broker)
+    try:
+        assert client.get("long_lived", {"key": "own"}, timeout=60)["load"] == 2  # with a delay of RabbitMQ's, too
+    finally:
+        worker.kill()
 
 
 def test_the_rights_of_another_namespace_and_vhost(tmp_path: Path) -> None:
