@@ -1,7 +1,8 @@
-"""What several benchmarks' commands have alike: an option, and where they print."""
+"""What several benchmarks' commands have alike: options, and where they print."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -20,6 +21,10 @@ RedisUrl: TypeAlias = Annotated[
         "removed in the end.",
     ),
 ]
+Quick: TypeAlias = Annotated[
+    bool, typer.Option("--quick", help="Little of everything, in a minute at most: shows that it works, not how fast.")
+]
+Out: TypeAlias = Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON, CSV and pictures go.")]
 
 
 def console_of(width_in_a_file: int) -> Console:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
@@ -16,7 +15,7 @@ from refresher.bench.options import (
     BenchOptions,
 )
 from refresher.bench.payloads import PayloadKind
-from refresher.cli.bench_arguments import RedisUrl, console_of
+from refresher.cli.bench_arguments import Out, Quick, RedisUrl, console_of
 
 _WIDTH_IN_A_FILE: Final = 150
 
@@ -37,11 +36,10 @@ _Readers: TypeAlias = Annotated[
 def hits(
     rounds: _Rounds = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Run this group alone; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run this group alone; may be repeated. A wrong name is answered with all."),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Little of everything: shows that all works, not how fast it is.")
-    ] = False,
+    quick: Quick = False,
     full: Annotated[
         bool, typer.Option("--full", help="Also what takes minutes and 3 GB of memory: a million entries.")
     ] = False,
@@ -52,7 +50,7 @@ def hits(
     uvloop: Annotated[bool, typer.Option("--uvloop", help="Run the asyncio modes on uvloop.")] = False,
     redis_url: RedisUrl = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of turns and of what is drawn.")] = 1,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON and CSV go.")] = DEFAULT_OUT,
+    out: Out = DEFAULT_OUT,
 ) -> None:
     """Measure what a hit costs, against redis-py itself and against other caches, with the targets beside it.
 

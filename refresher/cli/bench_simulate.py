@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
@@ -17,11 +16,15 @@ from refresher.bench.simulate.options import (
     Scenario,
     SimulateOptions,
 )
-from refresher.cli.bench_arguments import console_of
+from refresher.cli.bench_arguments import Out, Quick, console_of
 
 _WIDTH_IN_A_FILE: Final = 240
 _DEFAULT: Final = SimulateOptions()
 
+_Scenarios: TypeAlias = Annotated[
+    list[Scenario] | None,
+    typer.Option("--scenario", metavar="|".join(Scenario), help="Simulate this one; may be repeated. [default: all]"),
+]
 _Workers: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -29,10 +32,13 @@ _Workers: TypeAlias = Annotated[
     ),
 ]
 _Readers: TypeAlias = Annotated[int, typer.Option(min=1, max=MOST_READERS, help="Processes that read.")]
-_Reads: TypeAlias = Annotated[float, typer.Option(min=1, help="Of all keys and readers together.")]
+_Reads: TypeAlias = Annotated[float, typer.Option(min=1, help="Of all keys and readers together, a second.")]
 _Delta: TypeAlias = Annotated[float, typer.Option(min=0.0001, help="What a load takes, in seconds.")]
 _Spread: TypeAlias = Annotated[
     float, typer.Option(min=0, max=3, help="σ of the logarithm of what a load takes; 0: always the same.")
+]
+_ZipfExponent: TypeAlias = Annotated[
+    float, typer.Option(min=0, max=5, help="Where popularity is Zipf's: the greater, the more uneven; 0: all alike.")
 ]
 _Validate: TypeAlias = Annotated[
     bool,
@@ -41,24 +47,26 @@ _Validate: TypeAlias = Annotated[
 
 
 def simulate(
-    scenario: Annotated[list[Scenario] | None, typer.Option(help="Simulate this one; may be repeated.")] = None,
-    keys: Annotated[int, typer.Option(min=10, max=MOST_KEYS)] = _DEFAULT.keys,
+    scenario: _Scenarios = None,
+    keys: Annotated[int, typer.Option(min=10, max=MOST_KEYS, help="How many keys there are.")] = _DEFAULT.keys,
     reads_per_second: _Reads = _DEFAULT.reads_per_second,
     readers: _Readers = _DEFAULT.readers,
     workers: _Workers = None,
-    seconds: Annotated[int, typer.Option(min=10, max=86_400, help="The span.")] = _DEFAULT.seconds,
+    seconds: Annotated[int, typer.Option(min=10, max=86_400, help="The span that is simulated.")] = _DEFAULT.seconds,
     popularity: Annotated[Popularity, typer.Option(help="How reads are shared.")] = _DEFAULT.popularity,
-    zipf_exponent: Annotated[float, typer.Option(min=0, max=5)] = _DEFAULT.zipf_exponent,
-    ttl: Annotated[float, typer.Option(min=0.1, help="In seconds.")] = _DEFAULT.ttl_seconds,
-    grace: Annotated[float, typer.Option(min=0, help="In seconds.")] = _DEFAULT.grace_seconds,
+    zipf_exponent: _ZipfExponent = _DEFAULT.zipf_exponent,
+    ttl: Annotated[float, typer.Option(min=0.1, help="Of all entries, in seconds.")] = _DEFAULT.ttl_seconds,
+    grace: Annotated[float, typer.Option(min=0, help="Of all entries, in seconds.")] = _DEFAULT.grace_seconds,
     delta: _Delta = _DEFAULT.delta_seconds,
     delta_spread: _Spread = _DEFAULT.delta_spread,
-    beta: Annotated[float, typer.Option(min=0.001, max=1000, help="β0.")] = _DEFAULT.beta,
-    mode: Annotated[Mode, typer.Option(help="Where a scenario does not compare them.")] = _DEFAULT.mode,
+    beta: Annotated[float, typer.Option(min=0.001, max=1000, help="β0: the greater, the earlier.")] = _DEFAULT.beta,
+    mode: Annotated[
+        Mode, typer.Option(help="When refreshes begin, where a scenario does not compare that.")
+    ] = _DEFAULT.mode,
     validate: _Validate = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Everything small: shows that all works.")] = False,
+    quick: Quick = False,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = _DEFAULT.seed,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON, CSV and pictures go.")] = DEFAULT_OUT,
+    out: Out = DEFAULT_OUT,
 ) -> None:
     """Simulate readers and workers as no machine here can hold them: millions of keys, a million reads a second.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from refresher.bench.topology.options import (
+    BASE_BETA,
     DEFAULT_CLIENTS,
     DEFAULT_EDGE_FACTOR,
     DEFAULT_OUT,
@@ -16,9 +16,15 @@ from refresher.bench.topology.options import (
     TopologyOptions,
 )
 from refresher.cli.arguments import duration_of, without_password
-from refresher.cli.bench_arguments import RedisUrl, console_of
+from refresher.cli.bench_arguments import Out, Quick, RedisUrl, console_of
 
 _WIDTH_IN_A_FILE: Final = 170
+_USUAL: Final = TopologyOptions().extent
+
+
+def _default(*levels: object) -> str:
+    return f"[default: {', '.join(map(str, levels))}]"
+
 
 _Quadrants: TypeAlias = Annotated[
     tuple[float, float, float, float],
@@ -33,45 +39,94 @@ _Neo4jUri: TypeAlias = Annotated[
         "environment. What was loaded is removed in the end.",
     ),
 ]
+_Full: TypeAlias = Annotated[
+    bool, typer.Option("--full", help="More levels, the grid on both graphs, longer cells: some two hours.")
+]
+_Seeds: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=100, help=f"Repetitions, each with graphs, keys and draws of its own. {_default(DEFAULT_SEEDS)}"
+    ),
+]
+_Ttls: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ttl",
+        metavar="DURATION",
+        help="A level of the grid; may be repeated, the first is the base. "
+        + _default(*(f"{ttl:g}s" for ttl in _USUAL.levels.ttls_seconds)),
+    ),
+]
+_Pauses: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pause",
+        metavar="DURATION",
+        help="Likewise: an added pause of each load; 0s: δ is what the query takes. "
+        + _default(*(f"{pause:g}s" for pause in _USUAL.levels.pauses_seconds)),
+    ),
+]
+_Rates: TypeAlias = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--rate",
+        metavar="NUMBER",
+        min=1,
+        help="Likewise: an open loop's reads a second. "
+        + _default(*(f"{load.reads_per_second:g}" for load in _USUAL.levels.loads if not load.clients)),
+    ),
+]
+_Betas: TypeAlias = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--beta",
+        metavar="NUMBER",
+        min=0.01,
+        max=100,
+        help=f"A β0 to try at the base, beside {BASE_BETA:g}; may be repeated. {_default(*_USUAL.levels.betas)}",
+    ),
+]
+_Clients: TypeAlias = Annotated[int, typer.Option(min=1, max=1_000, help="Readers of the closed loop.")]
+_Cell: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help=f"How long a cell is measured. {_default(f'{_USUAL.cell_seconds:g}s')}"),
+]
+_Scale: TypeAlias = Annotated[
+    int | None, typer.Option(min=4, max=20, help=f"R-MAT: 2**scale possible persons. {_default(_USUAL.scale)}")
+]
+_EdgeFactor: TypeAlias = Annotated[float, typer.Option(min=0.5, max=64, help="R-MAT: edges a possible person.")]
+_Persons: TypeAlias = Annotated[
+    int | None, typer.Option(min=10, max=1_000_000, help=f"Persons of the social network. {_default(_USUAL.persons)}")
+]
+_Keys: TypeAlias = Annotated[
+    int | None, typer.Option(min=3, max=10_000, help=f"Keys that are read of each graph. {_default(_USUAL.keys)}")
+]
+_Workers: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, max=256, help=f"Processes of the Celery worker. {_default(_USUAL.workers)}")
+]
+_Seed: TypeAlias = Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")]
 
 
 def topology(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Little of everything: shows that all works, not how it compares.")
-    ] = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="More levels, the grid on both graphs, longer cells: some two hours.")
-    ] = False,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=100, help=f"Repetitions, each with graphs, keys and draws of its own. [default: {DEFAULT_SEEDS}]"
-        ),
-    ] = None,
-    ttl: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DURATION", help="A level of the grid; may be repeated. The first is the base."),
-    ] = None,
-    pause: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DURATION", help="Likewise: an added pause of each load; 0: δ is what the query takes."),
-    ] = None,
-    rate: Annotated[list[float] | None, typer.Option(min=1, help="Likewise: an open loop's reads a second.")] = None,
-    beta: Annotated[list[float] | None, typer.Option(min=0.01, max=100, help="A β0 to try at the base.")] = None,
-    clients: Annotated[int, typer.Option(min=1, max=1_000, help="Of the closed loop.")] = DEFAULT_CLIENTS,
-    cell: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a cell is measured.")] = None,
-    scale: Annotated[int | None, typer.Option(min=4, max=20, help="R-MAT: 2**scale possible persons.")] = None,
-    edge_factor: Annotated[
-        float, typer.Option(min=0.5, max=64, help="R-MAT: edges a possible person.")
-    ] = DEFAULT_EDGE_FACTOR,
+    quick: Quick = False,
+    full: _Full = False,
+    seeds: _Seeds = None,
+    ttl: _Ttls = None,
+    pause: _Pauses = None,
+    rate: _Rates = None,
+    beta: _Betas = None,
+    clients: _Clients = DEFAULT_CLIENTS,
+    cell: _Cell = None,
+    scale: _Scale = None,
+    edge_factor: _EdgeFactor = DEFAULT_EDGE_FACTOR,
     quadrants: _Quadrants = DEFAULT_QUADRANTS,
-    persons: Annotated[int | None, typer.Option(min=10, max=1_000_000, help="Persons of the social network.")] = None,
-    keys: Annotated[int | None, typer.Option(min=3, max=10_000, help="Keys that are read of each graph.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes of the Celery worker.")] = None,
+    persons: _Persons = None,
+    keys: _Keys = None,
+    workers: _Workers = None,
     neo4j_uri: _Neo4jUri = None,
     redis_url: RedisUrl = None,
-    seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 1,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON, CSV and pictures go.")] = DEFAULT_OUT,
+    seed: _Seed = 1,
+    out: Out = DEFAULT_OUT,
 ) -> None:
     """Measure whether refreshing hubs earlier pays: no early refresh, plain and topology-sensitive, side by side.
 

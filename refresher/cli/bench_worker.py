@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from refresher.bench.worker.options import DEFAULT_OUT, DEFAULT_ROUNDS, MOST_ROUNDS, BrokerKind, WorkerOptions
 from refresher.cli.arguments import without_password
-from refresher.cli.bench_arguments import RedisUrl, console_of
+from refresher.cli.bench_arguments import Out, Quick, RedisUrl, console_of
 
 _WIDTH_IN_A_FILE: Final = 150
 
@@ -37,13 +36,11 @@ def worker(
         list[str] | None,
         typer.Option(metavar="NAME", help="Run this group alone (rates, latency, duplicates); may be repeated."),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Little of everything: shows that all works, not how fast it is.")
-    ] = False,
+    quick: Quick = False,
     redis_url: RedisUrl = None,
     neo4j_uri: _Neo4jUri = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of turns and of what is drawn.")] = 1,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON, CSV and pictures go.")] = DEFAULT_OUT,
+    out: Out = DEFAULT_OUT,
 ) -> None:
     """Measure what a refresh costs a worker, against Celery tasks that do nothing, with the targets beside it.
 
