@@ -14,9 +14,9 @@ from refresher.cli.bench_worker import worker
 bench = typer.Typer(
     name="bench", help="Benchmarks; each starts the servers that it needs.", no_args_is_help=True, rich_markup_mode=None
 )
-bench.command()(hits)
-bench.command()(simulate)
-bench.command()(stampede)
-bench.command()(page)
-bench.command()(topology)
-bench.command()(worker)
+bench.command(short_help="What a hit costs, beside other caches.")(hits)
+bench.command(short_help="TTL, β, workers and outages at any size.")(simulate)
+bench.command(short_help="Strategies, while a hot entry expires.")(stampede)
+bench.command(short_help="Whether refreshing hubs earlier pays.")(topology)
+bench.command(short_help="What a refresh costs beside the load.")(worker)
+bench.command(short_help="A page of what benchmarks have kept.")(page)

@@ -25,22 +25,25 @@ from refresher.errors import RefresherError
 app = typer.Typer(
     name="refresher",
     help="A background-refresh cache for expensive graph queries.",
+    epilog="Exit codes: 0 done, 1 something is wrong, 2 wrong usage. Servers are those of the environment "
+    "(CACHE_REDIS_URL, CELERY_BROKER_URL, NEO4J_URI); demo and bench start their own.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-app.command()(queries)
-app.command()(status)
-app.command()(explain)
-app.command()(inspect)
-app.command()(warm)
-app.command()(refresh)
-app.command()(invalidate)
-app.command()(doctor)
-app.command()(health)
+# What fits on a line of the list; --help of a command says the rest.
+app.command(short_help="Watch it work, with a worker that is killed.")(demo)
+app.command(short_help="List the queries that a worker here can load.")(queries)
+app.command(short_help="Show what is cached, under way, waiting and failing.")(status)
+app.command(short_help="Tell why a value is refreshed now, or not.")(explain)
+app.command(short_help="Show what Redis has of a key, field by field.")(inspect)
+app.command(short_help="Load keys that are not there yet.")(warm)
+app.command(short_help="Load a value now.")(refresh)
+app.command(short_help="Make a value stale from now on, or gone.")(invalidate)
+app.command(short_help="Look at all parts, and say how to mend what is wrong.")(doctor)
+app.command(short_help="Ask this host's worker whether it is ready, or live.")(health)
 app.add_typer(bench)
-app.add_typer(dead)
+app.add_typer(dead, short_help="See, retry or drop refreshes that were given up.")
 
 
 def expected_errors() -> tuple[type[Exception], ...]:

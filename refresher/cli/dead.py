@@ -32,7 +32,7 @@ Every = Annotated[bool, typer.Option("--all", help="All keys.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")]
 
 
-@dead.command("list")
+@dead.command("list", short_help="List the keys that were given up.")
 def list_letters(
     query: Annotated[str | None, typer.Option("--query", metavar="NAME", help="Of this query alone.")] = None,
     most: Annotated[int, typer.Option(min=1, max=MOST_KEPT, help="So many, those that failed last.")] = DEFAULT_MOST,
@@ -56,9 +56,14 @@ def list_letters(
         typer.echo(f"and {len(found) - most} more: --most {min(len(found), MOST_KEPT)}")
 
 
-@dead.command()
-def show(identifier: Annotated[str, typer.Argument(metavar="ID")], as_json_: Json = False) -> None:
-    """Show one: its params, the failure's whole text, and why the key is refreshed now or not."""
+@dead.command(short_help="Show one, with the failure's whole text.")
+def show(
+    identifier: Annotated[str, typer.Argument(metavar="ID", help="As `dead list` shows it.")], as_json_: Json = False
+) -> None:
+    """Show one: its params, the failure's whole text, and why the key is refreshed now or not.
+
+    Exits with 1 when there is no such letter.
+    """
     with _dead_keys() as (keys, _):
         (one,) = _chosen(keys.all(), [identifier], None, every=False)
     if as_json_:
@@ -80,7 +85,7 @@ def show(identifier: Annotated[str, typer.Argument(metavar="ID")], as_json_: Jso
         typer.echo(f"{name:<10}{text}")
 
 
-@dead.command()
+@dead.command(short_help="Refresh keys now, also those in quarantine.")
 def retry(
     identifiers: Ids = None,
     query: OfQuery = None,
@@ -107,9 +112,12 @@ def retry(
     raise typer.Exit(0 if all(result.what in fine for result in results) else 1)
 
 
-@dead.command()
+@dead.command(short_help="Forget failures, so that the next reader asks.")
 def drop(identifiers: Ids = None, query: OfQuery = None, every: Every = False, as_json_: Json = False) -> None:
-    """Forget failures: the letters go, and a pause that is left ends, so that the next reader asks."""
+    """Forget failures: the letters go, and a pause that is left ends, so that the next reader asks.
+
+    Exits with 1 when a letter that was named is not there; then none is dropped.
+    """
     with _dead_keys() as (keys, _):
         dropped = [(one, keys.drop(one)) for one in _chosen(keys.all(), identifiers, query, every=every)]
     _tell(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from api_client.keys import CacheKey
 from api_client.settings import ReaderSettings
 from refresher.cli.arguments import ParamList, QueryName, Version, key_of
 from refresher.cli.cache import opened_cache
+from refresher.cli.shown import as_json
 
 NAME_COLUMNS = 10
 
@@ -28,18 +28,20 @@ def explain(
     query: QueryName,
     params: ParamList = None,
     version: Version = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
+    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
 ) -> None:
     """Tell why a cached value is refreshed now, or not: what is left of it, how likely a refresh is, and whose it is.
 
     Redis and broker are those of the environment (CACHE_REDIS_URL, CELERY_BROKER_URL, CACHE_NAMESPACE). What a reader
     drew last is known to its process alone: there, client.explain() tells it.
+
+    Exits with 1 when the cache could not be asked.
     """
     settings = ReaderSettings.from_env()
     key = key_of(settings, query, params, version)
     explained = explanation(key, _replies(settings, key), queue_length=_queue_length(settings))
-    if as_json:
-        typer.echo(json.dumps(asdict(explained), indent=2))
+    if as_json_:
+        typer.echo(as_json(asdict(explained)))
     else:
         _print(explained)
 

@@ -15,7 +15,10 @@ from refresher.settings import WorkerSettings
 
 
 def queries(as_json_: Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")] = False) -> None:
-    """List the queries that a worker of this environment can load (REFRESHER_QUERIES), and how each is cached."""
+    """List the queries that a worker of this environment can load (REFRESHER_QUERIES), and how each is cached.
+
+    Exits with 1 when none is registered, or a module can't be imported.
+    """
     settings = WorkerSettings.from_env()
     import_queries(settings.query_modules)
     if not len(registry):

@@ -34,7 +34,7 @@ def warm(
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, max=1_000, help="So many keys are asked for together.")] = 50,
     timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long those of one time are waited for.")
+        str, typer.Option(metavar="DURATION", help="How long those that are asked for together are waited for.")
     ] = "30s",
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:

@@ -1,4 +1,6 @@
-"""The page of commands names each of them, and no other, with its exit codes; a shell can complete them."""
+"""The page of commands names each of them, and no other, with its exit codes; a shell can complete them, and --help
+says what each option is.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,29 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 import typer
+from typer.testing import CliRunner
 
 from refresher.cli.commands import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+ASK_NOTHING = {"demo", "bench"}  # they make what they show
+
+
+def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app)))
 
 
 def test_each_command_has_its_row() -> None:
@@ -35,3 +53,20 @@ def test_a_shell_completes_commands_and_options() -> None:
         env={**os.environ, **completing}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.stdout.split() == ["--watch"], done.stderr
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_each_option_says_what_it_is(path: tuple[str, ...]) -> None:
+    params = [param for param in COMMANDS[path].params if not getattr(param, "hidden", False)]
+    assert [param.name for param in params if not (param.help or "").strip().endswith((".", "]"))] == []
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_each_command_that_asks_something_can_answer_in_json(path: tuple[str, ...]) -> None:
+    options = {option for param in COMMANDS[path].params for option in param.opts}
+    assert ("--json" in options) is (path[0] not in ASK_NOTHING)
+
+
+@pytest.mark.parametrize("group", [(), ("bench",), ("dead",)], ids=["refresher", "bench", "dead"])
+def test_the_list_of_commands_is_not_cut(group: tuple[str, ...]) -> None:
+    assert "..." not in CliRunner().invoke(app, [*group, "--help"]).output.partition("Commands:")[2]
