@@ -106,6 +106,16 @@ def test_the_settings_table_is_that_of_the_code() -> None:
         assert getattr(said, field) == getattr(settings(), field), name
 
 
+def test_the_map_of_the_modules_names_each_folder_and_none_that_is_not_there() -> None:
+    section = committed()["docs/architecture.md"].split("\n## Where what is\n", 1)[1].split("\n## ", 1)[0]
+    for package, rows in zip(("api_client", "refresher"), re.split(r"\| in `\w+` \|", section)[1:], strict=True):
+        named = set(re.findall(r"`([a-z_]+)`", rows))
+        there = {path.stem for path in (ROOT / package).glob("[a-z]*") if path.suffix in {"", ".py"}}
+        folders = {path.name for path in (ROOT / package).glob("[a-z]*/")}
+        assert named - there == set()
+        assert folders - named == set()
+
+
 def test_the_key_table_is_that_of_the_code() -> None:
     in_code = [
         re.split(r"\s{2,}", line.replace("``", "`").replace("`", ""), maxsplit=2)
