@@ -6,9 +6,9 @@ import logging
 import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import Any
+from typing import Any, Final
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class QuietServer(ThreadingHTTPServer):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 import redis
@@ -17,7 +17,7 @@ from api_client.keys import CacheKey, dead_letters_key, make_key
 from api_client.redis_url import read_url
 from refresher.findings import Finding, Level
 
-Command = tuple[str | int, ...]
+Command: TypeAlias = tuple[str | int, ...]
 
 _SCRIPT: Final = "return 1"
 _AS_OPERATOR: Final = "sign in as operator (docs/security.md)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -32,7 +32,7 @@ NEO4J_URI_ALLOWED: Final = (
     "NEO4J_PASSWORD"
 )
 
-Count = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a whole number, 1 to 10000")]
+Count: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a whole number, 1 to 10000")]
 
 
 class WorkerSettings(SharedSettings, frozen=True, kw_only=True):

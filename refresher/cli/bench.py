@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import typer
 
 from refresher.cli.bench_hits import hits
@@ -11,7 +13,7 @@ from refresher.cli.bench_stampede import stampede
 from refresher.cli.bench_topology import topology
 from refresher.cli.bench_worker import worker
 
-bench = typer.Typer(
+bench: Final = typer.Typer(
     name="bench", help="Benchmarks; each starts the servers that it needs.", no_args_is_help=True, rich_markup_mode=None
 )
 bench.command(short_help="What a hit costs, beside other caches.")(hits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -22,7 +22,7 @@ from refresher.cli.warm import warm
 from refresher.errors import RefresherError
 
 # No rich markup and no pretty tracebacks: help and errors are plain lines, in a terminal as in a log.
-app = typer.Typer(
+app: Final = typer.Typer(
     name="refresher",
     help="A background-refresh cache for expensive graph queries.",
     epilog="Exit codes: 0 done, 1 something is wrong, 2 wrong usage. Servers are those of the environment "

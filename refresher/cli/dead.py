@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -21,15 +21,15 @@ DEFAULT_MOST: Final = 50
 MOST_PARAMS_CHARACTERS: Final = 60
 MASKED: Final = "(not kept)"
 
-dead = typer.Typer(
+dead: Final = typer.Typer(
     name="dead", help="Refreshes that were given up: what failed, why, and what is to be done about it.",
     no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `dead list` shows them.")]
-OfQuery = Annotated[str | None, typer.Option("--query", metavar="NAME", help="All keys of this query.")]
-Every = Annotated[bool, typer.Option("--all", help="All keys.")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")]
+Ids: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `dead list` shows them.")]
+OfQuery: TypeAlias = Annotated[str | None, typer.Option("--query", metavar="NAME", help="All keys of this query.")]
+Every: TypeAlias = Annotated[bool, typer.Option("--all", help="All keys.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")]
 
 
 @dead.command("list", short_help="List the keys that were given up.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -19,7 +19,7 @@ from refresher.cli.arguments import ParamList, QueryName, Version, key_of
 from refresher.cli.cache import opened_cache
 from refresher.cli.shown import as_json
 
-NAME_COLUMNS = 10
+NAME_COLUMNS: Final = 10
 
 _COLOURS = {EntryState.FRESH: "green", EntryState.STALE: "yellow", EntryState.MISS: "red"}
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -30,20 +30,20 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-Once = Annotated[bool, typer.Option("--once", help="Look once and end, on a terminal too.")]
-Watch = Annotated[
+Once: TypeAlias = Annotated[bool, typer.Option("--once", help="Look once and end, on a terminal too.")]
+Watch: TypeAlias = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", min=0.5, max=3600, help="Look again so often, until Ctrl-C. [default: 2]"),
 ]
-MostKeys = Annotated[
+MostKeys: TypeAlias = Annotated[
     int, typer.Option(metavar="N", min=1_000, max=100_000_000, help="Look at about so many keys at most, each time.")
 ]
-Json = Annotated[
+Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="As one JSON object; with --watch one a line; durations in seconds.")
 ]
-Web = Annotated[bool, typer.Option("--web", help="Serve a page instead, with plots and a button to retry.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any that is free.")]
-Address = Annotated[str, typer.Option(help="Where the page listens.")]
+Web: TypeAlias = Annotated[bool, typer.Option("--web", help="Serve a page instead, with plots and a button to retry.")]
+Port: TypeAlias = Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any that is free.")]
+Address: TypeAlias = Annotated[str, typer.Option(help="Where the page listens.")]
 
 
 def status(

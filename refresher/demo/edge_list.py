@@ -20,7 +20,7 @@ import gzip
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Final, cast
 
 from refresher.demo.errors import EdgeListError
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MAX_ID_CHARACTERS = 200
-MAX_LINE_BYTES = 64 * 1024
-MAX_EDGES = 5_000_000
+MAX_ID_CHARACTERS: Final = 200
+MAX_LINE_BYTES: Final = 64 * 1024
+MAX_EDGES: Final = 5_000_000
 """Rows of one file. As many, among 1.5 million names, take 0.75 GB of memory and 23 s to read (measured)."""
 
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -8,7 +8,7 @@ al., "Web Caching and Zipf-like Distributions", INFOCOM 1999, found exponents of
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from refresher.demo.social_graph import SocialGraph
 
-DEFAULT_KEYS = 200
+DEFAULT_KEYS: Final = 200
 """What one worker keeps fresh beside the readers on two cores: about 45 refreshes a second at the demo's TTLs."""
 
-SHARES = {"profile": 0.35, "friends_of_friends": 0.35, "recommend": 0.2, "shortest_path": 0.1}
+SHARES: Final = {"profile": 0.35, "friends_of_friends": 0.35, "recommend": 0.2, "shortest_path": 0.1}
 """Share of each query, both of the hot keys and of the reads. Together 1."""
 
 _BLOCK = 65_536

@@ -12,24 +12,24 @@ neighbourhood, as a "people you may know" is anyway. Every person of the generat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString
 
 from refresher import query
 
 if TYPE_CHECKING:
     from neo4j import ManagedTransaction
 
-MAX_FRIENDS = 500
-MAX_FANOUT = 1_000
-MAX_PATHS = 50_000
-MAX_STEPS = 6
+MAX_FRIENDS: Final = 500
+MAX_FANOUT: Final = 1_000
+MAX_PATHS: Final = 50_000
+MAX_STEPS: Final = 6
 """Longest path that `shortest_path` looks for, in relationships; spelled out in its Cypher, where no parameter may
 stand."""
 
-MAX_LIMIT = 1_000
+MAX_LIMIT: Final = 1_000
 
-DEGREE = "MATCH (p:Person {name: $name}) RETURN COUNT { (p)--() }"
-DEGREE_OF_SOURCE = "MATCH (p:Person {name: $source}) RETURN COUNT { (p)--() }"
+DEGREE: Final = "MATCH (p:Person {name: $name}) RETURN COUNT { (p)--() }"
+DEGREE_OF_SOURCE: Final = "MATCH (p:Person {name: $source}) RETURN COUNT { (p)--() }"
 
 # LIMIT inside the subquery cuts each hub among the friends, the one after it all of them together. The label on both
 # ends costs nothing measurable, and keeps out what else a user's database may hold.

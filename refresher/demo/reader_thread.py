@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from api_client import CacheClient, CacheError, Entry, EntryState, ReaderEvents, RefreshReason, RefreshState
 from refresher.checker.judging import Observation
 from refresher.demo.counters import Tally
 
-Key = tuple[str, dict[str, object]]
+Key: TypeAlias = tuple[str, dict[str, object]]
 
 CHECKED_QUERY: Final = "profile"
 _BLOCK: Final = 4_096

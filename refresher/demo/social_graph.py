@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from neo4j.exceptions import DriverError, Neo4jError
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from neo4j import Driver, Session
     from numpy.typing import NDArray
 
-BATCH_ROWS = 10_000
+BATCH_ROWS: Final = 10_000
 """Rows of one transaction. 2,000 is as fast on ArcadeDB; far more only costs the server memory."""
 
-DEFAULT_PERSONS = 20_000
-DEFAULT_EDGES = 200_000
+DEFAULT_PERSONS: Final = 20_000
+DEFAULT_EDGES: Final = 200_000
 
 # Plain indexes rather than a constraint: a constraint can't be made where a user already has an index on Person.id.
 _INDEXES: tuple[LiteralString, ...] = (

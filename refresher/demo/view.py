@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from refresher.demo.chaos import Stage
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from refresher.demo.counters import Histogram, Tally
     from refresher.demo.worker_events import WorkerEvents
 
-STATUS = {
+STATUS: Final = {
     Stage.AHEAD: "worker alive",
     Stage.WITHOUT_WORKER: "worker killed (SIGKILL), reads go on",
     Stage.STARTING: "no worker yet, reads go on; another one is starting",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import socket
+from typing import Final
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK: Final = "127.0.0.1"
 
 # Below every system's range for outgoing connections (Linux from 32768, macOS from 49152): a client that keeps
 # dialling a stopped server's port inside that range may connect to itself, and hold the port against its return.

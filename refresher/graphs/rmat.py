@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAX_SCALE = 30
+MAX_SCALE: Final = 30
 """Two vertex ids of 30 bits fit into one 64-bit key with room to spare, which the removal of duplicates relies on."""
 
 _MAX_ROUNDS = 64
@@ -42,7 +42,7 @@ class Quadrants:
             raise ValueError(f"the quadrants' probabilities must sum to 1, got {sum(values)} from {values}")
 
 
-SSCA2 = Quadrants()
+SSCA2: Final = Quadrants()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from refresher.bench.topology.asked import Asked, beta_of
 from refresher.bench.topology.levels import Cell
 from refresher.bench.topology.origin_load import OriginLoad
 
-PRIMED_SECONDS = 0.005
+PRIMED_SECONDS: Final = 0.005
 """What a load is taken to have taken, beside its pause, before the first one is measured."""
 
 
