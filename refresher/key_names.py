@@ -15,7 +15,7 @@ class KeyNames:
     """Tells what the keys of a namespace are."""
 
     def __init__(self, namespace: str) -> None:
-        self.namespace = namespace
+        self.namespace: str = namespace
         self.pattern: str = f"{namespace}:*"
         self._entry_prefix = entry_prefix(namespace)
         self._record_prefix = namespace + _ANY.record.partition("{")[0].removeprefix("n")

@@ -34,7 +34,7 @@ class Pulse:
         self._monotonic = monotonic
         self._beat_at = monotonic()
         self._is_heard = True
-        self.phase = Phase.CONNECTING
+        self.phase: Phase = Phase.CONNECTING
 
     @property
     def silent_seconds(self) -> float:

@@ -16,7 +16,7 @@ class Published(ReaderEvents):
     """Counts what was published: a run in which nothing was is no measurement of triggers."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
 
     def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
         """Count one, on the publisher's thread."""
@@ -29,7 +29,7 @@ class Probe(ABC):
     title: ClassVar[str]
 
     def __init__(self, settings: ReaderSettings) -> None:
-        self.published = Published()
+        self.published: Published = Published()
         self._open(settings)
 
     @abstractmethod

@@ -53,7 +53,7 @@ class Checker:
     """
 
     def __init__(self, query: str) -> None:
-        self.query = query
+        self.query: str = query
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, int, int, bool], Observation] = {}
         self._by_name: dict[str, list[Invalidated]] = defaultdict(list)

@@ -74,7 +74,7 @@ class Writer:
         self._goes_on, self._stopped = goes_on, threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._problem: Exception | None = None
-        self.soft_only = False
+        self.soft_only: bool = False
         """Set while there is no worker: what a hard invalidation takes away then, nobody would bring back."""
 
     def start(self) -> None:

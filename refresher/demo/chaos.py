@@ -62,7 +62,7 @@ class Chaos:
     def __init__(
         self, workers: Workers, readers: Readers, writer: Writer, events: WorkerEvents, board: Board, *, kill_at: float
     ) -> None:
-        self.stage = Stage.AHEAD
+        self.stage: Stage = Stage.AHEAD
         self._workers, self._readers, self._writer = workers, readers, writer
         self._events, self._board = events, board
         self._kill_at, self._killed_at, self._started_at, self._ready_at = kill_at, 0.0, 0.0, 0.0

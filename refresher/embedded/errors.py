@@ -42,4 +42,4 @@ class ServerStopped(EmbeddedServerError):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} was stopped for good; start a new one")
-        self.what = what
+        self.what: str = what

@@ -45,7 +45,7 @@ class GuardedProcess:
         self._writing = threading.Lock()  # never held long, so that a wait does not hold up an order to end
         self._unread = b""
         self._returncode: int | None = None
-        self.pid = 0
+        self.pid: int = 0
 
     @classmethod
     def start(

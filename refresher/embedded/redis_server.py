@@ -61,7 +61,7 @@ class RedisServer(EmbeddedServer):
 
     def __init__(self, binary: Path, extra_config: Sequence[tuple[str, str]], start_seconds: float) -> None:
         super().__init__(start_seconds)
-        self.binary = binary
+        self.binary: Path = binary
         self._extra_config = extra_config
 
     @classmethod

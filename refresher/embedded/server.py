@@ -35,7 +35,7 @@ class EmbeddedServer(ABC):
 
     def __init__(self, start_seconds: float) -> None:
         self.password: str = secrets.token_hex(24)
-        self.start_seconds = start_seconds
+        self.start_seconds: float = start_seconds
         self.directory: Path = Path(tempfile.mkdtemp(prefix="refresher-"))  # mode 0700
         self._runs = 0
         self._ports: list[int] = []

@@ -21,7 +21,8 @@ class History:
     """
 
     def __init__(self, look: Callable[[], Status], every_seconds: float) -> None:
-        self._look, self.every_seconds = look, every_seconds
+        self._look = look
+        self.every_seconds: float = every_seconds
         self._samples: deque[dict[str, Any]] = deque(maxlen=MOST_KEPT)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="history", daemon=True)

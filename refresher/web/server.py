@@ -48,13 +48,15 @@ class StatusServer(QuietServer):
     """
 
     def __init__(self, where: tuple[str, int], desk: Desk, password: str) -> None:
-        self.desk = desk
-        self.credentials = f"{USER}:{password}".encode()
-        self.token = secrets.token_urlsafe(24)
+        self.desk: Desk = desk
+        self.credentials: bytes = f"{USER}:{password}".encode()
+        self.token: str = secrets.token_urlsafe(24)
         folder = files("refresher.web")
         page = {name: (folder / name).read_text(encoding="utf-8") for name in _TYPES}
         page["page.html"] = page["page.html"].replace(_TOKEN_PLACE, self.token)
-        self.pages = {f"/{name}": (text.encode(), f"{_TYPES[name]}; charset=utf-8") for name, text in page.items()}
+        self.pages: dict[str, tuple[bytes, str]] = {
+            f"/{name}": (text.encode(), f"{_TYPES[name]}; charset=utf-8") for name, text in page.items()
+        }
         self.pages["/"] = self.pages.pop("/page.html")
         super().__init__(where, _Handler)
 

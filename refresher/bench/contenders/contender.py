@@ -36,7 +36,8 @@ class Contender(ABC):
     is_local: ClassVar[bool] = False
 
     def __init__(self, course: Course) -> None:
-        self.course, self.note = course, ""
+        self.course: Course = course
+        self.note: str = ""
 
     @classmethod
     def missing(cls) -> str:

@@ -36,7 +36,7 @@ class HitsMaker(Maker):
 
     def __init__(self, place: Place, kind: Kind, payload: PayloadKind) -> None:
         self._place, self._kind, self._payload = place, kind, payload
-        self.on_threads = kind is Kind.THREADS
+        self.on_threads: bool = kind is Kind.THREADS
 
     def threads(self) -> ThreadReaders:
         """Make a client."""

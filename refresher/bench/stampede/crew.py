@@ -26,7 +26,8 @@ class Crew:
     """Readers that have been started, have to be told to go, and have to be stopped."""
 
     def __init__(self, lane: Lane, terms: Terms, scale: Scale, seed: int, control: redis.Redis) -> None:
-        self.lane, self._control, self._workers = lane, control, scale.workers
+        self.lane: Lane = lane
+        self._control, self._workers = control, scale.workers
         self._reads: list[NDArray[Any]] = []
         processes = scale.workers if lane.kind is Kind.PROCESSES else min(PROCESSES, scale.workers)
         interval = None if scale.rate is None else scale.workers / scale.rate

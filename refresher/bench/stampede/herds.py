@@ -64,7 +64,7 @@ class LaneMaker(Maker):
     def __init__(self, lane: Lane, terms: Terms) -> None:
         self._strategy, self._name, self._terms = lane.strategy.name, lane.name, terms
         on_loop = lane.kind is Kind.ASYNCIO or Kind.THREADS not in lane.strategy.kinds
-        self.on_threads = not on_loop
+        self.on_threads: bool = not on_loop
 
     def threads(self) -> ThreadReaders:
         """Open it for threads."""

@@ -62,7 +62,7 @@ class Origin:
 
     def __init__(self, driver: AsyncDriver, database: str | None) -> None:
         self._driver, self._database = driver, database
-        self.load_so_far = OriginLoad()
+        self.load_so_far: OriginLoad = OriginLoad()
 
     async def load(self, asked: Asked, pause_seconds: float) -> Any:
         """Run a query in a read transaction, pause, and return its rows."""

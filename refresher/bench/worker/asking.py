@@ -29,7 +29,7 @@ class Asker:
     def __init__(self, place: Place, query: str) -> None:
         self._query = query
         self._published = Published()
-        self.client = CacheClient(place.patient_settings(), events=self._published)
+        self.client: CacheClient = CacheClient(place.patient_settings(), events=self._published)
         self._redis = place.plain()
         self._seeder = Seeder(self._redis, place.namespace, value_of(PayloadKind.ROWS), query)
         self._numbers: Iterator[int] = count()

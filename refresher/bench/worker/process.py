@@ -45,7 +45,7 @@ class RunningWorker:
     """
 
     def __init__(self, process: GuardedProcess, place: Place, pool: Pool, control: redis.Redis) -> None:
-        self.pool = pool
+        self.pool: Pool = pool
         self._process, self._control = process, control
         # As readers publish, but patiently: a machine that stands still for half a second is not to end the run.
         self._app = Celery("bench", set_as_current=False)

@@ -62,7 +62,8 @@ class Strategy(ABC):
     cannot: ClassVar[str]
 
     def __init__(self, terms: Terms, lane: str) -> None:
-        self.terms, self.lane = terms, lane
+        self.terms: Terms = terms
+        self.lane: str = lane
 
     @classmethod
     def missing(cls) -> str:
