@@ -128,10 +128,7 @@ def query(
     Raises:
         ConfigurationError: an argument is wrong; it says what is allowed.
     """
-    try:
-        check_query_name(name)
-    except InvalidQuery as error:
-        raise ConfigurationError("@query", repr(name)[:80], str(error)) from error
+    _check_name(name)
     _check(name, "sigma", sigma, 0 < _number(sigma) <= 1000, "more than 0, up to 1000")
     _check(name, "beta", beta, beta is None or 0 < _number(beta) <= 1000, "more than 0, up to 1000")
     whole = isinstance(version, int) and not isinstance(version, bool)
@@ -147,19 +144,11 @@ def query(
     def register(loader: L) -> L:
         (registry if into is None else into).add(
             Query(
-                name,
-                version,
-                loader,
-                ttl_seconds,
-                grace_seconds,
-                beta,
-                float(sigma),
-                degree,
-                beta_function,
-                window,
-                sensitive,
+                name=name, version=version, loader=loader, ttl_seconds=ttl_seconds, grace_seconds=grace_seconds, beta=beta,
+                sigma=float(sigma), degree_cypher=degree, beta_function=beta_function, delta_window=window,
+                sensitive=sensitive,
             )
-        )
+        )  # fmt: skip
         return loader
 
     return register
@@ -183,6 +172,13 @@ def import_queries(modules: Iterable[str]) -> None:
                 repr(module),
                 f"importing it failed with {type(error).__name__}: {str(error)[:300]}; allowed are importable modules",
             ) from error
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_query_name(name)
+    except InvalidQuery as error:
+        raise ConfigurationError("@query", repr(name)[:80], str(error)) from error
 
 
 def _duration(name: str, option: str, value: Duration) -> float:
