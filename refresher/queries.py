@@ -144,8 +144,8 @@ def query(
     def register(loader: L) -> L:
         (registry if into is None else into).add(
             Query(
-                name=name, version=version, loader=loader, ttl_seconds=ttl_seconds, grace_seconds=grace_seconds, beta=beta,
-                sigma=float(sigma), degree_cypher=degree, beta_function=beta_function, delta_window=window,
+                name=name, version=version, loader=loader, ttl_seconds=ttl_seconds, grace_seconds=grace_seconds,
+                beta=beta, sigma=float(sigma), degree_cypher=degree, beta_function=beta_function, delta_window=window,
                 sensitive=sensitive,
             )
         )  # fmt: skip
