@@ -6,21 +6,16 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar, cast
-
-import redis
-from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import ConnectionError, TimeoutError
-from redis.retry import Retry
+from typing import cast
 
 from api_client.broker import Broker
 from api_client.clock import monotonic_seconds
 from api_client.events import guarded
-from api_client.lease import AcquireReply, AcquireStatus, Call, RecordState
-from api_client.lease_store import LeaseStore
+from api_client.lease import AcquireReply, AcquireStatus, RecordState
 from api_client.messages import RefreshItem
-from api_client.redis_edge import connect, translated
+from api_client.redis_edge import translated
 from refresher import values
+from refresher.cache_link import TranslatingStore, WorkerLink
 from refresher.dead_letters import DeadLetter, DeadLetters
 from refresher.events import WorkerEvents
 from refresher.graph import Graph
@@ -30,26 +25,6 @@ from refresher.renewals import Renewals
 from refresher.run import Run
 from refresher.settings import WorkerSettings
 from refresher.surroundings import Surroundings
-
-T = TypeVar("T")
-
-REDIS_TIMEOUT_SECONDS = 2.0
-
-
-class TranslatingStore:
-    """The lease store, with Redis' errors translated."""
-
-    def __init__(self, store: LeaseStore) -> None:
-        self._store = store
-
-    def run(self, call: Call[T]) -> T:
-        """Run one step.
-
-        Raises:
-            CacheUnavailable: also after several tries.
-        """
-        with translated():
-            return self._store.run(call)
 
 
 class Runtime:
@@ -64,15 +39,10 @@ class Runtime:
         queries: Registry = registry,
     ) -> None:
         self.settings = settings
-        self._redis = worker_redis(settings.redis_url)
-        # A master that has become a replica answers on as before, and refuses each step: connections made anew lead to
-        # whoever is master at this address now. Those in use go when they are refused themselves.
-        store = LeaseStore(
-            self._redis, on_read_only=lambda: self._redis.connection_pool.disconnect(inuse_connections=False)
-        )
-        self._renewals = Renewals(store)
+        self._cache = WorkerLink(settings.redis_url)
+        self._renewals = Renewals(self._cache.store)
         self.graph: Graph = Graph(settings)
-        self.dead_letters: DeadLetters = DeadLetters(self._redis, settings.namespace)
+        self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
 
         def publish(item: RefreshItem) -> None:
             broker.publish([item], someone_waits=False)
@@ -84,7 +54,7 @@ class Runtime:
         self.refresher: Refresher = Refresher(
             settings,
             Surroundings(
-                records=TranslatingStore(store),
+                records=TranslatingStore(self._cache.store),
                 origin=self.graph,
                 encode=values.encode,
                 registry=queries,
@@ -105,8 +75,8 @@ class Runtime:
         """
         key = item.key(self.settings.namespace)
         with translated():
-            fields = self._redis.hmget(key.record, "state", "by", "token", "nonce", "claimed_at", "generation")
-            seconds, microseconds = self._redis.time()
+            fields = self._cache.client.hmget(key.record, "state", "by", "token", "nonce", "claimed_at", "generation")
+            seconds, microseconds = self._cache.client.time()
         state, holder, token, nonce, claimed_at, generation = cast("list[bytes | None]", fields)
         if state != RecordState.RUNNING.encode() or holder != by.encode() or token is None or nonce is None:
             return None
@@ -120,15 +90,7 @@ class Runtime:
         """End thread and connections."""
         self._renewals.close()
         self.graph.close()
-        self._redis.close()
-
-
-def worker_redis(url: str) -> redis.Redis:
-    """Return a client that tries again for some seconds: a worker can wait, and every step may be repeated."""
-    patient = Retry(
-        ExponentialWithJitterBackoff(base=0.05, cap=1.0), 5, supported_errors=(ConnectionError, TimeoutError)
-    )
-    return connect(url, timeout_seconds=REDIS_TIMEOUT_SECONDS, retry=patient)
+        self._cache.close()
 
 
 class PerProcess:

@@ -1,0 +1,142 @@
+"""A worker's link to the cache: patient, whatever happens to Redis, and never on a node that is no master."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from api_client import lease
+from api_client.errors import CacheUnavailable
+from api_client.keys import make_key
+from api_client.lease import AcquireStatus, Call
+from refresher import cache_link
+from refresher.cache_link import PATIENCE_SECONDS, TranslatingStore, WorkerLink
+from refresher.embedded import RedisServer
+from tests.support.fault_proxy import FaultProxy
+
+# As far ahead of the next pause as one may be.
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+def acquire(number: int = 1) -> Call[lease.AcquireReply]:
+    key = make_key("test", "query", {"n": number}, 1)
+    return lease.acquire(
+        key,
+        nonce=b"nonce--1",
+        claim_number=1,
+        ticket="",
+        lease_seconds=60.0,
+        budget_seconds=60.0,
+        retention_seconds=60.0,
+    )
+
+
+class Pauses:
+    """Stands in the place of the pauses between two tries: tells of them, and moves the link's clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds: list[float] = []
+        self.after: dict[int, object] = {}
+        monkeypatch.setattr("redis.retry.sleep", self._pause)
+        monkeypatch.setattr(cache_link, "monotonic_seconds", lambda: sum(self.seconds))
+
+    def _pause(self, pause_seconds: float) -> None:
+        self.seconds.append(pause_seconds)
+        act = self.after.get(len(self.seconds))
+        if callable(act):
+            act()
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
+    return Pauses(monkeypatch)
+
+
+@pytest.fixture
+def proxy(clean_redis: RedisServer) -> Iterator[FaultProxy]:
+    with FaultProxy.before(clean_redis.url()) as before:
+        yield before
+
+
+@pytest.fixture
+def link(clean_redis: RedisServer, proxy: FaultProxy) -> Iterator[WorkerLink]:
+    made = WorkerLink(proxy.url(clean_redis.url()))
+    yield made
+    made.close()
+
+
+def test_all_steps_of_a_worker_share_one_connection(link: WorkerLink, proxy: FaultProxy) -> None:
+    for number in range(20):
+        link.store.run(acquire(number))
+    # And one of redis-py's, to load the script.
+    assert proxy.accepted == 2
+
+
+def test_a_script_that_redis_has_forgotten_is_loaded_again(link: WorkerLink) -> None:
+    token = link.store.run(acquire()).token
+    link.client.script_flush()
+    again = link.store.run(acquire())
+    assert (again.status, again.token) == (AcquireStatus.ACQUIRED, token)
+
+
+def test_a_connection_that_was_cut_meanwhile_costs_no_pause(
+    link: WorkerLink, proxy: FaultProxy, pauses: Pauses
+) -> None:
+    link.store.run(acquire())
+    proxy.cuts()
+    assert link.store.run(acquire()).status is AcquireStatus.ACQUIRED
+    assert pauses.seconds == []
+
+
+def test_a_step_waits_for_a_redis_that_comes_back(link: WorkerLink, proxy: FaultProxy, pauses: Pauses) -> None:
+    link.store.run(acquire())
+    proxy.refuses()
+    pauses.after[4] = proxy.passes
+    assert link.store.run(acquire()).status is AcquireStatus.ACQUIRED
+    assert len(pauses.seconds) == 4
+
+
+def test_a_redis_that_stays_away_is_given_up_after_ten_seconds(
+    link: WorkerLink, proxy: FaultProxy, pauses: Pauses
+) -> None:
+    proxy.refuses()
+    with pytest.raises(CacheUnavailable):
+        TranslatingStore(link.store).run(acquire())
+    assert PATIENCE_SECONDS <= sum(pauses.seconds) <= PATIENCE_SECONDS + LONGEST_PAUSE_SECONDS
+
+
+def test_a_step_that_met_a_silence_is_tried_again(link: WorkerLink, proxy: FaultProxy, pauses: Pauses) -> None:
+    link.store.run(acquire())
+    proxy.hangs()
+    pauses.after[1] = proxy.passes
+    assert link.store.run(acquire()).status is AcquireStatus.ACQUIRED
+    assert len(pauses.seconds) == 1
+
+
+def test_a_redis_that_loads_its_data_is_waited_for(
+    link: WorkerLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, refusals = cache_link.Connections.ask, [redis.BusyLoadingError("loading"), redis.BusyLoadingError("loading")]
+    monkeypatch.setattr(cache_link.Connections, "ask", lambda *args: refusals.pop() if refusals else ask(*args))
+    assert link.store.run(acquire()).status is AcquireStatus.ACQUIRED
+    assert len(pauses.seconds) == 2
+
+
+def test_a_master_that_has_become_a_replica_is_left_at_once(
+    link: WorkerLink, proxy: FaultProxy, clean_redis: RedisServer, pauses: Pauses
+) -> None:
+    link.store.run(acquire())
+    before = proxy.accepted
+    with redis.Redis.from_url(clean_redis.url()) as admin:
+        admin.replicaof("127.0.0.1", "1")
+        try:
+            with pytest.raises(redis.ReadOnlyError):
+                link.store.run(acquire(2))
+        finally:
+            admin.replicaof("NO", "ONE")
+    assert pauses.seconds == []
+    # The one that was refused is not used again.
+    assert link.store.run(acquire(2)).status is AcquireStatus.ACQUIRED
+    assert proxy.accepted > before
