@@ -43,6 +43,10 @@ def test_the_quick_run_has_every_row(tmp_path: Path) -> None:
     exact = {row["figure"]: row["value"] for row in figures if row["figure"].endswith(("recomputes", "errors"))}
     assert exact["cold key: recomputes"] == exact["at soft expiry: recomputes"] == "1"
     assert "figures and targets" in done.stdout
+    # What is one number a group has no picture of.
+    plotted = {result["group"] for result in content["results"] if result["plots"]}
+    assert {result["group"] for result in content["results"]} - plotted == {"memory", "million"}
+    assert all((out / f"hits-{group}.{kind}").stat().st_size for group in plotted for kind in ("png", "svg"))
 
 
 def test_ones_own_redis_is_left_as_it_was(clean_redis: RedisServer, tmp_path: Path) -> None:

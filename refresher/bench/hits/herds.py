@@ -12,12 +12,14 @@ from importlib.util import find_spec
 from itertools import count
 from typing import Final, TypeAlias
 
+from refresher.bench.bars import Rounds, bars
 from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.herd.herd import PROCESSES, Herd, Outcome, Size
 from refresher.bench.herd.loads import MarkedLoads
 from refresher.bench.herd.makers import EARLY_SECONDS, NOTHING, NOTHING_SECONDS, HitsMaker, Kind
 from refresher.bench.herd.queries import LOAD_SECONDS, QUERY
 from refresher.bench.hits.group import Group, Setting
+from refresher.bench.plots import Plot
 from refresher.bench.seeding import Seeder
 from refresher.bench.statistics import WARM_UP_ROUND, middle
 
@@ -52,7 +54,13 @@ class HerdGroup(Group):
         figures = [*self._expiring(outcomes), *self._cold(outcomes)]
         for scene, found in outcomes.items():
             figures += self._times(scene, found)
-        return Result(self.name, self.title, figures=tuple(figures))
+        return Result(self.name, self.title, figures=tuple(figures), plots=(self._plot(outcomes),))
+
+    def _plot(self, outcomes: Outcomes) -> Plot:
+        def at(percent: float) -> Rounds:
+            return {str(scene): [one.percentile_ms(percent) for one in found] for scene, found in outcomes.items()}
+
+        return bars(f"hits-{self.name}", self.title, "ms", {"p50": at(50), "p99": at(99)}, is_log=True)
 
     def _expiring(self, outcomes: Outcomes) -> Iterator[Figure]:
         expiring = outcomes[Scene.EXPIRING]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Final
 
+from refresher.bench.bars import bars
 from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.hits.group import Group, Setting
 from refresher.bench.probes import AsyncProbe, Probe, SyncProbe
@@ -31,11 +32,12 @@ class HungBroker(Group):
 
     def run(self, setting: Setting) -> Result:
         """Measure; one value a round is the ratio of the two readers' 99th percentiles."""
-        figures = []
+        figures, on_hung, on_healthy = [], {}, {}
         stale = count(_FIRST_STALE)
         for kind in (SyncProbe, AsyncProbe):
             p99s = run_on_loop(_p99s(kind, setting, stale), uvloop=setting.options.uvloop)
             hung, healthy = zip(*p99s, strict=True)
+            on_hung[kind.title], on_healthy[kind.title] = hung, healthy
             what = f"{kind.title}: p99 of reads while the broker hangs"
             ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} asks for a refresh"
             figures += [
@@ -43,7 +45,9 @@ class HungBroker(Group):
                 Figure(self.name, what, tuple(hung), "µs"),
                 Figure(self.name, f"{kind.title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
             ]
-        return Result(self.name, self.title, figures=tuple(figures))
+        series = {"the broker hangs": on_hung, "it is healthy": on_healthy}
+        plot = bars(f"hits-{self.name}", f"{self.title}: p99", "µs", series)
+        return Result(self.name, self.title, figures=tuple(figures), plots=(plot,))
 
 
 async def _p99s(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -> list[tuple[float, float]]:

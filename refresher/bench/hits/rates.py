@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from refresher.bench.bars import reads_a_second
 from refresher.bench.contenders.aiocache_cache import Aiocache
 from refresher.bench.contenders.cashews_caches import CashewsClientSideEarly, CashewsClientSideGet, CashewsEarly
 from refresher.bench.contenders.contender import Contender, Course
@@ -55,7 +56,9 @@ class Mode(Group):
         options = setting.options
         rules = Rules(self.concurrency, self.one_key, options.scale, options.seed, uvloop=options.uvloop)
         race = run_race([kind(course) for kind in self.all], rules)
-        return Result(self.name, self.title, tuple(self._rates(race)), tuple(self._figures(race)))
+        rates = tuple(self._rates(race))
+        plot = reads_a_second(f"hits-{self.name}", self.title, rates)
+        return Result(self.name, self.title, rates, tuple(self._figures(race)), plots=(plot,))
 
     @property
     def all(self) -> tuple[type[Contender], ...]:

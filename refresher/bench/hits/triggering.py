@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
+from refresher.bench.bars import bars
 from refresher.bench.errors import BenchError
 from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.hits.group import Group, Setting
@@ -31,10 +32,11 @@ class Triggering(Group):
     def run(self, setting: Setting) -> Result:
         """Measure; one value a round is the ratio of the two kinds' 99th percentiles."""
         stale = count(_FIRST_STALE)
-        figures = []
+        figures, asking, other_reads = [], {}, {}
         for kind in (SyncProbe, AsyncProbe):
             p99s = run_on_loop(_p99s(kind, setting, stale), uvloop=setting.options.uvloop)
             with_trigger, without = zip(*p99s, strict=True)
+            asking[kind.title], other_reads[kind.title] = with_trigger, without
             ratios = tuple(one / other for one, other in p99s)
             what = f"{kind.title}: p99 of a read that triggers a refresh, against one that does not"
             figures += [
@@ -42,7 +44,9 @@ class Triggering(Group):
                 Figure(self.name, f"{kind.title}: p99 of a read that triggers", tuple(with_trigger), "µs"),
                 Figure(self.name, f"{kind.title}: p99 of one that does not", tuple(without), "µs"),
             ]
-        return Result(self.name, self.title, figures=tuple(figures))
+        series = {"asks for a refresh": asking, "does not": other_reads}
+        plot = bars(f"hits-{self.name}", f"{self.title}: p99", "µs", series)
+        return Result(self.name, self.title, figures=tuple(figures), plots=(plot,))
 
 
 async def _p99s(kind: type[Probe], setting: Setting, stale: Iterator[int]) -> list[tuple[float, float]]:

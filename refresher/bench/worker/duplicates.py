@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Final
 
+from refresher.bench.bars import bars
 from refresher.bench.contenders.duplicates import (
     CeleryOnce,
     CelerySingleton,
@@ -21,7 +22,6 @@ from refresher.bench.contenders.duplicates import (
 )
 from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.places import Place
-from refresher.bench.plots import Plot, PlotKind, Series
 from refresher.bench.statistics import Tally, middle, turns
 from refresher.bench.tables import Table
 from refresher.bench.worker.options import WorkerOptions
@@ -81,7 +81,7 @@ def _result(tally: Tally, notes: dict[str, str]) -> Result:
     return Result(
         GROUP, "a refresh that has been asked for already", figures=figures,
         tables=(Table(GROUP, "a trigger with nothing left to do, µs", _COLUMNS, rows),),
-        plots=(_plot({title: rounds for title, rounds in took.items() if rounds}),),
+        plots=(bars(GROUP, "A trigger with nothing left to do", "µs", {"µs": took}),),
     )  # fmt: skip
 
 
@@ -106,13 +106,3 @@ def _in_process(took: dict[str, list[float]]) -> Iterator[Figure]:
         yield Figure(
             GROUP, f"{peer.title}: a duplicate takes longer than that by", less, "µs", Target(Must.MORE_THAN, 0)
         )  # fmt: skip
-
-
-def _plot(took: dict[str, list[float]]) -> Plot:
-    def series(title: str, rounds: Sequence[float]) -> Series:
-        return Series(title, ("",), (middle(rounds),), (min(rounds),), (max(rounds),))
-
-    return Plot(
-        GROUP, "A trigger with nothing left to do", "", "µs", tuple(series(*one) for one in took.items()),
-        PlotKind.BARS, "Bars are medians of the rounds, with the fastest and the slowest round.",
-    )  # fmt: skip

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
+from refresher.bench.bars import Rounds, bars
 from refresher.bench.figures import Figure, Must, Result, Target
 from refresher.bench.places import Place
-from refresher.bench.plots import Plot, PlotKind, Series
+from refresher.bench.plots import Plot
 from refresher.bench.statistics import Tally, middle, turns
 from refresher.bench.tables import Table
 from refresher.bench.worker import queries
@@ -110,13 +111,11 @@ def _rows(tallies: Mapping[Pool, Tally]) -> Iterator[tuple[str | float, ...]]:
 
 
 def _plot(group: str, broker: BrokerKind, tallies: Mapping[Pool, Tally]) -> Plot:
-    def series(contender: Contender) -> Series:
-        rates = [[1 / took for took in tally.seconds_a_read(contender.name)] for tally in tallies.values()]
-        pools = tuple(pool.value for pool in tallies)
-        return Series(contender.name, pools, tuple(map(middle, rates)), tuple(map(min, rates)), tuple(map(max, rates)))
+    def rates(contender: Contender) -> Rounds:
+        return {
+            pool.value: [1 / took for took in tally.seconds_a_read(contender.name)] for pool, tally in tallies.items()
+        }
 
-    return Plot(
-        group, f"Tasks a second of one worker process, broker {broker.shown}", "pool of the worker", "tasks a second",
-        tuple(map(series, CONTENDERS)), PlotKind.BARS,
-        "Bars are medians of the rounds, with the slowest and the fastest round.",
-    )  # fmt: skip
+    title = f"Tasks a second of one worker process, broker {broker.shown}"
+    series = {contender.name: rates(contender) for contender in CONTENDERS}
+    return bars(group, title, "tasks a second", series, x_label="pool of the worker")
