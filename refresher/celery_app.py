@@ -36,20 +36,31 @@ from refresher.tasks import add_task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-log = logging.getLogger(__name__)
+    class _Celery:
+        """What is used of Celery's class, which has no types."""
+
+        def __init__(self, main: str) -> None: ...
+        def connection_for_read(self, url: Any = None, **options: Any) -> Any: ...
+        def connection_for_write(self, url: Any = None, **options: Any) -> Any: ...
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+else:
+    _Celery = Celery
+
+log: Final = logging.getLogger(__name__)
 
 CONSUMER: Final = "refresher.consumer:RefreshConsumer"
 SCRAPE_SECONDS: Final = 1.0
 
 
-class RefreshApp(Celery):  # type: ignore[misc] # Celery has no types
+class RefreshApp(_Celery):
     """A Celery app that connects to the broker of its settings, to no other.
 
     Celery's own takes CELERY_BROKER_URL of the environment first: that may name another broker than the settings that
     `make_app` was given, and may have options of TLS that py-amqp does not know.
     """
 
-    broker_of_settings = ""
+    broker_of_settings: str = ""
 
     def connection_for_read(self, url: Any = None, **options: Any) -> Any:
         """Return a connection to consume by."""

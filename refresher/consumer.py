@@ -9,10 +9,9 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from celery.exceptions import CPendingDeprecationWarning
-from celery.worker.consumer import Consumer
 from celery.worker.state import active_requests, reserved_requests
 
 from api_client.broker_settings import CONNECT_AGAIN_SECONDS
@@ -20,6 +19,22 @@ from api_client.messages import TASK_NAME
 from refresher.events import events_of
 from refresher.guard import DropReason, Fault, fault_of
 from refresher.pulse import pulse_of
+
+if TYPE_CHECKING:
+
+    class _Consumer:
+        """What is used of Celery's class, which has no types."""
+
+        loop: Callable[..., None]
+
+        def __init__(self, *args: Any, **options: Any) -> None: ...
+        def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]: ...
+        def on_decode_error(self, message: Any, exc: Exception) -> None: ...
+        def on_connection_error_after_connected(self, exc: Exception) -> None: ...
+        def ensure_connected(self, conn: Any) -> Any: ...
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    from celery.worker.consumer import Consumer as _Consumer
 
 log: Final = logging.getLogger(__name__)
 
@@ -29,7 +44,7 @@ REFUSED_PAUSE_SECONDS: Final = 1.0
 _NO_ENVELOPE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
-class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
+class RefreshConsumer(_Consumer):
     """A consumer that survives losing its broker in the middle of a refresh, and any message.
 
     When its connection is lost, Celery 5.7 with kombu 5.7 ends the worker in two ways: closing the connection, it
@@ -45,7 +60,7 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
     would end, and some would keep in a loop. It is rejected, with a line in the log that shows nothing of its body.
     """
 
-    beats_while_connecting = True
+    beats_while_connecting: bool = True
     """Tells `refresher.pulse` that each attempt to connect is a sign of life."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -66,9 +81,9 @@ class RefreshConsumer(Consumer):  # type: ignore[misc, unused-ignore]
                 raise ConnectionError("after a message without a readable envelope") from None
 
         self.loop = surviving_loop
-        begin: Callable[[Consumer], None] = self.blueprint.start
+        begin: Callable[[_Consumer], None] = self.blueprint.start
 
-        def surviving_start(consumer: Consumer) -> None:
+        def surviving_start(consumer: _Consumer) -> None:
             try:
                 begin(consumer)
             except self.channel_errors as error:

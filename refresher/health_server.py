@@ -15,7 +15,7 @@ from refresher.pulse import Phase, Pulse
 from refresher.quiet_server import QuietHandler, QuietServer
 from refresher.settings import WorkerSettings
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 REQUEST_SECONDS: Final = 5.0
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from billiard.exceptions import WorkerLostError
 from celery.worker import state
-from celery.worker.request import Request
 
 from api_client import messages
 from api_client.errors import CacheError
@@ -24,13 +23,22 @@ from refresher.errors import LoadFailed
 if TYPE_CHECKING:
     from refresher.runtime import Runtime
 
+    class _Request:
+        """What is used of Celery's class, which has no types."""
+
+        def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any: ...
+        def on_timeout(self, soft: bool, timeout: float) -> None: ...  # noqa: FBT001
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    from celery.worker.request import Request as _Request
+
 log: Final = logging.getLogger(__name__)
 
 # It may have been killed for what another had done, by the kernel short of memory for example.
 MOST_ATTEMPTS: Final = 2
 
 
-class RefreshRequest(Request):  # type: ignore[misc, unused-ignore]
+class RefreshRequest(_Request):
     """A message on its way through the worker's main process, which ends its runs where their process can't."""
 
     def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any:

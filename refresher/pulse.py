@@ -12,9 +12,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from celery.bootsteps import StartStopStep
+if TYPE_CHECKING:
+
+    class _Step:
+        """What is used of Celery's class, which has no types."""
+
+        def __init__(self, parent: Any, **options: Any) -> None: ...
+else:
+    from celery.bootsteps import StartStopStep as _Step
 
 BEAT_SECONDS: Final = 1.0
 
@@ -54,11 +61,11 @@ class Pulse:
             self.phase, self._is_heard = phase, is_heard
 
 
-class PulseStep(StartStopStep):  # type: ignore[misc, unused-ignore]
+class PulseStep(_Step):
     """A part of Celery's consumer that beats in its loop."""
 
     # The last to start before the loop: then the worker consumes.
-    requires = ("celery.worker.consumer.tasks:Tasks",)
+    requires: ClassVar[tuple[str, ...]] = ("celery.worker.consumer.tasks:Tasks",)
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)

@@ -21,13 +21,14 @@ class QuietServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, where: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+        self.address_family: int = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
         super().__init__(where, handler)
 
     def server_bind(self) -> None:
         """Bind without asking anyone for the address's name, which may take seconds."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[0], self.server_address[1]  # type: ignore[assignment]
+        self.server_name: str = str(self.server_address[0])
+        self.server_port: int = self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Show nothing of one that hung up."""

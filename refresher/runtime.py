@@ -38,7 +38,7 @@ class Runtime:
         events: WorkerEvents | None = None,
         queries: Registry = registry,
     ) -> None:
-        self.settings = settings
+        self.settings: WorkerSettings = settings
         self._cache = WorkerLink(settings.redis_url)
         self._renewals = Renewals(self._cache.store)
         self.graph: Graph = Graph(settings)
@@ -97,7 +97,7 @@ class PerProcess:
     """Makes a runtime at the first use in each process, and never shares it with a forked child."""
 
     def __init__(self, make: Callable[[], Runtime]) -> None:
-        self.make = make
+        self.make: Callable[[], Runtime] = make
         self._lock = threading.Lock()
         self._made: tuple[int, Runtime] | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import ClassVar
 
 from redis.asyncio import ConnectionPool
 
@@ -15,7 +16,7 @@ class Aiocache(AsyncContender):
     """``cache.get``; JSON, the default of its Redis cache."""
 
     title = "aiocache"
-    needs = ("aiocache",)
+    needs: ClassVar[tuple[str, ...]] = ("aiocache",)
 
     async def set_up(self) -> None:
         from aiocache import RedisCache

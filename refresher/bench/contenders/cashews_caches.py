@@ -12,7 +12,7 @@ from refresher.bench.seeding import QUERY, TTL_SECONDS
 
 
 class _Cashews(AsyncContender):
-    needs = ("cashews",)
+    needs: ClassVar[tuple[str, ...]] = ("cashews",)
     client_side: ClassVar[bool] = False
 
     async def set_up(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from refresher.bench.contenders.contender import Course, SyncContender
 from refresher.bench.payloads import Value
@@ -14,7 +14,7 @@ class DjangoRedis(SyncContender):
     """``cache.get``; pickle, its default."""
 
     title = "django-redis"
-    needs = ("django", "django_redis")
+    needs: ClassVar[tuple[str, ...]] = ("django", "django_redis")
 
     def set_up(self) -> None:
         _configure(self.course)
@@ -37,7 +37,7 @@ class DjangoCacheback(SyncContender):
     """``Job.get`` on django-redis: a hit with its own expiry beside the value."""
 
     title = "django-cacheback"
-    needs = ("django", "django_redis", "cacheback")
+    needs: ClassVar[tuple[str, ...]] = ("django", "django_redis", "cacheback")
 
     def set_up(self) -> None:
         _configure(self.course)

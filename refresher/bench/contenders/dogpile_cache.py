@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from refresher.bench.contenders.contender import SyncContender
 from refresher.bench.payloads import Value
@@ -14,7 +14,7 @@ class DogpileCache(SyncContender):
     """``region.get_or_create``, as its documentation has it; pickle, its default."""
 
     title = "dogpile.cache"
-    needs = ("dogpile",)
+    needs: ClassVar[tuple[str, ...]] = ("dogpile",)
 
     def set_up(self) -> None:
         from dogpile.cache import make_region

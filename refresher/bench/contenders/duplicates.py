@@ -126,7 +126,7 @@ class CeleryOnce(Duplicate):
 class OurTriggers(Duplicate):
     """What the publisher's thread does with a batch of triggers of stale entries, all asked for by another process."""
 
-    title = f"ours, asked by another process, {BATCH} together"
+    title: ClassVar[str] = f"ours, asked by another process, {BATCH} together"
     note = "as the publisher takes them where many keys are read"
     at_once = BATCH
 
@@ -221,7 +221,7 @@ class ReadAskedFor(ReadFresh):
 
     title = "ours, a read of a stale entry that was asked for"
     note = "by the same process: it asks no more for up to 1 s"
-    soft_in_seconds = -1.0
+    soft_in_seconds: ClassVar[float] = -1.0
 
 
 def _friends_of(person_id: int) -> None:

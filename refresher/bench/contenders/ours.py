@@ -43,7 +43,7 @@ class OurLocalSync(OurSync):
 
     title = "CacheClient, in-process tier"
     is_local = True
-    changes = LOCAL
+    changes: ClassVar[Mapping[str, Any]] = LOCAL
 
 
 class OurLocalSyncFrozen(OurLocalSync):
@@ -83,7 +83,7 @@ class OurLocalAsync(OurAsync):
 
     title = "AsyncCacheClient, in-process tier"
     is_local = True
-    changes = LOCAL
+    changes: ClassVar[Mapping[str, Any]] = LOCAL
 
 
 class OurLocalAsyncFrozen(OurLocalAsync):

@@ -14,8 +14,8 @@ from refresher.bench.errors import BenchError
 
 try:
     _numba: Any = import_module("numba")  # what its releases say of their types differs
-except ImportError as error:
-    raise BenchError("the simulation needs numba: pip install 'refresher[bench]'") from error
+except ImportError as _error:
+    raise BenchError("the simulation needs numba: pip install 'refresher[bench]'") from _error
 
 F = TypeVar("F", bound=Callable[..., object])
 

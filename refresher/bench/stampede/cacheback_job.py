@@ -97,6 +97,6 @@ def _job_class(terms: Terms, origin: Origin) -> type:
 
 if TERMS in os.environ and LANE in os.environ:  # in the worker, whose Celery looks for `app`
     _terms = Terms.from_environ()
-    app = _celery_app(_terms)
+    app: Celery = _celery_app(_terms)
     configured_job(_terms, os.environ[LANE])
     import cacheback.tasks  # noqa: F401 - registers the task; it reads Django's settings

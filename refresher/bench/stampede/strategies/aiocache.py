@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from redis.asyncio import BlockingConnectionPool, ConnectionPool
 
@@ -17,9 +17,9 @@ class Aiocache(AsyncStrategy):
 
     name = "aiocache"
     title = "aiocache"
-    needs = ("aiocache",)
+    needs: ClassVar[tuple[str, ...]] = ("aiocache",)
     is_peer = True
-    unseen = ("contention", "ducked_out")
+    unseen: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
     cannot = (
         "Nothing is refreshed early or served stale. Its lock is waited for within a process alone: who meets another "
         "process's lock goes on and recomputes."

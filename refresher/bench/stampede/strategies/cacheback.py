@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from refresher.bench.stampede.strategies.strategy import SyncCache, SyncStrategy, Value
 
 
@@ -10,9 +12,9 @@ class Cacheback(SyncStrategy):
 
     name = "cacheback"
     title = "django-cacheback"
-    needs = ("django", "django_redis", "cacheback")
+    needs: ClassVar[tuple[str, ...]] = ("django", "django_redis", "cacheback")
     is_peer = True
-    unseen = ("contention", "ducked_out")
+    unseen: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
     cannot = (
         "Looking and writing back are two steps, so that readers of one moment send a task each. A miss is computed "
         "by each reader that meets it."

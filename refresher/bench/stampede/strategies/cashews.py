@@ -17,7 +17,7 @@ Read: TypeAlias = Callable[[int], Awaitable[Value]]
 class Cashews(AsyncStrategy):
     """A decorator of cashews around the origin."""
 
-    needs = ("cashews",)
+    needs: ClassVar[tuple[str, ...]] = ("cashews",)
     is_peer = True
     unseen: ClassVar[tuple[str, ...]] = ()
 

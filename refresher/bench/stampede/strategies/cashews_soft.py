@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from refresher.bench.stampede.strategies.cashews import Cashews, Read
 
@@ -13,7 +13,7 @@ class CashewsSoft(Cashews):
     name = "cashews-soft"
     title = "cashews soft"
     cannot = "Stale values are for failures: past the soft expiry each process recomputes, and its readers wait."
-    unseen = ("contention", "ducked_out")
+    unseen: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
 
     def decorated(self, cache: Any, compute: Read) -> Read:
         """Decorate."""

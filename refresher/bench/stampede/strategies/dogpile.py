@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import redis
 from redis.exceptions import LockError
@@ -22,7 +22,7 @@ class Dogpile(SyncStrategy):
 
     name = "dogpile"
     title = "dogpile.cache"
-    needs = ("dogpile",)
+    needs: ClassVar[tuple[str, ...]] = ("dogpile",)
     is_peer = True
     reader_tells_expiry = True
     cannot = (

@@ -92,7 +92,7 @@ class Strategy(ABC):
 class SyncStrategy(Strategy):
     """A strategy that threads alone can read."""
 
-    kinds = (Kind.PROCESSES, Kind.THREADS)
+    kinds: ClassVar[tuple[Kind, ...]] = (Kind.PROCESSES, Kind.THREADS)
 
     async def on_loop(self) -> AsyncCache:
         """Refuse."""
@@ -102,7 +102,7 @@ class SyncStrategy(Strategy):
 class AsyncStrategy(Strategy):
     """A strategy that lives on event loops; a process of its own has a loop for one reader."""
 
-    kinds = (Kind.PROCESSES, Kind.ASYNCIO)
+    kinds: ClassVar[tuple[Kind, ...]] = (Kind.PROCESSES, Kind.ASYNCIO)
 
     def on_threads(self) -> SyncCache:
         """Refuse."""
