@@ -72,11 +72,11 @@ class PrometheusEvents(ReaderEvents):
 
     def miss(self, query: str) -> None:
         """Count a read that waits."""
-        self._counters["cache_miss"].labels(query).inc()
+        self._count("cache_miss", query)
 
     def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
         """Count a caller that was served by another one's wait."""
-        self._counters["xfetch_single_flight_hits"].labels(query).inc()
+        self._count("xfetch_single_flight_hits", query)
 
     def unreadable_entry(self, query: str, *, reason: str) -> None:
         """Count an entry that was treated as a miss."""
@@ -88,11 +88,11 @@ class PrometheusEvents(ReaderEvents):
 
     def refresh_republished(self, query: str) -> None:
         """Count a refresh that was published once more."""
-        self._counters["xfetch_refresh_republished"].labels(query).inc()
+        self._count("xfetch_refresh_republished", query)
 
     def refresh_deduplicated(self, query: str, *, state: str) -> None:
         """Count a claim that was refused."""
-        self._counters["xfetch_lock_contention"].labels(query).inc()
+        self._count("xfetch_lock_contention", query)
 
     def refresh_dropped(self, query: str, *, why: str) -> None:
         """Count a trigger that was not claimed."""
@@ -104,7 +104,7 @@ class PrometheusEvents(ReaderEvents):
 
     def unavailable(self, query: str) -> None:
         """Count a read that found Redis unavailable."""
-        self._counters["cache_unavailable"].labels(query).inc()
+        self._count("cache_unavailable", query)
 
     def flush(self) -> None:
         """Add up the hits that have been noted; whoever pushes metrics instead of being scraped calls it before."""
@@ -145,11 +145,23 @@ class PrometheusEvents(ReaderEvents):
                 triggered=sum(triggered),
             )
 
+    def _count(self, name: str, query: str) -> None:
+        self._metrics_of(query)
+        self._counters[name].labels(query).inc()
+
     def _metrics_of(self, query: str) -> _HitMetrics:
         metrics = self._of_query.get(query)
         if metrics is None:
+            self._expect(query)
             metrics = self._of_query[query] = self._hit_metrics(query)
         return metrics
+
+    def _expect(self, query: str) -> None:
+        """Show a query's counters at 0: what one has when it is first seen is no increase to Prometheus."""
+        for counter in self._counters.values():
+            counter.labels(query)
+        for reason in RefreshReason:
+            self._labelled["xfetch_refresh_triggered"].labels(query, reason.value)
 
     def _hit_metrics(self, query: str) -> _HitMetrics:
         return _HitMetrics(

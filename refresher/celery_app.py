@@ -23,6 +23,8 @@ from api_client.events import guarded
 from api_client.redis_edge import connect
 from refresher.dead_letters import DeadLetter, DeadLetters
 from refresher.events import WorkerEvents
+from refresher.gauges import WorkerGauges
+from refresher.health import Health
 from refresher.health_server import HealthServer
 from refresher.metrics import WorkerMetrics
 from refresher.own_broker import understand_tls_options
@@ -139,18 +141,18 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     def broker() -> CeleryBroker:
         return CeleryBroker(settings.broker_url, settings.namespace)
 
+    app.refresher_pulse = Pulse()
     # The main process asks with connections of its own, which its children must not use.
-    metrics = WorkerMetrics(
-        settings, waiting=broker().waiting, letters=functools.partial(_letters, settings), queries=registry
-    )
+    health = Health(settings, app.refresher_pulse)
+    gauges = WorkerGauges(health.ready, broker().waiting, functools.partial(_letters, settings), registry)
+    metrics = WorkerMetrics(settings, gauges)
     runtimes = PerProcess(lambda: Runtime(settings, broker(), events=metrics.and_of(events)))
     # For the messages that are dropped in the main process. Made when the worker has begun: metrics count from then on.
     app.refresher_events = functools.cache(lambda: guarded(metrics.and_of(events), WorkerEvents))
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
-    app.refresher_pulse = Pulse()
     app.steps["consumer"].add(PulseStep)
-    _connect_signals(app, settings, runtimes, metrics, HealthServer(settings, app.refresher_pulse))
+    _connect_signals(app, settings, runtimes, metrics, HealthServer(settings, app.refresher_pulse, health))
 
 
 def _letters(settings: WorkerSettings) -> list[DeadLetter]:

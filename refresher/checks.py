@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 from typing import Final
+from urllib.parse import urlsplit
 
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from api_client.environment import without_password
 from api_client.errors import ConfigurationError
+from api_client.keys import make_key
 from api_client.redis_edge import connect, reason
 from refresher.errors import LoadFailed
 from refresher.graph import Graph
@@ -19,6 +21,7 @@ from refresher.settings import WorkerSettings
 log: Final = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
+READY_KEY: Final = "refresher.ready"
 
 
 def log_problems(settings: WorkerSettings) -> list[str]:
@@ -32,13 +35,31 @@ def log_problems(settings: WorkerSettings) -> list[str]:
 
 
 def cache_problem(settings: WorkerSettings) -> str | None:
-    """Return what is wrong with the cache, in words; None: it answers."""
+    """Return what is wrong with the cache, in words; None: it answers, and takes what is written."""
     client = connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)
     try:
-        client.ping()
+        # Changes nothing, for there is no such key; a replica, a full server and a user without the right refuse it.
+        client.set(make_key(settings.namespace, READY_KEY, None, 1).entry, b"", xx=True)
     except (RedisError, OSError) as error:
         url = without_password(settings.redis_url)
         return f"the cache at CACHE_REDIS_URL={url} can't be used: {reason(error)}; refreshes fail until it can"
+    finally:
+        client.close()
+    return None
+
+
+def broker_memory_problem(settings: WorkerSettings) -> str | None:
+    """Return what keeps a broker on Redis from taking messages, in words; None: nothing does, or it is no Redis."""
+    if urlsplit(settings.broker_url).scheme not in {"redis", "rediss"}:
+        return None
+    client = connect(settings.broker_url, timeout_seconds=TIMEOUT_SECONDS)
+    try:
+        # As above. A full one goes on telling how many messages wait.
+        client.set(f"{settings.namespace}.{READY_KEY}", b"", xx=True)
+    except NoPermissionError:
+        return None  # who may publish need not have this right
+    except (RedisError, OSError) as error:
+        return f"the broker at CELERY_BROKER_URL={without_password(settings.broker_url)} can't be used: {reason(error)}"
     finally:
         client.close()
     return None

@@ -1,7 +1,7 @@
 """Whether a worker is live, and whether it is ready: what a supervisor asks before it restarts it, or waits for it.
 
-Live: the loop that takes messages goes round. Ready: it takes them, and cache, broker and graph answer. A worker that
-is not ready is not to be restarted for it: that would bring back none of the three.
+Live: the loop that takes messages goes round. Ready: it takes them, cache and broker take what is written, and the
+graph answers. A worker that is not ready is not to be restarted for it: that would bring back none of the three.
 
 Each of them is asked when somebody wants to know, on a thread of its own, at most every five seconds.
 """
@@ -20,7 +20,7 @@ from api_client.environment import without_password
 from api_client.explain_text import duration
 from api_client.redis_edge import reason
 from refresher.asking import Asked, NoAnswer
-from refresher.checks import cache_problem, graph_problem
+from refresher.checks import broker_memory_problem, cache_problem, graph_problem
 from refresher.pulse import Phase, Pulse
 from refresher.settings import WorkerSettings
 
@@ -112,4 +112,4 @@ def _broker_problem(settings: WorkerSettings, broker: CeleryBroker) -> str | Non
         cause = error.__cause__ or error
         why = reason(cause) if isinstance(cause, RedisError | OSError) else type(cause).__name__
         return f"the broker at CELERY_BROKER_URL={without_password(settings.broker_url)} can't be used: {why}"
-    return None
+    return broker_memory_problem(settings)

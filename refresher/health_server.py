@@ -26,11 +26,12 @@ class HealthServer:
     Args:
         settings: whose address and port.
         pulse: of the worker's loop.
+        health: what is told; it is closed with this.
     """
 
-    def __init__(self, settings: WorkerSettings, pulse: Pulse) -> None:
-        self._settings, self._pulse = settings, pulse
-        self._served: tuple[QuietServer, Health] | None = None
+    def __init__(self, settings: WorkerSettings, pulse: Pulse, health: Health) -> None:
+        self._settings, self._pulse, self._health = settings, pulse, health
+        self._server: QuietServer | None = None
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -39,21 +40,20 @@ class HealthServer:
         if not self._settings.health_port:
             return
         address, port = self._settings.health_address, self._settings.health_port
-        health = Health(self._settings, self._pulse)
         try:
-            server = _server(address, port, {"/live": health.live, "/ready": health.ready})
+            server = _server(address, port, {"/live": self._health.live, "/ready": self._health.ready})
         except OSError as error:
             log.error("no health at %s:%s: %s", address, port, error)
             return
-        self._pid, self._served = os.getpid(), (server, health)
+        self._pid, self._server = os.getpid(), server
         threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
         log.info("health: http://%s:%s/ready and /live", address, port)
 
     def after_fork(self) -> None:
         """In a process of the pool: let go of the port, which is the main process's."""
-        if self._served is not None and self._pid != os.getpid():
-            self._served[0].socket.close()
-            self._served = None
+        if self._server is not None and self._pid != os.getpid():
+            self._server.socket.close()
+            self._server = None
 
     def stopping(self) -> None:
         """Tell from now on that no more messages are taken."""
@@ -61,12 +61,11 @@ class HealthServer:
 
     def close(self) -> None:
         """Stop serving."""
-        if self._served is not None:
-            server, health = self._served
-            self._served = None
+        if self._server is not None:
+            server, self._server = self._server, None
             server.shutdown()
             server.server_close()
-            health.close()
+        self._health.close()
 
 
 def _server(address: str, port: int, verdicts: dict[str, Callable[[], Verdict]]) -> QuietServer:

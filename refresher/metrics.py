@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
     from prometheus_client import Metric
-    from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import CollectorRegistry
 
-    from refresher.dead_letters import DeadLetter
-    from refresher.queries import Registry
+    from refresher.gauges import WorkerGauges
     from refresher.settings import WorkerSettings
 
 log: Final = logging.getLogger(__name__)
@@ -61,6 +59,11 @@ class PrometheusWorkerEvents(WorkerEvents):
             Gauge(name, help_, ("query",), registry=registry, multiprocess_mode="livesum")
             for name, help_ in _GAUGES.items()
         ]
+
+    def expect(self, queries: Iterable[str]) -> None:
+        """Show these at 0: what a counter has when it is first seen is no increase to Prometheus."""
+        for query in queries:
+            self._counters["xfetch_refresh_completed"].labels(query)
 
     def acquired(self, query: str) -> None:
         """Count a run that begins."""
@@ -106,23 +109,12 @@ class WorkerMetrics:
 
     Args:
         settings: whose address and port.
-        waiting: how many refreshes wait in the broker.
-        letters: the dead letters that are kept.
-        queries: what the worker can load.
-
-    The first two are asked at each scrape; what can't be told then is left out.
+        gauges: what is asked at each scrape.
     """
 
-    def __init__(
-        self,
-        settings: WorkerSettings,
-        *,
-        waiting: Callable[[], int],
-        letters: Callable[[], Iterable[DeadLetter]],
-        queries: Registry,
-    ) -> None:
-        self._settings, self._waiting, self._letters, self._queries = settings, waiting, letters, queries
-        self._events: WorkerEvents | None = None
+    def __init__(self, settings: WorkerSettings, gauges: WorkerGauges) -> None:
+        self._settings, self._gauges = settings, gauges
+        self._events: PrometheusWorkerEvents | None = None
         self._server: WSGIServer | None = None
         self._own_folder: str | None = None
         self._pid = os.getpid()
@@ -171,8 +163,7 @@ class WorkerMetrics:
         from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = CollectorRegistry()
-        for gauges in (self._queue, self._dead, self._times):
-            registry.register(_AtEachScrape(gauges))
+        self._gauges.register(registry)
         # Before the files are read: what a process was at when it was killed does not go on.
         registry.register(_ForgetTheDead())
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
@@ -180,57 +171,7 @@ class WorkerMetrics:
             self._settings.metrics_port, addr=self._settings.metrics_address, registry=registry
         )
         self._events = PrometheusWorkerEvents()
-
-    def _queue(self) -> Iterator[GaugeMetricFamily]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        yield GaugeMetricFamily(
-            "xfetch_refresh_queue_size", "Early and stale refreshes that wait", value=self._waiting()
-        )
-
-    def _dead(self) -> Iterator[GaugeMetricFamily]:
-        # Of every query that is known, so that an alert on it can end.
-        kept = dict.fromkeys((query.name for query in self._queries), 0)
-        quarantined = dict(kept)
-        for letter in self._letters():
-            kept[letter.query] = kept.get(letter.query, 0) + 1
-            quarantined[letter.query] = quarantined.get(letter.query, 0) + (letter.failures > 1)
-        yield _by_query("xfetch_dead_letters", "Dead letters that are kept", kept)
-        yield _by_query(
-            "xfetch_quarantined_keys", "Keys of which several refreshes in a row were given up", quarantined
-        )
-
-    def _times(self) -> Iterator[GaugeMetricFamily]:
-        ttls = {query.name: query.ttl_seconds for query in self._queries}
-        graces = {query.name: query.grace_seconds for query in self._queries}
-        yield _by_query("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", ttls)
-        yield _by_query("xfetch_query_grace_seconds", "For how long they may be served after it", graces)
-
-
-class _AtEachScrape:
-    """Collects gauges when they are asked for; those that can't be told are left out, and the scrape goes on."""
-
-    def __init__(self, gauges: Callable[[], Iterable[GaugeMetricFamily]]) -> None:
-        self._gauges = gauges
-
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        try:
-            return list(self._gauges())
-        except Exception as error:  # noqa: BLE001 - whatever is away now: a gap in the graph says so
-            log.warning("a scrape goes without some gauges: %s", type(error).__name__)
-            return []
-
-
-def _by_query(name: str, help_: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    from prometheus_client.core import GaugeMetricFamily
-
-    gauge = GaugeMetricFamily(name, help_, labels=("query",))
-    for query, value in values.items():
-        gauge.add_metric((query,), value)
-    return gauge
+        self._events.expect(query.name for query in self._gauges.queries)
 
 
 class _ForgetTheDead:

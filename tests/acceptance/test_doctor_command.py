@@ -11,13 +11,17 @@ import pytest
 import redis
 from typer.testing import CliRunner, Result
 
+from api_client import lease
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
 from refresher import doctor
 from refresher.cli.commands import app
 from refresher.dead_letters import DeadLetters
-from refresher.embedded import ArcadeDbServer, free_port
+from refresher.embedded import ArcadeDbServer, RedisServer, free_port
 from tests.acceptance.conftest import System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
 
 SECRET = "canary-77b0"
 WATCHING = {"REFRESHER_QUERIES": "tests.support.scripted_queries,refresher.watch"}
@@ -61,8 +65,8 @@ def test_what_is_well_is_said_line_by_line(office: Office) -> None:
     office.system.cache.config_set("maxmemory", "100mb")
     assert office.levels() == {
         "rights": "ok", "cache": "ok", "eviction": "warning", "clock": "ok", "notifications": "ok", "lease steps": "ok",
-        "dead letters": "ok", "broker": "ok", "broker's memory": "warning", "workers": "ok", "queries": "ok",
-        "graph": "ok",
+        "refreshes": "ok", "dead letters": "ok", "broker": "ok", "broker's memory": "warning", "workers": "ok",
+        "queries": "ok", "graph": "ok",
     }  # fmt: skip
     done = office.run()
     assert done.exit_code == 0
@@ -136,9 +140,51 @@ def test_keys_in_quarantine_are_a_warning(office: Office) -> None:
     level, said, mend = office.finding("dead letters", exit_code=1)
     assert (level, said, mend) == (
         "warning",
-        "keys that were given up: 1, of them in quarantine: 0",
+        "keys that were given up: 1 syntax; of them in quarantine: 0",
         "refresher dead list",
     )
+
+
+@pytest.mark.parametrize(("level", "bound"), [("problem", 1), ("warning", 100_000_000)])
+def test_a_full_cache_that_evicts_nothing_is_a_problem(office: Office, level: str, bound: int) -> None:
+    office.system.cache.config_set("maxmemory-policy", "noeviction")
+    office.system.cache.config_set("maxmemory", bound)
+    assert office.levels(exit_code=1)["eviction"] == level
+
+
+def test_a_full_broker_is_a_problem(office: Office) -> None:
+    with RedisServer.start(extra_config={"maxmemory": "1", "maxmemory-policy": "noeviction"}) as full:
+        findings = office.told(exit_code=1, CELERY_BROKER_URL=full.url())["findings"]
+    said = {one["check"]: (one["level"], one["said"]) for one in findings}
+    assert said["broker's memory"][0] == "problem"
+    assert "nothing can be published" in said["broker's memory"][1]
+    assert said["workers"][0] == "problem"
+    assert said["workers"][1].startswith("can't be asked: it answered")
+
+
+def test_refreshes_that_wait_for_long_fail_or_were_lost_are_a_warning(office: Office) -> None:
+    key, store = make_key("cache", "long_lived", {"key": "a"}, 1), LeaseStore(office.system.cache)
+    store.run(lease.claim(key, claim_id="x", seen_token=0, queue_ttl_seconds=60, retention_seconds=60))
+    assert office.finding("refreshes", exit_code=1)[:2] == ("ok", "1 queued, 0 running, none for long")
+    office.system.cache.hincrby(key.record, "claimed_at", -20_000_000)
+    level, said, _ = office.finding("refreshes", exit_code=1)
+    assert (level, said.startswith("1 are queued, the oldest for 20")) == ("warning", True)
+    office.system.cache.hset(key.record, "state", "retrying")
+    assert office.finding("refreshes", exit_code=1)[1] == "1 failed and will be tried again"
+    office.system.cache.hset(key.record, "until", 1)
+    assert office.finding("refreshes", exit_code=1)[1] == "1 were lost: a worker or a message is gone"
+
+
+def test_a_worker_of_this_host_is_asked_for_its_health_and_its_metrics(office: Office) -> None:
+    ports = {"CACHE_HEALTH_PORT": str(free_port()), "CACHE_METRICS_PORT": str(free_port())}
+    levels = office.levels(exit_code=1, **ports)
+    assert (levels["worker here"], levels["metrics here"]) == ("problem", "warning")
+    office.start_worker(**ports)
+    eventually(lambda: office.run(**ports).exit_code == 0, 30, "all is well")
+    levels = office.levels(**ports)
+    assert (levels["worker here"], levels["metrics here"]) == ("ok", "ok")
+    swapped = {"CACHE_METRICS_PORT": ports["CACHE_HEALTH_PORT"]}
+    assert office.finding("metrics here", **swapped)[1].endswith("is no worker")
 
 
 def test_a_wrong_setting_is_one_error(office: Office) -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-import re
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from refresher.embedded import GuardedProcess, free_port
 from tests.acceptance.conftest import ROOT, System
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.prometheus_server import Prometheus
+from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
@@ -31,6 +28,9 @@ ONLY_AFTER_A_FAULT = (
     "xfetch_refresh_skipped_total",
     "xfetch_refresh_dropped_total",
     "xfetch_trigger_failed_total",
+    "cache_unreadable_total",
+    "refresher_messages_dropped_total",
+    "ALERTS",
 )
 
 # Threads share waits, and two processes meet in their claims.
@@ -52,55 +52,6 @@ def read(offset):
 for offset in range(4):
     threading.Thread(target=read, args=(offset,)).start()
 """
-RULES = ROOT / "deploy" / "prometheus"
-
-
-class Prometheus:
-    """A Prometheus of the test's own; the rules are the project's, sped up."""
-
-    def __init__(self, stack: ExitStack, folder: Path, targets: list[int]) -> None:
-        program = shutil.which("prometheus")
-        if program is None:
-            skip_or_fail("prometheus is not installed (Debian's package prometheus)")
-        for name in ("refresher.rules.yml", "refresher.alerts.yml"):
-            # Seconds for minutes: the same rules, over a span that a test can wait for.
-            text = re.sub(r"\[(1|5|10)m\]", "[10s]", (RULES / name).read_text(encoding="utf-8"))
-            text = re.sub(r"for: \d+m", "for: 1s", text)
-            (folder / name).write_text(text, encoding="utf-8")
-        addresses = json.dumps([f"127.0.0.1:{port}" for port in targets])
-        (folder / "prometheus.yml").write_text(
-            "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
-            "rule_files: [refresher.rules.yml, refresher.alerts.yml]\n"
-            f"scrape_configs: [{{job_name: all, static_configs: [{{targets: {addresses}}}]}}]\n",
-            encoding="utf-8",
-        )
-        port = free_port()
-        process = GuardedProcess.start(
-            [
-                program, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            env={}, cwd=folder, log_file=folder / "prometheus.log",
-        )  # fmt: skip
-        stack.callback(process.kill)
-        self._http = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False))
-        eventually(self._is_ready, 60, "Prometheus is ready")
-
-    def _is_ready(self) -> bool:
-        try:
-            return self._http.get("/-/ready").status_code == 200
-        except httpx.TransportError:
-            return False
-
-    def query(self, expression: str) -> list[Any]:
-        """The samples of an instant query, those that are no number left out."""
-        reply = self._http.get("/api/v1/query", params={"query": expression}).json()
-        assert reply["status"] == "success", f"{expression}: {reply}"
-        return [sample for sample in reply["data"]["result"] if sample["value"][1] != "NaN"]
-
-    def firing(self) -> set[str]:
-        """The names of the alerts that fire."""
-        return {sample["metric"]["alertname"] for sample in self.query('ALERTS{alertstate="firing"}')}
 
 
 @pytest.fixture
@@ -121,7 +72,8 @@ def scraped(system: System, tmp_path: Path) -> Iterator[tuple[Prometheus, Guarde
             cwd=ROOT, log_file=tmp_path / "reader.log",
         )  # fmt: skip
         stack.callback(reader.kill)
-        yield Prometheus(stack, tmp_path, [reader_port, worker_port]), worker
+        jobs = {"application": reader_port, "refresher-workers": worker_port}
+        yield Prometheus(stack, tmp_path, jobs, minutes=10), worker
 
 
 def as_asked(expression: str) -> str:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from refresher.cli.commands import app
 from refresher.embedded import free_port
+from refresher.health import Health
 from refresher.health_server import HealthServer
 from refresher.pulse import Phase, Pulse
 from refresher.quiet_server import QuietHandler, QuietServer
@@ -34,7 +35,7 @@ def settings() -> WorkerSettings:
 def pulse(settings: WorkerSettings) -> Iterator[Pulse]:
     """The pulse of a worker that serves its health."""
     pulse = Pulse(Time())
-    server = HealthServer(settings, pulse)
+    server = HealthServer(settings, pulse, Health(settings, pulse))
     server.start()
     yield pulse
     server.close()
@@ -63,7 +64,7 @@ def test_a_port_that_is_taken_is_told_and_the_worker_goes_on(
     settings: WorkerSettings, pulse: Pulse, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        second = HealthServer(settings, Pulse())
+        second = HealthServer(settings, Pulse(), Health(settings, Pulse()))
         second.start()
         second.stopping()
         second.close()

@@ -11,15 +11,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from api_client.metrics import PrometheusEvents
-from refresher.metrics import PrometheusWorkerEvents, WorkerMetrics
+from refresher.gauges import WorkerGauges
+from refresher.health import Verdict
+from refresher.metrics import PrometheusWorkerEvents
 from refresher.queries import Registry
-from refresher.settings import WorkerSettings
 from tests.support.requirements import skip_or_fail
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"
 ALERT = re.compile(r"- alert: (\w+)")
-EXPRESSION_NAMES = re.compile(r"\b((?:cache|xfetch)_\w+)\b(?!:)")
+EXPRESSION_NAMES = re.compile(r"\b((?:cache|xfetch|refresher)_\w+)\b(?!:)")
 NOT_A_METRIC = re.compile(r"\b\w+:\w+:\w+\b|\w+:ratio30d")
 
 
@@ -68,8 +69,8 @@ def metrics_of_both_sides() -> set[str]:
     readers, workers = CollectorRegistry(), CollectorRegistry()
     PrometheusEvents(readers)
     PrometheusWorkerEvents(workers)
-    served = WorkerMetrics(WorkerSettings(), waiting=lambda: 0, letters=list, queries=Registry())
-    gauges = [*served._queue(), *served._dead(), *served._times()]
+    asked = WorkerGauges(ready=lambda: Verdict({}), waiting=lambda: 0, letters=list, queries=Registry())
+    gauges = [*asked.of_now(), *asked.times()]
     return {metric.name for registry in (readers, workers) for metric in registry.collect()} | {
         gauge.name for gauge in gauges
     }

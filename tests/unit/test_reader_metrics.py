@@ -142,6 +142,16 @@ def test_each_other_event_is_a_counter(
     assert value(registry, name, **labels) == 1
 
 
+def test_with_the_first_event_of_a_query_its_counters_are_there_at_0(
+    registry: CollectorRegistry, events: PrometheusEvents
+) -> None:
+    events.miss("q")
+    for name in ("cache_hit_total", "cache_unavailable_total", "xfetch_refresh_republished_total"):
+        assert value(registry, name) == 0
+    assert value(registry, "xfetch_refresh_triggered_total", reason="stale") == 0
+    assert value(registry, "cache_miss_total") == 1
+
+
 def test_every_event_of_a_reader_is_counted() -> None:
     told = {name for name, method in vars(ReaderEvents).items() if callable(method)}
     assert told <= set(vars(PrometheusEvents))

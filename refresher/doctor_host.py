@@ -1,0 +1,45 @@
+"""What `refresher doctor` finds on this host, where the environment names the ports of a worker: what that one says."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from typing import Final
+
+from refresher.findings import Finding, Level
+from refresher.health_asked import ask_health, get
+from refresher.settings import WorkerSettings
+
+_MARK: Final = b"\nrefresher_ready{"
+_LOOK: Final = "look at the worker and its log: not running, stopped, or another process has the port"
+
+
+def of_this_host(settings: WorkerSettings) -> Iterator[Finding]:
+    """Ask the worker of this host for its health and its metrics; nothing without a port."""
+    if settings.health_port:
+        yield _health(settings)
+    if settings.metrics_port:
+        yield _metrics(settings)
+
+
+def _health(settings: WorkerSettings) -> Finding:
+    where = f"CACHE_HEALTH_PORT={settings.health_port}"
+    try:
+        is_good, record = ask_health(settings.health_address, settings.health_port, "/ready")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return Finding("worker here", Level.PROBLEM, f"no health at {where}: {str(error) or type(error).__name__}", _LOOK)
+    if is_good:
+        return Finding("worker here", Level.OK, "ready")
+    wrong = "; ".join(f"{part}: {said}" for part, said in record["checks"].items() if said != "ok")
+    return Finding("worker here", Level.PROBLEM, f"not ready, {wrong}", "mend that, or the worker's own environment")
+
+
+def _metrics(settings: WorkerSettings) -> Finding:
+    where = f"CACHE_METRICS_PORT={settings.metrics_port}"
+    try:
+        _, body = get(settings.metrics_address, settings.metrics_port, "/metrics")
+    except (OSError, http.client.HTTPException) as error:
+        return Finding("metrics here", Level.WARNING, f"none at {where}: {str(error) or type(error).__name__}", _LOOK)
+    if _MARK not in body:
+        return Finding("metrics here", Level.WARNING, f"what listens at {where} is no worker", _LOOK)
+    return Finding("metrics here", Level.OK, f"served at {where}")
