@@ -16,7 +16,7 @@ from tests.support.requirements import full_runs_only, skip_or_fail
 pytestmark = [full_runs_only, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("package", ["api_client"])
+@pytest.mark.parametrize("package", ["api_client", "refresher"])
 def test_every_public_symbol_has_a_known_type(package: str, tmp_path: Path) -> None:
     if find_spec("pyright") is None:
         skip_or_fail("pyright is not installed: the extra dev has it")
