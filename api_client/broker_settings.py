@@ -35,6 +35,11 @@ def is_rabbitmq(broker_url: str) -> bool:
     return broker_url.startswith(("amqp", "pyamqp"))
 
 
+def system_of(broker_url: str) -> str:
+    """Return what a trace calls the broker."""
+    return "rabbitmq" if is_rabbitmq(broker_url) else "redis"
+
+
 def miss_queue(namespace: str, broker_url: str = "") -> str:
     """Return the name of the queue that workers look at first: somebody waits for these."""
     return _name(f"{namespace}.refresh-miss", broker_url)
@@ -43,6 +48,11 @@ def miss_queue(namespace: str, broker_url: str = "") -> str:
 def refresh_queue(namespace: str, broker_url: str = "") -> str:
     """Return the name of the queue of all other refreshes."""
     return _name(f"{namespace}.refresh", broker_url)
+
+
+def queue_name(namespace: str, broker_url: str, *, someone_waits: bool) -> str:
+    """Return the name of the queue to publish to."""
+    return (miss_queue if someone_waits else refresh_queue)(namespace, broker_url)
 
 
 def _name(queue: str, broker_url: str) -> str:

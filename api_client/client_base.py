@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import uuid
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Self
 
 from api_client import lease
@@ -41,7 +42,8 @@ class ClientBase:
 
     Args:
         settings: default: read from the environment.
-        events: who counts what happens; default: nobody. With CACHE_METRICS, a registry too.
+        events: who counts what happens; default: nobody. With CACHE_METRICS a registry too, with CACHE_OTEL
+            OpenTelemetry.
 
     Raises:
         ConfigurationError: a setting is wrong.
@@ -179,13 +181,25 @@ def _local_tier(settings: ReaderSettings, known: KnownMaster) -> tuple[LocalTier
 def _counted(events: ReaderEvents | None, settings: ReaderSettings) -> ReaderEvents:
     told = [] if events is None else [events]
     if settings.metrics:
-        try:
+        with _needing("CACHE_METRICS", "prometheus_client", extra="metrics"):
             from api_client.metrics import default_events
-        except ModuleNotFoundError as error:
-            allowed = "it needs prometheus_client (pip install 'refresher[metrics]'); allowed without it is false"
-            raise ConfigurationError("CACHE_METRICS", "true", allowed) from error
-        told.append(default_events())
+
+            told.append(default_events())
+    if settings.otel:
+        with _needing("CACHE_OTEL", "opentelemetry-api", extra="otel"):
+            from api_client.otel import default_events as telling_otel
+
+            told.append(telling_otel())
     return together(told, ReaderEvents)
+
+
+@contextmanager
+def _needing(variable: str, package: str, *, extra: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        allowed = f"it needs {package} (pip install 'refresher[{extra}]'); allowed without it is false"
+        raise ConfigurationError(variable, "true", allowed) from error
 
 
 _clients: weakref.WeakSet[ClientBase] = weakref.WeakSet()

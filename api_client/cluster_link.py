@@ -26,8 +26,8 @@ from api_client.keys import CacheKey
 from api_client.lease import Call
 from api_client.lease_store import by_hash, source
 from api_client.link import CacheLink
-from api_client.publication import Steps
 from api_client.redis_url import Address, read_url
+from api_client.steps import Steps
 from api_client.wire import Command
 
 T = TypeVar("T")

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
+from api_client.spans import NO_SPANS, ReaderSpans
+
 log: Final = logging.getLogger(__name__)
 E = TypeVar("E")
 
@@ -36,6 +38,9 @@ class ReaderEvents:
 
     note_hit: Callable[[HitNote], None] | None = None
     """Called for each hit in the place of `hit`, where it is set: for those who add up many hits at once."""
+
+    spans: ReaderSpans = NO_SPANS
+    """Told of refreshes and waits as spans of a trace."""
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
         """Record a value served from the cache; it is stale where ``ttl_remaining_seconds`` is not positive."""
@@ -75,8 +80,7 @@ def guarded(events: E, base: type[E]) -> E:
     # Of a type of its own: who is of the base alone counts nothing, and is not told of hits at all.
     guarded_type: type[E] = type(f"Guarded{base.__name__}", (base,), {})
     proxy = guarded_type.__new__(guarded_type)
-    if isinstance(events, ReaderEvents) and isinstance(proxy, ReaderEvents):
-        proxy.note_hit = events.note_hit  # appends to a list: nothing in it raises
+    _hand_on(proxy, [events])
     for name, method in vars(base).items():
         if callable(method) and not name.startswith("_"):
             setattr(proxy, name, _never_raising(getattr(events, name), name))
@@ -84,15 +88,28 @@ def guarded(events: E, base: type[E]) -> E:
 
 
 def together(several: Sequence[E], base: type[E]) -> E:
-    """Return what tells each of ``several``, in their order, all that is told by a method of ``base``."""
+    """Return what tells each of ``several``, in their order, all that is told by a method of ``base``.
+
+    Spans are told to the first that has any.
+    """
     if len(several) <= 1:
         return several[0] if several else base()
     together_type: type[E] = type(f"Several{base.__name__}", (base,), {})
     proxy = together_type.__new__(together_type)
+    _hand_on(proxy, several)
     for name, method in vars(base).items():
         if callable(method) and not name.startswith("_"):
             setattr(proxy, name, _telling_all([getattr(events, name) for events in several]))
     return proxy
+
+
+def _hand_on(proxy: Any, several: Sequence[Any]) -> None:
+    """Give a proxy what its events have beside methods. Nothing in it raises: a note is appended to a list."""
+    proxy.spans = next((events.spans for events in several if events.spans is not proxy.spans), proxy.spans)
+    if isinstance(proxy, ReaderEvents):
+        notes = [events.note_hit for events in several]
+        if all(notes):
+            proxy.note_hit = notes[0] if len(notes) == 1 else _telling_all(notes)
 
 
 def _telling_all(methods: Sequence[Callable[..., None]]) -> Callable[..., None]:

@@ -14,8 +14,8 @@ from api_client.health import TIME_REQUEST, Health
 from api_client.keys import CacheKey
 from api_client.lease import Call
 from api_client.lease_store import LeaseStore, by_hash, source
-from api_client.publication import Steps
 from api_client.redis_edge import connect, connection_maker
+from api_client.steps import Steps
 from api_client.wire import Command, is_wrong_node, pack_all, pack_get
 
 T = TypeVar("T")

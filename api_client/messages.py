@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -29,6 +30,10 @@ MOST_ITEMS: Final = 1_000
 LONGEST_TICKET: Final = 64
 
 _REASONS: Final = frozenset(reason.value for reason in RefreshReason)
+_TRACE: Final = {
+    "traceparent": re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"),
+    "tracestate": re.compile(r"[ -~]{1,512}"),
+}
 
 
 class RefreshItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +41,8 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True):
 
     ``params`` is their JSON text, canonical where a reader wrote it. ``claim_number`` is the number of the claim; an
     acquire whose entry is newer has nothing to do. ``ticket`` and ``attempt`` (1 is the first) are those of a retry;
-    ``cache_attempt`` counts how often this attempt was sent again because Redis could not be asked.
+    ``cache_attempt`` counts how often this attempt was sent again because Redis could not be asked. ``trace`` is that
+    of the read that asked (W3C Trace Context: traceparent, tracestate); whatever is sent again keeps it.
     """
 
     query: str
@@ -47,6 +53,7 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True):
     ticket: Annotated[str, msgspec.Meta(max_length=LONGEST_TICKET)] = ""
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
     cache_attempt: Annotated[int, msgspec.Meta(ge=0)] = 0
+    trace: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def decoded_params(self) -> dict[str, Any]:
@@ -79,11 +86,17 @@ class MalformedMessage(ValueError):
     """A message that is none of ours; it says where."""
 
 
-def item_for(key: CacheKey, claim_number: int, reason: RefreshReason) -> RefreshItem:
-    """Return the item that refreshes ``key``."""
+def item_for(
+    key: CacheKey,
+    claim_number: int,
+    reason: RefreshReason,
+    trace: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET,
+) -> RefreshItem:
+    """Return the item that refreshes ``key``, as part of ``trace``."""
     return RefreshItem(
-        query=key.query, version=key.version, params=key.canonical_params, claim_number=claim_number, reason=reason
-    )
+        query=key.query, version=key.version, params=key.canonical_params, claim_number=claim_number, reason=reason,
+        trace=trace or msgspec.UNSET,
+    )  # fmt: skip
 
 
 def encode(items: Sequence[RefreshItem]) -> dict[str, Any]:
@@ -125,9 +138,22 @@ def _item(raw: object) -> RefreshItem:
     if isinstance(raw, dict) and isinstance(raw.get("reason"), str) and raw["reason"] not in _REASONS:
         # A later release's: why it is refreshed is for monitors alone.
         raw = {**raw, "reason": RefreshReason.MANUAL}
+    if isinstance(raw, dict) and "trace" in raw:
+        raw = {**raw, "trace": _checked_trace(raw["trace"])}
     # In a list, so that the error says where also for an item that is no object.
     (item,) = msgspec.convert([raw], list[RefreshItem])
     return item
+
+
+def _checked_trace(raw: object) -> dict[str, str]:
+    """Return what can be read of a trace: a refresh never fails for it."""
+    if not isinstance(raw, dict):
+        return {}
+    return {
+        name: text
+        for name, is_right in _TRACE.items()
+        if isinstance(text := raw.get(name), str) and is_right.fullmatch(text)
+    }
 
 
 def shown_args(items: Sequence[RefreshItem], namespace: str) -> str:

@@ -13,36 +13,29 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from time import time_ns
+from typing import Final
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from api_client import lease, messages
 from api_client.asked import LONGEST_SILENCE_SECONDS, AskedRecently
 from api_client.breaker import Breaker
 from api_client.broker import Broker
+from api_client.broker_settings import queue_name, system_of
 from api_client.decisions import Decisions, TriggerOutcome
 from api_client.events import ReaderEvents, RefreshReason
 from api_client.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.settings import ReaderSettings
+from api_client.steps import Steps, run_each
 from api_client.triggers import Trigger, TriggerDropped
 
 log: Final = logging.getLogger(__name__)
-T = TypeVar("T")
 
 LENGTH_CACHED_SECONDS: Final = 0.25
 REPUBLISH_SECONDS: Final = 5.0  # then 10, 20 …: while the workers are down, doubles must not fill the queue
-
-
-class Steps(Protocol):
-    """Runs steps of lease records."""
-
-    def run(self, call: Call[T], /) -> T: ...  # noqa: D102
-
-    def run_all(self, calls: Sequence[Call[T]], /) -> list[T]:
-        """Run steps in one round trip; raises a ResponseError when one of them met one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +74,8 @@ class Publication:
 
     def handle(self, batch: Sequence[Trigger]) -> None:
         """Bring triggers of one queue (all waited for, or none) to their ends."""
+        for trigger in batch:
+            trigger.asking.begin()
         if self._breaker.is_waiting():
             # Nobody will publish a claim that was made: the next one who asks may claim at once.
             self._unclaim([trigger.claim_id for trigger in batch], batch)
@@ -98,7 +93,7 @@ class Publication:
 
     def give_back(self, trigger: Trigger, why: str) -> None:
         """End a trigger that will not be tried: nobody waits for it, and its claim is free for the next one."""
-        self._decisions.came_of(trigger.key.entry, TriggerOutcome.DROPPED, why)
+        self._came_of(trigger, TriggerOutcome.DROPPED, why)
         _tell(trigger, TriggerDropped(why))
         self._unclaim([trigger.claim_id], [trigger])
 
@@ -123,10 +118,11 @@ class Publication:
 
     def _claim(self, triggers: Sequence[Trigger]) -> list[_Ready]:
         """Claim; what was granted, and what has been queued for so long that it is due to be published again."""
-        claim_ids = [uuid.uuid4().hex for _ in triggers]
-        replies = self._run_all([self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
+        claim_ids, began_ns = [uuid.uuid4().hex for _ in triggers], time_ns()
+        replies = run_each(self._store, [self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
         granted, queued = [], []
         for trigger, claim_id, reply in zip(triggers, claim_ids, replies, strict=True):
+            trigger.asking.claimed(began_ns)
             if isinstance(reply, Exception):
                 self._failed(trigger, reply)
                 continue
@@ -136,10 +132,10 @@ class Publication:
                 continue
             why = "already_refreshed" if reply.status is ClaimStatus.ALREADY_REFRESHED else reply.state.value
             self._events.refresh_deduplicated(trigger.key.query, state=why)
-            self._decisions.came_of(trigger.key.entry, TriggerOutcome.DEDUPLICATED, why)
             if reply.status is ClaimStatus.REFUSED and reply.state is RecordState.QUEUED and self._is_old(reply):
                 queued.append(trigger)
             else:
+                self._came_of(trigger, TriggerOutcome.DEDUPLICATED, why)
                 _tell(trigger, None)
         return granted + self._due_again(queued)
 
@@ -173,7 +169,8 @@ class Publication:
 
     def _due_again(self, queued: Sequence[Trigger]) -> list[_Ready]:
         """Return what is due to be published again: its message may have gone with a worker, or was never sent."""
-        replies = self._run_all([lease.republish(each.key, interval_seconds=REPUBLISH_SECONDS) for each in queued])
+        calls = [lease.republish(each.key, interval_seconds=REPUBLISH_SECONDS) for each in queued]
+        replies = run_each(self._store, calls)
         due = []
         for trigger, number in zip(queued, replies, strict=True):
             if isinstance(number, Exception):
@@ -181,13 +178,14 @@ class Publication:
             elif number:
                 due.append(_Ready(trigger, number, "", is_again=True))
             else:
+                self._came_of(trigger, TriggerOutcome.DEDUPLICATED, RecordState.QUEUED.value)
                 _tell(trigger, None)
         return due
 
     def _publish(self, ready: Sequence[_Ready]) -> None:
         if self._breaker.allows():
-            errors = self._sent([messages.item_for(one.trigger.key, one.number, one.trigger.reason) for one in ready],
-                                someone_waits=ready[0].trigger.someone_waits)  # fmt: skip
+            someone_waits = ready[0].trigger.someone_waits
+            errors = self._sent([self._item(one, someone_waits) for one in ready], someone_waits=someone_waits)
         else:
             errors = [TriggerDropped("breaker")] * len(ready)
         failed = [one for one, error in zip(ready, errors, strict=True) if error is not None]
@@ -199,6 +197,12 @@ class Publication:
                 self._failed(one.trigger, error)
             else:
                 self._triggered(one)
+
+    def _item(self, one: _Ready, someone_waits: bool) -> messages.RefreshItem:  # noqa: FBT001
+        trigger, broker_url = one.trigger, self._settings.broker_url
+        queue = queue_name(self._settings.namespace, broker_url, someone_waits=someone_waits)
+        trace = trigger.asking.sending(system_of(broker_url), queue)
+        return messages.item_for(trigger.key, one.number, trigger.reason, trace)
 
     def _sent(self, items: Sequence[messages.RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
         errors: list[Exception | None]
@@ -228,25 +232,6 @@ class Publication:
             self._length_known_until = now + LENGTH_CACHED_SECONDS
         return self._length
 
-    def _run_all(self, calls: Sequence[Call[T]]) -> list[T | Exception]:
-        """Run steps in one round trip; one that Redis refuses ends alone."""
-        replies: list[T | Exception] = []
-        try:
-            replies.extend(self._store.run_all(calls) if calls else ())
-        except ResponseError:
-            replies.extend(self._alone(calls))
-        except Exception as error:  # noqa: BLE001 - told to whoever asked for each of them
-            replies.extend([error] * len(calls))
-        return replies
-
-    def _alone(self, calls: Sequence[Call[T]]) -> Iterator[T | Exception]:
-        """Run steps one by one. Some may have been done already: each may be repeated."""
-        for call in calls:
-            try:
-                yield self._store.run(call)
-            except Exception as error:  # noqa: BLE001 - told to whoever asked for it
-                yield error
-
     def _unclaim(self, claim_ids: Sequence[str], triggers: Sequence[Trigger]) -> None:
         retention_seconds = self._settings.record_retention_seconds
         calls = [
@@ -254,7 +239,7 @@ class Publication:
             for trigger, claim_id in zip(triggers, claim_ids, strict=True)
             if claim_id
         ]
-        self._run_all(calls)  # where Redis can't be asked the claims run out
+        run_each(self._store, calls)  # where Redis can't be asked the claims run out
 
     def _triggered(self, one: _Ready) -> None:
         key = one.trigger.key
@@ -263,12 +248,12 @@ class Publication:
         else:
             self._events.refresh_triggered(key.query, reason=one.trigger.reason)
         what = TriggerOutcome.REPUBLISHED if one.is_again else TriggerOutcome.PUBLISHED
-        self._decisions.came_of(key.entry, what)
+        self._came_of(one.trigger, what)
         _tell(one.trigger, None)
 
     def _dropped(self, trigger: Trigger, dropped: TriggerDropped) -> None:
         self._events.refresh_dropped(trigger.key.query, why=dropped.why)
-        self._decisions.came_of(trigger.key.entry, TriggerOutcome.DROPPED, dropped.why)
+        self._came_of(trigger, TriggerOutcome.DROPPED, dropped.why)
         _tell(trigger, dropped)
 
     def _failed(self, trigger: Trigger, error: Exception) -> None:
@@ -276,10 +261,14 @@ class Publication:
             self._dropped(trigger, error)
             return
         self._events.trigger_failed(trigger.key.query, why=type(error).__name__)
-        self._decisions.came_of(trigger.key.entry, TriggerOutcome.FAILED, type(error).__name__)
+        self._came_of(trigger, TriggerOutcome.FAILED, type(error).__name__)
         if trigger.done is None and not isinstance(error, (RedisError, OSError, *_broker_errors())):
             log.error("the publisher met an error it does not know", exc_info=error)
         _tell(trigger, error)
+
+    def _came_of(self, trigger: Trigger, outcome: TriggerOutcome, why: str = "") -> None:
+        self._decisions.came_of(trigger.key.entry, outcome, why)
+        trigger.asking.end(outcome.value, why)
 
 
 def _tell(trigger: Trigger, error: Exception | None) -> None:

@@ -10,14 +10,17 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from api_client.asked import AskedRecently
 from api_client.broker import Broker
 from api_client.decisions import Decisions
 from api_client.events import ReaderEvents
-from api_client.publication import Publication, Steps
+from api_client.publication import Publication
 from api_client.settings import ReaderSettings
+from api_client.spans import SILENT
+from api_client.steps import Steps
 from api_client.triggers import Backlog, Trigger, TriggerDropped
 
 __all__ = ["Publisher", "Trigger", "TriggerDropped"]
@@ -56,7 +59,7 @@ class Publisher:
         decisions: Decisions | None = None,
         backlog: int = BACKLOG,
     ) -> None:
-        self._broker = broker
+        self._broker, self._spans = broker, events.spans
         self._publication = Publication(
             settings, store, broker, asked, decisions or Decisions(), events, monotonic=monotonic
         )
@@ -74,6 +77,7 @@ class Publisher:
         That is so when the backlog is full, the publisher is closed, or the system has no thread left for it. A claim
         that came with it is taken back then.
         """
+        trigger = self._traced(trigger)
         with self._wake:
             accepted = not self._closing and self._has_thread() and self._backlog.put(trigger)
             if not self._busy:
@@ -84,6 +88,7 @@ class Publisher:
 
     def submit_all(self, triggers: Sequence[Trigger]) -> list[bool]:
         """Hand several over at once, as `submit` does each; in their order, False for each that was dropped."""
+        triggers = [self._traced(trigger) for trigger in triggers]
         with self._wake:
             can = bool(triggers) and not self._closing and self._has_thread()
             accepted = [can and self._backlog.put(trigger) for trigger in triggers]
@@ -124,6 +129,10 @@ class Publisher:
         for trigger in left:
             self._give_back(trigger)
         self._broker.close()
+
+    def _traced(self, trigger: Trigger) -> Trigger:
+        asking = self._spans.asked(trigger.key, trigger.reason)
+        return trigger if asking is SILENT else replace(trigger, asking=asking)
 
     def _has_thread(self) -> bool:
         if self._thread is None:

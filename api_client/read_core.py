@@ -26,6 +26,7 @@ from api_client.local_tier import Fill, LocalTier
 from api_client.publisher import Publisher, Trigger
 from api_client.repeats import Repeats
 from api_client.settings import ReaderSettings
+from api_client.spans import ReaderSpans
 from api_client.tracking import TrackingLink
 from api_client.unreadable import Unreadable
 
@@ -53,6 +54,7 @@ class ReadCore:
         self._note = decisions.note
         self._tells_hits = type(events) is not ReaderEvents
         self._note_hit = events.note_hit
+        self.spans: ReaderSpans = events.spans
         self._unreadable = Unreadable(events)
         self.tier: LocalTier | None = tier
         self.tracking: TrackingLink | None = tracking

@@ -47,7 +47,8 @@ class ReadPath:
         if isinstance(answer, int):
             miss = Miss(self._core, key, floor, answer, timeout_seconds)
             try:
-                return miss.answer(self._wait(miss), type_)
+                with self._core.spans.waiting([key]):
+                    return miss.answer(self._wait(miss), type_)
             except CacheUnavailable:
                 self._core.tell_unavailable(key)
                 raise
@@ -75,7 +76,8 @@ class ReadPath:
             raise
         if misses:
             steps = [self._driver.steps(miss.key, miss.floor, miss.seen_token, miss.left_seconds) for miss in misses]
-            batch.end(self._driver.wait_all(steps))
+            with self._core.spans.waiting([miss.key for miss in misses]):
+                batch.end(self._driver.wait_all(steps))
 
     def _know_the_time(self) -> None:
         """Learn Redis' time, where it was never asked; have it learnt again, off the caller's path, every 10 s."""

@@ -50,6 +50,7 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
         msgspec.Meta(gt=0, le=512 * MEBIBYTE, description="bytes, 1 to 536870912 (what a Redis string can hold)"),
         env("CACHE_MAX_VALUE_BYTES"),
     ] = 8 * MEBIBYTE
+    otel: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_OTEL")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,6 +8,7 @@ from itertools import islice
 
 from api_client.events import RefreshReason
 from api_client.keys import CacheKey
+from api_client.spans import SILENT, Asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,8 @@ class Trigger:
     ``claim_number`` and ``claim_id`` are those of a claim that the caller has made itself (it waits for the value, and
     needed the stamp); without them the publisher claims, for the entry that carried ``seen_token``. ``mark`` is the
     number under which the caller noted that it asks (`AskedRecently`); default ``seen_token``. ``is_again``: the
-    claim is another one's, whose message may be lost. ``done`` is told the outcome.
+    claim is another one's, whose message may be lost. ``done`` is told the outcome. ``asking`` is its way to the
+    workers, for a trace.
     """
 
     key: CacheKey
@@ -29,6 +31,7 @@ class Trigger:
     done: Future[None] | None = None
     mark: int | None = None
     is_again: bool = False
+    asking: Asking = SILENT
 
     @property
     def noted_number(self) -> int:

@@ -85,3 +85,18 @@ def _decoded(raw: bytes) -> DeadLetter | None:
         return msgspec.json.decode(raw, type=DeadLetter)
     except msgspec.MsgspecError:
         return None
+
+
+def letters_by_query(
+    letters: Iterable[DeadLetter], queries: Iterable[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Count letters by query, and of them those of keys that failed several times in a row.
+
+    Of every one of ``queries`` too, at least 0, so that an alert on it can end.
+    """
+    kept = dict.fromkeys(queries, 0.0)
+    quarantined = dict(kept)
+    for letter in letters:
+        kept[letter.query] = kept.get(letter.query, 0) + 1
+        quarantined[letter.query] = quarantined.get(letter.query, 0) + (letter.failures > 1)
+    return kept, quarantined

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from refresher.spans import NO_SPANS, WorkerSpans
+
 
 class WorkerEvents:
     """The events of a worker. Durations in seconds."""
+
+    spans: WorkerSpans = NO_SPANS
+    """Told of refreshes as spans of a trace."""
 
     def acquired(self, query: str) -> None:
         """Record a run that begins."""

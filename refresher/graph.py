@@ -19,7 +19,8 @@ from refresher.errors import LoadFailed, TransientFailure
 from refresher.graph_driver import open_driver
 from refresher.queries import Loaded, Query
 from refresher.settings import SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
-from refresher.transactions import ReadTransaction
+from refresher.spans import NO_SPANS, WorkerSpans
+from refresher.transactions import ReadTransaction, RunsQueries
 from refresher.values import rows_of
 
 FETCH_SIZE: Final = 1_000
@@ -54,12 +55,21 @@ _FEW_ATTEMPTS: Final = 2
 class Graph:
     """One driver, made at the first load and never shared with a forked child. Thread-safe.
 
+    Args:
+        spans: told of each query that a load asks.
+
     Raises:
         ConfigurationError: the driver refuses NEO4J_URI.
     """
 
-    def __init__(self, settings: WorkerSettings, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
-        self._settings, self._monotonic = settings, monotonic
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        *,
+        spans: WorkerSpans = NO_SPANS,
+        monotonic: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        self._settings, self._spans, self._monotonic = settings, spans, monotonic
         self._pid = os.getpid()
         self._deadlines = Deadlines()
         self._refused_until = -math.inf
@@ -109,7 +119,8 @@ class Graph:
                 fetch_size=FETCH_SIZE,
             ) as session:
                 opened.append(session)
-                with ReadTransaction(session, timeout_seconds) as tx, _cut_when_refused(session):
+                with ReadTransaction(session, timeout_seconds) as begun, _cut_when_refused(session):
+                    tx = self._spans.transaction(begun, query, self._settings)
                     with _ends_no_worker():
                         value = called(query, tx, params, self._settings.max_value_bytes)
                     return Loaded(value, _degree(tx, query, params))
@@ -185,7 +196,7 @@ def _cut(sessions: Sequence[neo4j.Session]) -> None:
                 connection.kill()
 
 
-def _degree(tx: ReadTransaction, query: Query, params: Mapping[str, Any]) -> int:
+def _degree(tx: RunsQueries, query: Query, params: Mapping[str, Any]) -> int:
     if query.degree_cypher is None:
         return 0
     # Registered by the worker's own code, never taken from a message.

@@ -41,7 +41,7 @@ def follow_up(around: Surroundings, settings: WorkerSettings, run: Run, *, store
         )
     )
     if reply.status is ClaimStatus.CLAIMED:
-        item = item_for(run.key, reply.number, RefreshReason.INVALIDATED)
+        item = item_for(run.key, reply.number, RefreshReason.INVALIDATED, run.item.trace)
         _publish_or_unclaim(around, settings, run, item, claim_id)
 
 

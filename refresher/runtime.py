@@ -24,6 +24,7 @@ from refresher.refresh import Refresher
 from refresher.renewals import Renewals
 from refresher.run import Run
 from refresher.settings import WorkerSettings
+from refresher.spans import WorkerSpans
 from refresher.surroundings import Surroundings
 
 
@@ -38,10 +39,12 @@ class Runtime:
         events: WorkerEvents | None = None,
         queries: Registry = registry,
     ) -> None:
+        told = guarded(events or WorkerEvents(), WorkerEvents)
         self.settings: WorkerSettings = settings
+        self.spans: WorkerSpans = told.spans
         self._cache = WorkerLink(settings.redis_url)
         self._renewals = Renewals(self._cache.store)
-        self.graph: Graph = Graph(settings)
+        self.graph: Graph = Graph(settings, spans=self.spans)
         self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
 
         def publish(item: RefreshItem) -> None:
@@ -54,8 +57,8 @@ class Runtime:
         self.refresher: Refresher = Refresher(
             settings,
             Surroundings(
-                records=TranslatingStore(self._cache.store),
-                origin=self.graph,
+                records=self.spans.records(TranslatingStore(self._cache.store)),
+                origin=self.spans.origin(self.graph),
                 encode=values.encode,
                 registry=queries,
                 hold=self._renewals.holding,
@@ -63,7 +66,7 @@ class Runtime:
                 bury=bury,
                 monotonic=monotonic_seconds,
                 sleep=time.sleep,
-                events=guarded(events or WorkerEvents(), WorkerEvents),
+                events=told,
             ),
         )
 

@@ -10,9 +10,17 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Any, LiteralString, Self
+from typing import Any, LiteralString, Protocol, Self
 
 import neo4j
+
+
+class RunsQueries(Protocol):
+    """What a loader needs of a transaction."""
+
+    def run(  # noqa: D102
+        self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any
+    ) -> neo4j.Result: ...
 
 
 class ReadTransaction:

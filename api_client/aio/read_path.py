@@ -59,7 +59,8 @@ class AsyncReadPath:
         if isinstance(answer, int):
             miss = Miss(self._core, key, floor, answer, timeout_seconds)
             try:
-                return miss.answer(await self._wait(miss), type_)
+                with self._core.spans.waiting([key]):
+                    return miss.answer(await self._wait(miss), type_)
             except CacheUnavailable:
                 self._core.tell_unavailable(key)
                 raise
@@ -83,7 +84,8 @@ class AsyncReadPath:
             batch.abandon()
             raise
         if misses:
-            batch.end(await asyncio.gather(*map(self._waited, misses)))
+            with self._core.spans.waiting([miss.key for miss in misses]):
+                batch.end(await asyncio.gather(*map(self._waited, misses)))
 
     async def _waited(self, miss: Miss) -> bytes | CacheError:
         try:

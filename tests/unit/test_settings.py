@@ -59,6 +59,7 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "CACHE_HEALTH_PORT": ((WORKER,), 0, ("-1", "65536", "http", "1.5")),
     "CACHE_HEALTH_ADDRESS": ((WORKER,), "127.0.0.1", ()),
     "CACHE_METRICS": ((READER,), False, ("maybe", "2", "truee")),
+    "CACHE_OTEL": (BOTH, False, ("maybe", "2", "truee")),
     "CACHE_REDIS_TIMEOUT": ((READER,), 0.25, ("0", "-1", "nan", "x")),
     "CACHE_MAX_VALUE_BYTES": (BOTH, 8 * MIB, ("0", "-1", "x", "536870913", "8MiB")),
 }

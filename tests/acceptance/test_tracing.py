@@ -1,0 +1,218 @@
+"""One trace from the read that asked to the commit: over real processes, a real broker, the embedded graph and OTLP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from api_client import RefreshFailed
+from api_client.otel import OTelEvents
+from tests.acceptance.conftest import System
+from tests.support.any_reader import KINDS
+from tests.support.otlp_collector import Collector, collecting
+from tests.support.requirements import full_runs_only
+from tests.support.told_spans import SpanMemory, ToldSpan, lines_of, path_to, tree_of
+from tests.support.traced_queries import BUDGET_SECONDS, IN_CODE
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+CANARY = "c4nary"
+QUERIES = "tests.support.traced_queries,tests.support.scripted_queries"
+POOLS = ["prefork", "threads"]
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture
+def memory() -> SpanMemory:
+    return SpanMemory()
+
+
+@pytest.fixture
+def events(memory: SpanMemory) -> OTelEvents:
+    return OTelEvents(tracer_provider=memory.provider, meter_provider=MeterProvider([InMemoryMetricReader()]))
+
+
+def start_worker(system: System, collector: Collector, *args: str, **changes: str) -> None:
+    system.start_worker(
+        *args, CACHE_OTEL="true", OTEL_SERVICE_NAME="refresher-worker", REFRESHER_QUERIES=QUERIES, **collector.env,
+        **changes,
+    )  # fmt: skip
+
+
+def trace_of(memory: SpanMemory, collector: Collector, read: Callable[[], object], end: str) -> Trace:
+    """The trace that a read began, once the worker has told of its outcome ``end``."""
+    memory.forget()
+    with memory.tracer.start_as_current_span("GET /friends"):
+        read()
+
+    def whole() -> Trace | None:
+        trace = Trace([*memory.spans, *collector.spans], end)
+        return trace if trace.is_whole else None
+
+    trace = eventually(whole, 60, f"the trace has come to {end}")
+    assert trace is not None
+    assert {span.trace for span in memory.spans} == {trace.spans[0].trace}, "nothing is in another trace"
+    return trace
+
+
+class Trace:
+    """The spans of the request's trace, and where in it the worker came to its end.
+
+    A message that came again, since the first was late, has found nothing to do: it is left out.
+    """
+
+    def __init__(self, spans: list[ToldSpan], end: str) -> None:
+        (request,) = [span for span in spans if span.name == "GET /friends"]
+        self.spans = [span for span in spans if span.trace == request.trace]
+        consumed = sorted((span for span in self.spans if span.kind == "CONSUMER"), key=lambda span: span.began_ns)
+        self.attempts = [span for span in consumed if span["refresher.outcome"] != "skipped"]
+        self.ends = [span for span in self.attempts if span["refresher.outcome"] == end]
+        self.path = path_to(self.ends[0], self.spans) if self.ends else []
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self.path) and not self.path[0].parent
+
+    def lines(self, *shown: str) -> list[str]:
+        """Each attempt, with what is under it."""
+        return [line for attempt in self.attempts for line in lines_of(attempt, self.spans, *shown)]
+
+
+LOADED = [
+    "  acquire CLIENT",
+    "  load friends_of INTERNAL refresher.attempt=1",
+    "    query friends_of CLIENT",
+    "    query friends_of CLIENT",
+    "    degree friends_of CLIENT",
+    "  commit CLIENT",
+]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_miss_and_an_invalidated_value_are_one_trace_each_down_to_the_cypher(
+    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents, pool: str, kind: str
+) -> None:
+    start_worker(system, collector, "-P", pool)
+    reader = system.reader(kind, events)
+    params = {"person": CANARY}
+
+    trace = trace_of(memory, collector, lambda: reader.get("friends_of", params, timeout=30), "committed")
+    assert [(span.name, span.kind) for span in trace.path] == [
+        ("GET /friends", "INTERNAL"),
+        ("wait friends_of", "INTERNAL"),
+        ("refresh friends_of", "INTERNAL"),
+        ("send cache.refresh-miss", "PRODUCER"),
+        ("process cache.refresh-miss", "CONSUMER"),
+    ]
+    assert trace.lines("refresher.attempt") == ["process cache.refresh-miss CONSUMER refresher.attempt=1", *LOADED]
+    asked = [span for span in trace.spans if span.name == "query friends_of"]
+    assert [span["db.query.text"] for span in asked] == [IN_CODE, None], "a text made of a param's value is not shown"
+    assert {span["db.system.name"] for span in asked} == {"neo4j"}
+    assert {span["messaging.system"] for span in trace.path[3:]} == {"redis"}
+
+    reader.invalidate("friends_of", params)
+    trace = trace_of(memory, collector, lambda: reader.get("friends_of", params), "committed")
+    assert [span.name for span in trace.path] == [
+        "GET /friends", "refresh friends_of", "send cache.refresh", "process cache.refresh",
+    ]  # fmt: skip
+    assert "claim" in {span.name for span in trace.spans if span.parent == trace.path[1].id}
+    assert {span["refresher.reason"] for span in (trace.path[1], trace.path[3])} == {"invalidated"}
+    assert trace.path[1]["refresher.outcome"] == "published"
+    assert trace.lines("refresher.attempt")[1:] == LOADED
+
+    assert trace_of_nothing(memory, lambda: reader.get("friends_of", params)) == ["GET /friends INTERNAL"]
+    assert CANARY.encode() not in collector.raw
+    assert not any(CANARY in str(span) for span in memory.spans)
+
+
+def trace_of_nothing(memory: SpanMemory, read: Callable[[], object]) -> list[str]:
+    memory.forget()
+    with memory.tracer.start_as_current_span("GET /friends"):
+        read()
+    return tree_of(memory.spans)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
+    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents, pool: str
+) -> None:
+    start_worker(system, collector, "-P", pool, CACHE_XFETCH_TIMEOUT=f"{BUDGET_SECONDS}s")
+    client = system.client(events)
+    params = {"person": CANARY}
+
+    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params, timeout=60), "committed")
+    assert trace.lines("refresher.attempt", "refresher.outcome", "error.type") == [
+        "process cache.refresh-miss CONSUMER refresher.attempt=1 refresher.outcome=retry error.type=transient",
+        "  acquire CLIENT",
+        "  load late_at_first INTERNAL refresher.attempt=1 error.type=transient",
+        "  retry CLIENT",
+        "process cache.refresh-miss CONSUMER refresher.attempt=2 refresher.outcome=committed",
+        "  acquire CLIENT",
+        "  load late_at_first INTERNAL refresher.attempt=2",
+        "    query late_at_first CLIENT",
+        "  commit CLIENT",
+    ]
+
+    def fails() -> None:
+        with pytest.raises(RefreshFailed):
+            client.get("always_fails", params, timeout=60)
+
+    trace = trace_of(memory, collector, fails, "failed")
+    wait = trace.path[1]
+    assert (wait.name, wait.failed, wait["error.type"]) == ("wait always_fails", True, "RefreshFailed")
+    dead, acquired, load, asked, failed = trace.lines("refresher.why", "error.type")
+    assert dead == "process cache.refresh-miss CONSUMER refresher.why=syntax error.type=syntax"
+    assert [acquired, load] == ["  acquire CLIENT", "  load always_fails INTERNAL error.type=syntax"]
+    assert asked.startswith("    query always_fails CLIENT error.type=")
+    assert failed == "  fail CLIENT"
+    assert all(span.failed for span in trace.spans if span["error.type"])
+
+    assert CANARY.encode() not in collector.raw
+    assert not any(any(span.texts) for span in [*collector.spans, *memory.spans])
+    assert not any(CANARY in str(span) for span in memory.spans)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_the_metrics_of_all_processes_add_up_at_a_collector(system: System, collector: Collector, pool: str) -> None:
+    start_worker(system, collector, "-P", pool, CACHE_XFETCH_RETRY_MAX="1")
+    client = system.client()
+    system.control.rpush("script:retried", "fail")
+    for key in ("a", "b", "c", "retried"):
+        client.get("long_lived", {"key": key}, timeout=30)
+    system.control.rpush("script:failing", "fail", "fail")
+    with pytest.raises(RefreshFailed):
+        client.get("long_lived", {"key": "failing"}, timeout=30)
+
+    def counted(name: str, **attributes: str) -> float:
+        return collector.total(name, query="long_lived", **attributes)
+
+    eventually(lambda: counted("xfetch_refresh_failed_total", kind="transient") == 1, 60, "the failure is counted")
+    eventually(lambda: counted("xfetch_refresh_completed_total") == 4, 60, "and so is all before it")
+    eventually(lambda: counted("xfetch_active_refreshes") == 0, 60, "all runs have ended")
+    assert counted("xfetch_refresh_retried_total", kind="transient") == 2
+    assert counted("xfetch_refresh_duration_seconds") == 4
+    assert counted("xfetch_refresh_lead_seconds") == 4
+    eventually(lambda: {one.name for one in collector.points} >= GAUGES, 60, "the gauges are told")
+    processes = 2 if pool == "prefork" else 1
+    eventually(lambda: len(collector.instances) >= processes, 60, "each process tells")
+    assert len(collector.instances) == processes, "each is an instance of its own, and the main one of a pool is none"
+    assert {one.value for one in collector.points if one.name == "xfetch_query_ttl_seconds"} >= {3600.0}
+    eventually(
+        lambda: {one.value for one in collector.points if one.name == "xfetch_dead_letters"} >= {1.0}, 60, "one is dead"
+    )
+
+
+GAUGES = {
+    "xfetch_refresh_queue_size", "xfetch_dead_letters", "xfetch_quarantined_keys", "xfetch_query_ttl_seconds",
+    "xfetch_query_grace_seconds",
+}  # fmt: skip

@@ -1,0 +1,92 @@
+"""Spans as a test looks at them, whether they came through an exporter in memory or over OTLP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
+
+
+@dataclass(frozen=True)
+class ToldSpan:
+    """One span; ``texts`` is what it has of free text: of its status, and of its events."""
+
+    name: str
+    kind: str
+    trace: str
+    id: str
+    parent: str
+    attributes: dict[str, Any] = field(hash=False)
+    failed: bool
+    began_ns: int
+    ended_ns: int
+    service: str = ""
+    texts: tuple[str | None, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes.get(name)
+
+
+class SpanMemory:
+    """A tracer provider that keeps what ends."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("test")
+
+    @property
+    def spans(self) -> list[ToldSpan]:
+        return [_told(span) for span in self._exporter.get_finished_spans()]
+
+    def forget(self) -> None:
+        self._exporter.clear()
+
+
+def _told(span: ReadableSpan) -> ToldSpan:
+    assert span.start_time
+    assert span.end_time
+    return ToldSpan(
+        name=span.name,
+        kind=span.kind.name,
+        trace=format_trace_id(span.context.trace_id),
+        id=format_span_id(span.context.span_id),
+        parent=format_span_id(span.parent.span_id) if span.parent else "",
+        attributes=dict(span.attributes or {}),
+        failed=span.status.status_code is StatusCode.ERROR,
+        began_ns=span.start_time,
+        ended_ns=span.end_time,
+        texts=(span.status.description, *(event.name for event in span.events)),
+    )
+
+
+def path_to(span: ToldSpan, spans: Iterable[ToldSpan]) -> list[ToldSpan]:
+    """The span and all above it as far as they are known, the topmost first."""
+    by_id = {one.id: one for one in spans}
+    path = [span]
+    while (above := by_id.get(path[0].parent)) is not None:
+        path.insert(0, above)
+    return path
+
+
+def tree_of(spans: Iterable[ToldSpan], *shown: str) -> list[str]:
+    """Lines of text, as a trace is shown: each span under its parent, by their begin, with these attributes."""
+    kept = sorted(spans, key=lambda span: span.began_ns)
+    ids = {span.id for span in kept}
+    return [line for span in kept if span.parent not in ids for line in lines_of(span, kept, *shown)]
+
+
+def lines_of(span: ToldSpan, spans: Sequence[ToldSpan], *shown: str, depth: int = 0) -> list[str]:
+    """The lines of one span and of all under it."""
+    notes = [f"{name}={span[name]}" for name in shown if span[name] is not None]
+    lines = ["  " * depth + " ".join([span.name, span.kind, *notes])]
+    for child in sorted(spans, key=lambda span: span.began_ns):
+        if child.parent == span.id:
+            lines += lines_of(child, spans, *shown, depth=depth + 1)
+    return lines

@@ -1,0 +1,38 @@
+"""Queries for traces: with texts that stand in code and one that does not, and one whose first attempt is late."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import redis
+
+from refresher import TransientFailure, query
+from tests.support.scripted_queries import CONTROL_URL
+
+IN_CODE = "RETURN $person AS name"
+BUDGET_SECONDS = 1.0
+
+
+@query("friends_of", ttl="1h", grace="1h", degree="RETURN 3 AS degree")
+def friends_of(tx: Any, person: str) -> list[dict[str, Any]]:
+    """Ask twice: once by a text that stands in code, once by one that shows the param."""
+    rows: list[dict[str, Any]] = tx.run(IN_CODE, person=person).data()
+    return rows + tx.run(f"RETURN '{person}' AS name").data()
+
+
+@query("late_at_first", ttl="1h", grace="1h")
+def late_at_first(tx: Any, person: str) -> str:
+    """Fail once, when more than half of the budget is over: the next attempt has to be another message's."""
+    with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
+        if control.incr("late_at_first") == 1:
+            time.sleep(BUDGET_SECONDS * 0.6)
+            raise TransientFailure(f"nobody knows {person} yet")
+    return tx.run(IN_CODE, person=person).single()["name"]
+
+
+@query("always_fails", ttl="1h", grace="1h")
+def always_fails(tx: Any, person: str) -> None:
+    """Fail with a text that shows the param, and so does the error of the graph."""
+    tx.run(f"RETRUN '{person}'").consume()

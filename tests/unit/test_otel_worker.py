@@ -1,0 +1,258 @@
+"""A worker's events as OpenTelemetry metrics, and its spans around made-up parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import neo4j
+import pytest
+from neo4j.exceptions import ClientError
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry
+
+from api_client import messages
+from api_client.errors import CacheUnavailable
+from api_client.lease import Call
+from api_client.messages import RefreshItem
+from refresher.errors import LoadFailed
+from refresher.events import WorkerEvents
+from refresher.metrics import PrometheusWorkerEvents
+from refresher.otel import OTelWorkerEvents
+from refresher.otel_spans import texts_of
+from refresher.outcome import Outcome, OutcomeKind
+from refresher.queries import Loaded, Query, Registry, query
+from refresher.settings import WorkerSettings
+from tests.support.told_metrics import told
+from tests.support.told_spans import SpanMemory, tree_of
+from tests.unit.test_otel_reader import in_registry
+
+TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+ITEM = RefreshItem(query="q", params='{"n":"c4nary"}', trace=TRACE)
+REQUEST = SimpleNamespace(id="id", delivery_info={"routing_key": "cache.refresh"})
+SETTINGS = WorkerSettings(neo4j_uri="neo4j://graph.example:7688", neo4j_database="people")
+COMMITTED = Outcome(OutcomeKind.COMMITTED, "q", why="stale")
+TELLING: dict[str, Callable[[WorkerEvents], None]] = {
+    "acquired": lambda e: e.acquired("q"),
+    "committed": lambda e: e.committed("q", delta_seconds=1.5, run_seconds=0.2, as_stale=False),
+    "rejected": lambda e: e.rejected("q", why="lost"),
+    "skipped": lambda e: e.skipped("q", why="running"),
+    "retried": lambda e: e.retried("q", kind="timeout", attempt=1, pause_seconds=1.0),
+    "failed": lambda e: e.failed("q", kind="syntax", attempts=1),
+    "ended": lambda e: e.ended("q"),
+    "message_dropped": lambda e: e.message_dropped(reason="body"),
+}
+
+
+@pytest.fixture
+def memory() -> SpanMemory:
+    return SpanMemory()
+
+
+@pytest.fixture
+def events(memory: SpanMemory) -> OTelWorkerEvents:
+    return OTelWorkerEvents(tracer_provider=memory.provider)
+
+
+def some_query(loader: Callable[..., Any] = lambda tx, n: n, degree: str | None = None) -> Query:
+    registry = Registry()
+    query("q", ttl=300, degree=degree, into=registry)(loader)
+    (found,) = registry
+    return found
+
+
+class Parts:
+    """Records, an origin and a transaction whose ends a test makes up."""
+
+    def __init__(self, *ends: Any) -> None:
+        self.ends = list(ends)
+
+    def run(self, *_: Any, **__: Any) -> Any:
+        end = self.ends.pop(0) if self.ends else None
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
+        return cast("Loaded", self.run())
+
+
+def test_every_event_of_a_worker_is_told_here() -> None:
+    names = {name for name, method in vars(WorkerEvents).items() if callable(method)}
+    assert names == set(TELLING)
+    assert names <= set(vars(OTelWorkerEvents))
+
+
+@pytest.mark.parametrize("name", sorted(TELLING))
+def test_each_event_counts_what_it_counts_for_prometheus(name: str) -> None:
+    reader, registry = InMemoryMetricReader(), CollectorRegistry()
+    for to in (OTelWorkerEvents(meter_provider=MeterProvider([reader])), PrometheusWorkerEvents(registry)):
+        TELLING[name](to)
+    assert told(reader)
+    assert told(reader) == in_registry(registry)
+
+
+def test_an_item_goes_on_with_the_trace_of_its_message(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+    with events.spans.processing(ITEM, REQUEST, SETTINGS) as tell:
+        tell(COMMITTED)
+    (span,) = memory.spans
+    assert (span.kind, span.name, span.failed) == ("CONSUMER", "process cache.refresh", False)
+    assert TRACE["traceparent"] == f"00-{span.trace}-{span.parent}-01"
+    assert (span["refresher.outcome"], span["refresher.why"]) == ("committed", None)
+    assert (span["refresher.query"], span["messaging.message.id"]) == ("q", "id")
+    assert "c4nary" not in str(span)
+
+
+def test_one_without_a_trace_begins_its_own_and_one_that_can_be_no_key_shows_nothing_of_itself(
+    memory: SpanMemory, events: OTelWorkerEvents
+) -> None:
+    with events.spans.processing(RefreshItem(query="c4nary !", params="c4nary"), REQUEST, SETTINGS):
+        pass
+    (span,) = memory.spans
+    assert not span.parent
+    assert "c4nary" not in str(span)
+
+
+@pytest.mark.parametrize("kind", list(OutcomeKind))
+def test_given_up_and_to_be_retried_are_failures(
+    memory: SpanMemory, events: OTelWorkerEvents, kind: OutcomeKind
+) -> None:
+    with events.spans.processing(ITEM, REQUEST, SETTINGS) as tell:
+        tell(Outcome(kind, "q", why="deadlock"))
+    (span,) = memory.spans
+    is_failed = kind in {OutcomeKind.FAILED, OutcomeKind.RETRY}
+    assert span.failed == is_failed
+    assert span["error.type"] == ("deadlock" if is_failed else None)
+    assert span["refresher.why"] == (None if kind.value.startswith("committed") else "deadlock")
+
+
+def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+    records = events.spans.records(Parts())
+    failure = LoadFailed("deadlock", "c4nary", is_transient=True)
+    origin = events.spans.origin(Parts(failure, Loaded(1, degree=7)))
+    again = msgspec.structs.replace(ITEM, attempt=2)
+    with events.spans.processing(again, REQUEST, SETTINGS) as tell:
+        records.run(Call("acquire", (), (), int))
+        with pytest.raises(LoadFailed):
+            origin.load(some_query(degree="D"), {}, (), 1.0)
+        origin.load(some_query(degree="D"), {}, (), 1.0)
+        records.run(Call("commit", (), (), int))
+        tell(COMMITTED)
+    assert tree_of(memory.spans, "refresher.attempt", "refresher.degree", "error.type") == [
+        "process cache.refresh CONSUMER refresher.attempt=2",
+        "  acquire CLIENT",
+        "  load q INTERNAL refresher.attempt=2 error.type=deadlock",
+        "  load q INTERNAL refresher.attempt=3 refresher.degree=7",
+        "  commit CLIENT",
+    ]
+    assert not any(any(span.texts) or "c4nary" in str(span) for span in memory.spans)
+
+
+def test_a_cache_that_can_t_be_asked_is_the_failure_of_its_step(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+    records = events.spans.records(Parts(CacheUnavailable("gone")))
+    with pytest.raises(CacheUnavailable), events.spans.processing(ITEM, REQUEST, SETTINGS):
+        records.run(Call("acquire", (), (), int))
+    assert [(span.name, span["error.type"]) for span in memory.spans] == [
+        ("acquire", "CacheUnavailable"),
+        ("process cache.refresh", "CacheUnavailable"),
+    ]
+
+
+IN_MODULE = "MATCH (n) RETURN n"
+
+
+def ask_thrice(tx: Any, n: str) -> None:
+    tx.run("RETURN $n", n=n)
+    tx.run(IN_MODULE)
+    tx.run(f"RETURN '{n}'")
+
+
+def test_a_query_s_text_is_shown_as_it_stands_in_code_or_not_at_all(
+    memory: SpanMemory, events: OTelWorkerEvents
+) -> None:
+    asked = some_query(ask_thrice, degree="RETURN 1")
+    tx = events.spans.transaction(cast("Any", Parts()), asked, SETTINGS)
+    ask_thrice(tx, "c4nary")
+    tx.run("RETURN 1")
+    assert [(span.name, span["db.query.text"]) for span in memory.spans] == [
+        ("query q", "RETURN $n"),
+        ("query q", IN_MODULE),
+        ("query q", None),
+        ("degree q", "RETURN 1"),
+    ]
+    for span in memory.spans:
+        assert span.kind == "CLIENT"
+        assert span["db.query.summary"] == span.name
+        assert (span["db.system.name"], span["db.namespace"]) == ("neo4j", "people")
+        assert (span["server.address"], span["server.port"]) == ("graph.example", 7688)
+    assert "c4nary" not in str(memory.spans)
+
+
+def test_the_graph_s_error_is_told_by_its_code(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+    error = ClientError._basic_hydrate(neo4j_code="Neo.ClientError.Statement.SyntaxError", message="c4nary")
+    tx = events.spans.transaction(cast("Any", Parts(error)), some_query(), SETTINGS)
+    with pytest.raises(neo4j.exceptions.Neo4jError):
+        tx.run("RETRUN")
+    (span,) = memory.spans
+    assert span.failed
+    assert span["db.response.status_code"] == "Neo.ClientError.Statement.SyntaxError"
+    assert span["error.type"] == type(error).__name__
+    assert "c4nary" not in str(span)
+
+
+def test_a_query_ends_with_its_last_row_or_else_with_its_load(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+    calls: list[str] = []
+    results = [SimpleNamespace(_on_closed=lambda: calls.append("driver"), closed=lambda: False) for _ in range(2)]
+    tx = events.spans.transaction(cast("Any", Parts(*results)), some_query(), SETTINGS)
+
+    class Origin(Parts):
+        def load(self, *_: Any) -> Loaded:
+            tx.run("A")
+            assert memory.spans == []
+            results[0]._on_closed()
+            assert calls == ["driver"]
+            assert [span.name for span in memory.spans] == ["query q"]
+            tx.run("B")
+            raise LoadFailed("timeout", "", is_transient=True)
+
+    with events.spans.processing(ITEM, REQUEST, SETTINGS), pytest.raises(LoadFailed):
+        events.spans.origin(Origin()).load(some_query(), {}, (), 1.0)
+    assert [(span.name, span["error.type"]) for span in memory.spans] == [
+        ("query q", None), ("query q", "timeout"), ("load q", "timeout"), ("process cache.refresh", None),
+    ]  # fmt: skip
+
+
+def test_the_driver_s_results_still_tell_when_they_are_closed() -> None:
+    assert "_on_closed" in neo4j.Result.__init__.__code__.co_names
+
+
+def test_what_is_no_function_has_no_texts() -> None:
+    class Loader:
+        def __call__(self, tx: Any) -> str:
+            return "RETURN 1"
+
+    assert texts_of(Loader()) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        None, 5, [], "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", {"traceparent": 1},
+        {"traceparent": "x" * 55}, {"traceparent": TRACE["traceparent"] + "\n"}, {"other": "y"},
+        {"tracestate": "s" * 513}, {"tracestate": "ä"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_trace_costs_a_message_nothing_but_it(trace: object) -> None:
+    raw = msgspec.to_builtins(ITEM)
+    (item,) = messages.decode({"v": 1, "items": [raw | {"trace": trace}]})
+    assert item == msgspec.structs.replace(ITEM, trace={})
+
+
+def test_a_trace_comes_through_a_message_as_it_is() -> None:
+    item = msgspec.structs.replace(ITEM, trace={**TRACE, "tracestate": "a=b,c=d"})
+    assert messages.decode(messages.encode([item])) == [item]
+    assert "trace" not in messages.encode([RefreshItem(query="q")])["items"][0]
