@@ -1,30 +1,23 @@
 """A reader's events as Prometheus metrics. Needs prometheus_client: ``pip install 'refresher[metrics]'``.
 
-A hit is to cost next to nothing, and two histograms and two counters take a tenth of it when each is told at
-once. So a hit is noted (one append), and what was noted is added up together: at every 256th hit, before each
-scrape of the registry, and in multiprocess mode, where other processes are scraped, every half second as well.
+Hits are noted, and added up together (`hit_notes`): before each scrape of the registry, and in multiprocess mode, where
+other processes are scraped, every half second as well.
 """
 
 from __future__ import annotations
 
 import functools
-import os
-import threading
 import weakref
 from bisect import bisect_right
-from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Any, Final
+from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, values
 
-from api_client.events import HitNote, ReaderEvents, RefreshReason
-
-FOLD_AT: Final = 256
-FLUSH_SECONDS: Final = 0.5
-AGE_BUCKETS_SECONDS: Final = (0.1, 0.5, 1, 5, 15, 30, 60, 150, 300, 600, 1_800, 3_600, 14_400, 86_400)
+from api_client.events import ReaderEvents, RefreshReason
+from api_client.hit_notes import HitNotes
+from api_client.metric_names import AGE_BUCKETS_SECONDS, AGES, COUNTERS, LABELLED
 
 
 class PrometheusEvents(ReaderEvents):
@@ -44,27 +37,17 @@ class PrometheusEvents(ReaderEvents):
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         # First, so that it is first to be collected.
         registry.register(_BeforeEachScrape(self))
-        self._counters = {name: _counter(registry, name, help_) for name, help_ in _COUNTERS.items()}
+        self._counters = {name: Counter(name, help_, ("query",), registry=registry) for name, help_ in COUNTERS.items()}
         self._labelled = {
-            name: Counter(name, help_, ("query", label), registry=registry)
-            for name, (label, help_) in _LABELLED.items()
+            name: Counter(name, help_, ("query", label), registry=registry) for name, (label, help_) in LABELLED.items()
         }
-        self._ages = _histogram(registry, "cache_age_at_access_seconds", "Age of the values served, from their read on")
-        self._left = _histogram(
-            registry, "cache_ttl_remaining_seconds", "Time to the soft expiry of the values served; 0 past it"
-        )
-        self._stale = _histogram(
-            registry, "cache_stale_seconds", "For how long the values served past their soft expiry had been stale"
+        self._ages, self._left, self._stale = (
+            Histogram(name, help_, ("query",), registry=registry, buckets=AGE_BUCKETS_SECONDS)
+            for name, help_ in AGES.items()
         )
         self._of_query: dict[str, _HitMetrics] = {}
-        self._begin()
-        _all_events.add(self)
-
-    def note_hit(self, note: HitNote) -> None:
-        """Note a value served."""
-        self._noted.append(note)
-        if len(self._noted) >= FOLD_AT or not self._is_flushed:
-            self._noted_enough()
+        self._notes = HitNotes(self._count_hits, is_asked=_is_scraped_here)
+        self.note_hit = self._notes.note
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
         """Count a value served, for a reader that tells of it at once."""
@@ -108,42 +91,10 @@ class PrometheusEvents(ReaderEvents):
 
     def flush(self) -> None:
         """Add up the hits that have been noted; whoever pushes metrics instead of being scraped calls it before."""
-        with self._folding:
-            self._fold()
+        self._notes.flush()
 
-    def _begin(self) -> None:
-        """Begin to note hits, in this process: what its parent has noted is the parent's to count."""
-        self._noted: deque[HitNote] = deque()
-        self._folding = threading.Lock()
-        # Without other processes to be scraped by, a scrape flushes.
-        self._is_flushed = not values.ValueClass._multiprocess  # noqa: SLF001 - it has no public name
-
-    def _noted_enough(self) -> None:
-        # Whoever meets another one at it leaves it to that one.
-        if not self._folding.acquire(blocking=False):
-            return
-        try:
-            if not self._is_flushed:
-                self._is_flushed = True
-                threading.Thread(
-                    target=_flush_for_ever, args=(weakref.ref(self),), name="refresher-metrics", daemon=True
-                ).start()
-            self._fold()
-        finally:
-            self._folding.release()
-
-    def _fold(self) -> None:
-        take = self._noted.popleft
-        by_query: defaultdict[str, list[HitNote]] = defaultdict(list)
-        for note in [take() for _ in repeat(None, len(self._noted))]:
-            by_query[note[0]].append(note)
-        for query, notes in by_query.items():
-            _, ages_us, left_us, triggered = zip(*notes, strict=True)
-            self._metrics_of(query).count(
-                [age_us / 1e6 for age_us in ages_us],
-                [one_us / 1e6 for one_us in left_us],
-                triggered=sum(triggered),
-            )
+    def _count_hits(self, query: str, ages: list[float], left: list[float], triggered: int) -> None:
+        self._metrics_of(query).count(ages, left, triggered=triggered)
 
     def _count(self, name: str, query: str) -> None:
         self._metrics_of(query)
@@ -232,46 +183,6 @@ class _BeforeEachScrape:
         return []
 
 
-def _flush_for_ever(events: weakref.ref[PrometheusEvents]) -> None:
-    pause = threading.Event()
-    while (found := events()) is not None:
-        found.flush()
-        del found
-        pause.wait(FLUSH_SECONDS)
-
-
-def _counter(registry: CollectorRegistry, name: str, help_: str) -> Counter:
-    return Counter(name, help_, ("query",), registry=registry)
-
-
-def _histogram(registry: CollectorRegistry, name: str, help_: str) -> Histogram:
-    return Histogram(name, help_, ("query",), registry=registry, buckets=AGE_BUCKETS_SECONDS)
-
-
-# prometheus_client adds _total to each.
-_COUNTERS: Final = {
-    "cache_hit": "Values served from the cache, fresh or stale",
-    "cache_miss": "Reads that found nothing good enough, and waited",
-    "cache_unavailable": "Reads that found Redis unavailable",
-    "cache_expired_served": "Values served past their soft expiry",
-    "xfetch_stale_served": "Values served on a positive decision, early or past the soft expiry",
-    "xfetch_single_flight_hits": "Callers that were served by a wait which another caller had begun",
-    "xfetch_lock_contention": "Claims that were refused, since somebody else's stood",
-    "xfetch_refresh_republished": "Queued refreshes that were published once more",
-}
-_LABELLED: Final = {
-    "xfetch_refresh_triggered": ("reason", "Refreshes asked for: early, stale, miss, invalidated, manual"),
-    "xfetch_refresh_dropped": ("why", "Triggers that were not claimed: backlog, backpressure, breaker"),
-    "xfetch_trigger_failed": ("why", "Claims that could not be made or published"),
-    "cache_unreadable": ("reason", "Entries treated as a miss: garbage, version, flags, digest"),
-}
-
-_all_events: weakref.WeakSet[PrometheusEvents] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for events in list(_all_events):
-        events._begin()  # noqa: SLF001 - this module's own class
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
+def _is_scraped_here() -> bool:
+    # Without other processes to be scraped by, a scrape flushes.
+    return not values.ValueClass._multiprocess  # noqa: SLF001 - it has no public name

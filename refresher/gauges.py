@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from refresher.dead_letters import letters_by_query
+
 if TYPE_CHECKING:
     from prometheus_client import Metric
     from prometheus_client.core import GaugeMetricFamily
@@ -73,12 +75,7 @@ class WorkerGauges:
         )
 
     def _dead(self) -> Iterator[GaugeMetricFamily]:
-        # Of every query that is known, so that an alert on it can end.
-        kept = dict.fromkeys((query.name for query in self.queries), 0)
-        quarantined = dict(kept)
-        for letter in self.letters():
-            kept[letter.query] = kept.get(letter.query, 0) + 1
-            quarantined[letter.query] = quarantined.get(letter.query, 0) + (letter.failures > 1)
+        kept, quarantined = letters_by_query(self.letters(), (query.name for query in self.queries))
         yield _by_query("xfetch_dead_letters", "Dead letters that are kept", kept)
         yield _by_query(
             "xfetch_quarantined_keys", "Keys of which several refreshes in a row were given up", quarantined

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from api_client.events import together
 from refresher.events import WorkerEvents
+from refresher.metric_names import ACTIVE, COUNTERS, DROPPED, DURATIONS, HELD, SECONDS_BUCKETS
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
-SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150, 300)
-HELD: Final = frozenset({"running", "retrying"})
-"""The states of a lease record by which another run held what a message asked for."""
 
 
 class PrometheusWorkerEvents(WorkerEvents):
@@ -46,18 +44,16 @@ class PrometheusWorkerEvents(WorkerEvents):
 
         self._counters = {
             name: Counter(name, help_, ("query", *labels), registry=registry)
-            for name, (labels, help_) in _COUNTERS.items()
+            for name, (labels, help_) in COUNTERS.items()
         }
-        self._dropped = Counter(
-            "refresher_messages_dropped", "Messages that were none, by what was wrong", ("reason",), registry=registry
-        )
+        self._dropped = Counter(*DROPPED, ("reason",), registry=registry)
         self._durations = {
             name: Histogram(name, help_, ("query",), registry=registry, buckets=SECONDS_BUCKETS)
-            for name, help_ in _DURATIONS.items()
+            for name, help_ in DURATIONS.items()
         }
         self._gauges = [
             Gauge(name, help_, ("query",), registry=registry, multiprocess_mode="livesum")
-            for name, help_ in _GAUGES.items()
+            for name, help_ in ACTIVE.items()
         ]
 
     def expect(self, queries: Iterable[str]) -> None:
@@ -211,22 +207,3 @@ def _use_folder() -> str | None:
         # module. What counts from now on does so in files.
         values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
     return None if given else folder
-
-
-# prometheus_client adds _total to each.
-_COUNTERS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "xfetch_refresh_completed": ((), "Values stored"),
-    "xfetch_refresh_failed": (("kind",), "Refreshes that were given up"),
-    "xfetch_refresh_retried": (("kind",), "Failed attempts that were to be repeated"),
-    "xfetch_refresh_skipped": (("why",), "Messages with nothing to do: already_fresh, or the state that held the key"),
-    "xfetch_stale_write_rejected": (("why",), "Writes that were refused: superseded, invalidated, lost"),
-    "xfetch_lock_contention": ((), "Messages that found another run at their key"),
-}
-_DURATIONS: Final = {
-    "xfetch_refresh_duration_seconds": "From the lease to the commit",
-    "xfetch_refresh_lead_seconds": "From the claim to the commit (δ)",
-}
-_GAUGES: Final = {
-    "xfetch_active_refreshes": "Runs that go on",
-    "xfetch_active_locks": "Leases that are held",
-}

@@ -14,7 +14,9 @@ from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 from api_client import ConfigurationError, ReaderSettings, RefreshReason
 from api_client.client_base import _counted
 from api_client.events import ReaderEvents, guarded, together
-from api_client.metrics import AGE_BUCKETS_SECONDS, FOLD_AT, PrometheusEvents
+from api_client.hit_notes import FOLD_AT
+from api_client.metric_names import AGE_BUCKETS_SECONDS
+from api_client.metrics import PrometheusEvents
 from tests.support.recorded_events import RecordedEvents
 
 ROOT = Path(__file__).parents[2]
