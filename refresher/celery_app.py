@@ -34,6 +34,7 @@ from refresher.quiet_logs import keep_params_out_of_logs
 from refresher.runtime import PerProcess, Runtime
 from refresher.settings import WorkerSettings
 from refresher.tasks import add_task
+from refresher.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,11 +145,18 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     app.refresher_pulse = Pulse()
     # The main process asks with connections of its own, which its children must not use.
     health = Health(settings, app.refresher_pulse)
-    gauges = WorkerGauges(health.ready, broker().waiting, functools.partial(_letters, settings), registry)
+    letters = functools.partial(_letters, settings)
+    gauges = WorkerGauges(health.ready, broker().waiting, letters, registry)
     metrics = WorkerMetrics(settings, gauges)
-    runtimes = PerProcess(lambda: Runtime(settings, broker(), events=metrics.and_of(events)))
+    telemetry = Telemetry(settings, broker=broker, letters=letters, queries=registry)
+    telemetry.connect(app)
+
+    def told() -> WorkerEvents:
+        return metrics.and_of(telemetry.and_of(events))
+
+    runtimes = PerProcess(lambda: Runtime(settings, broker(), events=told()))
     # For the messages that are dropped in the main process. Made when the worker has begun: metrics count from then on.
-    app.refresher_events = functools.cache(lambda: guarded(metrics.and_of(events), WorkerEvents))
+    app.refresher_events = functools.cache(lambda: guarded(told(), WorkerEvents))
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
     app.steps["consumer"].add(PulseStep)

@@ -61,7 +61,8 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
             send_again(task.app, _routing_key(task), settings, items[done:], countdown=None)
             break
         try:
-            outcome = _refresh(runtime, item, by)
+            with runtime.spans.processing(item, task.request, settings) as tell:
+                tell(outcome := _refresh(runtime, item, by))
             if outcome.again is not None:
                 # Before the next item begins: whatever that one meets, this one's ticket is on its way.
                 _try_again(task, settings, outcome, outcome.again, is_alone=is_alone)

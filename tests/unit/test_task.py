@@ -19,6 +19,7 @@ from api_client.messages import RefreshItem
 from refresher.outcome import Outcome, OutcomeKind
 from refresher.runtime import PerProcess
 from refresher.settings import WorkerSettings
+from refresher.spans import NO_SPANS
 from refresher.tasks import CACHE_RETRY_SECONDS, MOST_CACHE_RETRIES, add_task
 
 A, B, C = (RefreshItem(query=name, params='{"n":1}') for name in "abc")
@@ -36,7 +37,7 @@ class Task:
         self.publish_error: Exception | None = None
         self.names: list[str | None] = []
         app.send_task = self._send  # type: ignore[method-assign, unused-ignore]
-        runtime = SimpleNamespace(settings=WorkerSettings(), refresher=self)
+        runtime = SimpleNamespace(settings=WorkerSettings(), refresher=self, spans=NO_SPANS)
         add_task(app, cast("PerProcess", SimpleNamespace(get=lambda: runtime)), {"shared": False})
         self.task = app.tasks[messages.TASK_NAME]
 
