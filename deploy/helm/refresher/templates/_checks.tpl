@@ -1,0 +1,66 @@
+{{/* What the schema can't say: a value that is missing, or that does not go with another. */}}
+{{- define "refresher.checks" -}}
+{{- include "refresher.checkAddresses" . -}}
+{{- include "refresher.checkWorker" . -}}
+{{- if .Values.flower.enabled -}}{{- include "refresher.checkFlower" . -}}{{- end -}}
+{{- if eq .Values.autoscaling.kind "keda" -}}{{- include "refresher.checkKeda" . -}}{{- end -}}
+{{- end -}}
+
+{{- define "refresher.checkAddresses" -}}
+{{- with .Values -}}
+{{- if not .secrets.worker -}}
+{{- if not .cache.url -}}{{- fail "cache.url: where is the cache? redis://user:password@host:6379/0, or name a Secret with CACHE_REDIS_URL in secrets.worker" -}}{{- end -}}
+{{- if not .broker.url -}}{{- fail "broker.url: where is the broker? redis://… or amqp://…, or name a Secret with CELERY_BROKER_URL in secrets.worker" -}}{{- end -}}
+{{- if not .graph.password -}}{{- fail "graph.password: of the user graph.user, or name a Secret with NEO4J_PASSWORD in secrets.worker" -}}{{- end -}}
+{{- else if or .cache.url .broker.url .graph.password -}}
+{{- fail "secrets.worker: the Secret has the URLs and the password; leave cache.url, broker.url and graph.password empty" -}}
+{{- end -}}
+{{- if and .broker.url (ne (eq .broker.kind "rabbitmq") (regexMatch "^(py)?amqp" .broker.url)) -}}
+{{- fail (printf "broker.kind: %s does not go with broker.url, which is the other one's" .broker.kind) -}}
+{{- end -}}
+{{- if and .certificates.graphFile (not .certificates.secret) -}}{{- fail "certificates.graphFile: names a file of certificates.secret, which is empty" -}}{{- end -}}
+{{- if and .certificates.graphFile (not (contains "+s://" .graph.uri)) -}}{{- fail "certificates.graphFile: goes with bolt+s:// or neo4j+s:// in graph.uri" -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "refresher.checkWorker" -}}
+{{- with .Values -}}
+{{- if not .queries.modules -}}{{- fail "queries.modules: the modules that use @query, such as [my_queries]; without them the workers can load nothing" -}}{{- end -}}
+{{- if and .queries.files .queries.existingConfigMap -}}{{- fail "queries.files: there is queries.existingConfigMap already; give one of the two" -}}{{- end -}}
+{{- $hard := include "refresher.hardLimitSeconds" $ | int -}}
+{{- with .worker.terminationGracePeriodSeconds -}}
+{{- if le (int .) $hard -}}{{- fail (printf "worker.terminationGracePeriodSeconds: %d is not above the hard limit of a refresh, which is %d s (worker.budgetSeconds + 15 s): a pod that ends would lose what it loads" (int .) $hard) -}}{{- end -}}
+{{- end -}}
+{{- if and (ne .autoscaling.kind "none") (gt (int .autoscaling.minReplicas) (int .autoscaling.maxReplicas)) -}}{{- fail "autoscaling.minReplicas: is more than autoscaling.maxReplicas" -}}{{- end -}}
+{{- if and .metrics.podMonitor.enabled (not .metrics.enabled) -}}{{- fail "metrics.podMonitor.enabled: there is nothing to scrape without metrics.enabled" -}}{{- end -}}
+{{- if and .metrics.enabled (eq (int .metrics.port) (int .worker.healthPort)) -}}{{- fail "metrics.port: is worker.healthPort, too" -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "refresher.checkFlower" -}}
+{{- with .Values -}}
+{{- if and (not .secrets.flower) (or .flower.oauth.provider (not .flower.basicAuth)) -}}
+{{- fail "flower.basicAuth: nobody looks at Flower without a password: user:password, or name a Secret with FLOWER_BASIC_AUTH (with OAuth: FLOWER_OAUTH2_KEY, FLOWER_OAUTH2_SECRET, FLOWER_OAUTH2_REDIRECT_URI) in secrets.flower, or set flower.enabled=false" -}}
+{{- end -}}
+{{- if and .secrets.flower (or .flower.basicAuth .flower.cookieSecret .flower.brokerUrl) -}}
+{{- fail "secrets.flower: the Secret has the password and the broker's URL; leave flower.basicAuth, flower.cookieSecret and flower.brokerUrl empty" -}}
+{{- end -}}
+{{- if and .secrets.worker (not .secrets.flower) (not .flower.brokerUrl) -}}{{- fail "flower.brokerUrl: where is the broker? It stands in secrets.worker, which Flower does not get" -}}{{- end -}}
+{{- if ne (empty .flower.oauth.provider) (empty .flower.oauth.allowed) -}}{{- fail "flower.oauth: provider and allowed go together" -}}{{- end -}}
+{{- with .flower.ingress -}}
+{{- if and .enabled (not .host) -}}{{- fail "flower.ingress.host: under which name?" -}}{{- end -}}
+{{- if and .enabled (not .tlsSecret) (not .tlsElsewhere) -}}{{- fail "flower.ingress.tlsSecret: the password would go over the network in the clear; name a TLS Secret, or say tlsElsewhere=true where something in front ends TLS" -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "refresher.checkKeda" -}}
+{{- $keda := .Values.autoscaling.keda -}}
+{{- if not (or $keda.queue.enabled $keda.leadTime.enabled) -}}{{- fail "autoscaling.keda: scales by what? Enable queue, leadTime or both" -}}{{- end -}}
+{{- if $keda.queue.enabled -}}
+{{- if and (eq .Values.broker.kind "redis") (not $keda.queue.redis.address) -}}{{- fail "autoscaling.keda.queue.redis.address: the broker as KEDA finds it, host:port" -}}{{- end -}}
+{{- if and (eq .Values.broker.kind "rabbitmq") (not $keda.queue.rabbitmq.url) (not .Values.secrets.scaler) -}}{{- fail "autoscaling.keda.queue.rabbitmq.url: the broker as KEDA finds it, or name a Secret with it as `host` in secrets.scaler" -}}{{- end -}}
+{{- if and .Values.secrets.scaler (or $keda.queue.redis.username $keda.queue.redis.password $keda.queue.rabbitmq.url) -}}{{- fail "secrets.scaler: the Secret says who KEDA is; leave autoscaling.keda.queue's username, password and url empty" -}}{{- end -}}
+{{- end -}}
+{{- if and $keda.leadTime.enabled (not $keda.leadTime.prometheus) -}}{{- fail "autoscaling.keda.leadTime.prometheus: which Prometheus, such as http://prometheus.monitoring.svc:9090" -}}{{- end -}}
+{{- end -}}

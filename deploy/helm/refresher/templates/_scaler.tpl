@@ -1,0 +1,49 @@
+{{/* Not empty where KEDA has to say to the broker who it is. */}}
+{{- define "refresher.scalerSignsIn" -}}
+{{- $keda := .Values.autoscaling.keda -}}
+{{- if and (eq .Values.autoscaling.kind "keda") $keda.queue.enabled -}}
+{{- if or .Values.secrets.scaler (eq .Values.broker.kind "rabbitmq") $keda.queue.redis.password -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A trigger by the length of a queue. Takes (list $ "misses"). */}}
+{{- define "refresher.queueTrigger" -}}
+{{- $ := index . 0 -}}
+{{- $which := index . 1 -}}
+{{- $queue := $.Values.autoscaling.keda.queue -}}
+{{- $length := index $queue $which | int | quote -}}
+- name: {{ $which }}
+  type: {{ ternary "rabbitmq" "redis" (eq $.Values.broker.kind "rabbitmq") }}
+  metricType: AverageValue
+  metadata:
+    {{- if eq $.Values.broker.kind "rabbitmq" }}
+    queueName: {{ include "refresher.queue" . | quote }}
+    mode: QueueLength
+    value: {{ $length }}
+    {{- else }}
+    address: {{ $queue.redis.address | quote }}
+    databaseIndex: {{ $queue.redis.database | int | quote }}
+    enableTLS: {{ $queue.redis.tls | quote }}
+    listName: {{ include "refresher.queue" . | quote }}
+    listLength: {{ $length }}
+    {{- end }}
+  {{- if include "refresher.scalerSignsIn" $ }}
+  authenticationRef:
+    name: {{ include "refresher.fullname" $ }}-scaler
+  {{- end }}
+{{- end -}}
+
+{{/* Seconds that a refresh has waited before its load began, of the query that waits longest; 0 while nothing ends. */}}
+{{- define "refresher.waitQuery" -}}
+{{- $of := printf "{namespace=%q, pod=~%q}" .Release.Namespace (printf "%s-worker-.*" (include "refresher.fullname" .)) -}}
+{{- printf "max((sum by (query) (rate(xfetch_refresh_lead_seconds_sum%s[5m])) - sum by (query) (rate(xfetch_refresh_duration_seconds_sum%s[5m]))) / (sum by (query) (rate(xfetch_refresh_lead_seconds_count%s[5m])) > 0)) or vector(0)" $of $of $of -}}
+{{- end -}}
+
+{{- define "refresher.scaleDown" -}}
+scaleDown:
+  stabilizationWindowSeconds: {{ int .Values.autoscaling.scaleDown.stabilizationWindowSeconds }}
+  policies:
+    - type: Pods
+      value: {{ int .Values.autoscaling.scaleDown.podsPerMinute }}
+      periodSeconds: 60
+{{- end -}}

@@ -1,0 +1,209 @@
+"""The chart by Helm's own lint, its manifests by the schemas of Kubernetes, KEDA and prometheus-operator."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+import api_client
+from tests.support.chart import (
+    CHART,
+    KUBERNETES,
+    VALUES,
+    Manifest,
+    container,
+    deployment,
+    helm,
+    of_kind,
+    pod_of,
+    ports_of,
+    rendered,
+    secrets,
+    values_file,
+)  # fmt: skip
+from tests.support.requirements import skip_or_fail
+
+# The oldest that the chart is for, and a new one.
+VERSIONS = ("1.27.0", KUBERNETES)
+CUSTOM = Path(__file__).with_name("custom_resources.json")
+EACH = pytest.mark.parametrize("name", VALUES)
+
+
+@functools.cache
+def custom_schemas() -> dict[tuple[str, str], Draft202012Validator]:
+    """What custom resources have to look like, by apiVersion and kind, from the modules of those who define them."""
+    program = shutil.which("go")
+    if program is None:
+        skip_or_fail("go is not installed, by which the definitions are downloaded")
+    asked = subprocess.run([program, "env", "GOMODCACHE"], capture_output=True, text=True, check=True)
+    cache, found = Path(asked.stdout.strip()), {}
+    for module, paths in json.loads(CUSTOM.read_text()).items():
+        for path in paths:
+            file = cache / module / path
+            if not file.is_file():
+                skip_or_fail(f"{file} is not there: go mod download {module}")
+            definition = yaml.safe_load(file.read_text())["spec"]
+            for version in definition["versions"]:
+                schema = strict(version["schema"]["openAPIV3Schema"])
+                kind = (f"{definition['group']}/{version['name']}", definition["names"]["kind"])
+                found[kind] = Draft202012Validator(schema)
+    return found
+
+
+def strict(schema: Any) -> Any:
+    """The same schema, which refuses what it does not name: a cluster would drop it without a word."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: strict(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def problems(manifest: Manifest) -> list[str]:
+    kind = (manifest["apiVersion"], manifest["kind"])
+    if kind in custom_schemas():
+        return [f"{error.json_path}: {error.message}" for error in custom_schemas()[kind].iter_errors(manifest)]
+    try:
+        for version in VERSIONS:
+            kubernetes_validate.validate(manifest, version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return [f"{error.version}, {error.json_path}: {error.message}"]
+    return []
+
+
+@pytest.mark.parametrize("name", [*VALUES, "none"])
+def test_lint_finds_nothing(name: str) -> None:
+    done = helm(
+        "lint",
+        "--strict",
+        "--kube-version",
+        KUBERNETES,
+        str(CHART),
+        *([] if name == "none" else ["--values", values_file(name)]),
+    )
+    assert (done.returncode, "1 chart(s) linted, 0 chart(s) failed" in done.stdout) == (0, True), done.stdout
+    assert [line for line in done.stdout.splitlines() if "[WARNING]" in line or "[ERROR]" in line] == []
+
+
+@EACH
+def test_every_manifest_is_by_its_schema(name: str) -> None:
+    assert {
+        f"{one['kind']} {one['metadata']['name']}": found for one in rendered(name) if (found := problems(one))
+    } == {}
+
+
+def test_the_schemas_are_strict() -> None:
+    good = {"kind": "ScaledObject", "apiVersion": "keda.sh/v1alpha1", "metadata": {"name": "x"}}
+    spec = {"scaleTargetRef": {"name": "x"}, "triggers": [{"type": "redis", "metadata": {"listLength": "4"}}]}
+    assert problems({**good, "spec": spec}) == []
+    assert problems({**good, "spec": {**spec, "minReplicas": 1}})
+    assert problems({**good, "spec": {**spec, "triggers": [{"type": "redis", "metadata": {"listLength": 4}}]}})
+    budget = {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "x"}}
+    assert problems({**budget, "spec": {"maxUnavailable": 1}}) == []
+    assert problems({**budget, "spec": {"maxUnavailabel": 1}})
+    # Everything that is rendered has been asked for somewhere.
+    kinds = {one["kind"] for name in VALUES for one in rendered(name)}
+    assert kinds == {
+        "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "PodDisruptionBudget",
+        "PodMonitor", "PrometheusRule", "ScaledObject", "Secret", "Service", "ServiceAccount", "TriggerAuthentication",
+    }  # fmt: skip
+
+
+@EACH
+def test_names_are_unique_and_labels_select(name: str) -> None:
+    named = [(one["kind"], one["metadata"]["name"]) for one in rendered(name)]
+    assert len(set(named)) == len(named)
+    assert {one["metadata"]["namespace"] for one in rendered(name)} == {"caches"}
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"] for one in of_kind(name, "Deployment")
+    }
+    for one in rendered(name):
+        spec = one.get("spec", {})
+        selector = spec.get("podSelector") or spec.get("selector")
+        if selector is not None:
+            wanted = selector.get("matchLabels", selector)
+            assert [pod for pod, labels in pods.items() if wanted.items() <= labels.items()] == [
+                one["metadata"]["name"]
+            ], one["kind"]
+        if "scaleTargetRef" in spec:
+            assert spec["scaleTargetRef"]["name"] in pods
+            assert "replicas" not in deployment(name, "worker")["spec"]
+
+
+@EACH
+def test_what_is_named_is_there(name: str) -> None:
+    config_maps = {one["metadata"]["name"]: one["data"] for one in of_kind(name, "ConfigMap")}
+    for one in of_kind(name, "Deployment"):
+        pod, [only] = pod_of(one), pod_of(one)["containers"]
+        assert {mount["name"] for mount in only["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+        ports = ports_of(one)
+        probes = [only[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")]
+        assert set(probes) <= ports.keys()
+        assert len(set(ports.values())) == len(ports)
+        names = [entry["name"] for entry in only["env"]]
+        assert len(set(names)) == len(names)
+        for entry in only["env"]:
+            reference = entry.get("valueFrom", {}).get("secretKeyRef")
+            if reference and reference["name"] in secrets(name) and not reference.get("optional"):
+                assert secrets(name)[reference["name"]][reference["key"]], reference
+            assert reference is None or reference["name"].startswith("our-") or reference["name"] in secrets(name)
+        for volume in pod["volumes"]:
+            wanted = volume.get("configMap", {}).get("name", "our-")
+            assert wanted.startswith("our-") or wanted in config_maps
+    for one in of_kind(name, "Service"):
+        assert {port["targetPort"] for port in one["spec"]["ports"]} <= ports_of(deployment(name, "flower")).keys()
+    for one in of_kind(name, "PodMonitor"):
+        scraped = deployment(name, one["metadata"]["name"].rpartition("-")[2])
+        assert {end["port"] for end in one["spec"]["podMetricsEndpoints"]} <= ports_of(scraped).keys()
+
+
+@EACH
+def test_pods_may_do_nothing_that_they_need_not(name: str) -> None:
+    for one in of_kind(name, "Deployment"):
+        pod, [only] = pod_of(one), pod_of(one)["containers"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert only["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        }  # fmt: skip
+        # A Service called flower would set FLOWER_PORT, one called cache-metrics CACHE_METRICS_PORT.
+        assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
+        assert all(mount["readOnly"] for mount in only["volumeMounts"] if mount["name"] != "tmp")
+        assert {"requests", "limits"} <= only["resources"].keys()
+    for one in of_kind(name, "ServiceAccount"):
+        assert one["automountServiceAccountToken"] is False
+
+
+def test_a_change_of_what_is_read_at_the_start_brings_new_pods() -> None:
+    def checksums(*settings: str) -> dict[str, str]:
+        template = deployment("keda-redis", "worker", *settings)["spec"]["template"]
+        return {key: value for key, value in template["metadata"]["annotations"].items() if key.startswith("checksum/")}
+
+    before = checksums()
+    changed = {
+        "graph.password=other": {"checksum/secret"},
+        r"queries.files.my_queries\.py=pass": {"checksum/queries"},
+        "flower.basicAuth=looker:other": set(),
+    }
+    for setting, expected in changed.items():
+        assert {key for key, value in checksums(setting).items() if value != before[key]} == expected, setting
+
+
+def test_the_chart_has_the_project_s_version_and_image() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (api_client.__version__, api_client.__version__)
+    assert container("redis", "worker")["image"] == f"refresher:{api_client.__version__}"
+    assert container("rabbitmq", "flower")["image"].startswith("registry.example.org/graph/refresher@sha256:0123")

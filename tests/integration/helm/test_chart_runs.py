@@ -1,0 +1,115 @@
+"""A real worker and a real Flower, started as the chart would: arguments, variables, queries, probes."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refresher.embedded import GuardedProcess, RedisServer, free_port
+from tests.support.chart import CHART, container, deployment, environment, ports_of, values
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+DEPLOY = CHART.parents[1]
+NAME = "keda-redis"
+PREFIXED = "flower.urlPrefix=/flower/"
+START_SECONDS = 90
+
+
+@pytest.fixture
+def own_environment(redis_server: RedisServer, tmp_path: Path) -> dict[str, str]:
+    """What is a test's instead of the cluster's: servers, addresses, and where the queries are mounted."""
+    queries = tmp_path / "queries"
+    queries.mkdir()
+    for file, source in values(NAME)["queries"]["files"].items():
+        (queries / file).write_text(source)
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{queries}:{DEPLOY.parent}",
+        "CACHE_REDIS_URL": redis_server.url(4),
+        "CELERY_BROKER_URL": redis_server.url(5),
+        "NEO4J_URI": f"bolt://127.0.0.1:{free_port()}",
+        "CACHE_XFETCH_WORKERS": "1",
+        "CACHE_HEALTH_ADDRESS": "127.0.0.1",
+        "CACHE_HEALTH_PORT": str(free_port()),
+        "CACHE_METRICS_ADDRESS": "127.0.0.1",
+        "CACHE_METRICS_PORT": str(free_port()),
+        "FLOWER_ADDRESS": "127.0.0.1",
+        "FLOWER_PORT": str(free_port()),
+    }
+
+
+def started(part: str, own: dict[str, str], folder: Path, *settings: str) -> GuardedProcess:
+    rendered = environment(NAME, part, *settings)
+    arguments = [word.replace("=/deploy/", f"={DEPLOY}/") for word in container(NAME, part, *settings)["args"]]
+    needed = {key: value for key, value in own.items() if key in rendered or not key.startswith(("CACHE", "FLOWER"))}
+    return GuardedProcess.start(
+        [sys.executable, "-m", *arguments],
+        env={**rendered, **needed},
+        cwd=folder,
+        log_file=folder / f"{part}.log",
+    )
+
+
+def asked(port: str, path: str, password: str = "") -> tuple[int, bytes]:
+    # Not urllib, which would ask a proxy of the environment for a loopback address.
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
+    credentials = base64.b64encode(password.encode()).decode()
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"} if password else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except ConnectionRefusedError:
+        return 0, b""
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def worker(own_environment: dict[str, str], tmp_path: Path) -> Iterator[GuardedProcess]:
+    with started("worker", own_environment, tmp_path) as process:
+        yield process
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_worker_runs_and_answers_its_probes(own_environment: dict[str, str], tmp_path: Path) -> None:
+    manifest, only = deployment(NAME, "worker"), container(NAME, "worker")
+    probes = {probe: only[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
+    assert {ports_of(manifest)[probe["port"]] for probe in probes.values()} == {values(NAME)["worker"]["healthPort"]}
+    port = own_environment["CACHE_HEALTH_PORT"]
+
+    def said_by(probe: str) -> tuple[int, dict[str, str]]:
+        status, body = asked(port, probes[probe]["path"])
+        return status, json.loads(body)["checks"] if body else {}
+
+    consumes = eventually(lambda: said_by("readiness")[1].get("consumer") == "ok", START_SECONDS, "a consumer")
+    assert consumes
+    status, checks = said_by("readiness")
+    # There is no graph here; all else has been understood.
+    assert (status, {name for name, said in checks.items() if said != "ok"}) == (503, {"graph"})
+    assert said_by("startup")[0] == said_by("liveness")[0] == http.client.OK
+    log = (tmp_path / "worker.log").read_text()
+    assert ".> 2024.refresh-miss " in log
+    assert ".> 2024.refresh " not in log
+    metrics = asked(own_environment["CACHE_METRICS_PORT"], "/metrics")[1].decode()
+    assert 'xfetch_query_ttl_seconds{query="answer"} 300.0' in metrics
+
+
+def test_flower_runs_and_asks_for_the_password(own_environment: dict[str, str], tmp_path: Path) -> None:
+    port, only = own_environment["FLOWER_PORT"], container(NAME, "flower", PREFIXED)
+    paths = {only[f"{probe}Probe"]["httpGet"]["path"] for probe in ("liveness", "readiness")}
+    assert paths == {"/flower/healthcheck"}
+    with started("flower", own_environment, tmp_path, PREFIXED):
+        eventually(lambda: asked(port, *paths)[0] == http.client.OK, START_SECONDS, "Flower")
+        assert asked(port, "/flower/")[0] == http.client.UNAUTHORIZED
+        assert asked(port, "/flower/", "looker:wrong")[0] == http.client.UNAUTHORIZED
+        assert asked(port, "/flower/", "other:of-a-test")[0] == http.client.OK
