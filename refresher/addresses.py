@@ -1,9 +1,12 @@
-"""Addresses of one's own servers, as a command line gives them: the password comes from the environment."""
+"""Addresses: of one's own servers, as a command line gives them, and those that this machine alone can reach."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 from urllib.parse import quote, urlsplit
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def with_password(url: str, environ: Mapping[str, str]) -> str:

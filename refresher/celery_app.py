@@ -23,6 +23,7 @@ from api_client.events import guarded
 from api_client.redis_edge import connect
 from refresher.dead_letters import DeadLetter, DeadLetters
 from refresher.events import WorkerEvents
+from refresher.flower_setup import set_up_flower
 from refresher.gauges import WorkerGauges
 from refresher.health import Health
 from refresher.health_server import HealthServer
@@ -88,6 +89,7 @@ def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | N
     signals.worker_init.connect(keep := _forget_compression_of(app))
     app.refresher_receivers = (*app.refresher_receivers, keep)
     app.refreshes_only = True
+    set_up_flower()
     return app
 
 
@@ -206,9 +208,8 @@ def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
         "task_soft_time_limit": settings.soft_limit_seconds,
         "task_time_limit": settings.hard_limit_seconds,
         "worker_max_tasks_per_child": 10_000,
-        # Flower lives on these.
+        # Flower lives on these. Not on task-sent: of a retry it would say that it is called refresher.refresh.
         "worker_send_task_events": True,
-        "task_send_sent_event": True,
         "worker_enable_remote_control": True,
         "worker_hijack_root_logger": True,
         "enable_utc": True,

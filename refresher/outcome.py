@@ -23,7 +23,8 @@ class OutcomeKind(StrEnum):
 class Outcome:
     """How one item ended; ``why`` says more where there is more to say.
 
-    ``again`` is the item of the next attempt, to be sent after ``pause_seconds`` (whole), for RETRY alone.
+    ``attempts`` are those of the load until then, all told. ``again`` is the item of the next attempt, to be sent after
+    ``pause_seconds`` (whole), for RETRY alone.
     """
 
     kind: OutcomeKind
@@ -33,6 +34,7 @@ class Outcome:
     token: int = 0
     delta_seconds: float = 0.0
     run_seconds: float = 0.0
+    attempts: int = 1
     again: RefreshItem | None = None
     pause_seconds: int = 0
 
@@ -40,4 +42,6 @@ class Outcome:
         parts = [self.kind.value, self.why and f"({self.why})", self.query, self.key]
         if self.kind in {OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE}:
             parts.append(f"token={self.token} δ={self.delta_seconds:.3f}s run={self.run_seconds:.3f}s")
+        if self.attempts > 1:
+            parts.append(f"attempts={self.attempts}")
         return " ".join(part for part in parts if part)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
@@ -110,7 +111,7 @@ class Refresher:
         attempt = run.item.attempt
         while True:
             try:
-                return self._load_and_commit(run)
+                return replace(self._load_and_commit(run), attempts=attempt)
             except LoadFailed as failure:
                 pause_seconds = self._pause_seconds(attempt, failure)
                 if pause_seconds is None:
@@ -224,8 +225,9 @@ class Refresher:
         self._tell_of_retry(run, attempt, failure, pause_seconds)
         again = msgspec.structs.replace(run.item, ticket=ticket, attempt=attempt + 1, cache_attempt=0)
         return Outcome(
-            OutcomeKind.RETRY, run.key.query, run.key.short, why=failure.kind, again=again, pause_seconds=pause_seconds
-        )
+            OutcomeKind.RETRY, run.key.query, run.key.short, why=failure.kind, attempts=attempt, again=again,
+            pause_seconds=pause_seconds,
+        )  # fmt: skip
 
     def _give_up(self, run: Run, attempt: int, failure: LoadFailed) -> Outcome:
         spread = retry.cooling_spread(self._around.uniform())
@@ -255,7 +257,7 @@ class Refresher:
             cooling.failures,
         )
         self._bury(run, attempt, failure, cooling)
-        return Outcome(OutcomeKind.FAILED, run.key.query, run.key.short, why=failure.kind)
+        return Outcome(OutcomeKind.FAILED, run.key.query, run.key.short, why=failure.kind, attempts=attempt)
 
     def _bury(self, run: Run, attempts: int, failure: LoadFailed, cooling: FailReply) -> None:
         query = self._around.registry.find(run.item.query, run.item.version)

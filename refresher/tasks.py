@@ -33,7 +33,8 @@ CACHE_RETRY_SECONDS: Final = 5
 
 def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> None:
     """Register the refresh task on ``app``, with these of Celery's options for a task."""
-    registered = app.task(bind=True, name=messages.TASK_NAME, max_retries=None, **options)
+    # What it throws is told already, where it happened: Celery logs it in one line, without a traceback.
+    registered = app.task(bind=True, name=messages.TASK_NAME, max_retries=None, throws=(GivenUp,), **options)
 
     @registered  # type: ignore[untyped-decorator, unused-ignore]
     def refresh(task: Any, message: object) -> str:
@@ -66,6 +67,8 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
             if outcome.again is not None:
                 # Before the next item begins: whatever that one meets, this one's ticket is on its way.
                 _try_again(task, settings, outcome, outcome.again, is_alone=is_alone)
+            if outcome.kind is OutcomeKind.FAILED and is_alone:
+                raise GivenUp(f"dead: {outcome}")
         except Exception as error:
             if is_alone:
                 raise
@@ -121,6 +124,10 @@ def send_again(
 
 def _routing_key(task: Any) -> str:
     return str(task.request.delivery_info["routing_key"])
+
+
+class GivenUp(Exception):
+    """What became of a refresh that is not tried again: to whoever counts tasks, this one has failed."""
 
 
 class RetryLater(Exception):

@@ -8,6 +8,7 @@ from typing import Final
 import typer
 
 from api_client.settings import ReaderSettings
+from refresher.addresses import LOOPBACK
 from refresher.status import WORKERS_KEPT_SECONDS, Watcher
 from refresher.web.desk import Desk
 from refresher.web.history import History
@@ -17,7 +18,6 @@ from refresher.web.settings import WebSettings
 DEFAULT_PORT: Final = 5556
 DEFAULT_WEB_SECONDS: Final = 5.0
 PASSWORD_BYTES: Final = 18
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def serve(address: str, port: int, *, most_keys: int, every_seconds: float) -> None:
@@ -37,7 +37,7 @@ def serve(address: str, port: int, *, most_keys: int, every_seconds: float) -> N
         raise typer.Exit(1) from None
     shown = "of REFRESHER_STATUS_PASSWORD" if given else password
     typer.echo(f"status page: http://{address}:{server.server_port}/  user {USER}, password {shown}; Ctrl-C ends it")
-    if address not in _LOOPBACK:
+    if address not in LOOPBACK:
         typer.echo(
             "warning: it is not encrypted: anyone on the way can read the password; put a TLS proxy before it", err=True
         )

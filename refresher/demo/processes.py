@@ -107,15 +107,7 @@ class Flower:
         if find_spec("flower") is None:
             return None
         port, password = free_port(), secrets.token_urlsafe(12)
-        settings = {
-            "FLOWER_ADDRESS": "127.0.0.1",
-            "FLOWER_PORT": str(port),
-            "FLOWER_BASIC_AUTH": f"{_FLOWER_USER}:{password}",
-            "FLOWER_PERSISTENT": "False",
-            "FLOWER_READ_ONLY": "True",
-            # A refresh is shown by its query (name), its key's digest (args) and what came of it (result).
-            "FLOWER_TASKS_COLUMNS": "name,args,state,result,received,runtime,worker,uuid",
-        }
+        settings = {"FLOWER_PORT": str(port), "FLOWER_BASIC_AUTH": f"{_FLOWER_USER}:{password}"}
         process = GuardedProcess.start(
             [sys.executable, "-m", "celery", "-A", "refresher", "flower"],
             log_file=logs / "flower.log",

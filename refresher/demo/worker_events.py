@@ -106,8 +106,9 @@ class WorkerCounts:
             self.running.add(task)
         elif kind in {"task-succeeded", "task-retried", "task-failed"}:
             self.running.discard(task)
-            self.crashed += kind == "task-failed"
-            for outcome in parse_outcomes(str(event.get("result") or event.get("exception") or "")):
+            outcomes = list(parse_outcomes(str(event.get("result") or event.get("exception") or "")))
+            self.crashed += kind == "task-failed" and not outcomes
+            for outcome in outcomes:
                 self._count(outcome, worker, now)
 
     def _count(self, outcome: SeenOutcome, worker: str, now: float) -> None:

@@ -1,24 +1,47 @@
-"""Flower as it is deployed, in a real browser: who gets in, and what may be seen there."""
+"""Flower, as `celery -A refresher flower` starts it, in a real browser: who gets in, and what may be seen there."""
 
 from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.conftest import ROOT, System
+from refresher.embedded import ArcadeDbServer, RedisServer
+from tests.acceptance.conftest import System
 from tests.support.browser import chromium
 from tests.support.flower import PASSWORD, USER, Flower
+from tests.support.flower_scene import WORKER, Scene, scene_of
+from tests.support.pictures import photograph
+from tests.support.processes import addresses_beyond_loopback
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-ARTEFACTS = ROOT / "test-artefacts"
 PRIVATE = "private-person-4711"
+WAIT_SECONDS = 60
+# Each that changes something: workers, their pools and queues, tasks.
+WRITES = (
+    "worker/shutdown/{worker}", "worker/pool/restart/{worker}", "worker/pool/grow/{worker}",
+    "worker/pool/shrink/{worker}", "worker/pool/autoscale/{worker}",
+    "worker/queue/add-consumer/{worker}", "worker/queue/cancel-consumer/{worker}",
+    "task/apply/refresher.refresh", "task/async-apply/refresher.refresh", "task/send-task/refresher.refresh",
+    "task/abort/x", "task/timeout/refresher.refresh", "task/rate-limit/refresher.refresh", "task/revoke/x",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A system with its one worker, what may happen in it, and a Flower that has heard of it."""
+
+    system: System
+    scene: Scene
+    flower: Flower
 
 
 @pytest.fixture(scope="module")
@@ -27,42 +50,61 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def flower(system: System, tmp_path: Path) -> Iterator[Flower]:
-    system.start_worker()
-    flower = Flower(system.env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
-    try:
-        eventually(lambda: flower.sees("worker-1@test"), 30, "Flower hears of the worker")
-        yield flower
-    finally:
-        flower.process.terminate(5)
+@pytest.fixture(scope="module")
+def stage(
+    redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("flower")
+    with ExitStack() as stack:
+        system = System(stack, stack.enter_context(RedisServer.start()), redis_server, arcadedb, folder)
+        flower = Flower(system.env, folder, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
+        stack.callback(flower.process.kill)
+        scene = scene_of(system)
+        eventually(lambda: flower.sees(WORKER), WAIT_SECONDS, "Flower hears of the worker")
+        yield Stage(system, scene, flower)
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(
-        http_credentials={"username": USER, "password": PASSWORD}, viewport={"width": 1600, "height": 700}
+        http_credentials={"username": USER, "password": PASSWORD}, viewport={"width": 1720, "height": 800}
     )
     context.set_default_timeout(20_000)
     yield context.new_page()
     context.close()
 
 
-def row_of(page: Page, flower: Flower, digest: str) -> str:
-    """The text of a task's row, once the task has ended."""
+def rows_of(page: Page, flower: Flower, digest: str) -> list[str]:
+    """The texts of a key's rows on the page of tasks."""
+    page.goto(f"{flower.url}/tasks", wait_until="networkidle")
+    length = page.get_by_label("Tasks per page")
+    if length.input_value() != "30":  # which the browser remembers
+        length.select_option("30")
+        page.wait_for_load_state("networkidle")
+    return [text for row in page.locator("#tasks-table tbody tr").all() if digest in (text := row.inner_text())]
 
-    def ended() -> str:
-        page.goto(f"{flower.url}/tasks", wait_until="networkidle")
-        rows = [row.inner_text() for row in page.locator("#tasks-table tbody tr").all()]
-        return next((row for row in rows if digest in row and "SUCCESS" in row), "")
 
-    return eventually(ended, 30, f"the task of {digest} is shown, and has ended")
+def row_with(page: Page, flower: Flower, digest: str, *words: str) -> str:
+    """The text of a key's row that has all these words, once there is one."""
+
+    def found() -> str:
+        return next((row for row in rows_of(page, flower, digest) if all(word in row for word in words)), "")
+
+    return eventually(found, WAIT_SECONDS, f"a row of {digest} with {words}")
 
 
-def test_nobody_gets_in_without_the_password(flower: Flower, browser: Browser) -> None:
+def open_task(page: Page, digest: str) -> str:
+    """Open the page of a key's first task from the list, and return its text."""
+    page.locator("#tasks-table tbody tr", has_text=digest).locator("a[href*='/task/']").first.click()
+    page.wait_for_url("**/task/*")
+    return page.locator("#task-page").inner_text()
+
+
+def test_nobody_gets_in_without_the_password(stage: Stage, browser: Browser) -> None:
     from playwright.sync_api import Error
 
-    for path in ("/", "/workers", "/tasks", "/broker", "/api/tasks"):
+    flower = stage.flower
+    for path in ("/", "/workers", f"/worker/{WORKER}", "/tasks", "/tasks/datatable", "/broker", "/api/tasks"):
         assert flower.ask(path, password=None)[0] == http.client.UNAUTHORIZED
         assert flower.ask(path, password="wrong")[0] == http.client.UNAUTHORIZED
     stranger = browser.new_context()
@@ -71,61 +113,113 @@ def test_nobody_gets_in_without_the_password(flower: Flower, browser: Browser) -
     stranger.close()
 
 
-def test_a_refresh_is_shown_by_query_key_and_outcome_and_never_by_its_params(
-    system: System, flower: Flower, page: Page
-) -> None:
+def test_nobody_writes_without_the_password_and_nobody_with_it(stage: Stage) -> None:
+    for write in WRITES:
+        path = f"/api/{write.format(worker=WORKER)}"
+        assert stage.flower.ask(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
+        assert stage.flower.ask(path, method="POST")[0] == http.client.FORBIDDEN, path
+
+
+def test_a_refresh_is_seen_from_received_to_success_and_never_by_its_params(stage: Stage, page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    client = system.client()
-    params = {"key": PRIVATE}
+    system, flower, client = stage.system, stage.flower, stage.system.client()
+    params = {"key": PRIVATE, "hold": "seen"}
     digest = client.key("long_lived", params).short
-    client.refresh("long_lived", params, wait=True, timeout=20)
-    row = row_of(page, flower, digest)
-    assert "refresh long_lived" in row
-    assert "committed (" in row
-    assert "token=" in row
+    client.refresh("long_lived", params)
+    begun = row_with(page, flower, digest, "STARTED")
+    assert "refresh long_lived" in begun
+    assert f"v1 {digest} manual" in begun
+    assert "committed" not in begun
+    received = begun.split("\t")[5]
+    assert received.startswith("20")
+    system.open_gate("seen")
+    ended = row_with(page, flower, digest, "SUCCESS", "committed (manual)", "token=", "run=")
+    assert received in ended
 
-    ARTEFACTS.mkdir(exist_ok=True)
-    page.screenshot(path=ARTEFACTS / "flower-tasks.png")
     seen = [page.content()]
-    page.locator("#tasks-table tbody a[href*='/task/']").first.click()
-    page.wait_for_url("**/task/*")
-    page.screenshot(path=ARTEFACTS / "flower-task.png")
+    assert digest in open_task(page, digest)
     seen.append(page.content())
-    assert digest in seen[-1]
-    page.goto(f"{flower.url}/worker/worker-1@test", wait_until="networkidle")
+    page.goto(f"{flower.url}/worker/{WORKER}", wait_until="networkidle")
     seen.append(page.content())
     for secret in (PRIVATE, system.redis_server.password, system.env["NEO4J_PASSWORD"], PASSWORD):
         assert not any(secret in content for content in seen)
     assert [url for url in asked if not url.startswith((flower.url, "data:"))] == []  # nothing from elsewhere
 
 
-def test_what_came_of_a_refresh_that_fails_is_shown(system: System, flower: Flower, page: Page) -> None:
-    client = system.client()
-    digest = client.key("syntax_error").short
-    client.refresh("syntax_error")
-    assert f"failed (syntax) syntax_error {digest}" in row_of(page, flower, digest)
+def test_each_reason_each_outcome_retries_and_queues_are_shown(stage: Stage, page: Page) -> None:
+    scene, flower = stage.scene, stage.flower
+    scene.play()
+    digests = scene.digests
+    ends = {
+        "early": ("committed (early)", "SUCCESS"),
+        "stale": ("committed (stale)", "SUCCESS"),
+        "invalidated": ("committed (invalidated)", "SUCCESS"),
+        "skipped": ("skipped (already_fresh)", "SUCCESS"),
+        "rejected": ("rejected (invalidated)", "SUCCESS"),
+        "dead": ("dead: failed (", "FAILURE"),
+        "running": ("STARTED",),
+        "again": ("retry (transient)", "RETRY"),
+    }
+    for outcome, words in ends.items():
+        row_with(page, flower, digests[outcome], *words)
+    row_with(page, flower, digests["early"], "committed (miss)")
+    photograph(page, "flower-tasks", full_page=True)
+
+    page.goto(f"{flower.url}/broker", wait_until="networkidle")
+    lengths = [row.inner_text().split("\t")[:2] for row in page.locator("#queue-table tbody tr").all()]
+    assert sorted(lengths) == [["cache.refresh", "3"], ["cache.refresh-miss", "0"]]  # two, and the retry
+    page.set_viewport_size({"width": 1100, "height": 340})
+    photograph(page, "flower-broker")
+
+    scene.go_on()
+    row_with(page, flower, digests["again"], "SUCCESS", "committed (manual)", "attempts=2", "\t1\t")
+    row_with(page, flower, digests["running"], "SUCCESS")
+    rows_of(page, flower, digests["again"])
+    told = open_task(page, digests["again"])
+    assert "RetryLater('retry (transient)" in told
+    assert "Retried" in told
+    assert "File " not in told
+    photograph(page, "flower-task", full_page=True)
+    rows_of(page, flower, digests["dead"])
+    assert "File " not in open_task(page, digests["dead"])  # no traceback: the error is told where it happened
 
 
-def test_it_is_there_to_look_at_and_not_to_act_on(flower: Flower) -> None:
-    for path in ("/api/worker/shutdown/worker-1@test", "/api/task/async-apply/refresher.refresh"):
-        assert flower.ask(path, method="POST")[0] == http.client.FORBIDDEN
-
-
-@pytest.mark.parametrize(
-    "env",
-    [
-        {"FLOWER_ADDRESS": "0.0.0.0"},  # noqa: S104 - it refuses
-        {"FLOWER_UNIX_SOCKET": "flower.sock"},
-        {"FLOWER_UNAUTHENTICATED_API": "1"},
-    ],
-)
-def test_it_does_not_start_where_anyone_could_get_in(system: System, tmp_path: Path, env: dict[str, str]) -> None:
-    flower = Flower(system.env, tmp_path, **env)
+def test_started_with_nothing_said_it_is_for_this_machine_alone_and_its_api_is_closed(
+    stage: Stage, tmp_path: Path
+) -> None:
+    flower = Flower(stage.system.env, tmp_path)
     try:
-        assert eventually(flower.process.poll, 30, "Flower has ended") == 1
+        eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, WAIT_SECONDS, "it answers")
+        assert addresses_beyond_loopback(flower.process.pid) == []
+        assert flower.ask("/tasks", password=None)[0] == http.client.OK
+        assert flower.ask("/api/tasks", password=None)[0] == http.client.UNAUTHORIZED
+        for write in WRITES:
+            path = f"/api/{write.format(worker=WORKER)}"
+            assert flower.ask(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
+    finally:
+        flower.process.kill()
+    assert "warning: Flower on 127.0.0.1 asks nobody for a password" in flower.process.log_file.read_text()
+
+
+def test_it_does_not_start_where_anyone_could_get_in(stage: Stage, tmp_path: Path) -> None:
+    flower = Flower(stage.system.env, tmp_path, FLOWER_ADDRESS="0.0.0.0")  # noqa: S104 - it refuses
+    try:
+        assert eventually(flower.process.poll, WAIT_SECONDS, "Flower has ended") == 1
     finally:
         flower.process.kill()
     log = flower.process.tail_of_log()
-    assert "error: " in log
+    assert "error: Flower would listen on 0.0.0.0 and let anyone in" in log
     assert "Traceback" not in log
+
+
+def test_a_file_of_one_s_own_is_read_before_it_is_judged(stage: Stage, tmp_path: Path) -> None:
+    socket = tmp_path / "flower.sock"  # which every user of the machine may open
+    file = tmp_path / "own.py"
+    file.write_text(f"unix_socket = {str(socket)!r}\nbasic_auth = ['a:b']\n")
+    flower = Flower(stage.system.env, tmp_path, f"--conf={file}")
+    try:
+        eventually(socket.exists, WAIT_SECONDS, "it listens")
+        assert addresses_beyond_loopback(flower.process.pid) == []
+    finally:
+        flower.process.kill()

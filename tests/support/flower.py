@@ -1,4 +1,4 @@
-"""Flower as it is deployed, in a process of its own, and what asks it."""
+"""Flower as `celery -A refresher flower` starts it, in a process of its own, and what asks it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ USER, PASSWORD = "looker", "a-password-of-this-test"
 
 
 class Flower:
-    """A running Flower with the project's own configuration."""
+    """A running Flower, with these options and variables beside what the app of the workers sets."""
 
-    def __init__(self, system_env: Mapping[str, str], folder: Path, **env: str) -> None:
+    def __init__(self, system_env: Mapping[str, str], folder: Path, *options: str, **env: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process = GuardedProcess.start(
-            [sys.executable, "-m", "celery", "-A", "refresher", "flower", f"--conf={ROOT / 'deploy/flowerconfig.py'}"],
+            [sys.executable, "-m", "celery", "-A", "refresher", "flower", *options],
             env={**system_env, "FLOWER_PORT": str(self.port), **env},
             cwd=ROOT,
             log_file=folder / "flower.log",

@@ -18,7 +18,8 @@ GATE_SECONDS = 60
 
 
 def _control() -> redis.Redis:
-    return redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True)
+    # A load that is held asks for longer than redis-py would wait for an answer.
+    return redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True, socket_timeout=2 * GATE_SECONDS)
 
 
 def _load(key: str, hold: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from refresher.outcome import Outcome, OutcomeKind
 from refresher.runtime import PerProcess
 from refresher.settings import WorkerSettings
 from refresher.spans import NO_SPANS
-from refresher.tasks import CACHE_RETRY_SECONDS, MOST_CACHE_RETRIES, add_task
+from refresher.tasks import CACHE_RETRY_SECONDS, MOST_CACHE_RETRIES, GivenUp, add_task
 
 A, B, C = (RefreshItem(query=name, params='{"n":1}') for name in "abc")
 AGAIN_A = msgspec.structs.replace(A, ticket="ticket", attempt=2)
@@ -120,6 +120,14 @@ def test_a_single_item_is_tried_again_as_the_task_s_own_retry(task: Task) -> Non
     with pytest.raises(Retry, match="network"):
         task.run(A)
     assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4)]
+
+
+def test_a_single_item_that_is_given_up_fails_its_task_and_one_of_several_does_not(task: Task) -> None:
+    task.ends["b"] = Outcome(OutcomeKind.FAILED, "b", "3f2a", why="syntax", attempts=2)
+    with pytest.raises(GivenUp, match=r"^dead: failed \(syntax\) b 3f2a attempts=2$"):
+        task.run(B)
+    assert task.task.throws == (GivenUp,)  # which Celery logs in one line
+    assert task.run(B, C).startswith("failed (syntax) b 3f2a attempts=2; committed c")
 
 
 @pytest.mark.parametrize("cache_attempt", range(MOST_CACHE_RETRIES))

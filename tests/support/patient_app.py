@@ -1,0 +1,9 @@
+"""The app of a worker that waits for no attempt itself: every retry is a message, which monitors show as one."""
+
+from __future__ import annotations
+
+from refresher import make_app, refresh
+
+refresh.LONGEST_PAUSE_IN_PLACE_SECONDS = 0.0
+
+app = make_app()

@@ -1,0 +1,52 @@
+"""Pictures of what people see: taken by tests, kept in test-artefacts/, and with PICTURES=docs for its pages."""
+
+from __future__ import annotations
+
+import os
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from PIL import Image
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Page
+
+ROOT: Final = Path(__file__).parents[2]
+ARTEFACTS: Final = ROOT / "test-artefacts"
+MOST_BYTES: Final = 150_000
+ON_PAGES: Final = frozenset({"demo.svg", "flower-broker.png", "flower-task.png", "flower-tasks.png", "status-page.png"})
+"""Those that the documentation shows."""
+
+
+def are_for_the_docs() -> bool:
+    """Tell whether the pictures are taken for the documentation: then what they show has its full length."""
+    return bool(os.environ.get("PICTURES"))
+
+
+def photograph(page: Page, name: str, **options: Any) -> None:
+    """Keep a browser's page as it is now, under ``name``.png; ``options`` are Playwright's."""
+    keep(f"{name}.png", _small(page.screenshot(**options)))
+
+
+def keep(name: str, content: bytes) -> None:
+    """Keep a picture under its file name; AssertionError where it is too large for the page that shows it."""
+    assert name not in ON_PAGES or len(content) <= MOST_BYTES, f"{name}: {len(content)} bytes"
+    for folder in _folders(name):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def _folders(name: str) -> Iterator[Path]:
+    yield ARTEFACTS
+    if are_for_the_docs() and name in ON_PAGES:
+        yield ROOT / os.environ["PICTURES"]
+
+
+def _small(png: bytes) -> bytes:
+    """Return a picture with a palette: pages have few colours, and a third of the bytes is enough for them."""
+    written = BytesIO()
+    Image.open(BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
+    return written.getvalue()

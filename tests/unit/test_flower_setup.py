@@ -1,0 +1,121 @@
+"""What Flower begins with here: when it may begin, and how it shows what came of a task."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+
+from refresher import flower_setup
+from refresher.flower_setup import DEFAULTS, as_shown, set_up_flower, what_is_open
+from refresher.tasks import GivenUp, RetryLater
+
+flower_options = pytest.importorskip("flower.options")
+
+
+def said(**changes: Any) -> Any:
+    """Flower's options: this project's defaults, and what else is said."""
+    own = {option.name: option.default for option in flower_options.options._options.values()}
+    return SimpleNamespace(**{**own, **DEFAULTS, **changes})
+
+
+OAUTH = {"auth_provider": "flower.views.auth.GithubLoginHandler", "auth": "someone@example.org"}
+EVERYWHERE = {"address": "0.0.0.0"}  # noqa: S104 - nothing listens
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"address": "::1"},
+        {"address": "localhost"},
+        {"basic_auth": ["a:b", "c:d:e"]} | EVERYWHERE,
+        {"basic_auth": ["a:b"], "address": ""},
+        {"basic_auth": ["a:b"], "unix_socket": "flower.sock"},
+        OAUTH | EVERYWHERE,
+    ],
+)
+def test_it_begins_on_loopback_or_with_a_password(options: dict[str, Any]) -> None:
+    assert what_is_open(said(**options), {"FLOWER_UNAUTHENTICATED_API": "false"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (EVERYWHERE, "would listen on 0.0.0.0"),
+        ({"address": ""}, "would listen on every interface"),
+        ({"address": "192.0.2.1"}, "would listen on 192.0.2.1"),
+        ({"unix_socket": "flower.sock"}, "would listen on flower.sock"),
+        ({"auth": "someone@example.org"} | EVERYWHERE, "let anyone in"),
+        ({"basic_auth": ["a:"]}, "FLOWER_BASIC_AUTH is not valid"),
+        ({"basic_auth": ["a:b", "secret"]}, "FLOWER_BASIC_AUTH is not valid"),
+        ({"basic_auth": [":b"]} | EVERYWHERE, "FLOWER_BASIC_AUTH is not valid"),
+    ],
+)
+def test_it_does_not_begin_where_anyone_could_get_in(options: dict[str, Any], words: str) -> None:
+    problem = what_is_open(said(**options), {})
+    assert words in problem
+    assert "secret" not in problem
+
+
+@pytest.mark.parametrize("value", ["1", "true", "yes", "x"])
+def test_it_does_not_begin_with_an_open_api(value: str) -> None:
+    assert what_is_open(said(basic_auth=["a:b"]), {"FLOWER_UNAUTHENTICATED_API": value}).endswith("unset it")
+
+
+def a_task(**fields: Any) -> Any:
+    return SimpleNamespace(**{"name": None, "args": None, "exception": None, "traceback": "Traceback …"} | fields)
+
+
+@pytest.mark.parametrize(
+    ("args", "result", "shown"),
+    [
+        ("q.a v2 3f2a early", "committed (early) q.a 3f2a token=1", ("v2 3f2a early", "committed (early) token=1")),
+        ("q.a v2 3f2a early", None, ("v2 3f2a early", None)),
+        ("q.a v2 ? miss", "skipped (malformed) ?", ("q.a v2 ? miss", "skipped (malformed) ?")),
+        ("q.a v1 3f miss, b v1 77 miss", "skipped (x) q.a 3f", ("q.a v1 3f miss, b v1 77 miss", "skipped (x) q.a 3f")),
+        ("qxa v1 3f2a miss", "committed (miss) qxa 3f2a", ("qxa v1 3f2a miss", "committed (miss) qxa 3f2a")),
+        (None, "committed (miss) q.a 3f2a", (None, "committed (miss) q.a 3f2a")),
+    ],
+)  # fmt: skip
+def test_query_and_key_are_said_once(
+    args: str | None, result: str | None, shown: tuple[str | None, str | None]
+) -> None:
+    task = as_shown(a_task(name="refresh q.a", state="SUCCESS", args=args, result=result))
+    assert (task.args, task.result) == shown
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "exception", "shown"),
+    [
+        ("SUCCESS", "'skipped (already_fresh) q 3f'", None, "skipped (already_fresh) q 3f"),
+        ("SUCCESS", "'committed (early) q 3f'", repr(RetryLater("retry (network) q 3f")), "committed (early) q 3f"),
+        (
+            "SUCCESS", "'committed (miss) q 3f token=7 δ=0.110s run=0.115s attempts=2'", None,
+            "committed (miss) q 3f δ=0.110s run=0.115s attempts=2 token=7",
+        ),
+        ("STARTED", None, None, None),
+        ("RETRY", None, repr(RetryLater("retry (network) q 3f")), "retry (network) q 3f"),
+        ("FAILURE", None, repr(GivenUp("dead: failed (syntax) q 3f")), "dead: failed (syntax) q 3f"),
+        ("FAILURE", None, "WorkerLostError('Worker exited')", "WorkerLostError('Worker exited')"),
+    ],
+)  # fmt: skip
+def test_what_came_of_the_last_attempt_stands_in_one_place(
+    state: str, result: str | None, exception: str | None, shown: str | None
+) -> None:
+    task = a_task(state=state, result=result, exception=exception)
+    assert as_shown(task).result == shown
+    assert (task.traceback is None) == ("Later" in (exception or "") or "GivenUp" in (exception or ""))
+
+
+@pytest.mark.parametrize(("command", "times"), [("flower", 1), ("worker", 0), (None, 0)])
+def test_only_the_command_flower_is_set_up(monkeypatch: pytest.MonkeyPatch, command: str | None, times: int) -> None:
+    done: list[None] = []
+    monkeypatch.setattr(flower_setup, "_set_up_once", lambda: done.append(None))
+    set_up_flower()  # no command line is being run
+    with click.Context(click.Group("celery")) as context:
+        context.invoked_subcommand = command
+        set_up_flower()
+    assert len(done) == times
