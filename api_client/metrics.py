@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import weakref
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, values
 
-from api_client.events import ReaderEvents, RefreshReason
+from api_client.events import HitNote, ReaderEvents, RefreshReason
 from api_client.hit_notes import HitNotes
 from api_client.metric_names import AGE_BUCKETS_SECONDS, AGES, COUNTERS, LABELLED
 
@@ -47,7 +47,7 @@ class PrometheusEvents(ReaderEvents):
         )
         self._of_query: dict[str, _HitMetrics] = {}
         self._notes = HitNotes(self._count_hits, is_asked=_is_scraped_here)
-        self.note_hit = self._notes.note
+        self.note_hit: Callable[[HitNote], None] = self._notes.note
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
         """Count a value served, for a reader that tells of it at once."""
