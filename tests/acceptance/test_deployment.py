@@ -1,0 +1,212 @@
+"""What deploy/ starts, started: compose.yaml's services and their health checks; the units, confined as they say."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import neo4j
+import psutil
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from refresher.embedded import GuardedProcess, free_port
+from tests.acceptance.conftest import ROOT, System
+from tests.support.confined import directives
+from tests.support.deployed import DEPLOY, copy_with_secrets, environment
+from tests.support.requirements import full_runs_only
+from tests.support.running_deployment import RunningDeployment, can_mount, confined, scraped_here
+from tests.support.scripted_queries import CONTROL_URL
+from tests.support.tools import tool
+from tests.support.waiting import eventually
+from tests.support.web_server import WebServer
+
+pytestmark = [full_runs_only, pytest.mark.timeout(400)]
+
+PERSON = 42
+# Which servers a unit's process finds is the test's to say.
+SERVERS = (
+    "CACHE_REDIS_URL", "CELERY_BROKER_URL", "NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE",
+    "REFRESHER_QUERIES", CONTROL_URL,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def deployed(arcadedb: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
+    """All but Neo4j, for which the embedded graph stands in, and Grafana."""
+    tool("prometheus")
+    graph = {
+        "NEO4J_URI": arcadedb.bolt_uri, "NEO4J_USER": arcadedb.user, "NEO4J_PASSWORD": arcadedb.password,
+        "NEO4J_DATABASE": arcadedb.database,
+    }  # fmt: skip
+    with ExitStack() as stack:
+        sign_in = (arcadedb.user, arcadedb.password)
+        driver = stack.enter_context(neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=sign_in))
+        session = stack.enter_context(driver.session(database=arcadedb.database))
+        session.run("CREATE (:Person {id: $id})-[:KNOWS]->(:Person {id: 1, name: 'Ada'})", id=PERSON).consume()
+        stack.callback(lambda: session.run("MATCH (p:Person) DETACH DELETE p").consume())
+        running = RunningDeployment(stack, tmp_path_factory.mktemp("deployed"), graph)
+        scraped_here(running)
+        running.start("redis-cache", "redis-broker")
+        running.start("worker", "flower", "application", "prometheus")
+        yield running
+
+
+@pytest.fixture
+def application(deployed: RunningDeployment) -> Iterator[WebServer]:
+    server = WebServer(deployed.processes["application"], deployed.ports["application"])
+    yield server
+    server.http.close()
+
+
+def counted(server: WebServer, metric: str) -> int:
+    """What /metrics says of a counter of the example's query."""
+    text = server.http.get("/metrics").text
+    [value] = re.findall(rf'^{metric}{{query="friends_of"}} (\S+)$', text, re.MULTILINE) or ["0"]
+    return int(float(value))
+
+
+def test_the_application_reads_and_each_process_shows_the_numbers_of_all(application: WebServer) -> None:
+    path = f"/people/{PERSON}/friends"
+    eventually(lambda: application.http.get(path).status_code == http.client.OK, 60, "it is loaded")
+    assert application.friends(PERSON) == ["Ada"]
+    eventually(lambda: counted(application, "cache_miss_total"), 20, "the miss is counted")
+    children = application.children()
+    assert len(children) == 2
+    for child in sorted(children):
+        with application.only(child):
+            for _ in range(10):
+                application.friends(PERSON)
+    # Each process writes down what it has counted every half second: one that is stopped does not.
+    eventually(lambda: counted(application, "cache_hit_total") >= 20, 20, "all is written down")
+    for child in sorted(children):
+        with application.only(child):
+            assert counted(application, "cache_hit_total") >= 20
+
+
+def test_prometheus_scrapes_worker_flower_and_application(deployed: RunningDeployment) -> None:
+    def up() -> list[str]:
+        answer = ask(deployed.ports["prometheus"], "/api/v1/query?query=up")[1]
+        return sorted(re.findall(rb'"job":"([a-z-]+)"[^]]*"value":\[[\d.]+,"1"', answer))
+
+    eventually(lambda: up() == [b"application", b"refresher-flower", b"refresher-workers"], 60, "all are up")
+
+
+def ask(port: int, path: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except ConnectionRefusedError:
+        return 0, b""
+    finally:
+        connection.close()
+
+
+def test_nobody_gets_in_without_a_password(deployed: RunningDeployment) -> None:
+    for server in ("redis-cache", "redis-broker"):
+        stranger = redis.Redis(port=deployed.ports[server], retry=Retry(NoBackoff(), 0))
+        with stranger, pytest.raises(redis.AuthenticationError):
+            stranger.get("x")
+    assert ask(deployed.ports["flower"], "/workers")[0] == http.client.UNAUTHORIZED
+
+
+def test_our_processes_have_no_privileges(deployed: RunningDeployment) -> None:
+    for name in ("worker", "flower", "application"):
+        for process in (own := psutil.Process(deployed.processes[name].pid), *own.children(recursive=True)):
+            status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+            assert "NoNewPrivs:\t1\n" in status
+            assert os.geteuid() != 0 or re.search(r"^CapEff:\t0+$", status, re.MULTILINE), name
+
+
+def test_a_confined_program_can_write_to_its_own_folder_alone(tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", tmp_path / "tmp" / "inside"
+    words = confined(inside.parent)
+    for path, written in ((outside, not can_mount()), (inside, True)):
+        done = subprocess.run([*words, "/bin/sh", "-c", f"echo > '{path}'"], capture_output=True, check=False)
+        assert (done.returncode == 0) == written
+
+
+def test_each_health_check_misses_what_is_gone(deployed: RunningDeployment) -> None:
+    """The last of those that share the services."""
+    # As they lean on each other: who is asked about its servers goes first.
+    for name in ("worker", "application", "flower", "prometheus", "redis-cache"):
+        eventually(functools.partial(deployed.is_healthy, name), 60, f"{name} is healthy")
+        deployed.processes[name].kill()
+        assert not deployed.is_healthy(name)
+
+
+class Unit:
+    """What a unit of systemd starts, in a process that is confined as the unit says."""
+
+    def __init__(self, system: System, stack: ExitStack, folder: Path, name: str, **changes: str) -> None:
+        tool("systemd-analyze")
+        unit = DEPLOY / f"refresher-{name}.service"
+        deploy = copy_with_secrets(folder, "here")
+        [start] = directives(unit, "ExecStart")
+        [said] = directives(unit, "Environment")
+        words = start.replace("%H", socket.gethostname()).replace("/etc/refresher/", f"{deploy}/").split()
+        env = environment(deploy / "secrets" / f"{name}.env") | dict(word.split("=", 1) for word in said.split())
+        env |= {key: value for key, value in system.env.items() if key in SERVERS}
+        program = str(Path(sys.executable).with_name(Path(words[0]).name))
+        env |= {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **changes}
+        command = [*confined(folder / "tmp", "--unit", str(unit)), program, *words[1:]]
+        [home] = directives(unit, "WorkingDirectory")
+        self.process = GuardedProcess.start(command, env=env, cwd=Path(home), log_file=folder / "unit.log")
+        stack.callback(self.process.kill)
+        [self.stop_seconds] = map(float, directives(unit, "TimeoutStopSec"))
+
+    def is_filtered(self) -> bool:
+        return "Seccomp:\t2\n" in Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+
+    def tell_to_stop(self) -> None:
+        """As KillMode=mixed does: the main process alone is told."""
+        os.kill(self.process.pid, signal.SIGTERM)
+
+    def ended(self) -> int | None:
+        """Its exit code, when it has ended within the time that systemd gives it."""
+        return self.process.wait(self.stop_seconds)
+
+
+def test_the_worker_s_unit_refreshes_and_stops_in_order_under_its_confinement(
+    system: System, stack: ExitStack, tmp_path: Path
+) -> None:
+    port = free_port()
+    ports = {"CACHE_HEALTH_PORT": str(port), "CACHE_METRICS_PORT": str(free_port())}
+    unit = Unit(system, stack, tmp_path, "worker", **ports)
+    eventually(lambda: ask(port, "/ready")[0] == http.client.OK, 60, f"it is ready: {unit.process.tail_of_log()}")
+    assert unit.is_filtered()
+    client = system.client()
+    assert client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
+    client.refresh("long_lived", {"key": "b", "hold": "gate"})
+    eventually(lambda: system.loads("b") == 1, 30, "it loads")
+    unit.tell_to_stop()
+    eventually(lambda: b"stopping" in ask(port, "/ready")[1], 30, "it stops")
+    system.open_gate("gate")
+    assert unit.ended() == 0
+    assert client.get("long_lived", {"key": "b", "hold": "gate"}, timeout=5)["load"] == 1
+
+
+def test_flower_s_unit_asks_for_a_password_under_its_confinement(
+    system: System, stack: ExitStack, tmp_path: Path
+) -> None:
+    port = free_port()
+    unit = Unit(system, stack, tmp_path, "flower", FLOWER_PORT=str(port))
+    eventually(lambda: ask(port, "/healthcheck")[0] == http.client.OK, 60, "it answers")
+    assert unit.is_filtered()
+    assert ask(port, "/workers")[0] == http.client.UNAUTHORIZED
+    unit.tell_to_stop()
+    assert unit.ended() == 0

@@ -1,0 +1,105 @@
+"""The Dockerfile, what goes to its builder, and the units of systemd: valid by their tools, and saying the same."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+
+import pytest
+
+from tests.support.confined import directives
+from tests.support.deployed import DEPLOY, ROOT, compose, image, stages
+from tests.support.tools import run, tool
+
+SERVICES = compose()["services"]
+UNITS = sorted(DEPLOY.glob("*.service"))
+
+
+def test_health_checks_of_compose_are_those_of_the_images_or_ask_more() -> None:
+    assert SERVICES["application"]["healthcheck"]["test"] == ["CMD", *image("application")["HEALTHCHECK"]]
+    assert image("worker")["HEALTHCHECK"] == [*SERVICES["worker"]["healthcheck"]["test"][1:], "--live"]
+
+
+def test_the_dockerfile_is_as_hadolint_wants_it() -> None:
+    done = run(tool("hadolint"), "--no-color", "deploy/Dockerfile")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_images_run_as_nobody_in_particular_and_hold_what_they_start() -> None:
+    for stage in ("worker", "application"):
+        assert ("FROM", f"base AS {stage}") in stages()[stage]
+        assert not any(word == "USER" for word, _ in stages()[stage])
+        copied = {
+            Path(source).name
+            for word, rest in stages()[stage] + stages()["base"]
+            if word == "COPY"
+            for source in rest.split()[:-1]
+        }
+        for word in [*image(stage)["CMD"], *image(stage)["HEALTHCHECK"]]:
+            assert not word.startswith("/deploy/") or Path(word).name in copied, word
+    assert [rest for word, rest in stages()["base"] if word == "USER"] == ["10001"]
+    assert list(stages())[-1] == "worker"  # what is built when nobody says which
+    [listening] = SERVICES["worker"]["environment"].items()
+    assert listening == ("CACHE_METRICS_ADDRESS", "0.0.0.0")  # noqa: S104 - in its container
+
+
+def goes_to_the_builder(path: str, patterns: list[str]) -> bool:
+    """Whether .dockerignore leaves a file in: the last pattern that it, or a folder above it, matches decides."""
+    parents = ["/".join(path.split("/")[: depth + 1]) for depth in range(path.count("/") + 1)]
+    taken = True
+    for pattern in patterns:
+        plain = pattern.removeprefix("!")
+        anywhere = plain.startswith("**/") and any(one.split("/")[-1] == plain.removeprefix("**/") for one in parents)
+        if anywhere or any(fnmatch.fnmatchcase(one, plain) for one in parents):
+            taken = pattern.startswith("!")
+    return taken
+
+
+def test_the_builder_gets_what_is_copied_and_nothing_else() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    copied = [
+        source
+        for stage in stages().values()
+        for word, rest in stage
+        if word == "COPY" and not rest.startswith("--from")
+        for source in rest.split()[:-1]
+    ]
+    assert all((ROOT / source).exists() for source in copied)
+    files = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout.split("\0")
+    taken = {file for file in files if file and goes_to_the_builder(file, patterns)}
+    assert {file for file in taken if not any(file == one or file.startswith(f"{one}/") for one in copied)} == set()
+    assert {one for one in copied if not any(file == one or file.startswith(f"{one}/") for file in taken)} == set()
+    for secret in ("deploy/secrets/worker.env", ".git/config", "api_client/__pycache__/x.pyc"):
+        assert not goes_to_the_builder(secret, patterns), secret
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> list[str]:
+    """The units as systemd-analyze can look at them: what they start is here, and is only looked for."""
+    folder = tmp_path / "units"
+    folder.mkdir()
+    for unit in UNITS:
+        text = unit.read_text(encoding="utf-8").replace("/opt/refresher/bin/celery", "/bin/true")
+        (folder / unit.name).write_text(text, encoding="utf-8")
+    return [str(folder / unit.name) for unit in UNITS]
+
+
+def test_systemd_understands_the_units_and_finds_little_exposed(installed: list[str]) -> None:
+    assert [unit.name for unit in UNITS] == ["refresher-flower.service", "refresher-worker.service"]
+    analyze = tool("systemd-analyze")
+    verified = run(analyze, "verify", "--man=no", *installed)
+    about_ours = [line for line in verified.stderr.splitlines() if "refresher" in line]
+    assert (verified.returncode, about_ours) == (0, [])
+    judged = run(analyze, "security", "--offline=true", "--threshold=15", "--no-pager", *installed)
+    assert judged.returncode == 0, judged.stdout
+
+
+def test_units_and_images_start_the_same() -> None:
+    def words(unit: Path) -> list[str]:
+        return directives(unit, "ExecStart")[0].replace("/opt/refresher/bin/", "").split()
+
+    flower, worker = UNITS
+    assert [word.replace("%H", "%h") for word in words(worker)] == image("worker")["CMD"]
+    in_container = SERVICES["flower"]["command"]
+    assert words(flower) == [word.replace("/deploy/", "/etc/refresher/") for word in in_container]
