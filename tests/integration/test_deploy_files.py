@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -211,3 +213,34 @@ def test_grafana_finds_its_data_source_and_the_dashboard() -> None:
     [provider] = yaml.safe_load((provisioning / "dashboards" / "refresher.yml").read_text())["providers"]
     assert f"./grafana/refresher.json:{provider['options']['path']}/refresher.json:ro" in service["volumes"]
     assert "./grafana/provisioning:/etc/grafana/provisioning:ro" in service["volumes"]
+
+
+def unknown_fields(written: Any, understood: Any, where: str = "") -> Iterator[str]:
+    """The places of what got lost, or was changed."""
+    if isinstance(written, dict) and isinstance(understood, dict):
+        for key, value in written.items():
+            yield from unknown_fields(value, understood.get(key), f"{where}/{key}")
+    elif isinstance(written, list) and isinstance(understood, list) and len(written) == len(understood):
+        for n, (one, other) in enumerate(zip(written, understood, strict=True)):
+            yield from unknown_fields(one, other, f"{where}/{n}")
+    elif written != understood:
+        yield where
+
+
+# Newer Grafanas have a second kind of dashboard; all import this one.
+@pytest.mark.filterwarnings("ignore:Prefer using dashboardv2:DeprecationWarning")
+def test_grafana_knows_each_field_of_the_dashboard() -> None:
+    from grafana_foundation_sdk.cog import plugins
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    def unknown(written: dict[str, Any]) -> list[str]:
+        return list(unknown_fields(written, json.loads(JSONEncoder().encode(Dashboard.from_json(written)))))
+
+    plugins.register_default_plugins()
+    dashboard = json.loads((DEPLOY / "grafana" / "refresher.json").read_text(encoding="utf-8"))
+    assert unknown(dashboard) == []
+    dashboard["panels"][1]["fieldConfig"]["defaults"]["unitt"] = "s"
+    assert unknown(dashboard) == ["/panels/1/fieldConfig/defaults/unitt"]
+    kinds = {panel["type"] for panel in dashboard["panels"]} - {"row"}
+    assert {kind for kind in kinds if find_spec(f"grafana_foundation_sdk.models.{kind}") is None} == set()
