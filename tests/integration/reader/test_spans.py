@@ -1,0 +1,152 @@
+"""A reader's spans: each kind of it keeps the context of the call that decided, whoever publishes, and when."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+from opentelemetry.sdk.metrics import MeterProvider
+
+from api_client import ReaderSettings, WaitTimeout, messages
+from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.messages import RefreshItem
+from api_client.otel import OTelEvents
+from refresher.embedded import RedisServer
+from tests.integration.reader.conftest import NAMESPACE, Play
+from tests.integration.reader.test_misses import share_a_wait
+from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.told_spans import SpanMemory, ToldSpan, lines_of, tree_of
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def memory() -> SpanMemory:
+    return SpanMemory()
+
+
+@pytest.fixture
+def traced(kind: str, stack: ExitStack, settings: dict[str, Any], memory: SpanMemory) -> AnyReader:
+    events = OTelEvents(tracer_provider=memory.provider, meter_provider=MeterProvider())
+    reader = ALL_KINDS[kind](ReaderSettings(**settings), events)
+    stack.callback(reader.close)
+    return reader
+
+
+@pytest.fixture
+def sent_items(clean_redis: RedisServer) -> Callable[[str], list[RefreshItem]]:
+    """The items of all messages in a queue."""
+
+    def items(queue: str) -> list[RefreshItem]:
+        with redis.Redis.from_url(clean_redis.url(1)) as broker:
+            bodies = [json.loads(raw)["body"] for raw in broker.lrange(queue, 0, -1)]
+        return [item for body in bodies for item in messages.decode(json.loads(base64.b64decode(body))[0][0])]
+
+    return items
+
+
+def within(memory: SpanMemory, name: str, call: Callable[[], object]) -> None:
+    with memory.tracer.start_as_current_span(name):
+        call()
+
+
+def named(memory: SpanMemory, name: str) -> ToldSpan:
+    (found,) = [span for span in memory.spans if span.name == name]
+    return found
+
+
+def test_each_message_goes_on_with_the_trace_of_the_read_that_decided(
+    traced: AnyReader, play: Play, memory: SpanMemory, sent_items: Callable[[str], list[RefreshItem]]
+) -> None:
+    for query in ("a", "b"):
+        play(query).plant_value("v", age_seconds=500, ttl_seconds=100)
+        within(memory, f"GET {query}", lambda query=query: traced.get(query, {}))  # type: ignore[misc]
+    assert traced.flush(PATIENCE_SECONDS)
+    assert tree_of(memory.spans, "refresher.reason", "refresher.outcome") == [
+        line
+        for query in ("a", "b")
+        for line in (
+            f"GET {query} INTERNAL",
+            f"  refresh {query} INTERNAL refresher.reason=stale refresher.outcome=published",
+            "    claim CLIENT",
+            "    send test.refresh PRODUCER",
+        )
+    ]
+    sends = {span["refresher.query"]: span for span in memory.spans if span.kind == "PRODUCER"}
+    for item in sent_items(refresh_queue(NAMESPACE)):
+        send = sends[item.query]
+        assert item.trace
+        assert item.trace["traceparent"].startswith(f"00-{send.trace}-{send.id}-")
+
+
+def test_hits_that_ask_for_nothing_have_no_spans(traced: AnyReader, play: Play, memory: SpanMemory) -> None:
+    play("fresh").plant_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
+    traced.get("fresh", {})
+    traced.get_many([("fresh", {}), ("fresh", {})])
+    assert traced.flush(PATIENCE_SECONDS)
+    assert memory.spans == []
+
+
+def test_who_shares_a_wait_has_one_of_its_own_and_the_refresh_is_the_first_one_s(
+    traced: AnyReader, play: Play, memory: SpanMemory, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+
+    def read(name: str) -> None:
+        within(memory, name, lambda: traced.get("q", {}))
+
+    first = pool.submit(read, "first")
+    key.asked()
+    second = pool.submit(read, "second")
+    eventually(lambda: share_a_wait(traced, 2), PATIENCE_SECONDS, "both wait")
+    key.load("v")
+    first.result(PATIENCE_SECONDS)
+    second.result(PATIENCE_SECONDS)
+    assert traced.flush(PATIENCE_SECONDS)
+    names = {
+        name: {span.name for span in memory.spans if span.trace == named(memory, name).trace}
+        for name in ("first", "second")
+    }
+    assert names == {
+        "first": {"first", "wait q", "refresh q", "send test.refresh-miss"},
+        "second": {"second", "wait q"},
+    }
+
+
+def test_a_batch_has_one_wait_and_its_refreshes_are_within(
+    traced: AnyReader, play: Play, memory: SpanMemory, pool: ThreadPoolExecutor,
+    sent_items: Callable[[str], list[RefreshItem]],
+) -> None:  # fmt: skip
+    play("stale").plant_value("v", age_seconds=500, ttl_seconds=100)
+    missing = [play("m1"), play("m2")]
+    calls = [("stale", {}), ("m1", {}), ("m2", {})]
+    reading = pool.submit(within, memory, "GET", lambda: traced.get_many(calls))
+    for key in missing:
+        key.load("v")
+    reading.result(PATIENCE_SECONDS)
+    assert traced.flush(PATIENCE_SECONDS)
+    wait = named(memory, "wait")
+    assert wait["refresher.keys"] == 2
+    below = lines_of(wait, memory.spans)
+    assert {line.strip() for line in below[1:]} == {
+        "refresh m1 INTERNAL", "refresh m2 INTERNAL", "send test.refresh-miss PRODUCER",
+    }  # fmt: skip
+    assert named(memory, "refresh stale").parent == wait.parent == named(memory, "GET").id
+    asked = [*sent_items(refresh_queue(NAMESPACE)), *sent_items(miss_queue(NAMESPACE))]
+    assert {item.query for item in asked} == {"stale", "m1", "m2"}
+    assert all(wait.trace in item.trace["traceparent"] for item in asked if item.trace)
+    assert all(item.trace for item in asked)
+
+
+def test_a_wait_in_vain_says_by_which_error(traced: AnyReader, memory: SpanMemory) -> None:
+    with pytest.raises(WaitTimeout):
+        traced.get("q", {"name": "c4nary"}, timeout=0.05)
+    wait = named(memory, "wait q")
+    assert (wait.failed, wait["error.type"]) == (True, "WaitTimeout")
+    assert not any(any(span.texts) or "c4nary" in str(span) for span in memory.spans)
