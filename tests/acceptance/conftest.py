@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -27,6 +28,8 @@ from tests.support.scripted_queries import CONTROL_URL
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
+NO_GRAPH: Final = SimpleNamespace(bolt_uri="bolt://127.0.0.1:1", user="neo4j", password="", database="")
+"""For a system whose loads ask the graph nothing, and do not notice that there is none."""
 
 
 class System:

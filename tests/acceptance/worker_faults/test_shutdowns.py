@@ -1,0 +1,135 @@
+"""SIGTERM to a worker: what runs is finished or given up in time, what waits is left for another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from kombu import Connection
+
+from api_client import CacheClient, messages
+from api_client.broker import CeleryBroker
+from api_client.broker_settings import queue_for, refresh_queue
+from api_client.events import RefreshReason
+from api_client.messages import item_for
+from refresher.embedded import GuardedProcess, RedisServer
+from refresher.settings import WorkerSettings
+from tests.acceptance.conftest import NO_GRAPH, System
+from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+BUDGETS = {"finishes": "55s", "hangs": "2s"}
+"""What a load of the worker does, and CACHE_XFETCH_TIMEOUT."""
+ROLES = [(pool, load) for pool in ("prefork", "threads", "solo") for load in BUDGETS]
+SLACK_SECONDS = 20.0  # for ending the processes themselves, on a busy machine
+WAITING = 3
+
+
+class Ending:
+    """A worker of one pool, in a namespace of its own, that is told to end in the middle of a load."""
+
+    def __init__(self, system: System, pool: str, load: str) -> None:
+        self._system, self._name, self._load = system, f"{pool}-{load}", load
+        changes = {
+            "CACHE_XFETCH_TIMEOUT": BUDGETS[load],
+            "CACHE_XFETCH_RETRY_ENABLED": "false",
+            "CACHE_NAMESPACE": self._name,
+        }
+        self._bound_seconds = WorkerSettings.from_env(changes).hard_limit_seconds
+        self.worker: GuardedProcess = system.start_worker("-P", pool, "-c", "1", ready=False, **changes)
+        self._client: CacheClient = system.client(**changes)
+        self._ends_by = 0.0
+        self._asked: list[str] = []
+
+    def _params(self, what: str) -> dict[str, str]:
+        return {"key": f"{self._name}-{what}", "hold": self._name if what == self._load else ""}
+
+    def _refresh(self, what: str) -> None:
+        self._client.refresh("long_lived", self._params(what))
+
+    def _loads(self, what: str) -> int:
+        return self._system.loads(f"{self._name}-{what}")
+
+    def keep_one_for_later(self) -> None:
+        """Give it a message for later, which it takes at once and keeps in its memory."""
+        url = self._system.env["CELERY_BROKER_URL"]
+        broker = CeleryBroker(url, self._name)
+        item = item_for(self._client.key("long_lived", self._params("later")), 0, RefreshReason.MANUAL)
+        queue = queue_for(self._name, url, someone_waits=False)
+        broker.app.send_task(messages.TASK_NAME, args=(messages.encode([item]),), queue=queue, countdown=1_800)
+        broker.close()
+        self._asked.append("later")
+
+    def get_busy(self) -> None:
+        """Give it a load that goes on."""
+        self._refresh(self._load)
+        eventually(lambda: self._loads(self._load) == 1, 60, f"{self._name}: it loads")
+
+    def end(self) -> None:
+        """Tell it to end, and ask for more meanwhile."""
+        os.kill(self.worker.pid, signal.SIGTERM)
+        eventually(lambda: "Warm shutdown" in self.worker.tail_of_log(1_000), 40, f"{self._name} begins to end")
+        self._ends_by = time.monotonic() + self._bound_seconds + SLACK_SECONDS
+        for number in range(WAITING):
+            self._refresh(f"waits-{number}")
+            self._asked.append(f"waits-{number}")
+        if self._load == "finishes":
+            self._system.open_gate(self._name)
+
+    def judge(self) -> None:
+        """It has ended in time and in order; each refresh was done once, or waits for another worker."""
+        assert self.worker.wait(max(0.1, self._ends_by - time.monotonic())) == 0, self.worker.tail_of_log()
+        if self._load == "finishes":
+            assert self._client.get_entry("long_lived", self._params("finishes"), timeout=0.1).value["load"] == 1
+        else:
+            key = self._client.key("long_lived", self._params("hangs"))
+            assert (self._system.record(key)["state"], self._system.record(key)["kind"]) == ("cooling", "timeout")
+        left = self._left()
+        # One may have been on its way when the worker was told.
+        done = [what for what in self._asked if self._loads(what)]
+        for what in done:
+            self._client.get_entry("long_lived", self._params(what), timeout=0.1)
+        # RabbitMQ delivers once more what was done too late to be acknowledged; there is nothing left to do then.
+        assert sorted([*(set(left) - {self._load}), *done]) == sorted(self._asked), self._name
+        assert len(set(left)) == len(left)
+
+    def _left(self) -> list[str]:
+        """Take all that waits out of the queue."""
+        url = self._system.env["CELERY_BROKER_URL"]
+        with Connection(url) as connection:
+            channel, queue = connection.default_channel, refresh_queue(self._name, url)
+            bodies = [json.loads(told.body) for told in iter(lambda: channel.basic_get(queue, no_ack=True), None)]
+        keys = [item.decoded_params["key"] for ((argument,), *_) in bodies for item in messages.decode(argument)]
+        return [key.removeprefix(f"{self._name}-") for key in keys]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
+def test_a_worker_told_to_end_does_so_in_time_and_leaves_nothing_half_done(
+    stack: ExitStack, redis_server: RedisServer, tmp_path: Path, request: pytest.FixtureRequest, broker: str
+) -> None:
+    system = System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
+    if broker == "rabbitmq":
+        server: RabbitMqServer = request.getfixturevalue("rabbitmq")
+        system.env["CELERY_BROKER_URL"] = server.url
+        for pool, load in ROLES:
+            server.forget_queues(f"{pool}-{load}")
+    endings = [Ending(system, pool, load) for pool, load in ROLES]
+    for ending in endings:
+        eventually(lambda: "ready." in ending.worker.tail_of_log(1_000), 90, "it is ready")  # noqa: B023
+    for ending in endings:
+        if broker == "redis":  # RabbitMQ itself keeps what is for later
+            ending.keep_one_for_later()
+        ending.get_busy()
+        ending.end()
+    for ending in endings:
+        ending.judge()
+    eventually(lambda: not system.broker.exists("unacked", "unacked_index"), 5, "nothing is on its way to nobody")
