@@ -43,7 +43,7 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Helm, which is to look at no cluster and at nobody's settings."""
     program = shutil.which("helm")
     if program is None:
-        skip_or_fail("helm is not installed: go install helm.sh/helm/v3/cmd/helm@v3.17.3")
+        skip_or_fail("helm is not installed: go install helm.sh/helm/v3/cmd/helm@v3.22.0")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
     return subprocess.run(
         [program, *arguments],

@@ -69,6 +69,8 @@ def test_numbers_and_truths_arrive_as_they_were_written() -> None:
     settings = settings_of("keda-redis")
     assert (settings.beta, settings.max_value_bytes, settings.retry_enabled) == (1.5, 67_108_864, False)
     assert (settings.cooling_seconds, settings.namespace, settings.neo4j_password) == (45, "2024", "0123456")
+    # A number of that size is 6.7108864e+07 to a template.
+    assert environment("keda-redis", "worker")["CACHE_MAX_VALUE_BYTES"] == "67108864"
     assert settings_of("redis", "worker.env.CACHE_MAX_VALUE_BYTES=536870912").max_value_bytes == 536_870_912
 
 

@@ -6,6 +6,7 @@ import functools
 import json
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.support.chart import (
     ports_of,
     rendered,
     secrets,
+    template,
     values_file,
 )  # fmt: skip
 from tests.support.requirements import skip_or_fail
@@ -164,6 +166,12 @@ def test_what_is_named_is_there(name: str) -> None:
             assert wanted.startswith("our-") or wanted in config_maps
     for one in of_kind(name, "Service"):
         assert {port["targetPort"] for port in one["spec"]["ports"]} <= ports_of(deployment(name, "flower")).keys()
+    for one in of_kind(name, "Ingress"):
+        [path] = one["spec"]["rules"][0]["http"]["paths"]
+        [service] = of_kind(name, "Service")
+        backend = path["backend"]["service"]
+        assert backend["name"] == service["metadata"]["name"]
+        assert backend["port"]["name"] in {port["name"] for port in service["spec"]["ports"]}
     for one in of_kind(name, "PodMonitor"):
         scraped = deployment(name, one["metadata"]["name"].rpartition("-")[2])
         assert {end["port"] for end in one["spec"]["podMetricsEndpoints"]} <= ports_of(scraped).keys()
@@ -207,3 +215,17 @@ def test_the_chart_has_the_project_s_version_and_image() -> None:
     assert (chart["version"], chart["appVersion"]) == (api_client.__version__, api_client.__version__)
     assert container("redis", "worker")["image"] == f"refresher:{api_client.__version__}"
     assert container("rabbitmq", "flower")["image"].startswith("registry.example.org/graph/refresher@sha256:0123")
+
+
+def test_a_packed_chart_renders_the_same(tmp_path: Path) -> None:
+    packed = helm("package", str(CHART), "--destination", str(tmp_path))
+    assert packed.returncode == 0, packed.stderr
+    [archive] = tmp_path.iterdir()
+    with tarfile.open(archive) as files:
+        members = {member.name.removeprefix("refresher/"): member for member in files}
+    # What is linked here has to be a file there, and what is for tests has to be missing.
+    assert all(member.isfile() for member in members.values())
+    assert "files/refresher.alerts.yml" in members
+    assert not any(name.startswith("ci/") for name in members)
+    done = template("--values", values_file("keda-redis"), chart=archive)
+    assert tuple(one for one in yaml.safe_load_all(done.stdout) if one) == rendered("keda-redis")

@@ -6,14 +6,16 @@ import base64
 import http.client
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from refresher.embedded import GuardedProcess, RedisServer, free_port
-from tests.support.chart import CHART, container, deployment, environment, ports_of, values
+from tests.support.chart import CHART, container, deployment, environment, of_kind, ports_of, values
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
@@ -113,3 +115,25 @@ def test_flower_runs_and_asks_for_the_password(own_environment: dict[str, str], 
         assert asked(port, "/flower/")[0] == http.client.UNAUTHORIZED
         assert asked(port, "/flower/", "looker:wrong")[0] == http.client.UNAUTHORIZED
         assert asked(port, "/flower/", "other:of-a-test")[0] == http.client.OK
+
+
+def test_keda_needs_no_more_than_the_readme_grants(redis_server: RedisServer) -> None:
+    [rights] = re.findall(r"`user scaler on #… (.*?)`", (CHART / "README.md").read_text())
+    [trigger] = [one for one in of_kind("keda-redis", "ScaledObject")[0]["spec"]["triggers"] if one["name"] == "misses"]
+    queue = trigger["metadata"]["listName"]
+    with redis.Redis.from_url(redis_server.url(6)) as owner:
+        owner.rpush(queue, "a", "b")
+        owner.execute_command("ACL", "SETUSER", "scaler", "on", ">p", *rights.replace("cache.", "2024.").split())
+        try:
+            url = redis_server.url(6).replace("//:", "//scaler:").replace(f":{redis_server.password}@", ":p@")
+            with redis.Redis.from_url(url) as scaler:
+                # As KEDA's scaler asks: it looks what the key is, and how long.
+                script = "redis.call('type', KEYS[1]); return redis.call('llen', KEYS[1])"
+                assert scaler.ping()
+                assert scaler.eval(script, 1, queue) == 2
+                for refused in (("LPOP", queue), ("RPUSH", queue, "c"), ("TYPE", "other"), ("KEYS", "*")):
+                    with pytest.raises(redis.exceptions.NoPermissionError):
+                        scaler.execute_command(*refused)
+        finally:
+            owner.execute_command("ACL", "DELUSER", "scaler")
+            owner.delete(queue)
