@@ -11,7 +11,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from api_client import RefreshFailed
 from api_client.otel import OTelEvents
 from tests.acceptance.conftest import System
-from tests.support.any_reader import KINDS
 from tests.support.otlp_collector import Collector, collecting
 from tests.support.requirements import full_runs_only
 from tests.support.told_spans import SpanMemory, ToldSpan, lines_of, path_to, tree_of
@@ -22,7 +21,6 @@ pytestmark = full_runs_only
 
 CANARY = "c4nary"
 QUERIES = "tests.support.traced_queries,tests.support.scripted_queries"
-POOLS = ["prefork", "threads"]
 
 
 @pytest.fixture
@@ -42,10 +40,8 @@ def events(memory: SpanMemory) -> OTelEvents:
 
 
 def start_worker(system: System, collector: Collector, *args: str, **changes: str) -> None:
-    system.start_worker(
-        *args, CACHE_OTEL="true", OTEL_SERVICE_NAME="refresher-worker", REFRESHER_QUERIES=QUERIES, **collector.env,
-        **changes,
-    )  # fmt: skip
+    otel = {"CACHE_OTEL": "true", "OTEL_SERVICE_NAME": "refresher-worker", **collector.env}
+    system.start_worker(*args, REFRESHER_QUERIES=QUERIES, **(otel | changes))
 
 
 def trace_of(memory: SpanMemory, collector: Collector, read: Callable[[], object], end: str) -> Trace:
@@ -97,8 +93,7 @@ LOADED = [
 ]
 
 
-@pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "pool"), [("sync", "prefork"), ("async", "threads")])
 def test_a_miss_and_an_invalidated_value_are_one_trace_each_down_to_the_cypher(
     system: System, collector: Collector, memory: SpanMemory, events: OTelEvents, pool: str, kind: str
 ) -> None:
@@ -142,11 +137,10 @@ def trace_of_nothing(memory: SpanMemory, read: Callable[[], object]) -> list[str
     return tree_of(memory.spans)
 
 
-@pytest.mark.parametrize("pool", POOLS)
 def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
-    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents, pool: str
+    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents
 ) -> None:
-    start_worker(system, collector, "-P", pool, CACHE_XFETCH_TIMEOUT=f"{BUDGET_SECONDS}s")
+    start_worker(system, collector, CACHE_XFETCH_TIMEOUT=f"{BUDGET_SECONDS}s")
     client = system.client(events)
     params = {"person": CANARY}
 
@@ -182,7 +176,17 @@ def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
     assert not any(CANARY in str(span) for span in memory.spans)
 
 
-@pytest.mark.parametrize("pool", POOLS)
+def test_a_process_of_the_pool_that_is_replaced_sends_what_it_has(
+    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents
+) -> None:
+    start_worker(system, collector, "--max-tasks-per-child", "1", OTEL_BSP_SCHEDULE_DELAY="3600000")
+    client = system.client(events)
+    for person in ("a", "b", "c"):
+        params = {"person": person}
+        trace_of(memory, collector, lambda params=params: client.get("friends_of", params, timeout=60), "committed")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
 def test_the_metrics_of_all_processes_add_up_at_a_collector(system: System, collector: Collector, pool: str) -> None:
     start_worker(system, collector, "-P", pool, CACHE_XFETCH_RETRY_MAX="1")
     client = system.client()

@@ -1,0 +1,164 @@
+"""A worker's process and its OpenTelemetry: off, on, without an SDK, over a fork, and at its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
+
+import pytest
+from celery import Celery, signals
+from celery.concurrency.prefork import TaskPool as Prefork
+from celery.concurrency.solo import TaskPool as Solo
+from opentelemetry import trace
+
+from api_client.broker import Broker
+from refresher import telemetry as subject
+from refresher.events import WorkerEvents
+from refresher.queries import Registry
+from refresher.settings import WorkerSettings
+from refresher.spans import NO_SPANS
+from refresher.telemetry import Telemetry
+
+Connect: TypeAlias = Callable[[Telemetry, Celery], None]
+
+
+class Silent(Broker):
+    """A broker that is asked by no test."""
+
+
+@pytest.fixture
+def set_ups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """In which process an SDK would have been set up, each time."""
+    seen: list[int] = []
+    monkeypatch.setattr(subject, "_set_up_sdk", lambda: seen.append(os.getpid()))
+    return seen
+
+
+def telemetry(*, otel: bool = True) -> Telemetry:
+    return Telemetry(WorkerSettings(otel=otel), broker=Silent, letters=list, queries=Registry())
+
+
+@pytest.fixture
+def connected() -> Iterator[Connect]:
+    """Connects one to its app, until the test is over."""
+    made: list[Telemetry] = []
+
+    def connect(one: Telemetry, app: Celery) -> None:
+        one.connect(app)
+        made.append(one)
+
+    yield connect
+    for receiver in (receiver for one in made for receiver in getattr(one, "_receivers", ())):
+        for signal in (signals.worker_ready, signals.worker_process_init, signals.worker_process_shutdown):
+            signal.disconnect(receiver)
+
+
+class Consumer:
+    """What worker_ready is sent by."""
+
+    def __init__(self, app: Celery, pool: type) -> None:
+        self.app, self.pool = app, pool.__new__(pool)
+
+
+def told_spans(made: Telemetry) -> object:
+    events = made.and_of(None)
+    return NO_SPANS if events is None else events.spans
+
+
+def test_without_the_setting_nothing_begins_with_a_worker(set_ups: list[int], connected: Connect) -> None:
+    made = telemetry(otel=False)
+    connected(made, Celery(set_as_current=False))
+    signals.worker_process_init.send(sender=None)
+    own = WorkerEvents()
+    assert (set_ups, made.and_of(None), made.and_of(own)) == ([], None, own)
+
+
+@pytest.mark.parametrize(("pool", "begins"), [(Solo, True), (Prefork, False)], ids=["solo", "prefork"])
+def test_the_main_process_begins_where_it_refreshes_itself(
+    set_ups: list[int], connected: Connect, pool: type, begins: bool
+) -> None:
+    app, other = Celery(set_as_current=False), Celery(set_as_current=False)
+    made = telemetry()
+    connected(made, app)
+    signals.worker_ready.send(sender=Consumer(other, pool))
+    assert set_ups == []
+    signals.worker_ready.send(sender=Consumer(app, pool))
+    assert set_ups == [os.getpid()] * begins
+    assert (told_spans(made) is not NO_SPANS) == begins
+
+
+def test_a_process_of_a_pool_begins_once_and_its_own_events_are_told_too(
+    set_ups: list[int], connected: Connect
+) -> None:
+    made = telemetry()
+    connected(made, Celery(set_as_current=False))
+    for _ in range(2):
+        signals.worker_process_init.send(sender=None)
+    assert set_ups == [os.getpid()]
+    own = WorkerEvents()
+    both = made.and_of(own)
+    assert both is not None
+    assert both is not own
+    assert both.spans is told_spans(made)
+
+
+def test_a_forked_child_begins_anew(set_ups: list[int]) -> None:
+    made = telemetry()
+    made.start()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        before = told_spans(made) is NO_SPANS
+        made.close()  # of its parent's nothing is sent
+        made.start()
+        os.write(write, f"{before} {told_spans(made) is not NO_SPANS} {set_ups[-1] == os.getpid()}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 100) == b"True True True"
+    os.close(read)
+    os.close(write)
+
+
+def test_without_its_packages_the_worker_says_what_to_install_and_refreshes_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.auto_instrumentation", None)
+    made = telemetry()
+    with caplog.at_level(logging.ERROR):
+        made.start()
+    assert "pip install 'refresher[otel]' opentelemetry-distro" in caplog.text
+    assert made.and_of(None) is None
+    made.close()
+
+
+def test_an_sdk_that_is_there_already_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.auto_instrumentation", None)
+    monkeypatch.setattr(trace, "get_tracer_provider", trace.NoOpTracerProvider)
+    made = telemetry()
+    made.start()
+    assert told_spans(made) is not NO_SPANS
+
+
+def test_what_is_left_is_sent_at_the_end_and_a_collector_that_hangs_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, set_ups: list[int]
+) -> None:
+    flushing, release = threading.Event(), threading.Event()
+
+    def flush(timeout_millis: int) -> None:
+        flushing.set()
+        release.wait(20)
+
+    provider = cast("Any", SimpleNamespace(force_flush=flush, get_tracer=lambda *_, **__: trace.NoOpTracer()))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(subject, "FLUSH_SECONDS", 0.1)
+    made = telemetry()
+    made.start()
+    made.close()
+    assert flushing.wait(20)
+    assert not release.is_set()
+    release.set()
