@@ -18,6 +18,7 @@ from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of
 from refresher.cli.shown import as_json, plain
+from refresher.cli.shown import counted as number_of
 
 MOST_FAILURES_SHOWN: Final = 10
 
@@ -113,4 +114,5 @@ def _tell(
         typer.echo(f"error: {plain(json.dumps(params, ensure_ascii=False), 80)}: {error}", err=True)
     if len(failed) > MOST_FAILURES_SHOWN:
         typer.echo(f"error: and {len(failed) - MOST_FAILURES_SHOWN} more: --json tells all", err=True)
-    typer.echo(f"{query}: {keys} keys; {counted['there']} were there, {counted['loaded']} loaded, {len(failed)} failed")
+    told = f"{counted['there']} there already, {counted['loaded']} loaded, {len(failed)} failed"
+    typer.echo(f"{query}: {number_of(keys, 'key')}; {told}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from api_client import EntryState
 from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
 
@@ -60,12 +62,25 @@ def test_keys_are_warmed_from_a_file_and_those_that_fail_are_named(commands: Com
     file.write_text("\n".join(json.dumps({"key": key}) for key in ("there", "a", "b", "bad", "c")) + "\n\n")
     done = commands.run("warm", "long_lived", "--from", str(file), "--at-once", "2", "--timeout", "60s")
     assert done.returncode == 1
-    assert done.stdout == "long_lived: 5 keys; 1 were there, 3 loaded, 1 failed\n"
+    assert done.stdout == "long_lived: 5 keys; 1 there already, 3 loaded, 1 failed\n"
     assert done.stderr.startswith('error: {"key": "bad"}: the refresh of \'long_lived\' failed (transient)')
     assert [commands.system.loads(key) for key in ("there", "a", "b", "c")] == [1, 1, 1, 1]
     again = commands.run("warm", "long_lived", "--from", "-", "--json", stdin='{"key": "a"}\n{"key": "d"}\n')
     assert again.returncode == 0
     assert json.loads(again.stdout) == {"keys": 2, "there": 1, "loaded": 1, "failed": []}
+
+
+def test_ctrl_c_ends_a_wait_without_a_word(idle: Commands) -> None:
+    key = idle.system.client().key("long_lived", {"key": "a"})
+    refresh = subprocess.Popen(
+        [sys.executable, "-m", "refresher.cli", "refresh", "long_lived", "key=a", "--wait", "10m"],
+        env=idle.system.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with refresh:
+        eventually(lambda: idle.system.record(key).get("state") == "queued", 60, "it waits")
+        refresh.send_signal(signal.SIGINT)
+        assert refresh.communicate(timeout=60) == ("", "")
+    assert refresh.returncode == 130
 
 
 def test_a_value_is_refreshed_and_waited_for(commands: Commands) -> None:
