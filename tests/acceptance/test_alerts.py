@@ -1,0 +1,80 @@
+"""Each part is broken in turn, beside a real Prometheus: its alerts fire and no others, and doctor says what it is.
+
+LONG_TESTS=1 breaks all that docs/faults.md has a row of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from refresher.embedded import ArcadeDbServer, RedisServer
+from tests.acceptance.conftest import ROOT
+from tests.support.plant_faults import FAULTS, Fault
+from tests.support.requirements import full_runs_only, is_set
+from tests.support.waiting import eventually
+from tests.support.watched_plant import Plant
+
+WITHIN_SECONDS = 90
+TRIED = [fault for fault in FAULTS if is_set("LONG_TESTS") or not fault.is_long]
+
+
+@pytest.fixture(scope="module")
+def plant(
+    arcadedb: ArcadeDbServer, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Plant]:
+    """One plant for all faults: each is mended before the next."""
+    with ExitStack() as stack:
+        plant = Plant(stack, arcadedb, redis_server, tmp_path_factory.mktemp("plant"))
+        eventually(lambda: plant.prometheus.query('sum(cache_hit_total{query="people"}) > 0'), 60, "it is read")
+        yield plant
+
+
+@full_runs_only
+@pytest.mark.parametrize("fault", TRIED, ids=lambda fault: fault.name)
+def test_a_fault_raises_its_alerts_and_doctor_says_what_it_is(plant: Plant, fault: Fault) -> None:
+    wait(plant, lambda: not plant.prometheus.firing(), "all is well before")
+    fault.breaks(plant)
+    try:
+        wait(plant, lambda: said_by(plant, fault), "its alerts fire")
+        wait(plant, lambda: told(plant, fault), "doctor says it")
+    finally:
+        fault.mends(plant)
+        plant.forget_failures()
+    wait(plant, lambda: not plant.prometheus.firing(), "all is well again")
+
+
+def wait(plant: Plant, condition: Callable[[], bool], what: str) -> None:
+    """Wait, and say what the plant told instead where it was in vain."""
+    try:
+        eventually(condition, WITHIN_SECONDS, what)
+    except AssertionError as error:
+        error.add_note(f"alerts: {sorted(plant.prometheus.firing())}")
+        error.add_note(f"doctor: {plant.doctor()}")
+        raise
+
+
+def said_by(plant: Plant, fault: Fault) -> bool:
+    """Whether all alerts of the fault fire, and none that has nothing to do with it."""
+    firing = plant.prometheus.firing()
+    return fault.raises <= firing <= fault.raises | fault.may
+
+
+def told(plant: Plant, fault: Fault) -> bool:
+    """Whether doctor has a line on the fault, and exits accordingly."""
+    said = plant.doctor()
+    is_problem = any(level == "problem" for level, _ in fault.doctor.values())
+    return (not is_problem or said.exit_code == 1) and all(
+        said.findings.get(check, ("", ""))[0] == level and words in said.findings[check][1]
+        for check, (level, words) in fault.doctor.items()
+    )
+
+
+def test_each_fault_stands_in_the_documentation_with_its_alerts() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    rows = {row.split("|")[1].strip(): row.split("|")[2] for row in page.splitlines() if row.startswith("| ")}
+    for fault in FAULTS:
+        assert fault.raises <= set(re.findall(r"`(\w+)`", rows[fault.name])), fault.name

@@ -1,0 +1,29 @@
+"""A query that reads the graph, and that a test makes fail, hang or return too much, for all keys at once."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import redis
+
+from refresher import query
+from tests.support.scripted_queries import CONTROL_URL
+
+MODE: Final = "mode"
+GATE: Final = "gate"
+HANG_SECONDS: Final = 60
+
+
+@query("people", ttl="500ms", grace="10m")
+def people(tx: Any, key: str) -> object:
+    """Load a row from the graph, unless the test wants otherwise."""
+    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+        mode = control.get(MODE)
+        if mode == "fails":
+            raise ValueError("it always fails")
+        if mode == "too large":
+            return "x" * 10_000_000
+        if mode == "hangs":
+            control.blpop([GATE], timeout=HANG_SECONDS)
+    return tx.run("RETURN $key AS key", key=key).data()

@@ -1,0 +1,298 @@
+"""What can break in a watched plant: how it is broken, mended, and what tells of it. docs/faults.md has a row each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Final
+
+import redis
+
+from api_client import CacheClient, ReaderSettings
+from api_client.keys import make_key
+from tests.support.watched_plant import Plant, go_on, stop
+
+Change = Callable[[Plant], object]
+# What may follow from any fault that keeps refreshes from being stored, sooner or later.
+NOTHING_STORED: Final = frozenset(
+    {
+        "XFetchRefreshesWait", "XFetchNoRefreshCompletes", "XFetchRunsDoNotEnd", "XFetchAttemptsFail",
+        "XFetchRefreshFailures", "XFetchDeadLetters", "XFetchQuarantinedKeys", "XFetchLeaseContention",
+        "XFetchQueueNearItsBound", "CacheStampede",
+    }
+)  # fmt: skip
+NO_CACHE: Final = NOTHING_STORED | {"CacheUnavailable", "XFetchTriggersFail", "RefresherNotReady"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. ``raises`` are the alerts that have to fire, ``may`` those that may fire besides.
+
+    ``doctor`` has the level and some words of its lines, by check. ``is_long``: tried with LONG_TESTS=1 alone.
+    """
+
+    name: str
+    breaks: Change
+    mends: Change
+    raises: frozenset[str]
+    doctor: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    may: frozenset[str] = NOTHING_STORED
+    is_long: bool = True
+
+
+def _alerts(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+def _set(server: str, name: str, value: str | int) -> Change:
+    return lambda plant: getattr(plant, server).config_set(name, value)
+
+
+def _fill(server: str) -> Change:
+    """Leave a server no room, and nothing that it might drop."""
+
+    def fill(plant: Plant) -> None:
+        client: redis.Redis = getattr(plant, server)
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("maxmemory", 1)
+
+    return fill
+
+
+def _empty(server: str, policy: str) -> Change:
+    def empty(plant: Plant) -> None:
+        client: redis.Redis = getattr(plant, server)
+        client.config_set("maxmemory", "100mb")
+        client.config_set("maxmemory-policy", policy)
+
+    return empty
+
+
+def _restart(server: str) -> Change:
+    return lambda plant: getattr(plant, server).restart(keep_data=False)
+
+
+def _become_replica(plant: Plant) -> None:
+    plant.cache.execute_command("REPLICAOF", "127.0.0.1", str(plant.broker_server.port))
+
+
+def _become_master(plant: Plant) -> None:
+    plant.cache.execute_command("REPLICAOF", "NO", "ONE")
+    plant.cache.flushall()
+
+
+def _without_right(plant: Plant) -> None:
+    url = plant.env["CACHE_REDIS_URL"].rpartition("@")[2]
+    plant.cache.execute_command(
+        "ACL", "SETUSER", "weak", "on", ">weak-of-test", "~*", "&*", "+@all", "-set", "-evalsha"
+    )
+    changes = {"CACHE_REDIS_URL": f"redis://weak:weak-of-test@{url}"}
+    plant.replace_worker(**changes)
+    plant.env |= changes  # doctor is asked as that user, too
+
+
+def _with_rights(plant: Plant) -> None:
+    plant.env["CACHE_REDIS_URL"] = plant.cache_server.url(0)
+    plant.replace_worker()
+
+
+def _take_port(plant: Plant) -> None:
+    """Have another process's server at the port of the worker's metrics before the worker begins."""
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    plant.worker.kill()
+    server = HTTPServer(("127.0.0.1", plant.ports["refresher-workers"]), Other)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def give_back() -> None:
+        server.shutdown()
+        server.server_close()
+
+    plant.gives_back = give_back
+    plant.worker = plant.start_worker()
+
+
+def _give_port_back(plant: Plant) -> None:
+    plant.gives_back()
+    plant.replace_worker()
+
+
+def _overload(plant: Plant) -> None:
+    """Have many more asked for than the hung loads let through."""
+    plant.let_loads("hangs")
+    with CacheClient(ReaderSettings.from_env(plant.env)) as client:
+        for number in range(200):
+            client.refresh("people", {"key": f"one-of-many-{number}"})
+
+
+def _again_and_again(what: Change, pause_seconds: float) -> Change:
+    """Go on doing something until it is mended."""
+
+    def begin(plant: Plant) -> None:
+        stopped = threading.Event()
+
+        def go_on_with_it() -> None:
+            while not stopped.wait(pause_seconds):
+                what(plant)
+
+        thread = threading.Thread(target=go_on_with_it)
+        thread.start()
+
+        def give_back() -> None:
+            stopped.set()
+            thread.join()
+
+        plant.gives_back = give_back
+
+    return begin
+
+
+def _write_garbage(plant: Plant) -> None:
+    for number in range(4):
+        plant.cache.set(make_key("cache", "people", {"key": f"k{number}"}, 1).entry, b"no entry at all")
+
+
+def _send_garbage(plant: Plant) -> None:
+    plant.broker.lpush("cache.refresh", "{}")
+
+
+def _give_back(plant: Plant) -> None:
+    plant.gives_back()
+
+
+def _replace(**changes: str) -> Change:
+    return lambda plant: plant.replace_worker(**changes)
+
+
+def _loads(mode: str) -> Change:
+    return lambda plant: plant.let_loads(mode)
+
+
+def _loads_again(plant: Plant) -> None:
+    plant.let_loads("")
+    plant.forget_failures()
+
+
+def _graph(how: str) -> Change:
+    return lambda plant: getattr(plant.graph_proxy, how)()
+
+
+def _graph_again(plant: Plant) -> None:
+    plant.graph_proxy.passes()
+
+
+FAULTS: Final = (
+    Fault(
+        "graph killed", _graph("refuses"), _graph_again, _alerts("RefresherNotReady"),
+        {"graph": ("problem", "graph_unavailable"), "worker here": ("problem", "graph")}, is_long=False,
+    ),
+    Fault(
+        "graph hung", _graph("hangs"), _graph_again, _alerts("RefresherNotReady"),
+        {"graph": ("problem", "can't be used"), "worker here": ("problem", "graph")},
+    ),
+    Fault(
+        "graph: wrong password", _replace(NEO4J_PASSWORD="wrong-of-test"), _replace(),
+        _alerts("RefresherNotReady", "XFetchDeadLetters"), {"worker here": ("problem", "auth")},
+    ),
+    Fault(
+        "cache killed", lambda plant: plant.cache_server.kill(), _restart("cache_server"),
+        _alerts("RefresherNotReady", "CacheUnavailable"),
+        {"cache": ("problem", "can't be used"), "worker here": ("problem", "cache")}, NO_CACHE,
+    ),
+    Fault(
+        "cache hung", lambda plant: stop(plant.cache_server.pid), lambda plant: go_on(plant.cache_server.pid),
+        _alerts("RefresherNotReady", "CacheUnavailable"), {"cache": ("problem", "did not answer in time")}, NO_CACHE,
+    ),
+    Fault(
+        "cache full, and evicts nothing", _fill("cache"), _empty("cache", "allkeys-lru"),
+        _alerts("RefresherNotReady", "XFetchTriggersFail"),
+        {"eviction": ("problem", "noeviction"), "lease steps": ("problem", "maxmemory")}, NO_CACHE, is_long=False,
+    ),
+    Fault(
+        "cache is a replica", _become_replica, _become_master, _alerts("RefresherNotReady"),
+        {"cache": ("problem", "replica")}, NO_CACHE,
+    ),
+    Fault(
+        "cache: a right is missing", _without_right, _with_rights, _alerts("RefresherNotReady"),
+        {"rights": ("problem", "evalsha"), "worker here": ("problem", "cache")}, NO_CACHE,
+    ),
+    Fault(
+        "broker killed", lambda plant: plant.broker_server.kill(), _restart("broker_server"),
+        _alerts("RefresherNotReady", "XFetchTriggersFail"), {"broker": ("problem", "can't be used")},
+        NOTHING_STORED | {"RefresherFlowerDown"},
+    ),
+    Fault(
+        "broker hung", lambda plant: stop(plant.broker_server.pid), lambda plant: go_on(plant.broker_server.pid),
+        _alerts("RefresherNotReady", "XFetchTriggersFail"), {"broker": ("problem", "did not answer in time")},
+        NOTHING_STORED | {"RefresherFlowerDown"}, is_long=False,
+    ),
+    Fault(
+        "broker full", _fill("broker"), _empty("broker", "noeviction"),
+        _alerts("RefresherNotReady", "XFetchTriggersFail"), {"broker's memory": ("problem", "full")},
+        NOTHING_STORED | {"RefresherFlowerDown"},
+    ),
+    Fault(
+        "worker killed", lambda plant: plant.worker.kill(), _replace(),
+        _alerts("RefresherWorkerDown", "RefresherWorkerGone"), {"workers": ("problem", "none answers")},
+    ),
+    Fault(
+        "worker stopped", lambda plant: stop(plant.worker.pid), lambda plant: go_on(plant.worker.pid),
+        _alerts("RefresherWorkerDown", "RefresherWorkerGone", "XFetchRefreshesWait"),
+        {"workers": ("problem", "none answers"), "worker here": ("problem", "no health")}, is_long=False,
+    ),
+    Fault(
+        "worker without the query", _replace(REFRESHER_QUERIES=""), _replace(),
+        _alerts("RefresherWithoutQueries", "XFetchDeadLetters"), {"dead letters": ("warning", "unknown_query")},
+    ),
+    Fault(
+        "worker of another namespace", _replace(CACHE_NAMESPACE="other"), _replace(), _alerts("XFetchRefreshesWait"),
+        {"workers": ("problem", "none consumes")},
+    ),
+    Fault(
+        "worker's metrics port is taken", _take_port, _give_port_back,
+        _alerts("RefresherWorkerDown", "RefresherWorkerGone"), {"metrics here": ("warning", "is no worker")},
+    ),
+    Fault(
+        "loads always fail", _loads("fails"), _loads_again, _alerts("XFetchDeadLetters"),
+        {"dead letters": ("warning", "loader_error")}, is_long=False,
+    ),
+    Fault(
+        "values are too large", _loads("too large"), _loads_again, _alerts("XFetchDeadLetters"),
+        {"dead letters": ("warning", "too_large")},
+    ),
+    Fault(
+        "loads do not end", _loads("hangs"), _loads_again, _alerts("XFetchRunsDoNotEnd"),
+        {"refreshes": ("warning", "")},
+    ),
+    Fault(
+        "queue is overloaded", _overload, _loads_again, _alerts("XFetchQueueNearItsBound"),
+        {"broker": ("warning", "early ones are dropped")},
+    ),
+    Fault(
+        "messages of something else", _again_and_again(_send_garbage, 0.3), _give_back,
+        _alerts("RefresherMessagesDropped"), {}, frozenset(),
+    ),
+    Fault(
+        "entries of something else", _again_and_again(_write_garbage, 0.05), _give_back, _alerts("CacheUnreadable"), {},
+    ),
+    Fault(
+        "readers of another namespace", lambda plant: plant.replace_reader(CACHE_NAMESPACE="theirs"),
+        lambda plant: plant.replace_reader(), _alerts("XFetchRefreshesWait"), {},
+    ),
+    Fault(
+        "reader killed", lambda plant: plant.reader.kill(), lambda plant: plant.replace_reader(),
+        _alerts("CacheReaderDown"), {}, frozenset(),
+    ),
+    Fault(
+        "Flower killed", lambda plant: plant.flower.process.kill(), lambda plant: plant.restart_flower(),
+        _alerts("RefresherFlowerDown"), {}, frozenset(),
+    ),
+)  # fmt: skip

@@ -1,0 +1,182 @@
+"""A whole system that a Prometheus watches, each part to be broken alone: what an operator runs, made for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+from typer.testing import CliRunner
+
+from refresher.cli.commands import app
+from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
+from tests.support.fault_proxy import FaultProxy
+from tests.support.faulty_queries import GATE, HANG_SECONDS, MODE
+from tests.support.flower import ROOT, Flower
+from tests.support.prometheus_server import Prometheus
+from tests.support.scripted_queries import CONTROL_URL
+from tests.support.waiting import eventually
+
+# Four keys that are read all the time, and one that nobody has read before, twice a second.
+READER: Final = """
+import itertools, sys, threading, time
+from prometheus_client import start_http_server
+from api_client import CacheClient
+start_http_server(int(sys.argv[1]), addr="127.0.0.1")
+client = CacheClient.from_env()
+def read_new():
+    for number in itertools.count():
+        client.get("people", {"key": f"new-{time.time_ns()}"}, default=None, timeout=2)
+        time.sleep(0.5)
+threading.Thread(target=read_new, daemon=True).start()
+for round in itertools.count():
+    client.get("people", {"key": f"k{round % 4}"}, default=None, timeout=1)
+    time.sleep(0.05)
+"""
+MEMORY: Final = {"maxmemory": "100mb", "appendonly": "no"}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What `refresher doctor` said: its exit code, and each line's level and words by its check."""
+
+    exit_code: int
+    findings: Mapping[str, tuple[str, str]]
+
+
+class Plant:
+    """Cache, broker, graph, one worker, one reader, Flower, and a Prometheus that scrapes the last three.
+
+    ``control`` is a Redis that no part of the system uses: by it a test tells the loads what to do.
+    """
+
+    def __init__(
+        self, stack: ExitStack, graph: ArcadeDbServer, control: RedisServer, folder: Path, minutes: int = 6
+    ) -> None:
+        self._stack, self._folder, self._starts = stack, folder, 0
+        self.gives_back: Callable[[], None] = lambda: None  # what a fault has taken
+        self.cache_server = self._redis("allkeys-lru")
+        self.broker_server = self._redis("noeviction")
+        self.graph_proxy = stack.enter_context(FaultProxy.before(graph.bolt_uri))
+        self.control = stack.enter_context(redis.Redis.from_url(control.url(2), decode_responses=True))
+        self.control.flushdb()
+        self.ports = {name: free_port() for name in ("refresher-workers", "application", "health")}
+        self.env = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "CACHE_REDIS_URL": self.cache_server.url(0),
+            "CELERY_BROKER_URL": self.broker_server.url(0),
+            CONTROL_URL: control.url(2),
+            "NEO4J_URI": self.graph_proxy.url(graph.bolt_uri),
+            "NEO4J_USER": graph.user,
+            "NEO4J_PASSWORD": graph.password,
+            "NEO4J_DATABASE": graph.database,
+            "REFRESHER_QUERIES": "tests.support.faulty_queries",
+            "CACHE_XFETCH_WORKERS": "2",
+            "CACHE_XFETCH_MIN_TTL": "0",
+            "CACHE_XFETCH_TIMEOUT": "2s",
+            "CACHE_XFETCH_RETRY_MAX": "1",
+            "CACHE_COOLING": "1s",
+            "CACHE_COOLING_MAX": "2s",
+            "CACHE_QUEUE_TTL": "10s",
+            "CACHE_METRICS_PORT": str(self.ports["refresher-workers"]),
+            "CACHE_HEALTH_PORT": str(self.ports["health"]),
+        }
+        self.cache = self._client(self.cache_server)
+        self.broker = self._client(self.broker_server)
+        self.worker = self.start_worker()
+        self.reader = self.start_reader()
+        self.flower = self.start_flower()
+        scraped = {**self.ports, "refresher-flower": self.flower.port}
+        del scraped["health"]
+        self.prometheus = Prometheus(stack, folder, scraped, minutes)
+
+    def _redis(self, policy: str) -> RedisServer:
+        return self._stack.enter_context(RedisServer.start(extra_config={**MEMORY, "maxmemory-policy": policy}))
+
+    def _client(self, server: RedisServer) -> redis.Redis:
+        return self._stack.enter_context(redis.Redis.from_url(server.url(0)))
+
+    def start_worker(self, **changes: str) -> GuardedProcess:
+        """A worker with these changes to its environment; returns when it consumes, or tries to."""
+        self._starts += 1
+        worker = self._start(
+            ["-m", "celery", "-A", "refresher", "worker", "--loglevel", "INFO", "--without-gossip", "--without-mingle"],
+            f"worker-{self._starts}", changes,
+        )  # fmt: skip
+        eventually(lambda: "ready." in worker.tail_of_log(10_000), 60, "the worker is ready")
+        return worker
+
+    def start_reader(self, **changes: str) -> GuardedProcess:
+        """A reader with these changes to its environment."""
+        self._starts += 1
+        changes = {"CACHE_METRICS": "true", **changes}
+        return self._start(["-c", READER, str(self.ports["application"])], f"reader-{self._starts}", changes)
+
+    def start_flower(self, **env: str) -> Flower:
+        """A Flower."""
+        flower = Flower(self.env, self._folder, **env)
+        self._stack.callback(flower.process.kill)
+        return flower
+
+    def restart_flower(self) -> None:
+        """A Flower where the last one was."""
+        port, self.flower = self.flower.port, self.start_flower(FLOWER_PORT=str(self.flower.port))
+        self.flower.port = port
+
+    def _start(self, arguments: list[str], name: str, changes: Mapping[str, str]) -> GuardedProcess:
+        process = GuardedProcess.start(
+            [sys.executable, *arguments], env={**self.env, **changes}, cwd=ROOT, log_file=self._folder / f"{name}.log"
+        )
+        self._stack.callback(process.kill)
+        return process
+
+    def replace_worker(self, **changes: str) -> None:
+        """End the worker, and start one with these changes to its environment."""
+        self.worker.kill()
+        self.worker = self.start_worker(**changes)
+
+    def replace_reader(self, **changes: str) -> None:
+        """End the reader, and start one with these changes to its environment."""
+        self.reader.kill()
+        self.reader = self.start_reader(**changes)
+
+    def let_loads(self, mode: str) -> None:
+        """Say what becomes of the loads; "" is: they succeed. Those that hang go on."""
+        self.control.set(MODE, mode)
+        if mode != "hangs":
+            self.control.rpush(GATE, *["go"] * 100)
+            self.control.expire(GATE, HANG_SECONDS)
+        else:
+            self.control.delete(GATE)
+
+    def command(self, *words: str, **changes: str) -> tuple[int, Any]:
+        """Run a command as an operator of this system would; its exit code and what it said as JSON."""
+        done = CliRunner().invoke(app, [*words, "--json"], env={**self.env, **changes})
+        return done.exit_code, json.loads(done.stdout or "null")
+
+    def doctor(self, **changes: str) -> Told:
+        """What `refresher doctor` says now."""
+        exit_code, said = self.command("doctor", **changes)
+        return Told(exit_code, {one["check"]: (one["level"], one["said"]) for one in said["findings"]})
+
+    def forget_failures(self) -> None:
+        """Drop the dead letters, as an operator would who has mended their cause."""
+        self.command("dead", "drop", "--all")
+
+
+def stop(pid: int) -> None:
+    """Have a process stand still: all of its group, which is what a frozen container is."""
+    os.killpg(pid, signal.SIGSTOP)
+
+
+def go_on(pid: int) -> None:
+    """Have it go on."""
+    os.killpg(pid, signal.SIGCONT)
