@@ -1,7 +1,7 @@
 "use strict";
 
 // All that is shown of others is set as text, never as markup.
-const COLOURS = 6;
+const COLOURS = 6; // as many queries are drawn: the eye follows no more, and the table has all
 const MOST_SAMPLES = 720;
 const PLOT = { width: 460, height: 170, left: 56, right: 8, top: 8, bottom: 22 };
 const PLOTS = [
@@ -13,7 +13,7 @@ const PLOTS = [
 const token = document.querySelector('meta[name="refresher-token"]').content;
 const samples = [];
 const told = new Map(); // what came of a retry, by letter
-let colours = [];
+let drawnQueries = [];
 
 function element(name, text, kind) {
   const made = document.createElement(name);
@@ -49,7 +49,11 @@ function time(seconds) {
 function table(id, heads, rows, empty) {
   const body = rows.length ? rows : [[[empty, "text"]]];
   const head = element("tr");
-  for (const [text, kind] of rows.length ? heads : []) head.append(element("th", text, kind));
+  for (const [text, kind] of rows.length ? heads : []) {
+    const cell = element("th", text, kind);
+    cell.scope = "col";
+    head.append(cell);
+  }
   const lines = body.map((cells) => {
     const line = element("tr");
     for (const [content, kind] of cells) {
@@ -63,6 +67,8 @@ function table(id, heads, rows, empty) {
 }
 
 function showProblems(problems) {
+  const shown = [...at("problems").children].map((one) => one.textContent);
+  if (shown.join("\n") === problems.join("\n")) return; // not read out again at each look
   at("problems").hidden = problems.length === 0;
   at("problems").replaceChildren(...problems.map((one) => element("li", one)));
 }
@@ -93,7 +99,7 @@ function showQueries(keys, dead) {
   const heads = [["query"], ["keys", n], ["stale", n], ["stale for", n], ["lead", n], ["queued", n], ["oldest", n],
     ["running", n], ["retrying", n], ["cooling", n], ["lapsed", n], ["given up", n]];
   const rows = Object.values(keys ? keys.queries : {}).sort((a, b) => (a.query < b.query ? -1 : 1)).map((row) => [
-    [row.query], [count(row.keys), n], [row.headers ? `${row.stale} of ${row.headers}` : "–", n],
+    [row.query, "name"], [count(row.keys), n], [row.headers ? `${row.stale} of ${row.headers}` : "–", n],
     [time(row.oldest_stale), n], [time(row.lead), n], [count(row.queued), n], [time(row.longest_wait), n],
     [count(row.running), n], [count(row.retrying), n], [count(row.cooling), n], [count(row.lapsed), n],
     [dead ? count(dead.open[row.query] || 0) : "–", n],
@@ -109,14 +115,14 @@ function showQueries(keys, dead) {
 function showRest(status) {
   const keys = status.keys || { runs: [], hottest: [], hottest_problem: "not known" };
   table("runs", [["query"], ["key"], ["for", "number"], ["by"]],
-    keys.runs.map((run) => [[run.query], [element("code", run.key)], [time(run.lasts), "number"], [run.by, "text"]]),
-    "nothing");
+    keys.runs.map((run) => [[run.query, "name"], [element("code", run.key)], [time(run.lasts), "number"], [run.by, "text"]]),
+    status.keys && !status.keys.problem ? "nothing" : "not known");
   at("counted").hidden = !(keys.is_counted && keys.hottest.length);
   table("hottest", [["query"], ["key"], ["accesses (log, 0 to 255)", "number"]],
-    keys.hottest.map((hot) => [[hot.query], [element("code", hot.key)], [count(hot.accesses), "number"]]),
+    keys.hottest.map((hot) => [[hot.query, "name"], [element("code", hot.key)], [count(hot.accesses), "number"]]),
     keys.hottest_problem || "not known");
   table("workers", [["name"], ["pool"], ["processes", "number"], ["refreshes taken, by query", "text"], ["up", "number"]],
-    (status.workers || []).map((one) => [[one.name], [one.pool], [count(one.processes), "number"],
+    (status.workers || []).map((one) => [[one.name, "name"], [one.pool], [count(one.processes), "number"],
       [Object.entries(one.taken).map(([query, taken]) => `${query} ${count(taken)}`).join(", "), "text"],
       [time(one.uptime), "number"]]),
     status.workers ? "none answers: nothing is refreshed" : "not known");
@@ -127,10 +133,10 @@ function showLetters(letters, problem) {
   if (pressed) return; // drawn anew it would not be clicked
   const focused = at("letters").contains(document.activeElement) ? document.activeElement.dataset.letter : undefined;
   const n = "number";
-  const heads = [[""], ["query"], ["key"], ["failed"], ["because", "text"], ["attempts", n], ["in a row", n], ["when"],
+  const heads = [["action"], ["query"], ["key"], ["failed"], ["because", "text"], ["attempts", n], ["in a row", n], ["when"],
     ["now"]];
   table("letters", heads, letters.map((one) => [
-    [button(one)], [one.query], [element("code", one.key)], [one.kind], [one.message === null ? "(not kept)" : one.message, "text"],
+    [button(one)], [one.query, "name"], [element("code", one.key)], [one.kind], [one.message === null ? "(not kept)" : one.message, "text"],
     [count(one.attempts), n], [one.failures ? count(one.failures) : "–", n],
     [new Date(one.at * 1000).toLocaleString("sv")], [one.left > 0 ? `${one.state}, ${time(one.left)} left` : one.state],
   ]), problem || "none");
@@ -143,6 +149,7 @@ function button(letter) {
   const made = element("button", state === "asking" ? "asking …" : "Retry");
   made.disabled = state === "asking" || !letter.params;
   made.title = letter.params ? `Refresh ${letter.query} ${letter.key} now` : "its params were not kept: a reader has to ask";
+  made.setAttribute("aria-label", `${made.textContent} ${letter.query} ${letter.key}`);
   made.dataset.letter = letter.id;
   made.addEventListener("click", () => retry(letter.id));
   cell.append(made);
@@ -168,17 +175,33 @@ async function retry(id) {
 }
 
 function showPlots() {
-  const names = [...new Set(samples.flatMap((one) => [...Object.keys(one.under_way), ...Object.keys(one.lead)]))].sort();
-  colours = names;
-  at("legend").replaceChildren(...names.map((name, number) => element("li", name, `s${number % COLOURS}`)));
+  const names = busiestFirst();
+  drawnQueries = names.slice(0, COLOURS).sort();
+  at("legend").replaceChildren(...drawnQueries.map((name, number) => element("li", name, `s${number}`)));
+  if (names.length > COLOURS) at("legend").append(element("li", `the ${COLOURS} busiest of ${names.length} queries`, "rest"));
   at("plots").replaceChildren(...PLOTS.map(([field, title, shown]) => plot(field, title, shown)));
+}
+
+function busiestFirst() {
+  const most = new Map(); // by query: the most of each plot's field
+  const fields = ["under_way", "stale_for", "lead"];
+  for (const one of samples) {
+    fields.forEach((field, place) => {
+      for (const [name, value] of Object.entries(one[field])) {
+        if (!most.has(name)) most.set(name, [0, 0, 0]);
+        most.get(name)[place] = Math.max(most.get(name)[place], value);
+      }
+    });
+  }
+  const order = ([a, x], [b, y]) => y[0] - x[0] || y[1] - x[1] || y[2] - x[2] || (a < b ? -1 : 1);
+  return [...most].sort(order).map(([name]) => name);
 }
 
 function plot(field, title, shown) {
   const made = element("figure");
   made.append(element("figcaption", title));
-  const names = field === "totals" ? Object.keys(samples.length ? samples[0].totals : {}) : colours;
-  const values = samples.flatMap((one) => Object.values(one[field])).filter((value) => value !== null);
+  const names = field === "totals" ? Object.keys(samples.length ? samples[0].totals : {}) : drawnQueries;
+  const values = samples.flatMap((one) => names.map((name) => one[field][name])).filter((value) => value > 0);
   const top = nice(Math.max(field === "lead" ? 0.1 : 1, ...values));
   const svg = drawn("svg", { viewBox: `0 0 ${PLOT.width} ${PLOT.height}`, role: "img", "aria-label": title });
   for (const part of [0, 0.5, 1]) {
@@ -230,7 +253,7 @@ async function look() {
   try {
     answer = await (await fetch(`status.json?since=${since}`)).json();
   } catch (error) {
-    at("when").textContent = "the page's server does not answer";
+    showProblems(["The page's server does not answer: what stands here is old."]);
     return 5;
   }
   const status = answer.status;

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +18,9 @@ from api_client import RefreshFailed
 from refresher.dead_letters import DeadLetters
 from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import ROOT, System
-from tests.acceptance.test_flower import ARTEFACTS
 from tests.contract.test_dead_letters import a_letter
 from tests.support.browser import chromium
+from tests.support.pictures import are_for_the_docs, photograph
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
@@ -85,10 +87,9 @@ class Opened:
         expect(self.page.locator(place).first).to_contain_text(text, timeout=WAIT_MS)
 
     def photograph(self) -> None:
-        ARTEFACTS.mkdir(exist_ok=True)
-        for scheme in ("light", "dark"):
-            self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            self.page.screenshot(path=ARTEFACTS / f"status-page-{scheme}.png", full_page=True)
+        for scheme, name in (("light", "status-page"), ("dark", "status-page-dark")):
+            self.page.emulate_media(color_scheme=scheme)
+            photograph(self.page, name, full_page=True)
 
 
 def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
@@ -109,6 +110,8 @@ def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
     expect(page.locator("#plots svg")).to_have_count(4, timeout=WAIT_MS)
     letter = page.locator("#letters tr", has_text=client.key("long_lived", {"key": "ill"}).short)
     expect(letter).to_contain_text("transient", timeout=WAIT_MS)
+    if are_for_the_docs():
+        _go_on_for_a_while(system)
     opened.photograph()
 
     letter.get_by_role("button", name="Retry").click()
@@ -119,6 +122,20 @@ def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
     assert opened.wrong == []
     assert [url for url in opened.asked if not url.startswith((served.url, "data:"))] == []
     _ends(system, served, tmp_path)
+
+
+def _go_on_for_a_while(system: System) -> None:
+    """Read keys of some queries, a few of them often, for as long as plots take to show something."""
+    client, draw = system.client(), random.Random(1)  # noqa: S311
+    system.cache.config_set("maxmemory-policy", "allkeys-lfu")  # so that it knows which keys are read most
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        key = f"k{int(draw.paretovariate(0.7)) % 40}"
+        params = {"key": key}
+        client.get_many(
+            [("short_lived", params), ("watched", params), ("fails_half_of_the_time", params | {"seed": 1})]
+        )
+        time.sleep(0.02)
 
 
 def _shows_no_markup(system: System, opened: Opened) -> None:

@@ -1,0 +1,60 @@
+"""Flower's page of queues on RabbitMQ, which tells lengths by its management plugin alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api_client.broker import CeleryBroker
+from api_client.events import RefreshReason
+from api_client.keys import make_key
+from api_client.messages import item_for
+from refresher.embedded import ServerMissing
+from tests.acceptance.conftest import ROOT
+from tests.servers.rabbitmq_server import ManagedRabbitMq
+from tests.support.flower import PASSWORD, USER, Flower
+from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+ROW = re.compile(r"<tr id=[^>]*>(.*?)</tr>", re.DOTALL)
+CELL = re.compile(r"<td[^>]*>(.*?)</td>", re.DOTALL)
+WAIT_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def managed() -> Iterator[ManagedRabbitMq]:
+    try:
+        server = ManagedRabbitMq.start()
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+    with server:
+        yield server
+
+
+def lengths_shown(flower: Flower) -> dict[str, str]:
+    """How many messages the page says are in each queue."""
+    rows = [CELL.findall(row) for row in ROW.findall(flower.ask("/broker")[1].decode())]
+    return {name: messages for name, messages, *_ in rows}
+
+
+def test_queues_are_shown_by_a_user_who_may_only_look(managed: ManagedRabbitMq, tmp_path: Path) -> None:
+    broker = CeleryBroker(managed.url, "cache")
+    for number in range(3):
+        item = item_for(make_key("cache", "waiting", {"n": number}, 1), 1, RefreshReason.MISS)
+        broker.publish([item], someone_waits=number == 0)
+    broker.close()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "CELERY_BROKER_URL": managed.url}
+    flower = Flower(env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}", FLOWER_BROKER_API=managed.api_url)
+    try:
+        expected = {"cache.refresh.quorum": "2", "cache.refresh-miss.quorum": "1"}
+        eventually(lambda: lengths_shown(flower) == expected, WAIT_SECONDS, "the page shows both lengths")
+        assert managed.password not in flower.ask("/broker")[1].decode()
+    finally:
+        flower.process.kill()
+    assert managed.password not in flower.process.log_file.read_text()
