@@ -1,15 +1,12 @@
-"""What the chart says to worker, Flower, KEDA and Prometheus, held against what they understand."""
+"""What the chart says to worker and Flower, held against what they understand."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, get_type_hints
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -20,26 +17,21 @@ from tornado.options import options
 
 from api_client import broker_settings
 from api_client.environment import variable
-from api_client.redis_url import Topology, read_url
 from refresher.celery_app import make_app
 from refresher.settings import WorkerSettings
 from tests.support.chart import (
     CHART,
-    NAMESPACE,
     VALUES,
     container,
     deployment,
     environment,
-    of_kind,
     pod_of,
     values,
 )  # fmt: skip
-from tests.support.requirements import skip_or_fail
 
 DEPLOY = CHART.parents[1]
 EACH = pytest.mark.parametrize("name", VALUES)
 WITH_FLOWER = pytest.mark.parametrize("name", [name for name in VALUES if name != "sentinel-hpa"])
-STANDARD_PORTS = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
 
 
 def settings_of(name: str, *settings: str) -> WorkerSettings:
@@ -144,135 +136,6 @@ def test_the_image_has_what_the_chart_takes_for_granted() -> None:
     [config] = [word.removeprefix("--conf=") for word in container("redis", "flower")["args"] if "--conf" in word]
     copied = rf"^COPY (?:.* )?deploy/{Path(config).name} (?:.* )?{Path(config).parent}/$"
     assert re.search(copied, dockerfile, re.MULTILINE)
-
-
-def ports_of_url(url: str) -> set[int]:
-    """The ports that a URL leads to; read by other means than the chart's."""
-    if url.startswith(("redis", "rediss")) and read_url(url).topology is not Topology.SINGLE:
-        return {port for _, port in read_url(url).members}
-    parts = urlsplit(url)
-    return {parts.port or STANDARD_PORTS.get(parts.scheme, 7687)}
-
-
-def let_out(name: str, part: str) -> list[tuple[frozenset[int], Any]]:
-    """Ports and peers of each rule by which a part may get out."""
-    [policy] = [one for one in of_kind(name, "NetworkPolicy") if one["metadata"]["name"].endswith(f"-{part}")]
-    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
-    return [
-        (frozenset(port["port"] for port in rule["ports"]), rule.get("to", [])) for rule in policy["spec"]["egress"]
-    ]
-
-
-@pytest.mark.parametrize("name", [name for name in VALUES if name != "cluster-oauth"])
-def test_workers_get_out_to_their_servers_and_nowhere_else(name: str) -> None:
-    said, environ = values(name), environment(name, "worker")
-    urls = {"cache": "CACHE_REDIS_URL", "broker": "CELERY_BROKER_URL", "graph": "NEO4J_URI"}
-    ports = {part: set(said[part]["ports"]) or ports_of_url(environ[url]) for part, url in urls.items()}
-    assert all(ports_of_url(environ[url]) <= ports[part] for part, url in urls.items())
-    policy = said["networkPolicy"]
-    more = [(frozenset(port["port"] for port in rule["ports"]), rule["to"]) for rule in policy["workerEgress"]]
-    dns = (frozenset(policy["dns"]["ports"]), policy["dns"]["peers"])
-    servers = [(frozenset(ports[part]), said[part]["peers"]) for part in urls]
-    assert let_out(name, "worker") == [dns, *servers, *more]
-    if said["flower"]["enabled"]:
-        assert let_out(name, "flower") == [dns, servers[1]]
-
-
-def test_a_cluster_s_nodes_and_the_sign_in_of_others_can_be_reached() -> None:
-    chosen = ("networkPolicy.enabled=true",)
-    worker, flower = of_kind("cluster-oauth", "NetworkPolicy", *chosen)
-    assert {port["port"] for rule in worker["spec"]["egress"] for port in rule["ports"]} == {53, 7000, 7001, 6380, 7687}
-    assert {port["port"] for rule in flower["spec"]["egress"] for port in rule["ports"]} == {53, 6380, 443}
-    # Nobody has been let in.
-    assert "ingress" not in {*worker["spec"], *flower["spec"]}
-
-
-def test_in_come_prometheus_and_those_who_look() -> None:
-    said = values("keda-redis")["networkPolicy"]
-    monitoring, lookers = said["metricsFrom"], said["flowerFrom"]
-    policies = {one["metadata"]["name"]: one["spec"]["ingress"] for one in of_kind("keda-redis", "NetworkPolicy")}
-    assert policies == {
-        "graph-cache-worker": [{"ports": [{"protocol": "TCP", "port": "metrics"}], "from": monitoring}],
-        "graph-cache-flower": [{"ports": [{"protocol": "TCP", "port": "http"}], "from": [*lookers, *monitoring]}],
-    }
-
-
-@pytest.mark.parametrize("name", ["keda-redis", "rabbitmq"])
-def test_keda_asks_for_the_queues_that_the_workers_take(name: str) -> None:
-    said = values(name)
-    [scaled] = of_kind(name, "ScaledObject")
-    triggers = {trigger["name"]: trigger for trigger in scaled["spec"]["triggers"]}
-    queues = {"misses": broker_settings.miss_queue, "refreshes": broker_settings.refresh_queue}
-    url = environment(name, "worker")["CELERY_BROKER_URL"]
-    assert triggers.keys() - {"lead-time"} == set(said["worker"]["queues"])
-    for which in said["worker"]["queues"]:
-        metadata = triggers[which]["metadata"]
-        assert metadata.get("listName", metadata.get("queueName")) == queues[which](said["namespace"], url)
-        assert metadata.get("listLength", metadata.get("value")) == str(said["autoscaling"]["keda"]["queue"][which])
-        [authentication] = of_kind(name, "TriggerAuthentication")
-        assert triggers[which]["authenticationRef"]["name"] == authentication["metadata"]["name"]
-    if name == "keda-redis":
-        assert triggers["misses"]["metadata"]["databaseIndex"] == urlsplit(url).path.strip("/") == "3"
-
-
-def test_keda_s_query_is_the_wait_of_the_slowest_query(tmp_path: Path) -> None:
-    [scaled] = of_kind("keda-redis", "ScaledObject")
-    [query] = [one["metadata"]["query"] for one in scaled["spec"]["triggers"] if one["type"] == "prometheus"]
-    series = []
-    # A query, the seconds that fifteen refreshes of it take each minute, and those that they load; a pod elsewhere.
-    for labels, lead, run_seconds in (('query="slow"', 60, 15), ('query="fast"', 6, 3), ('query="none"', 0, 0)):
-        for pod in ("a", "b"):
-            of = f'{labels},namespace="{NAMESPACE}",pod="graph-cache-worker-{pod}"'
-            series += [
-                {"series": f"xfetch_refresh_lead_seconds_sum{{{of}}}", "values": f"0+{lead}x10"},
-                {"series": f"xfetch_refresh_duration_seconds_sum{{{of}}}", "values": f"0+{run_seconds}x10"},
-                {"series": f"xfetch_refresh_lead_seconds_count{{{of}}}", "values": "0x10" if not lead else "0+15x10"},
-            ]
-    other = 'query="other",namespace="elsewhere",pod="graph-cache-worker-a"'
-    series += [
-        {"series": f"xfetch_refresh_lead_seconds_{kind}{{{other}}}", "values": "0+900x10"} for kind in ("sum", "count")
-    ]
-    tests = [
-        {"interval": "1m", "input_series": series, "promql_expr_test": [_expects(query, 3)]},
-        {"interval": "1m", "input_series": [], "promql_expr_test": [_expects(query, 0)]},
-    ]
-    (tmp_path / "rules.tests.yml").write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": tests}))
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        skip_or_fail("promtool is not installed (Debian's package prometheus)")
-    command = [promtool, "test", "rules", "rules.tests.yml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _expects(query: str, seconds: float) -> dict[str, Any]:
-    return {"expr": query, "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": seconds}]}
-
-
-def test_what_is_scraped_has_the_names_that_the_rules_know() -> None:
-    jobs, paths = {}, {}
-    for monitor in of_kind("keda-redis", "PodMonitor", "flower.urlPrefix=flower"):
-        [end] = monitor["spec"]["podMetricsEndpoints"]
-        assert end["relabelings"] == [{"targetLabel": "job", "replacement": end["relabelings"][0]["replacement"]}]
-        jobs[monitor["metadata"]["name"]] = end["relabelings"][0]["replacement"]
-        paths[monitor["metadata"]["name"]] = end["path"]
-    assert paths == {"graph-cache-worker": "/metrics", "graph-cache-flower": "/flower/metrics"}
-    known = re.findall(r'job="([\w-]+)"', (DEPLOY / "prometheus" / "refresher.alerts.yml").read_text())
-    # What the application scrapes of its own is its own.
-    assert set(known) <= {*jobs.values(), "application"}
-    by_hand = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    assert set(jobs.values()) <= {job["job_name"] for job in by_hand["scrape_configs"]}
-
-
-def test_prometheus_and_grafana_get_the_project_s_own_files() -> None:
-    [rule] = of_kind("keda-redis", "PrometheusRule")
-    files = [DEPLOY / "prometheus" / f"refresher.{kind}.yml" for kind in ("rules", "alerts")]
-    assert rule["spec"]["groups"] == [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
-    [dashboard] = [one for one in of_kind("keda-redis", "ConfigMap") if one["metadata"]["name"].endswith("-dashboard")]
-    assert dashboard["data"]["refresher.json"].rstrip() == (DEPLOY / "grafana" / "refresher.json").read_text().rstrip()
-    assert {path.name for path in (CHART / "files").iterdir() if path.is_symlink()} == {
-        "refresher.rules.yml", "refresher.alerts.yml", "refresher.json",
-    }  # fmt: skip
 
 
 def test_the_readme_has_every_value_with_its_default() -> None:

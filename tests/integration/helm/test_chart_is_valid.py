@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -41,18 +42,26 @@ EACH = pytest.mark.parametrize("name", VALUES)
 
 
 @functools.cache
-def custom_schemas() -> dict[tuple[str, str], Draft202012Validator]:
-    """What custom resources have to look like, by apiVersion and kind, from the modules of those who define them."""
+def module(name: str) -> Path:
+    """The folder of a Go module that was downloaded; ``name`` is its path, without the version."""
     program = shutil.which("go")
     if program is None:
         skip_or_fail("go is not installed, by which the definitions are downloaded")
+    [versioned] = [one for one in json.loads(CUSTOM.read_text()) if one.startswith(f"{name}@")]
     asked = subprocess.run([program, "env", "GOMODCACHE"], capture_output=True, text=True, check=True)
-    cache, found = Path(asked.stdout.strip()), {}
-    for module, paths in json.loads(CUSTOM.read_text()).items():
+    folder = Path(asked.stdout.strip()) / versioned
+    if not folder.is_dir():
+        skip_or_fail(f"{folder} is not there: go mod download {versioned}")
+    return folder
+
+
+@functools.cache
+def custom_schemas() -> dict[tuple[str, str], Draft202012Validator]:
+    """What custom resources have to look like, by apiVersion and kind, from the modules of those who define them."""
+    found = {}
+    for name, paths in json.loads(CUSTOM.read_text()).items():
         for path in paths:
-            file = cache / module / path
-            if not file.is_file():
-                skip_or_fail(f"{file} is not there: go mod download {module}")
+            file = module(name.partition("@")[0]) / path
             definition = yaml.safe_load(file.read_text())["spec"]
             for version in definition["versions"]:
                 schema = strict(version["schema"]["openAPIV3Schema"])
@@ -121,6 +130,23 @@ def test_the_schemas_are_strict() -> None:
         "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "PodDisruptionBudget",
         "PodMonitor", "PrometheusRule", "ScaledObject", "Secret", "Service", "ServiceAccount", "TriggerAuthentication",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["keda-redis", "rabbitmq"])
+def test_keda_s_scalers_know_what_they_are_told(name: str) -> None:
+    # To the schema all of it is text by any name, and a name that is none changes nothing.
+    known = re.compile(r'keda:"name=([\w;]+),\s*order=([\w;]+)')
+    [scaled] = of_kind(name, "ScaledObject")
+    for trigger in scaled["spec"]["triggers"]:
+        file = module("github.com/kedacore/keda/v2") / "pkg" / "scalers" / f"{trigger['type']}_scaler.go"
+        found = [(names.split(";"), order) for names, order in known.findall(file.read_text())]
+        by_order = {
+            order: {one for names, said in found if order in said for one in names}
+            for order in ("triggerMetadata", "authParams")
+        }
+        assert trigger["metadata"].keys() <= by_order["triggerMetadata"]
+        for one in of_kind(name, "TriggerAuthentication") if "authenticationRef" in trigger else []:
+            assert {said["parameter"] for said in one["spec"]["secretTargetRef"]} <= by_order["authParams"]
 
 
 @EACH

@@ -59,8 +59,9 @@
 {{- if not (or $keda.queue.enabled $keda.leadTime.enabled) -}}{{- fail "autoscaling.keda: scales by what? Enable queue, leadTime or both" -}}{{- end -}}
 {{- if $keda.queue.enabled -}}
 {{- if and (eq .Values.broker.kind "redis") (not $keda.queue.redis.address) -}}{{- fail "autoscaling.keda.queue.redis.address: the broker as KEDA finds it, host:port" -}}{{- end -}}
-{{- if and (eq .Values.broker.kind "rabbitmq") (not $keda.queue.rabbitmq.url) (not .Values.secrets.scaler) -}}{{- fail "autoscaling.keda.queue.rabbitmq.url: the broker as KEDA finds it, or name a Secret with it as `host` in secrets.scaler" -}}{{- end -}}
-{{- if and .Values.secrets.scaler (or $keda.queue.redis.username $keda.queue.redis.password $keda.queue.rabbitmq.url) -}}{{- fail "secrets.scaler: the Secret says who KEDA is; leave autoscaling.keda.queue's username, password and url empty" -}}{{- end -}}
+{{- if and (eq .Values.broker.kind "rabbitmq") (not $keda.queue.rabbitmq.url) (not .Values.secrets.scaler) (not $keda.queue.triggerAuthentication) -}}{{- fail "autoscaling.keda.queue.rabbitmq.url: the broker as KEDA finds it, or name a Secret with it as `host` in secrets.scaler" -}}{{- end -}}
+{{- if and (or .Values.secrets.scaler $keda.queue.triggerAuthentication) (or $keda.queue.redis.username $keda.queue.redis.password $keda.queue.rabbitmq.url) -}}{{- fail "secrets.scaler: the Secret, or the TriggerAuthentication, says who KEDA is; leave autoscaling.keda.queue's username, password and url empty" -}}{{- end -}}
+{{- if and .Values.secrets.scaler $keda.queue.triggerAuthentication -}}{{- fail "secrets.scaler: there is autoscaling.keda.queue.triggerAuthentication already; give one of the two" -}}{{- end -}}
 {{- end -}}
 {{- if and $keda.leadTime.enabled (not $keda.leadTime.prometheus) -}}{{- fail "autoscaling.keda.leadTime.prometheus: which Prometheus, such as http://prometheus.monitoring.svc:9090" -}}{{- end -}}
 {{- end -}}

@@ -2,7 +2,7 @@
 {{- define "refresher.scalerSignsIn" -}}
 {{- $keda := .Values.autoscaling.keda -}}
 {{- if and (eq .Values.autoscaling.kind "keda") $keda.queue.enabled -}}
-{{- if or .Values.secrets.scaler (eq .Values.broker.kind "rabbitmq") $keda.queue.redis.password -}}true{{- end -}}
+{{- if or .Values.secrets.scaler (eq .Values.broker.kind "rabbitmq") $keda.queue.redis.password $keda.queue.triggerAuthentication -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -29,7 +29,7 @@
     {{- end }}
   {{- if include "refresher.scalerSignsIn" $ }}
   authenticationRef:
-    name: {{ include "refresher.fullname" $ }}-scaler
+    name: {{ default (printf "%s-scaler" (include "refresher.fullname" $)) $queue.triggerAuthentication }}
   {{- end }}
 {{- end -}}
 
