@@ -1,0 +1,177 @@
+"""Readers and workers of two releases at once, each installed for itself, one rolled after the other under traffic."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refresher.embedded import GuardedProcess, RedisServer
+from tests.acceptance.conftest import NO_GRAPH, System
+from tests.support import lasting_traffic, scripted_queries
+from tests.support.installations import Installation
+from tests.support.releases import MADE_UP, NOW, install_release, last_tag
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+# Where messages have another version, new readers wait for new workers, which are rolled first therefore.
+ROLLS = [("minor", ("reader", "worker")), ("major", ("worker", "reader"))]
+ROLLS += [(tag, ("worker", "reader")) for tag in [last_tag()] if tag]
+PASSES = 20
+QUEUES = [f"cache{version}.refresh{kind}" for version in ("", ".2") for kind in ("", "-miss")]
+
+
+class Reader:
+    """A reader's process of some release, and what it tells."""
+
+    def __init__(self, process: GuardedProcess, status: Path) -> None:
+        self.process, self._status = process, status
+
+    def told(self, what: str) -> Any:
+        """What stands in its status file; 0 or so before there is one."""
+        return json.loads(self._status.read_text())[what] if self._status.exists() else 0
+
+
+class Fleet:
+    """Workers and readers by release; all of it ends with the test."""
+
+    def __init__(self, system: System, stack: ExitStack, install: Callable[[str], Installation], folder: Path) -> None:
+        self._stack, self._install, self._folder, self._started = stack, install, folder, 0
+        # Nothing of this tree may be found from here.
+        shutil.copyfile(scripted_queries.__file__, folder / "rolling_queries.py")
+        shutil.copyfile(lasting_traffic.__file__, folder / "lasting_traffic.py")
+        changes = {"PYTHONPATH": str(folder), "REFRESHER_QUERIES": "rolling_queries"}
+        self._env = {**system.env, **changes}
+        self.readers: list[Reader] = []
+        self.workers: list[GuardedProcess] = []
+
+    def worker(self, release: str) -> GuardedProcess:
+        """Start a worker; returns when it consumes."""
+        command = ["celery", "-A", "refresher", "worker", "-c", "2", "--loglevel", "INFO", "--without-gossip"]
+        worker = self._start(release, [*command, "--without-mingle", "-n", f"{self._started}-{release}@test"])
+        self.workers.append(worker)
+        eventually(lambda: "ready." in worker.tail_of_log(10_000), 60, f"a worker of {release} is ready")
+        return worker
+
+    def reader(self, release: str) -> Reader:
+        """Start a reader's traffic."""
+        name = f"{self._started}-{release}"
+        status = self._folder / f"{name}.json"
+        reader = Reader(self._start(release, ["lasting_traffic", name, str(status)]), status)
+        self.readers.append(reader)
+        return reader
+
+    def goes_on(self) -> None:
+        """Let each reader that runs go round some times more."""
+        for reader in [one for one in self.readers if one.process.poll() is None]:
+            until = reader.told("passes") + PASSES
+            eventually(lambda: reader.told("passes") >= until, 150, "traffic goes on")  # noqa: B023
+
+    def end(self, process: GuardedProcess) -> None:
+        """End one as a deployment does, and let the others go on."""
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 0, process.tail_of_log()
+
+    def dropped(self) -> list[str]:
+        """What workers said of messages that they dropped."""
+        lines = (line for worker in self.workers for line in worker.tail_of_log(100_000).splitlines())
+        return [line for line in lines if "dropped" in line]
+
+    def _start(self, release: str, module_and_arguments: list[str]) -> GuardedProcess:
+        self._started += 1
+        process = GuardedProcess.start(
+            [str(self._install(release).python), "-m", *module_and_arguments],
+            env=self._env,
+            cwd=self._folder,
+            log_file=self._folder / f"{self._started}.log",
+        )
+        self._stack.callback(process.kill)
+        return process
+
+
+@pytest.fixture(scope="module")
+def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Installation]:
+    """Installs a release once."""
+    made: dict[str, Installation] = {}
+
+    def once(release: str) -> Installation:
+        if release not in made:
+            made[release] = install_release(release, tmp_path_factory.mktemp(f"release-{release}"))
+        return made[release]
+
+    return once
+
+
+@pytest.fixture
+def parts(stack: ExitStack, redis_server: RedisServer, tmp_path: Path) -> System:
+    """Two Redis; no load of these tests asks the graph."""
+    return System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
+
+
+@pytest.fixture
+def fleet(parts: System, stack: ExitStack, install: Callable[[str], Installation], tmp_path: Path) -> Iterator[Fleet]:
+    (tmp_path / "apart").mkdir()
+    fleet = Fleet(parts, stack, install, tmp_path / "apart")
+    yield fleet
+    for process in [*fleet.workers, *(reader.process for reader in fleet.readers)]:
+        process.kill()
+
+
+@pytest.mark.parametrize(("release", "order"), ROLLS, ids=[f"{release}-{order[0]}s-first" for release, order in ROLLS])
+def test_nothing_is_lost_while_one_release_takes_the_place_of_another(
+    fleet: Fleet, parts: System, release: str, order: tuple[str, str]
+) -> None:
+    old, new = (NOW, release) if release in MADE_UP else (release, NOW)
+    parts.control.rpush("script:shared-0", "fail", "ok", "fail")
+    running = {"worker": fleet.worker(old), "reader": fleet.reader(old).process}
+    (old_reader,) = fleet.readers
+    fleet.goes_on()
+    for what in order:
+        if what == "worker":
+            fleet.worker(new)
+        else:
+            fleet.reader(new)
+        fleet.goes_on()
+        if release == "major" and what == "reader":
+            eventually(lambda: old_reader.told("unreadable"), 60, "an old reader meets an entry of version 2")
+            fleet.goes_on()
+        fleet.end(running[what])
+        fleet.goes_on()
+    (_, new_reader) = fleet.readers
+    fleet.end(new_reader.process)
+    for reader in fleet.readers:
+        assert (reader.told("errors"), reader.told("went_back")) == ([], [])
+    assert fleet.dropped() == []
+    assert old_reader.told("unreadable").keys() == ({"version"} if release == "major" else set())
+    assert new_reader.told("unreadable") == {}
+    eventually(lambda: not parts.broker.exists("unacked", *QUEUES), 30, "all are done")
+
+
+def test_what_no_worker_understands_waits_for_one_that_does(fleet: Fleet, parts: System) -> None:
+    old = fleet.worker(NOW)
+    reader = fleet.reader("major")
+    eventually(lambda: parts.broker.llen("cache.2.refresh-miss"), 60, "the new reader's first miss is queued")
+    fleet.worker("major")
+    fleet.goes_on()
+    fleet.end(old)
+    fleet.goes_on()
+    fleet.end(reader.process)
+    assert (reader.told("errors"), reader.told("went_back"), reader.told("unreadable")) == ([], [], {})
+    assert fleet.dropped() == []
+
+
+@pytest.mark.parametrize("release", [NOW, *MADE_UP])
+def test_what_is_installed_is_not_this_tree(install: Callable[[str], Installation], release: str) -> None:
+    made = install(release)
+    assert (made.packages / "refresher" / "py.typed").exists()
+    own = (made.packages / "api_client" / "messages.py").read_text()
+    assert own.count("def encode(") == (1 if release == NOW else 2)

@@ -1,0 +1,57 @@
+"""Reader, contract and main job against the wheel, where this tree can't be imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.distribution import version_of
+from tests.support.installations import ROOT, WHAT_BUILDS, Installation, built, copied, installed
+from tests.support.requirements import full_runs_only
+
+pytestmark = full_runs_only
+
+SELECTED = (
+    "tests/contract/test_public_surface.py",
+    "tests/contract/test_wire_formats.py",
+    "tests/contract/test_lease_steps.py",
+    "tests/integration/reader/test_hits.py",
+    "tests/integration/reader/test_misses.py",
+    "tests/acceptance/test_main_job.py::test_a_stale_value_is_served_at_once_and_refreshed_after[sync]",
+    "tests/acceptance/test_main_job.py::test_a_stale_value_is_served_at_once_and_refreshed_after[async]",
+)
+WHERE_IT_IS = "import api_client, refresher; print(api_client.__file__, refresher.__file__, api_client.__version__)"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """The wheel of this tree, installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    tree = copied(ROOT, WHAT_BUILDS, folder / "tree")
+    return installed(built(tree, folder / "dist", "wheel"), folder / "venv")
+
+
+def run(made: Installation, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    return subprocess.run(
+        [made.python, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_it_brings_both_packages_and_the_command(made: Installation, tmp_path: Path) -> None:
+    own, worker, version = run(made, tmp_path, "-c", WHERE_IT_IS).stdout.split()
+    assert (Path(own).parent, Path(worker).parent) == (made.packages / "api_client", made.packages / "refresher")
+    assert version == version_of(ROOT)
+    helped = run(made, tmp_path, "-m", "refresher.cli", "--help")
+    assert (helped.returncode, "doctor" in helped.stdout) == (0, True), helped.stderr
+
+
+@pytest.mark.timeout(400)
+def test_a_part_of_the_suite_passes_against_it(made: Installation, tmp_path: Path) -> None:
+    copied(ROOT, ("tests", "pyproject.toml", "docs/metrics.md"), tmp_path)
+    done = run(made, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SELECTED)
+    assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]
+    assert " passed" in done.stdout

@@ -1,0 +1,85 @@
+"""The project as users have it: built from a tree, and installed where this one can't be imported."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+EPOCH: Final = "1700000000"
+PACKAGES: Final = ("api_client", "refresher")
+WHAT_BUILDS: Final = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE")
+_NOT_OURS: Final = shutil.ignore_patterns("__pycache__")
+
+
+def files_of(tree: Path) -> list[str]:
+    """The files of a tree that are no leftovers: those that git has or would take; all, where it knows nothing."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
+        cwd=tree, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if listed.returncode:
+        names = [path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()]
+        return sorted(name for name in names if "__pycache__" not in name)
+    return sorted(name for name in set(listed.stdout.split("\0")) if name and (tree / name).is_file())
+
+
+def copied(tree: Path, names: Sequence[str], target: Path) -> Path:
+    """Copy files and folders of a tree, without what Python has compiled."""
+    for name in names:
+        source, destination = tree / name, target / name
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, destination, ignore=_NOT_OURS, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, destination)
+    return target
+
+
+def built(tree: Path, target: Path, kind: str) -> Path:
+    """Build the ``wheel`` or the ``sdist`` of a tree."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", target],
+        cwd=tree, env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH}, capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+    (made,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return made
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One release in an environment of its own; this tree is not importable there."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that has it."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def packages(self) -> Path:
+        """Where it lies."""
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        return self.folder / "lib" / version / "site-packages"
+
+
+def installed(wheel: Path, folder: Path) -> Installation:
+    """Install a wheel, without asking anybody: its dependencies are those of the environment that runs the tests."""
+    venv.create(folder, symlinks=True, with_pip=False)
+    made = Installation(folder)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(made.packages)
+    # A plain line of a .pth file: what that environment itself has by .pth files, like this tree, does not come along.
+    shared = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    (made.packages / "shared.pth").write_text("\n".join(shared) + "\n")
+    return made
