@@ -10,12 +10,12 @@ PYTHON ?=
 bin := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs format clean
+.PHONY: help demo test lint docs pictures format clean
 .DELETE_ON_ERROR:
 
 help: ## Show this.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
-	  printf '  make %-8s %s\n' "$$name" "$$what"; done
+	  printf '  make %-9s %s\n' "$$name" "$$what"; done
 	@echo "Arguments pass through: make demo ARGS='--seconds 10', make test ARGS='-k lease'"
 
 demo: $(VENV)/.demo ## Watch it work: a graph, skewed traffic, a worker that is killed. Starts and stops all that it needs.
@@ -33,6 +33,19 @@ lint: $(VENV)/.dev ## Check style, types, and who may import whom.
 docs: $(VENV)/.dev ## Build the documentation as a site, in build/site.
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict --config-file .mkdocs.yml
 	@echo "written: build/site/index.html"
+
+pictures: $(VENV)/.dev ## Take the documentation's pictures anew: they are what the tests see.
+	FULL_TESTS=1 PICTURES=docs $(bin)/python -m pytest tests/acceptance/test_flower.py tests/acceptance/test_status_page.py \
+	  tests/acceptance/test_demo_picture.py
+
+# The time of the last commit stands in both: the same commit makes the same bytes, wherever it is built.
+dist: $(VENV)/.dev ## Build wheel and sdist into dist/, and check what they hold.
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(bin)/python -m hatchling build -d dist >/dev/null
+	$(bin)/python -m tests.support.distribution dist
+
+wheeltest: $(VENV)/.dev ## Run reader, contract and main job against the wheel; with another Python: VENV=… PYTHON=…
+	FULL_TESTS=1 $(bin)/python -m pytest tests/integration/test_distribution.py tests/acceptance/test_wheel.py $(ARGS)
 
 format: $(VENV)/.dev ## Format the code, and mend what ruff can mend.
 	$(bin)/ruff check --fix .
