@@ -27,7 +27,8 @@ def _health(settings: WorkerSettings) -> Finding:
     try:
         is_good, record = ask_health(settings.health_address, settings.health_port, "/ready")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Finding("worker here", Level.PROBLEM, f"no health at {where}: {str(error) or type(error).__name__}", _LOOK)
+        why = str(error) or type(error).__name__
+        return Finding("worker here", Level.PROBLEM, f"no health at {where}: {why}", _LOOK)
     if is_good:
         return Finding("worker here", Level.OK, "ready")
     wrong = "; ".join(f"{part}: {said}" for part, said in record["checks"].items() if said != "ok")
