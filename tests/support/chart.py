@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.requirements import skip_or_fail
+from tests.support.tools import tool
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "refresher"
 VALUES = tuple(sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml")))
@@ -41,12 +40,9 @@ Manifest = dict[str, Any]
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Helm, which is to look at no cluster and at nobody's settings."""
-    program = shutil.which("helm")
-    if program is None:
-        skip_or_fail("helm is not installed: go install helm.sh/helm/v3/cmd/helm@v3.22.0")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
     return subprocess.run(
-        [program, *arguments],
+        [tool("helm"), *arguments],
         env={**environ, "KUBECONFIG": os.devnull, "HELM_NO_PLUGINS": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip

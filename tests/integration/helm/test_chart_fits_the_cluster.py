@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +13,7 @@ import yaml
 from api_client import broker_settings
 from api_client.redis_url import Topology, read_url
 from tests.support.chart import CHART, NAMESPACE, VALUES, environment, of_kind, values
-from tests.support.requirements import skip_or_fail
+from tests.support.tools import run, tool
 
 DEPLOY = CHART.parents[1]
 STANDARD_PORTS = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
@@ -119,11 +117,7 @@ def test_keda_s_query_is_the_wait_of_the_slowest_query(tmp_path: Path) -> None:
         {"interval": "1m", "input_series": [], "promql_expr_test": [_expects(query, 0)]},
     ]
     (tmp_path / "rules.tests.yml").write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": tests}))
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        skip_or_fail("promtool is not installed (Debian's package prometheus)")
-    command = [promtool, "test", "rules", "rules.tests.yml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run(tool("promtool"), "test", "rules", "rules.tests.yml", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

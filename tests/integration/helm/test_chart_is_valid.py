@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ from tests.support.chart import (
     values_file,
 )  # fmt: skip
 from tests.support.requirements import skip_or_fail
+from tests.support.tools import run, tool
 
 # The oldest that the chart is for, and a new one.
 VERSIONS = ("1.27.0", KUBERNETES)
@@ -44,12 +43,8 @@ EACH = pytest.mark.parametrize("name", VALUES)
 @functools.cache
 def module(name: str) -> Path:
     """The folder of a Go module that was downloaded; ``name`` is its path, without the version."""
-    program = shutil.which("go")
-    if program is None:
-        skip_or_fail("go is not installed, by which the definitions are downloaded")
     [versioned] = [one for one in json.loads(CUSTOM.read_text()) if one.startswith(f"{name}@")]
-    asked = subprocess.run([program, "env", "GOMODCACHE"], capture_output=True, text=True, check=True)
-    folder = Path(asked.stdout.strip()) / versioned
+    folder = Path(run(tool("go"), "env", "GOMODCACHE").stdout.strip()) / versioned
     if not folder.is_dir():
         skip_or_fail(f"{folder} is not there: go mod download {versioned}")
     return folder
