@@ -10,7 +10,7 @@ PYTHON ?=
 bin := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs pictures format clean
+.PHONY: help demo test lint docs pictures dist wheeltest format clean
 .DELETE_ON_ERROR:
 
 help: ## Show this.
