@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import fnmatch
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.confined import directives
 from tests.support.deployed import DEPLOY, ROOT, compose, image, stages
+from tests.support.requirements import is_set, skip_or_fail
 from tests.support.tools import run, tool
 
 SERVICES = compose()["services"]
 UNITS = sorted(DEPLOY.glob("*.service"))
+# Commands that import all that the images' own do, and end.
+IMPORTS_ALL = {
+    "worker": ("celery", "-A", "refresher", "report"),
+    "application": ("gunicorn", "--check-config", "--config", "gunicorn.conf.py", "application:app"),
+}
 
 
 def test_health_checks_of_compose_are_those_of_the_images_or_ask_more() -> None:
@@ -23,6 +31,29 @@ def test_health_checks_of_compose_are_those_of_the_images_or_ask_more() -> None:
 def test_the_dockerfile_is_as_hadolint_wants_it() -> None:
     done = run(tool("hadolint"), "--no-color", "deploy/Dockerfile")
     assert (done.returncode, done.stdout) == (0, "")
+
+
+if is_set("LONG_TESTS"):
+
+    @pytest.mark.parametrize(("stage", "target"), [("worker-venv", "worker"), ("application-venv", "application")])
+    def test_an_image_s_steps_install_what_it_starts(tmp_path: Path, stage: str, target: str) -> None:
+        copied = [rest.split() for word, rest in stages()["source"] if word == "COPY"]
+        for source in (ROOT / one for words in copied for one in words[:-1]):
+            if source.is_dir():
+                shutil.copytree(source, tmp_path / source.name)
+            else:
+                shutil.copy(source, tmp_path)
+        [step] = [rest for word, rest in stages()[stage] if word == "RUN"]
+        made = tmp_path / "venv"
+        tools = f"PATH={Path(sys.executable).parent}:/usr/bin:/bin"
+        installed = run("/usr/bin/env", tools, "/bin/sh", "-c", step.replace(" /venv", f" {made}"), cwd=tmp_path)
+        assert installed.returncode == 0, installed.stderr
+        for words in (image(target)["CMD"], image(target)["HEALTHCHECK"]):
+            assert (made / "bin" / words[0]).exists()
+        program, *words = IMPORTS_ALL[target]
+        imported = run(str(made / "bin" / program), *words, cwd=DEPLOY / "example-app")
+        assert imported.returncode == 0, imported.stderr
+        assert not (made / "bin" / "pip").exists()
 
 
 def test_images_run_as_nobody_in_particular_and_hold_what_they_start() -> None:
@@ -66,8 +97,10 @@ def test_the_builder_gets_what_is_copied_and_nothing_else() -> None:
         for source in rest.split()[:-1]
     ]
     assert all((ROOT / source).exists() for source in copied)
-    files = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout.split("\0")
-    taken = {file for file in files if file and goes_to_the_builder(file, patterns)}
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed.returncode:
+        skip_or_fail("not a git checkout")
+    taken = {file for file in listed.stdout.split("\0") if file and goes_to_the_builder(file, patterns)}
     assert {file for file in taken if not any(file == one or file.startswith(f"{one}/") for one in copied)} == set()
     assert {one for one in copied if not any(file == one or file.startswith(f"{one}/") for file in taken)} == set()
     for secret in ("deploy/secrets/worker.env", ".git/config", "api_client/__pycache__/x.pyc"):
