@@ -56,6 +56,9 @@ ITEMS: Final[Mapping[str, Sequence[RefreshItem]]] = {
     **{str(reason.value): [replace(_ITEM, reason=reason)] for reason in RefreshReason},
     "a retry with its ticket": [replace(_ITEM, ticket="0123456789abcdef0123456789abcdef", attempt=2)],
     "a retry since Redis could not be asked": [replace(_ITEM, cache_attempt=3)],
+    "part of a trace": [
+        replace(_ITEM, trace={"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"})
+    ],
     "by hand, without a claim": [RefreshItem(query="top", version=1)],
     "several": [_ITEM, RefreshItem(query="top", version=1, claim_number=7)],
 }
