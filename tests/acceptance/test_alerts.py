@@ -28,7 +28,8 @@ def plant(
 ) -> Iterator[Plant]:
     """One plant for all faults: each is mended before the next."""
     with ExitStack() as stack:
-        plant = Plant(stack, arcadedb, redis_server, tmp_path_factory.mktemp("plant"))
+        folder = tmp_path_factory.mktemp("plant")
+        plant = Plant(stack, arcadedb, redis_server, folder, with_flower=is_set("LONG_TESTS"))
         eventually(lambda: plant.prometheus.query('sum(cache_hit_total{query="people"}) > 0'), 60, "it is read")
         yield plant
 

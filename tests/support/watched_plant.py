@@ -52,13 +52,13 @@ class Told:
 
 
 class Plant:
-    """Cache, broker, graph, one worker, one reader, Flower, and a Prometheus that scrapes the last three.
+    """Cache, broker, graph, one worker, one reader, perhaps Flower, and a Prometheus that scrapes these three.
 
     ``control`` is a Redis that no part of the system uses: by it a test tells the loads what to do.
     """
 
     def __init__(
-        self, stack: ExitStack, graph: ArcadeDbServer, control: RedisServer, folder: Path, minutes: int = 6
+        self, stack: ExitStack, graph: ArcadeDbServer, control: RedisServer, folder: Path, *, with_flower: bool
     ) -> None:
         self._stack, self._folder, self._starts = stack, folder, 0
         self.gives_back: Callable[[], None] = lambda: None  # what a fault has taken
@@ -93,10 +93,11 @@ class Plant:
         self.broker = self._client(self.broker_server)
         self.worker = self.start_worker()
         self.reader = self.start_reader()
-        self.flower = self.start_flower()
-        scraped = {**self.ports, "refresher-flower": self.flower.port}
-        del scraped["health"]
-        self.prometheus = Prometheus(stack, folder, scraped, minutes)
+        scraped = {job: self.ports[job] for job in ("refresher-workers", "application")}
+        if with_flower:
+            self.flower = self.start_flower()
+            scraped["refresher-flower"] = self.flower.port
+        self.prometheus = Prometheus(stack, folder, scraped, minutes=6)
 
     def _redis(self, policy: str) -> RedisServer:
         return self._stack.enter_context(RedisServer.start(extra_config={**MEMORY, "maxmemory-policy": policy}))

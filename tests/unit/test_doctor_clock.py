@@ -1,0 +1,31 @@
+"""What doctor says of a clock that is not Redis'."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from refresher import doctor
+from refresher.findings import Level
+
+
+NOW = 1_800_000_000.0
+
+
+class Redis:
+    """A Redis whose clock is off."""
+
+    def __init__(self, off_seconds: float) -> None:
+        self._off_seconds = off_seconds
+
+    def time(self) -> tuple[int, int]:
+        return int(NOW + self._off_seconds), 0
+
+
+@pytest.mark.parametrize(("off_seconds", "level"), [(0, Level.OK), (60, Level.WARNING), (-60, Level.WARNING)])
+def test_a_clock_that_is_off_is_a_warning(monkeypatch: pytest.MonkeyPatch, off_seconds: float, level: Level) -> None:
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(time=lambda: NOW))
+    finding = doctor._clock(Redis(off_seconds))  # type: ignore[arg-type]
+    assert finding.level is level
+    assert bool(finding.mend) is (level is Level.WARNING)
