@@ -9,7 +9,6 @@ import pytest
 from refresher import doctor
 from refresher.findings import Level
 
-
 NOW = 1_800_000_000.0
 
 
