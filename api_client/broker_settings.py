@@ -55,6 +55,19 @@ def queue_name(namespace: str, broker_url: str, *, someone_waits: bool) -> str:
     return (miss_queue if someone_waits else refresh_queue)(namespace, broker_url)
 
 
+def queue_name_of(namespace: str, broker_url: str, routing_key: str) -> str:
+    """Return the name of the queue that a message came from, by its routing key; RabbitMQ's delays stand before it."""
+    misses = miss_queue(namespace, broker_url)
+    is_miss = routing_key.rpartition(".")[2] == _routing_key(misses, broker_url).rpartition(".")[2]
+    return misses if is_miss else refresh_queue(namespace, broker_url)
+
+
+def _routing_key(queue: str, broker_url: str) -> str:
+    # One word on RabbitMQ: after a pause, the end of the key decides where a message goes, and a dot would let a
+    # namespace that ends like another take its messages. No namespace has a colon.
+    return queue.replace(".", ":") if is_rabbitmq(broker_url) else queue
+
+
 def _name(queue: str, broker_url: str) -> str:
     # A queue's type can't be changed. Classic ones of these names, from before, would refuse to be declared as quorum
     # queues; under a new name, workers of both releases go on, each with the readers of its own.
@@ -71,14 +84,12 @@ def queues(namespace: str, broker_url: str) -> tuple[Any, Any]:
 
 def queue_for(namespace: str, broker_url: str, *, someone_waits: bool) -> Any:
     """Return the kombu queue to publish to."""
-    misses, others = queues(namespace, broker_url)
-    return misses if someone_waits else others
+    return _declared(queue_name(namespace, broker_url, someone_waits=someone_waits), broker_url)
 
 
 def queue_of(namespace: str, broker_url: str, routing_key: str) -> Any:
-    """Return the kombu queue that a message came from, by its routing key, which RabbitMQ's delays stand before."""
-    misses, others = queues(namespace, broker_url)
-    return misses if routing_key.rpartition(".")[2] == misses.routing_key.rpartition(".")[2] else others
+    """Return the kombu queue that a message came from, by its routing key."""
+    return _declared(queue_name_of(namespace, broker_url, routing_key), broker_url)
 
 
 def plain_queue(name: str) -> Any:
@@ -99,9 +110,7 @@ def _declared(name: str, broker_url: str) -> Any:
         # A pause before a retry is RabbitMQ's (Celery's native delayed delivery), which takes topics alone. With a
         # direct exchange the worker would hold the message for that long, in one of its few slots.
         Exchange(name, type="topic"),
-        # One word: after a pause, the end of the key decides where a message goes, and a dot would let a namespace
-        # that ends like another take its messages. No namespace has a colon.
-        routing_key=name.replace(".", ":"),
+        routing_key=_routing_key(name, broker_url),
         queue_arguments={
             # Outlives the loss of a node, and it alone counts redeliveries.
             "x-queue-type": "quorum",

@@ -29,7 +29,7 @@ from neo4j.exceptions import Neo4jError
 from opentelemetry import context, trace
 from opentelemetry.trace import Span, SpanKind, Tracer
 
-from api_client.broker_settings import queue_of, system_of
+from api_client.broker_settings import queue_name_of, system_of
 from api_client.errors import InvalidQuery
 from api_client.lease import Call
 from api_client.messages import RefreshItem
@@ -70,7 +70,7 @@ class OTelWorkerSpans(WorkerSpans):
     def processing(self, item: RefreshItem, request: Any, settings: WorkerSettings) -> Iterator[Tell]:
         """Return a span around the handling of one item; it is told the outcome before it ends."""
         delivery = getattr(request, "delivery_info", None) or {}
-        queue = queue_of(settings.namespace, settings.broker_url, str(delivery.get("routing_key"))).name
+        queue = queue_name_of(settings.namespace, settings.broker_url, str(delivery.get("routing_key")))
         span = self._tracer.start_span(
             f"process {queue}",
             context=PROPAGATOR.extract(item.trace or {}, context.get_current()),
