@@ -1,0 +1,62 @@
+"""What a worker takes for a cache, or a broker, that it can't use: also one that answers, and takes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from refresher.checks import broker_memory_problem, cache_problem
+from refresher.embedded import RedisServer, free_port
+from refresher.settings import WorkerSettings
+
+CHECKS = {"cache": cache_problem, "broker": broker_memory_problem}
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with RedisServer.start() as started:
+        yield started
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server.url()) as opened:
+        yield opened
+
+
+def settings(url: str) -> WorkerSettings:
+    return WorkerSettings(redis_url=url, broker_url=url)
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+def test_one_that_takes_what_is_written_is_well_and_nothing_is_left_there(
+    server: RedisServer, client: redis.Redis, check: Callable[[WorkerSettings], str | None]
+) -> None:
+    assert check(settings(server.url())) is None
+    assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+def test_a_full_one_and_a_replica_are_not(
+    server: RedisServer, client: redis.Redis, check: Callable[[WorkerSettings], str | None]
+) -> None:
+    client.config_set("maxmemory", 1)
+    assert "maxmemory" in str(check(settings(server.url())))
+    client.config_set("maxmemory", 0)
+    client.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
+    assert "read only replica" in str(check(settings(server.url())))
+
+
+def test_a_right_that_is_missing_is_the_caches_problem_and_not_the_brokers(
+    server: RedisServer, client: redis.Redis
+) -> None:
+    client.execute_command("ACL", "SETUSER", "weak", "on", ">pw-of-test", "~*", "+@all", "-set")
+    weak = settings(f"redis://weak:pw-of-test@127.0.0.1:{server.port}/0")
+    assert "can't be used" in str(cache_problem(weak))
+    assert broker_memory_problem(weak) is None
+
+
+def test_a_broker_that_is_no_redis_is_asked_otherwise() -> None:
+    assert broker_memory_problem(WorkerSettings(broker_url=f"amqp://127.0.0.1:{free_port()}//")) is None
