@@ -17,11 +17,11 @@ REFUSED = [
     ("redis", "broker.kind=kafka", "rabbitmq"),
     ("redis", "broker.kind=rabbitmq", "broker.kind: rabbitmq does not go with broker.url"),
     ("redis", "broker.url=amqp://broker", "broker.kind: redis does not go with broker.url"),
-    ("redis", "cache.url=memcached://cache", "pattern"),
+    ("redis", "cache.url=memcached://u:hidden@cache", "cache.url: allowed is redis://"),
     ("redis", "cache.url=", "cache.url: where is the cache?"),
     ("redis", "broker.url=", "broker.url: where is the broker?"),
     ("redis", "graph.password=", "graph.password: of the user graph.user"),
-    ("redis", "graph.uri=bolt://neo4j:password@neo4j:7687", "pattern"),
+    ("redis", "graph.uri=bolt://neo4j:hidden@neo4j:7687", "graph.uri: allowed is bolt://host:port"),
     ("redis", "queries.modules=null", "queries.modules: the modules that use @query"),
     ("redis", "queries.modules[0]=my-queries.py", "pattern"),
     ("redis", r"queries.files.my-queries\.py=pass", "my-queries.py"),
@@ -33,7 +33,10 @@ REFUSED = [
     ("redis", "worker.queues[0]=others", "misses"),
     ("redis", "pod.user=0", "user"),
     ("redis", "flower.basicAuth=", "nobody looks at Flower without a password"),
-    ("redis", "flower.basicAuth=looker", "pattern"),
+    ("redis", "flower.basicAuth=hidden", "flower.basicAuth: allowed is user:password"),
+    ("redis", "flower.brokerUrl=kafka://u:hidden@broker", "flower.brokerUrl: allowed is redis://"),
+    ("redis", "broker.url=kafka://u:hidden@broker", "broker.url: allowed is redis://"),
+    ("redis", "autoscaling.keda.queue.rabbitmq.url=u:hidden@broker", "rabbitmq.url: allowed is amqp://"),
     ("redis", "flower.oauth.provider=flower.views.auth.GithubLoginHandler", "FLOWER_OAUTH2_KEY"),
     ("redis", "flower.ingress.enabled=true,flower.ingress.host=f.example.org", "in the clear"),
     ("redis", "flower.ingress.enabled=true", "flower.ingress.host: under which name?"),
@@ -65,6 +68,7 @@ def test_a_wrong_value_is_refused_and_named(name: str, changes: str, says: str) 
     done = template("--values", values_file(name), "--set", changes)
     assert done.returncode == 1
     assert says in done.stderr
+    assert "hidden" not in done.stderr
 
 
 def test_without_values_it_says_what_it_needs_first() -> None:

@@ -1,9 +1,23 @@
-{{/* What the schema can't say: a value that is missing, or that does not go with another. */}}
+{{/* What the schema can't say: a value that is missing, that does not go with another, or that must not be shown. */}}
 {{- define "refresher.checks" -}}
+{{- include "refresher.checkSecrets" . -}}
 {{- include "refresher.checkAddresses" . -}}
 {{- include "refresher.checkWorker" . -}}
 {{- if .Values.flower.enabled -}}{{- include "refresher.checkFlower" . -}}{{- end -}}
 {{- if eq .Values.autoscaling.kind "keda" -}}{{- include "refresher.checkKeda" . -}}{{- end -}}
+{{- end -}}
+
+{{/* Their passwords may be in them, so a refusal shows none of it. The schema's would. */}}
+{{- define "refresher.checkSecrets" -}}
+{{- $broker := "^(rediss?|amqps?|pyamqp)://." -}}
+{{- with .Values -}}
+{{- if not (regexMatch "^$|^rediss?([+](sentinel|cluster))?://." .cache.url) -}}{{- fail "cache.url: allowed is redis://…, redis+sentinel://…, redis+cluster://…, or the same with rediss" -}}{{- end -}}
+{{- if not (regexMatch (printf "^$|%s" $broker) .broker.url) -}}{{- fail "broker.url: allowed is redis://…, rediss://…, amqp://… or amqps://…" -}}{{- end -}}
+{{- if not (regexMatch (printf "^$|%s" $broker) .flower.brokerUrl) -}}{{- fail "flower.brokerUrl: allowed is redis://…, rediss://…, amqp://… or amqps://…" -}}{{- end -}}
+{{- if not (regexMatch "^(bolt|neo4j)([+]s|[+]ssc)?://[^\\s/?#@]+/?([?][^\\s#@]*)?$" .graph.uri) -}}{{- fail "graph.uri: allowed is bolt://host:port, neo4j://…, the same with +s, without user and password, which go into graph.user and graph.password" -}}{{- end -}}
+{{- if not (regexMatch "^$|^[^:,]+:[^,]+(,[^:,]+:[^,]+)*$" .flower.basicAuth) -}}{{- fail "flower.basicAuth: allowed is user:password, or several, comma-separated" -}}{{- end -}}
+{{- if not (regexMatch "^$|^(amqps?|https?)://." .autoscaling.keda.queue.rabbitmq.url) -}}{{- fail "autoscaling.keda.queue.rabbitmq.url: allowed is amqp://…, amqps://…, http://… or https://…" -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "refresher.checkAddresses" -}}
