@@ -1,0 +1,53 @@
+"""Whatever a worker sends again is of the trace that the first message was of."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from api_client import messages
+from api_client.lease import CommitStatus
+from api_client.messages import RefreshItem
+from tests.unit.test_refresh_flow import ITEM, Worker, failing
+
+TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"}
+TRACED = msgspec.structs.replace(ITEM, trace=TRACE)
+
+
+class Publishing(Worker):
+    """One that keeps what it publishes, as another worker would read it."""
+
+    def _publish(self, item: RefreshItem) -> None:
+        (self.sent,) = messages.decode(messages.encode([item]))
+
+
+def test_the_refresh_after_an_invalidation() -> None:
+    worker = Publishing()
+    worker.replies["commit"] = CommitStatus.ACCEPTED_AS_STALE
+    worker.refresher.refresh(TRACED)
+    assert worker.sent.trace == TRACE
+
+
+def test_a_run_that_is_handed_back() -> None:
+    worker = Publishing()
+    worker.loads.append(SystemExit())
+    with pytest.raises(SystemExit):
+        worker.refresher.refresh(TRACED)
+    assert worker.sent.trace == TRACE
+
+
+def test_the_next_attempt() -> None:
+    worker = Publishing()
+    worker.load_seconds = 20.0  # no pause in place is left in the budget
+    worker.loads.append(failing())
+    again = worker.refresher.refresh(TRACED).again
+    assert again is not None
+    assert messages.decode(messages.encode([again])) == [again]
+    assert (again.attempt, again.trace) == (2, TRACE)
+
+
+def test_what_had_no_trace_has_none() -> None:
+    worker = Publishing()
+    worker.replies["commit"] = CommitStatus.INVALIDATED
+    worker.refresher.refresh(ITEM)
+    assert "trace" not in messages.encode([worker.sent])["items"][0]
