@@ -117,6 +117,11 @@ def test_flower_runs_and_asks_for_the_password(own_environment: dict[str, str], 
         assert asked(port, "/flower/")[0] == http.client.UNAUTHORIZED
         assert asked(port, "/flower/", "looker:wrong")[0] == http.client.UNAUTHORIZED
         assert asked(port, "/flower/", "other:of-a-test")[0] == http.client.OK
+        [scraped] = [
+            one for one in of_kind(NAME, "PodMonitor", PREFIXED) if one["metadata"]["name"].endswith("-flower")
+        ]
+        [end] = scraped["spec"]["podMetricsEndpoints"]
+        assert asked(port, end["path"])[0] == http.client.OK
 
 
 def test_keda_needs_no_more_than_the_readme_grants(redis_server: RedisServer) -> None:
