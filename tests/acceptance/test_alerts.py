@@ -35,6 +35,7 @@ def plant(
 
 
 @full_runs_only
+@pytest.mark.timeout(5 * WITHIN_SECONDS)
 @pytest.mark.parametrize("fault", TRIED, ids=lambda fault: fault.name)
 def test_a_fault_raises_its_alerts_and_doctor_says_what_it_is(plant: Plant, fault: Fault) -> None:
     wait(plant, lambda: not plant.prometheus.firing(), "all is well before")
