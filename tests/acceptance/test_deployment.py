@@ -46,7 +46,8 @@ SERVERS = (
 @pytest.fixture(scope="module")
 def deployed(arcadedb: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
     """All but Neo4j, for which the embedded graph stands in, and Grafana."""
-    tool("prometheus")
+    for name in ("prometheus", "redis-cli", "wget"):
+        tool(name)
     graph = {
         "NEO4J_URI": arcadedb.bolt_uri, "NEO4J_USER": arcadedb.user, "NEO4J_PASSWORD": arcadedb.password,
         "NEO4J_DATABASE": arcadedb.database,
