@@ -60,7 +60,7 @@ def stage(
         flower = Flower(system.env, folder, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
         stack.callback(flower.process.kill)
         scene = scene_of(system)
-        eventually(lambda: flower.sees(WORKER), WAIT_SECONDS, "Flower hears of the worker")
+        eventually(lambda: flower.sees(WORKER), 2 * WAIT_SECONDS, "Flower hears of the worker")
         yield Stage(system, scene, flower)
 
 
@@ -74,21 +74,21 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def rows_of(page: Page, flower: Flower, digest: str) -> list[str]:
-    """The texts of a key's rows on the page of tasks."""
+def rows_of(page: Page, flower: Flower) -> list[str]:
+    """The texts of the rows on the page of tasks."""
     page.goto(f"{flower.url}/tasks", wait_until="networkidle")
     length = page.get_by_label("Tasks per page")
     if length.input_value() != "30":  # which the browser remembers
         length.select_option("30")
         page.wait_for_load_state("networkidle")
-    return [text for row in page.locator("#tasks-table tbody tr").all() if digest in (text := row.inner_text())]
+    return page.locator("#tasks-table tbody tr").all_inner_texts()
 
 
 def row_with(page: Page, flower: Flower, digest: str, *words: str) -> str:
     """The text of a key's row that has all these words, once there is one."""
 
     def found() -> str:
-        return next((row for row in rows_of(page, flower, digest) if all(word in row for word in words)), "")
+        return next((row for row in rows_of(page, flower) if all(word in row for word in (digest, *words))), "")
 
     return eventually(found, WAIT_SECONDS, f"a row of {digest} with {words}")
 
@@ -152,18 +152,23 @@ def test_each_reason_each_outcome_retries_and_queues_are_shown(stage: Stage, pag
     scene.play()
     digests = scene.digests
     ends = {
+        "running": ("STARTED",),
+        "again": ("retry (transient)", "RETRY"),
         "early": ("committed (early)", "SUCCESS"),
         "stale": ("committed (stale)", "SUCCESS"),
         "invalidated": ("committed (invalidated)", "SUCCESS"),
         "skipped": ("skipped (already_fresh)", "SUCCESS"),
         "rejected": ("rejected (invalidated)", "SUCCESS"),
         "dead": ("dead: failed (", "FAILURE"),
-        "running": ("STARTED",),
-        "again": ("retry (transient)", "RETRY"),
     }
-    for outcome, words in ends.items():
-        row_with(page, flower, digests[outcome], *words)
-    row_with(page, flower, digests["early"], "committed (miss)")
+
+    def all_shown() -> bool:
+        rows = rows_of(page, flower)
+        return all(
+            any(all(word in row for word in (digests[end], *words)) for row in rows) for end, words in ends.items()
+        )
+
+    eventually(all_shown, WAIT_SECONDS, "a row for each end")
     photograph(page, "flower-tasks", full_page=True)
 
     page.goto(f"{flower.url}/broker", wait_until="networkidle")
@@ -173,15 +178,14 @@ def test_each_reason_each_outcome_retries_and_queues_are_shown(stage: Stage, pag
     photograph(page, "flower-broker")
 
     scene.go_on()
-    row_with(page, flower, digests["again"], "SUCCESS", "committed (manual)", "attempts=2", "\t1\t")
     row_with(page, flower, digests["running"], "SUCCESS")
-    rows_of(page, flower, digests["again"])
+    row_with(page, flower, digests["again"], "SUCCESS", "committed (manual)", "attempts=2", "\t1\t")
     told = open_task(page, digests["again"])
     assert "RetryLater('retry (transient)" in told
     assert "Retried" in told
     assert "File " not in told
     photograph(page, "flower-task", full_page=True)
-    rows_of(page, flower, digests["dead"])
+    rows_of(page, flower)
     assert "File " not in open_task(page, digests["dead"])  # no traceback: the error is told where it happened
 
 

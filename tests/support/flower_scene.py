@@ -106,5 +106,5 @@ class Scene:
 
 def scene_of(system: System) -> Scene:
     """Start the worker, and return what may happen."""
-    system.start_worker("-c", "2", app=PATIENT_APP)
+    system.start_worker("-c", "2", app=PATIENT_APP, CACHE_XFETCH_TIMEOUT="5m")  # what is held is there to be looked at
     return Scene(system)

@@ -1,0 +1,87 @@
+"""A program on a terminal: what it writes, what stands there in the end, and that as a picture."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+COLUMNS: Final = 100
+ROWS: Final = 60
+# How rich takes a live frame back before it draws the next, and what shows and hides the cursor.
+_TAKEN_BACK: Final = re.compile(r"\r(?:\x1b\[2K)?(?:\x1b\[1A\x1b\[2K)*")
+_CURSOR: Final = re.compile(r"\x1b\[\?25[lh]")
+_UP: Final = "\x1b[1A"
+_FROM_ELSEWHERE: Final = re.compile(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", re.DOTALL)
+
+
+def run_on_terminal(argv: Sequence[str], folder: Path, env: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Run a program on a terminal of its own, for so long at most; its exit code, and all that it wrote."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    process = subprocess.Popen(
+        argv,
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        cwd=folder,
+        env={**env, "TERM": "xterm-256color"},
+        start_new_session=True,
+    )
+    os.close(its)
+    deadline = time.monotonic() + seconds
+    written = bytearray()
+    try:
+        while process.poll() is None or select.select([ours], [], [], 0)[0]:
+            assert time.monotonic() < deadline, written[-2_000:].decode(errors="replace")
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    written += os.read(ours, 65_536)
+                except OSError:  # nobody holds its other end
+                    break
+        return process.wait(max(1.0, deadline - time.monotonic())), written.decode(errors="replace")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def last_screen(written: str) -> str:
+    """Return what stands on the terminal in the end, when all that was taken back is gone."""
+    lines, at = [""], 0
+    text = _CURSOR.sub("", written.replace("\r\n", "\n"))
+    for back in _TAKEN_BACK.finditer(text):
+        _add(lines, text[at : back.start()])
+        del lines[len(lines) - 1 - back[0].count(_UP) :]
+        lines.append("")
+        at = back.end()
+    _add(lines, text[at:])
+    return "\n".join(lines)
+
+
+def _add(lines: list[str], text: str) -> None:
+    first, *more = text.split("\n")
+    lines[-1] += first
+    lines += more
+
+
+def as_svg(screen: str, title: str) -> bytes:
+    """Return a picture of a screen, which loads nothing from elsewhere."""
+    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi(screen.strip("\n")), soft_wrap=True)
+    return _FROM_ELSEWHERE.sub("", console.export_svg(title=title, unique_id="terminal")).encode()
