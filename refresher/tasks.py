@@ -18,6 +18,7 @@ from api_client.messages import MalformedMessage, RefreshItem
 from refresher.events import events_of
 from refresher.guard import DropReason
 from refresher.outcome import Outcome, OutcomeKind
+from refresher.soft_limit import hear_it_once
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -39,6 +40,7 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
     @registered  # type: ignore[untyped-decorator, unused-ignore]
     def refresh(task: Any, message: object) -> str:
         """Refresh the items of one message; returns their outcomes as text, which monitors show."""
+        hear_it_once()
         try:
             items = messages.decode(message)
         except MalformedMessage as error:

@@ -21,7 +21,7 @@ from tests.support.releases import MADE_UP, NOW, install_release, last_tag
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = [full_runs_only, pytest.mark.timeout(400)]
 
 # Where messages have another version, new readers wait for new workers, which are rolled first therefore.
 ROLLS = [("minor", ("reader", "worker")), ("major", ("worker", "reader"))]
