@@ -176,11 +176,6 @@ def _loads(mode: str) -> Change:
     return lambda plant: plant.let_loads(mode)
 
 
-def _loads_again(plant: Plant) -> None:
-    plant.let_loads("")
-    plant.forget_failures()
-
-
 def _graph(how: str) -> Change:
     return lambda plant: getattr(plant.graph_proxy, how)()
 
@@ -261,19 +256,19 @@ FAULTS: Final = (
         _alerts("RefresherWorkerDown", "RefresherWorkerGone"), {"metrics here": ("warning", "is no worker")},
     ),
     Fault(
-        "loads always fail", _loads("fails"), _loads_again, _alerts("XFetchDeadLetters"),
+        "loads always fail", _loads("fails"), _loads(""), _alerts("XFetchDeadLetters"),
         {"dead letters": ("warning", "loader_error")}, is_long=False,
     ),
     Fault(
-        "values are too large", _loads("too large"), _loads_again, _alerts("XFetchDeadLetters"),
+        "values are too large", _loads("too large"), _loads(""), _alerts("XFetchDeadLetters"),
         {"dead letters": ("warning", "too_large")},
     ),
     Fault(
-        "loads do not end", _loads("hangs"), _loads_again, _alerts("XFetchRunsDoNotEnd"),
+        "loads do not end", _loads("hangs"), _loads(""), _alerts("XFetchRunsDoNotEnd"),
         {"refreshes": ("warning", "")},
     ),
     Fault(
-        "queue is overloaded", _overload, _loads_again, _alerts("XFetchQueueNearItsBound"),
+        "queue is overloaded", _overload, _loads(""), _alerts("XFetchQueueNearItsBound"),
         {"broker": ("warning", "early ones are dropped")},
     ),
     Fault(
