@@ -250,3 +250,13 @@ def test_a_packed_chart_renders_the_same(tmp_path: Path) -> None:
     assert not any(name.startswith("ci/") for name in members)
     done = template("--values", values_file("keda-redis"), chart=archive)
     assert tuple(one for one in yaml.safe_load_all(done.stdout) if one) == rendered("keda-redis")
+
+
+def test_the_readme_s_example_is_enough(tmp_path: Path) -> None:
+    [example] = re.findall(r"^```yaml\n(.*?)^```$", (CHART / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(example)
+    done = template("--values", str(tmp_path / "mine.yaml"))
+    assert done.returncode == 0, done.stderr
+    manifests = [one for one in yaml.safe_load_all(done.stdout) if one]
+    assert {one["kind"]: found for one in manifests if (found := problems(one))} == {}
+    assert "Secret" not in {one["kind"] for one in manifests}
