@@ -15,7 +15,14 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT: Final = Path(__file__).parents[2]
-ABOUT: Final = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md")
+ABOUT: Final = (
+    "README.md",
+    "SECURITY.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "deploy/README.md",
+    "deploy/helm/refresher/README.md",
+)
 _LINK: Final = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?\)")
 
 
