@@ -36,7 +36,10 @@ class HeardOnce:
 
 
 def hear_it_once() -> None:
-    """Have the limit interrupt a task of this process once. In the thread of its tasks; no-op where the pool has no limits."""
+    """Have the limit interrupt a task of this process once; called on the thread of its tasks.
+
+    Nothing is done where the pool has no limits.
+    """
     if not pool_has_limits():
         return
     before = signal.getsignal(signal.SIGUSR1)
