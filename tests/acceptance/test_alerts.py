@@ -84,6 +84,7 @@ def told(plant: Plant, fault: Fault) -> bool:
 
 def test_each_fault_stands_in_the_documentation_with_its_alerts() -> None:
     page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
-    rows = {row.split("|")[1].strip(): row.split("|")[2] for row in page.splitlines() if row.startswith("| ")}
+    table = page.partition("\n| --- |")[2].partition("\n\n")[0]
+    rows = {row.split("|")[1].strip(): row.split("|")[2] for row in table.splitlines() if row.startswith("| ")}
     for fault in FAULTS:
         assert fault.raises <= set(re.findall(r"`(\w+)`", rows[fault.name])), fault.name
