@@ -175,7 +175,7 @@ def test_no_event_of_a_worker_and_no_header_of_a_message_shows_one(watched: Watc
             message = pubsub.get_message(ignore_subscribe_messages=True, timeout=1)
             if message:
                 seen.append(message["data"])
-            return any(b"task-succeeded" in event for event in map(body_of, seen))
+            return any(b"task-failed" in event for event in map(body_of, seen))
 
         eventually(ended, 30, "the refresh has ended")
     assert [watched.found_in(event) + watched.found_in(body_of(event)) for event in seen] == [[] for _ in seen]
