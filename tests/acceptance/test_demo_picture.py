@@ -21,9 +21,9 @@ WAIT_SECONDS = 170
 def test_what_stands_on_the_terminal_in_the_end(tmp_path: Path) -> None:
     graph = tmp_path / "friends.tsv.gz"
     graph.write_bytes(gzip.compress(SMALL.encode()))
-    options = ["--seconds", "15"] if are_for_the_docs() else ["--seconds", "4", "--no-chaos", "--readers", "1"]
+    options = ["--seconds", "20"] if are_for_the_docs() else ["--seconds", "4", "--no-chaos"]
     code, written = run_on_terminal(
-        [sys.executable, "-m", "refresher.cli", "demo", "--graph", str(graph), *options],
+        [sys.executable, "-m", "refresher.cli", "demo", "--graph", str(graph), "--readers", "1", *options],
         ROOT, {**os.environ, "TMPDIR": str(tmp_path)}, WAIT_SECONDS,
     )  # fmt: skip
     assert code == 0, written
