@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 import threading
@@ -141,14 +140,12 @@ def test_demo_and_benchmarks_go_by_the_same_authority(server: TlsNeo4j, authorit
     with graph_server(environ, settings.neo4j_uri) as (_, title):
         assert title.endswith(f" at {settings.neo4j_uri}")
 
-    async def connect() -> None:
-        async with GraphPlace(environ, title).async_driver() as driver:
-            await driver.verify_connectivity()
-
-    asyncio.run(connect())
     environ["NEO4J_CA_CERTS"] = str(Authority(tmp_path).root)
     with pytest.raises(DemoError, match="the graph can't be used"), graph_server(environ, settings.neo4j_uri):
         pass
+    environ["NEO4J_CA_CERTS"] = str(tmp_path / "none.pem")
+    with pytest.raises(ConfigurationError, match=r"file \(PEM\)"):
+        GraphPlace(environ, title).async_driver()
 
 
 @pytest.mark.parametrize(
