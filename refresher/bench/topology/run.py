@@ -86,6 +86,7 @@ def _worker(options: TopologyOptions, here: Place, graph: GraphPlace) -> Iterato
 def _about(options: TopologyOptions, here: Place, graph: GraphPlace) -> dict[str, Any]:
     extent, levels = options.extent, options.extent.levels
     asked = {
+        "quick": options.quick,
         "graph_server": graph.title,
         "redis": here.title,
         "graphs": f"R-MAT of scale {extent.scale}, edge factor {options.edge_factor:g}, a b c d "
