@@ -44,6 +44,9 @@ class AsyncClusterLink(AsyncCacheLink):
         self._learning: dict[asyncio.AbstractEventLoop, asyncio.Task[CacheUnavailable | None]] = {}
         health.when_learned(self._keep_only)
 
+    def begin_read(self, key: CacheKey) -> None:
+        """Leave it to `read`: more than one step may be needed."""
+
     async def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes, its times by the reader's clock; else as `AsyncCacheLink.read`."""
         owner, raw = await self._routed(

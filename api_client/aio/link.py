@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError, NoScriptError, RedisError
 
@@ -30,22 +30,38 @@ class AsyncCacheLink:
         self._connections = AsyncConnections(self._make, timeout_seconds=timeout_seconds)
         health.master.when_moved(self._connections.leave)
 
-    async def read(self, key: CacheKey) -> bytes | None:
-        """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
+    def begin_read(self, key: CacheKey) -> asyncio.Future[Any] | None:
+        """Ask for an entry with this tick's write, as `read` does, and at the cost of no coroutine; None: `read` it.
+
+        The future is its caller's alone. Its result goes to `end_read`, its RedisError to `read_again`.
+        """
         if self.health.breaker.is_open:
-            self.health.check(key.query)
-        try:
-            connection = self._connections.current()
-            if connection is None:
-                reply = await self._connections.get(key.entry)
-            else:
-                try:
-                    reply = await connection.get(key.entry)
-                except ConnectionError:  # closed meanwhile: once more, on a new one
-                    reply = await self._connections.get(key.entry)
-        except (RedisError, OSError) as error:
+            return None
+        connection = self._connections.current()
+        return None if connection is None else connection.get(key.entry)
+
+    def end_read(self, reply: object, key: CacheKey) -> bytes | None:
+        """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
+        if reply.__class__ is not bytes and is_wrong_node(reply):
+            self._connections.drop()
+        return self.health.entry_of(reply, key.query)
+
+    async def read_again(self, key: CacheKey, error: Exception) -> bytes | None:
+        """Read after ``error``, where a connection was closed meanwhile: once more, on a new one."""
+        if not isinstance(error, ConnectionError):
             raise self.health.failure(error, key.query) from error
-        return self._entry_of(reply, key.query)
+        return await self._read_anew(key)
+
+    async def read(self, key: CacheKey) -> bytes | None:
+        """Return the entry's bytes; see `end_read`."""
+        reading = self.begin_read(key)
+        if reading is None:
+            self.health.check(key.query)
+            return await self._read_anew(key)
+        try:
+            return self.end_read(await reading, key)
+        except RedisError as error:
+            return await self.read_again(key, error)
 
     async def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
         """Return the bytes of several entries, in one round trip."""
@@ -62,7 +78,7 @@ class AsyncCacheLink:
                     replies = await self._connections.get_all(names)
         except (RedisError, OSError) as error:
             raise self.health.failure(error, query) from error
-        return [self._entry_of(reply, key.query) for reply, key in zip(replies, keys, strict=True)]
+        return [self.end_read(reply, key) for reply, key in zip(replies, keys, strict=True)]
 
     async def ask_all(self, commands: Sequence[Command], query: str | None) -> list[object]:
         """Send commands in one write and return their replies; an error reply is returned as an exception."""
@@ -102,10 +118,12 @@ class AsyncCacheLink:
         """Leave the connections of all event loops, from any thread; what is due on them may be asked again."""
         self._connections.leave()
 
-    def _entry_of(self, reply: object, query: str) -> bytes | None:
-        if reply.__class__ is not bytes and is_wrong_node(reply):
-            self._connections.drop()
-        return self.health.entry_of(reply, query)
+    async def _read_anew(self, key: CacheKey) -> bytes | None:
+        try:
+            reply = await self._connections.get(key.entry)
+        except (RedisError, OSError) as error:
+            raise self.health.failure(error, key.query) from error
+        return self.end_read(reply, key)
 
     async def _ask(self, request: bytes, query: str | None) -> object:
         self.health.check(query)
