@@ -4,8 +4,8 @@
 
     CacheError
     ├── InvalidQuery        the name or the params are wrong; found before any network
-    ├── UnknownQuery        no worker has registered this query and version
     ├── RefreshFailed       the load failed and nothing may be served instead (.kind, .attempts)
+    │   └── UnknownQuery    no worker has registered this query and version
     ├── WaitTimeout         nothing good enough came within the timeout (.waited_seconds, .state)
     ├── CacheUnavailable    Redis did not answer, or answered that it can't
     ├── DecodeError         the value does not fit the type asked for, or can't be decoded
@@ -17,11 +17,24 @@ Errors of redis-py are translated in one place (`redis_edge.translated`) and kep
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class CacheError(Exception):
     """Base of all errors of this package. ``query`` names the query, where there is one."""
 
     query: str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # They go from process to process: out of a pool, as the failure of a task. What is pickled of an error calls
+        # its class with the message alone, which most of these can't be made of.
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(kind: type[CacheError], args: tuple[Any, ...]) -> CacheError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class InvalidQuery(CacheError, ValueError):

@@ -1,0 +1,45 @@
+"""The reader's errors, as they leave the process that met them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import api_client
+from api_client.errors import (
+    CacheError,
+    CacheUnavailable,
+    ConfigurationError,
+    DecodeError,
+    InvalidQuery,
+    RefreshFailed,
+    TriggerFailed,
+    UnknownQuery,
+    WaitTimeout,
+)
+
+ERRORS = [
+    CacheUnavailable("it is down", query="q"),
+    ConfigurationError("CACHE_REDIS_URL", "'x'", "allowed is a URL"),
+    DecodeError("it does not fit", query="q"),
+    InvalidQuery("no name", query="q"),
+    RefreshFailed("q", "syntax", 2, 3.0),
+    TriggerFailed("it could not be published", query="q"),
+    UnknownQuery("q", 2, 1, 3.0),
+    WaitTimeout("q", 1.0, "queued"),
+]
+
+
+def test_all_that_are_public_are_looked_at() -> None:
+    public = [getattr(api_client, name) for name in api_client.__all__]
+    errors = {error for error in public if isinstance(error, type) and issubclass(error, CacheError)}
+    assert {type(error) for error in ERRORS} == errors - {CacheError}
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_is_the_same_on_the_other_side(error: CacheError) -> None:
+    for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301 - our own bytes
+        assert (type(copied), str(copied), copied.args) == (type(error), str(error), error.args)
+        assert copied.__dict__ == error.__dict__
