@@ -79,9 +79,15 @@ def good_enough(header: Header, floor: Floor, now_us: int, stamp: int | None = N
     after_call = stamp is not None and header.token > stamp
     if (floor.fresh or header.is_handoff) and not after_call:
         return False
-    if header.token <= floor.min_generation or not floor.min_bookmarks.issubset(header.bookmarks):
+    if not floor.min_bookmarks.issubset(header.bookmarks):
         return False
-    if after_call or floor.max_age_seconds is None:
+    if after_call:
+        # So it was loaded after every invalidation that the caller can know of. Also where Redis has lost that
+        # number, and counts on from a smaller one: what is loaded would never have a larger one, and be loaded again.
+        return True
+    if header.token <= floor.min_generation:
+        return False
+    if floor.max_age_seconds is None:
         return True
     age_us = now_us - header.read_started_us
     return age_us <= floor.max_age_seconds * xfetch.MICROSECONDS and not header.is_ahead(now_us)
