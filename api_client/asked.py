@@ -55,6 +55,11 @@ class AskedRecently:
             if told is None or told[0] <= number:
                 self._set(entry_key, number, left_seconds)
 
+    def forget(self) -> None:
+        """Forget all that was told: for tests of applications, in which time passes without a clock's knowledge."""
+        with self._lock:
+            self._until.clear()
+
     def _set(self, entry_key: str, number: int, left_seconds: float) -> None:
         self._until[entry_key] = (number, self._monotonic() + min(left_seconds, LONGEST_SILENCE_SECONDS))
         self._until.move_to_end(entry_key)

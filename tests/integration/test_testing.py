@@ -138,6 +138,23 @@ def test_a_failing_load_is_retried_and_then_told_while_the_stale_value_stays(way
         assert (caught.value.kind, caught.value.attempts) == ("transient", 4)
 
 
+def test_time_that_passes_ends_the_pause_after_a_failure(way: Way) -> None:
+    def fails() -> None:
+        raise TypeError("a mistake")
+
+    with InlineCache() as cache:
+        cache.answer("q", "old", ttl="1m", grace="1d")
+        way.cached("q")
+        cache.answer("q", fails, ttl="1m", grace="1d")
+        cache.advance("2m")
+        assert way.cached("q") == "old"
+        assert cache.outcomes[-1].kind is OutcomeKind.FAILED
+        cache.answer("q", "new", ttl="1m", grace="1d")
+        assert [way.cached("q"), way.cached("q")] == ["old", "old"]  # it cools
+        cache.advance("1m")
+        assert [way.cached("q"), way.cached("q")] == ["old", "new"]
+
+
 def test_an_unknown_query_is_told_and_a_default_is_taken(way: Way) -> None:
     with InlineCache():
         with pytest.raises(UnknownQuery, match="no worker has registered the query 'nobody_knows'"):
