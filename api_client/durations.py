@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Duration: TypeAlias = float | int | timedelta | str
+
+LONGEST_SECONDS: Final = 100 * 365 * 86_400.0
+"""A hundred years: no lock and no socket of Python's can be told to wait three times as long."""
 
 ALLOWED = 'seconds as a number, a timedelta, or text such as "250ms", "90s", "1h30m", "2d"'
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -19,7 +21,7 @@ def seconds(value: Duration) -> float:
     """Return ``value`` in seconds.
 
     Raises:
-        ValueError: not a duration, negative, or not finite. The message says what is allowed.
+        ValueError: not a duration, negative, or more than a hundred years. The message says what is allowed.
     """
     if isinstance(value, timedelta):
         total = value.total_seconds()
@@ -29,8 +31,8 @@ def seconds(value: Duration) -> float:
         total = _from_text(value)
     else:
         total = _from_number(value)
-    if not math.isfinite(total) or total < 0:
-        raise ValueError(f"{str(value)[:80]!r} is not a duration: it must be finite and not negative")
+    if not 0 <= total <= LONGEST_SECONDS:  # true of no NaN
+        raise ValueError(f"{str(value)[:80]!r} is not a duration: allowed are 0 to a hundred years")
     return total
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from api_client.broker_tls import connection_settings
 from api_client.durations import ALLOWED as DURATION_ALLOWED
+from api_client.durations import LONGEST_SECONDS
 from api_client.environment import Milliseconds, PositiveMilliseconds, PositiveSeconds, Settings, Url, env
 from api_client.errors import ConfigurationError
 from api_client.keys import NAMESPACE_ALLOWED
@@ -39,7 +40,12 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
     # At least a second: without a pause a query that fails is loaded again at every read.
     cooling_seconds: Annotated[
         float,
-        msgspec.Meta(ge=1, extra={"duration": True}, description=f"1 s or more, {DURATION_ALLOWED}"),
+        msgspec.Meta(
+            ge=1,
+            le=LONGEST_SECONDS,
+            extra={"duration": True},
+            description=f"1 s or more, up to a hundred years, {DURATION_ALLOWED}",
+        ),
         env("CACHE_COOLING"),
     ] = 30.0
     record_retention_seconds: Annotated[PositiveSeconds, env("CACHE_RECORD_RETENTION")] = 60.0

@@ -47,20 +47,20 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "STAMPEDE_JITTER_MAX_MS": (BOTH, 50.0, ("-1", "nan", "x", "3600001")),
     "STAMPEDE_WAIT_POLL_MS": ((READER,), 10.0, ("0", "-1", "nan", "x")),
     "STAMPEDE_WAIT_TIMEOUT_MS": ((READER,), 5000.0, ("0", "-1", "nan", "x")),
-    "CACHE_QUEUE_TTL": (BOTH, 60.0, ("0", "-1", "nan", "x")),
-    "CACHE_COOLING": (BOTH, 30.0, ("0", "0.9", "500ms", "-1", "nan", "x")),
-    "CACHE_COOLING_MAX": ((WORKER,), 3600.0, ("0", "-1", "nan", "x")),
-    "CACHE_RECORD_RETENTION": (BOTH, 60.0, ("0", "-1", "nan", "x")),
+    "CACHE_QUEUE_TTL": (BOTH, 60.0, ("0", "-1", "nan", "x", "6000w")),
+    "CACHE_COOLING": (BOTH, 30.0, ("0", "0.9", "500ms", "-1", "nan", "x", "6000w")),
+    "CACHE_COOLING_MAX": ((WORKER,), 3600.0, ("0", "-1", "nan", "x", "6000w")),
+    "CACHE_RECORD_RETENTION": (BOTH, 60.0, ("0", "-1", "nan", "x", "6000w")),
     "CACHE_LOCAL_MAX_ENTRIES": ((READER,), 0, ("-1", "x", "1.5")),
     "CACHE_LOCAL_MAX_BYTES": ((READER,), 64 * MIB, ("0", "-1", "x", "64MiB")),
-    "CACHE_LOCAL_MAX_AGE": ((READER,), 1.0, ("0", "-1", "nan", "x")),
+    "CACHE_LOCAL_MAX_AGE": ((READER,), 1.0, ("0", "-1", "nan", "x", "6000w")),
     "CACHE_METRICS_PORT": ((WORKER,), 0, ("-1", "65536", "http", "1.5")),
     "CACHE_METRICS_ADDRESS": ((WORKER,), "127.0.0.1", ()),
     "CACHE_HEALTH_PORT": ((WORKER,), 0, ("-1", "65536", "http", "1.5")),
     "CACHE_HEALTH_ADDRESS": ((WORKER,), "127.0.0.1", ()),
     "CACHE_METRICS": ((READER,), False, ("maybe", "2", "truee")),
     "CACHE_OTEL": (BOTH, False, ("maybe", "2", "truee")),
-    "CACHE_REDIS_TIMEOUT": ((READER,), 0.25, ("0", "-1", "nan", "x")),
+    "CACHE_REDIS_TIMEOUT": ((READER,), 0.25, ("0", "-1", "nan", "x", "6000w")),
     "CACHE_MAX_VALUE_BYTES": (BOTH, 8 * MIB, ("0", "-1", "x", "536870913", "8MiB")),
 }
 # What is there to be set, and is accepted as it stands.
@@ -116,7 +116,13 @@ def test_what_is_allowed_is_accepted(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "field", "wrong"), [(WORKER, "beta", 0.0), (READER, "queue_size", "x"), (READER, "namespace", "a\n")]
+    ("who", "field", "wrong"),
+    [
+        (WORKER, "beta", 0.0),
+        (READER, "queue_size", "x"),
+        (READER, "namespace", "a\n"),
+        (READER, "redis_timeout_seconds", 1e10),
+    ],
 )
 def test_settings_made_by_hand_are_checked_too(who: type[Settings], field: str, wrong: object) -> None:
     with pytest.raises(ConfigurationError):
