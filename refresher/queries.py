@@ -149,6 +149,8 @@ def query(
     window = _window(name, delta)
 
     def register(loader: L) -> L:
+        is_async = inspect.iscoroutinefunction(loader) or inspect.isasyncgenfunction(loader)
+        _check(name, "the loader", loader, not is_async, "a plain function: its tx is a synchronous one, in a worker")
         (registry if into is None else into).add(
             Query(
                 name=name, version=version, loader=loader, ttl_seconds=ttl_seconds, grace_seconds=grace_seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -87,6 +88,24 @@ def test_a_wrong_argument_is_one_error_that_names_it_and_says_what_is_allowed(
         query(options.pop("name", "friends_of"), **({"ttl": 60} | options), into=into)
     assert named in caught.value.variable
     assert "allowed" in str(caught.value) or "is not a duration" in str(caught.value)
+    assert len(into) == 0
+
+
+async def awaited(tx: Any) -> int:
+    raise NotImplementedError
+
+
+async def awaited_rows(tx: Any) -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("loader", [awaited, awaited_rows])
+def test_a_loader_that_would_have_to_be_awaited_is_refused(loader: Any) -> None:
+    into = Registry()
+    with pytest.raises(
+        ConfigurationError, match=r"the loader of @query\('q'\)=<function awaited.*: allowed is a plain"
+    ):
+        query("q", ttl=1, into=into)(loader)
     assert len(into) == 0
 
 
