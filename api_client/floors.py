@@ -39,7 +39,8 @@ def floor_of(query: str, options: ReadOptions) -> Floor:
     if not options.keys() <= _OPTIONS:
         unknown = options.keys() - _OPTIONS
         raise InvalidQuery(
-            f"{query!r}: no option {sorted(unknown)[0]!r}; allowed are {', '.join(ReadOptions.__annotations__)}",
+            f"{query!r}: no option {min(unknown)!r}; allowed are {', '.join(ReadOptions.__annotations__)}. "
+            "(Params are one mapping, the second argument)",
             query=query,
         )
     if options.keys() <= _OF_NO_FLOOR:

@@ -76,7 +76,7 @@ def params_of(arguments: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"{argument!r}: allowed is NAME=VALUE, or a JSON object")
         try:
             params[name] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             params[name] = value
     return params
 
@@ -84,7 +84,7 @@ def params_of(arguments: list[str]) -> dict[str, Any]:
 def _object(argument: str) -> dict[str, Any]:
     try:
         decoded = json.loads(argument)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"no JSON: {error}") from None
     if not isinstance(decoded, dict):
         raise typer.BadParameter("allowed is NAME=VALUE, or a JSON object")

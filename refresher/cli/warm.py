@@ -85,7 +85,7 @@ def _params_in(file: str, settings: ReaderSettings, query: str, version: int) ->
             make_key(settings.namespace, query, found, version)
         except InvalidQuery as error:
             raise typer.BadParameter(f"line {number}: {error}", param_hint="--from") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise typer.BadParameter(f"line {number} is no JSON: {error}", param_hint="--from") from None
         yield found
 

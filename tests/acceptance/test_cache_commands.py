@@ -154,6 +154,9 @@ def test_without_redis_it_is_one_line_without_a_password(command: str) -> None:
     [
         (["warm", "long_lived", "--from", "-"], '{"key": "a"}\n{"key":\n', "line 2 is no JSON"),
         (["warm", "long_lived", "--from", "-"], "[1]\n", "line 1 is no JSON object"),
+        pytest.param(["warm", "long_lived", "--from", "-"], f"{'[' * 90_000}\n", "line 1 is no JSON", id="deep line"),
+        pytest.param(["invalidate", "long_lived", '{"key":' + "[" * 90_000], "", "no JSON: ", id="deep object"),
+        pytest.param(["invalidate", "long_lived", "key=" + "[" * 90_000], "", "larger than", id="deep value"),
         (["warm", "long_lived", "--from", "-"], '{"1x": 2}\n', "line 1: "),
         (["warm", "long_lived", "--from", "/does/not/exist"], "", "/does/not/exist"),
         (["warm", "long_lived", "key=a", "--from", "-"], "", "allowed is one of"),
