@@ -178,7 +178,8 @@ class AsyncCacheClient(ClientBase):
         done: Future[None] = Future()
         self._publisher.submit(replace(trigger, done=done))
         try:
-            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(done)), PUBLISH_BOUND_SECONDS)
+            async with asyncio.timeout(PUBLISH_BOUND_SECONDS):
+                await asyncio.shield(asyncio.wrap_future(done))
         except Exception as error:
             query = trigger.key.query
             raise TriggerFailed(f"the refresh of {query!r} could not be published: {error}", query=query) from error

@@ -35,6 +35,7 @@ class AsyncMasterFinder:
     ) -> None:
         self._known, self._master_name, self._members = known, master_name, list(members)
         self._look_times = LookTimes()
+        self._looking: set[asyncio.Task[None]] = set()  # an event loop holds its tasks weakly
         self._options = sentinel_options(options, members, timeout_seconds, Retry(NoBackoff(), 0))
 
     async def get_master_address(self) -> Address:
@@ -44,13 +45,20 @@ class AsyncMasterFinder:
     async def look(self) -> None:
         """Ask again where that is due, as `MasterFinder.look`; a connection to another node is left when it returns."""
         if self._look_times.is_due():
-            try:
-                told = await self._asked()
-            except (ConnectionError, TimeoutError):
-                told = None
-            if told is None:
-                self._look_times.put_off()
+            # A task of its own: before Python 3.12 redis.asyncio may keep to itself that the caller is cancelled.
+            looking = asyncio.get_running_loop().create_task(self._look())
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+            await asyncio.shield(looking)
             await asyncio.sleep(0)  # who has the connection is told in the loop's next round
+
+    async def _look(self) -> None:
+        try:
+            told = await self._asked()
+        except (ConnectionError, TimeoutError):
+            told = None
+        if told is None:
+            self._look_times.put_off()
 
     async def _asked(self) -> Address | None:
         sentinel = Sentinel(self._members, sentinel_kwargs=self._options)  # type: ignore[no-untyped-call]

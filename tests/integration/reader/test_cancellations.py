@@ -1,0 +1,136 @@
+"""An application cancels a call of the async reader, at any point where it awaits: that comes out, and harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+import pytest
+
+from api_client import AsyncCacheClient, Entry, ReaderSettings
+from tests.integration.reader.conftest import Play
+from tests.support.cancelling import CancelledAt, Moment
+from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+from tests.support.waiting import eventually
+
+STALE_SECONDS: Final = 200_000.0
+MOST_AWAITS: Final = 500
+LOOK_SECONDS: Final = 0.001
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call, how often it awaits at least, what is there before it, and what it returns (None: whatever)."""
+
+    call: Callable[[AsyncCacheClient, str], Coroutine[Any, Any, Any]]
+    fewest_awaits: int
+    prepare: Callable[[PlayedKey], object] = lambda _: None
+    result: Any = "v"
+    settings: tuple[tuple[str, Any], ...] = ()
+    is_first: bool = False
+    """Whether the client has done nothing yet: it has to learn the time, too. It connects in any case."""
+
+
+async def _entries(client: AsyncCacheClient, query: str) -> list[Any]:
+    found = await client.get_many([(query, None), ("warm", None)])
+    return [entry.value if isinstance(entry, Entry) else entry for entry in found]
+
+
+async def _twice(client: AsyncCacheClient, query: str) -> Any:
+    await client.get(query)
+    return await client.get(query)
+
+
+def _fresh(key: PlayedKey) -> object:
+    return key.plant_value("v")
+
+
+def _stale(key: PlayedKey) -> object:
+    return key.plant_value("v", age_seconds=STALE_SECONDS)
+
+
+CASES: Final = {
+    "first": Case(lambda client, query: client.get(query), 3, _fresh, is_first=True),
+    "hit": Case(lambda client, query: client.get(query), 2, _fresh),
+    "stale": Case(lambda client, query: client.get(query), 2, _stale),
+    "miss": Case(lambda client, query: client.get(query), 3),
+    "fresh": Case(lambda client, query: client.get(query, fresh=True), 4, _fresh),
+    "many": Case(_entries, 3, result=["v", "warm"]),
+    "local": Case(_twice, 2, _fresh, settings=(("local_max_entries", 100),)),
+    "invalidate": Case(lambda client, query: client.invalidate(query), 2, _fresh, result=None),
+    "refresh": Case(lambda client, query: client.refresh(query), 2, _stale, result=None),
+    "refresh and wait": Case(lambda client, query: client.refresh(query, wait=True), 4, _stale, None),
+    "explain": Case(lambda client, query: client.explain(query), 1, _fresh, result=None),
+    "flush": Case(lambda client, _: client.flush(), 1, result=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_wherever_a_call_is_cancelled_it_ends_so_and_all_others_go_on(
+    case: Case, moment: Moment, settings: dict[str, Any], play: Play
+) -> None:
+    play("warm").plant_value("warm")
+    client = _made(case, settings)
+    for number in count():
+        assert number < MOST_AWAITS
+        key = play(f"q{number}")
+        case.prepare(key)
+        if case.is_first and number:
+            client.close_threads()
+            client = _made(case, settings)
+        if not asyncio.run(_is_cancelled(case, client, key, number, moment)):
+            break
+    client.close_threads()
+    assert number >= case.fewest_awaits
+
+
+def _made(case: Case, settings: dict[str, Any]) -> AsyncCacheClient:
+    client = AsyncCacheClient(ReaderSettings(**(settings | dict(case.settings))))
+    tracking, tier = client._tracking, client._tier
+    if tracking is not None and tier is not None:
+        tracking.start()
+        eventually(lambda: not tier.is_bypassed, PATIENCE_SECONDS, "the tier is on")
+    return client
+
+
+async def _is_cancelled(case: Case, client: AsyncCacheClient, key: PlayedKey, number: int, moment: Moment) -> bool:
+    """Cancel one of two calls; return whether it has come to that await at all."""
+    cancelled = CancelledAt(case.call(client, key.key.query), number, moment)
+    calls = [asyncio.create_task(call) for call in (cancelled.run(), case.call(client, key.key.query))]
+    over = threading.Event()
+    loading = asyncio.create_task(asyncio.to_thread(_load_until, over, key))
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            its_end, others_end = await asyncio.gather(*calls, return_exceptions=True)
+    finally:
+        over.set()
+        await loading
+    assert isinstance(its_end, asyncio.CancelledError) == cancelled.has_cancelled, (number, its_end)
+    assert not isinstance(others_end, BaseException), (number, others_end)
+    assert case.result in (None, others_end)
+    await _left_as_it_was(client)
+    return cancelled.has_cancelled
+
+
+def _load_until(over: threading.Event, key: PlayedKey) -> None:
+    """Be the worker: load whenever it is asked for."""
+    while not over.wait(LOOK_SECONDS):
+        if key.state() == "queued":
+            key.load("v")
+
+
+async def _left_as_it_was(client: AsyncCacheClient) -> None:
+    """Nothing is half-read, nobody waits, and nothing goes on."""
+    assert await client.get("warm") == "warm"
+    if (connection := client._aio._connections.current()) is not None:  # the tier may have had it
+        assert (list(connection._due), connection._unsent) == ([], [])
+    assert client._reads._flights._flights == {}
+    loop = asyncio.get_running_loop()
+    await asyncio.to_thread(
+        eventually, lambda: len(asyncio.all_tasks(loop)) == 1, PATIENCE_SECONDS, "no task is left but this"
+    )

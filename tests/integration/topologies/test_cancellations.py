@@ -1,0 +1,38 @@
+"""The async reader behind Sentinels, cancelled wherever it awaits something; alone: `reader/test_cancellations.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from api_client import AsyncCacheClient, ReaderSettings
+from refresher.embedded import RedisServer
+from tests.integration.topologies.conftest import TIMEOUT_SECONDS
+from tests.servers.redis_sentinels import Sentinels
+from tests.support.cancelling import CancelledAt, Moment
+from tests.support.requirements import full_runs_only
+
+pytestmark = full_runs_only
+
+
+def test_a_step_that_is_cancelled_while_it_asks_the_sentinels_ends_so(
+    sentinels: Sentinels, clean_redis: RedisServer
+) -> None:
+    settings = ReaderSettings(
+        redis_url=sentinels.url(), broker_url=clean_redis.url(1), redis_timeout_seconds=TIMEOUT_SECONDS
+    )
+
+    async def is_cancelled(number: int, moment: Moment) -> bool:
+        client = AsyncCacheClient(settings)
+        # It has a connection now, and the step asks whether that still leads to the master.
+        await client.explain("q")
+        step = CancelledAt(client.invalidate("q"), number, moment)
+        (end,) = await asyncio.gather(asyncio.create_task(step.run()), return_exceptions=True)
+        assert isinstance(end, asyncio.CancelledError) == step.has_cancelled, (number, moment, end)
+        assert (await client.invalidate("q")).generation
+        await client.close()
+        return step.has_cancelled
+
+    for moment in Moment:
+        awaits = next(number for number in count() if not asyncio.run(is_cancelled(number, moment)))
+        assert awaits >= 3, moment

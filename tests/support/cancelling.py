@@ -1,0 +1,66 @@
+"""Cancels a task at one of the points where it awaits something: at any one, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Generator
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Moment(StrEnum):
+    """When at such a point."""
+
+    BEFORE = "before"
+    """The code runs that comes to it."""
+    DURING = "during"
+    """It has come to it."""
+    AFTER = "after"
+    """What is awaited is there, and the task has not been told yet."""
+
+
+class CancelledAt(Generic[T]):
+    """Awaits something, and cancels the running task at the await of a number, from 0.
+
+    Attributes:
+        has_cancelled: whether it has got there; else what is awaited went to its end before.
+    """
+
+    def __init__(self, awaited: Awaitable[T], number: int, moment: Moment) -> None:
+        self._awaited, self._number, self._moment = awaited, number, moment
+        self.has_cancelled: bool = False
+
+    async def run(self) -> T:
+        """Await it: the body of a task."""
+        return await self
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        task, number, error = asyncio.current_task(), 0, None
+        assert task is not None
+        steps = self._awaited.__await__()
+        while True:
+            is_it = number == self._number
+            if is_it and self._moment is Moment.BEFORE:
+                self.has_cancelled = True
+                task.cancel()
+            try:
+                future = steps.send(None) if error is None else steps.throw(error)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if is_it:
+                self._cancel(task, future)
+            number, error = number + 1, None
+            try:
+                yield future
+            except BaseException as thrown:  # noqa: BLE001 - whatever it is: it is for what is awaited
+                error = thrown
+
+    def _cancel(self, task: asyncio.Task[Any], future: asyncio.Future[Any] | None) -> None:
+        self.has_cancelled = True
+        if self._moment is Moment.AFTER and future is not None:
+            future.add_done_callback(lambda _: task.cancel())  # before the task's own one
+        elif self._moment is not Moment.BEFORE:
+            asyncio.get_running_loop().call_soon(task.cancel)
