@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any, Final, cast
 
+from refresher.bench.cancellation import raise_if_cancelled
 from refresher.bench.contenders.contender import AsyncContender, Contender
 from refresher.bench.errors import BenchError
 from refresher.bench.options import Scale
@@ -78,6 +79,7 @@ async def _race(contenders: Sequence[Contender], rules: Rules) -> Race:
         teams: dict[str, Team] = {}
         reads: dict[str, int] = {}
         for contender in contenders:
+            raise_if_cancelled()
             if missing := contender.missing():
                 race.left_out[contender.title] = missing
                 continue
@@ -90,6 +92,7 @@ async def _race(contenders: Sequence[Contender], rules: Rules) -> Race:
                 teams[contender.title] = team
         order = random.Random(rules.seed)  # noqa: S311 - no secret
         for turn in turns(list(teams), rounds=rules.scale.rounds, slices=rules.scale.slices, rng=order):
+            raise_if_cancelled()
             if turn.name in race.left_out:
                 continue
             try:

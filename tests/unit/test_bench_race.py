@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from refresher.bench.contenders.contender import Contender, Course, SyncContender
+from refresher.bench.contenders.contender import AsyncContender, Contender, Course, SyncContender
 from refresher.bench.options import Scale
 from refresher.bench.places import Place
 from refresher.bench.racing import Race, Rules, run_race
@@ -61,13 +63,43 @@ class Last(Plain):
         return super().reader()
 
 
+class Deaf(AsyncContender):
+    """Is cancelled within its first read, or a later one, and keeps that to itself."""
+
+    title = "deaf"
+    is_cancelled_at = 0
+
+    async def set_up(self) -> None:
+        self.reads, self.is_closed = 0, False
+
+    def reader(self) -> Callable[[int], Any]:
+        async def read(number: int) -> Any:
+            if self.reads == self.is_cancelled_at:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+            self.reads += 1
+            return self.course.value_of(number)
+
+        return read
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
 class Absent(Plain):
     title = "absent"
     needs = ("no_such_module",)
 
 
+def made(*kinds: type[Contender]) -> list[Any]:
+    return [kind(Course(PLACE, range(8), str)) for kind in kinds]
+
+
 def race(*kinds: type[Contender], threads: int = 1) -> tuple[Race, list[Any]]:
-    contenders: list[Any] = [kind(Course(PLACE, range(8), str)) for kind in kinds]
+    contenders = made(*kinds)
     return run_race(contenders, Rules(threads, one_key=False, scale=SCALE, seed=1)), contenders
 
 
@@ -89,3 +121,14 @@ def test_whoever_fails_is_left_out_by_name_and_the_rest_is_measured(
 def test_everyone_who_was_set_up_is_closed() -> None:
     _, (plain, wrong) = race(Plain, Wrong)
     assert plain.events == wrong.events == ["set up", "closed"]
+
+
+@pytest.mark.parametrize("is_cancelled_at", [0, 100])
+def test_a_race_that_is_interrupted_ends_also_where_a_contender_keeps_that_to_itself(
+    is_cancelled_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Deaf, "is_cancelled_at", is_cancelled_at)
+    contenders = made(Deaf, Plain)
+    with pytest.raises(asyncio.CancelledError):
+        run_race(contenders, Rules(1, one_key=False, scale=SCALE, seed=1))
+    assert contenders[0].is_closed

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from io import StringIO
-from itertools import chain, count, groupby, pairwise, repeat
+from itertools import chain, groupby, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -169,47 +169,6 @@ def test_an_open_loop_counts_from_when_a_read_was_due() -> None:
     late = asyncio.run(run())
     assert len(late) == 40  # none is left out
     assert sum(seconds > 0.1 for seconds in late) >= 19  # those due in the first 200 ms of the stand-still
-
-
-def test_a_closed_loop_has_as_many_reads_at_once_as_clients() -> None:
-    at_once, most = 0, 0
-
-    async def read(number: int) -> Served:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
-        await asyncio.sleep(0)
-        at_once -= 1
-        return Served.FRESH
-
-    ticks = count()
-    reads = asyncio.run(
-        run_traffic(read, repeat(1), repeat(1.0), Load(clients=3), 60, monotonic=lambda: float(next(ticks)))
-    )
-    assert most == 3
-    assert len(reads) > 20
-    assert all(one.done > one.due for one in reads)
-
-
-def test_an_open_loop_waits_for_nobody() -> None:
-    async def run() -> int:
-        all_begun = asyncio.Event()
-        begun: list[int] = []
-
-        async def read(number: int) -> Served:
-            begun.append(number)
-            if len(begun) == 10:
-                all_begun.set()
-            await all_begun.wait()  # none is answered before the tenth has been asked
-            return Served.FRESH
-
-        ten = chain(repeat(1.0, 10), [1e9])
-        load = Load(reads_per_second=1_000)
-        return len(
-            await asyncio.wait_for(run_traffic(read, repeat(1), ten, load, time.monotonic() + 3_600), 60)
-        )  # fmt: skip
-
-    assert asyncio.run(run()) == 10
 
 
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=9))

@@ -170,17 +170,18 @@ def _read_on(cache: SyncCache, pace: _Pace, log: _Log, stop: threading.Event) ->
 
 async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, pipe: Connection) -> None:
     cache = await strategy.on_loop()
-    tasks = [asyncio.create_task(_aread_on(cache, _Pace(job, number), log)) for number in range(job.readers)]
+    tasks = [asyncio.create_task(_aread_on(cache, _Pace(job, number), log, stop)) for number in range(job.readers)]
     await asyncio.to_thread(_flush_until_told, pipe, log)
+    stop.set()  # for those whose cache keeps the cancellation to itself, as `refresher.bench.cancellation` tells
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await cache.close()
 
 
-async def _aread_on(cache: AsyncCache, pace: _Pace, log: _Log) -> None:
+async def _aread_on(cache: AsyncCache, pace: _Pace, log: _Log, stop: threading.Event) -> None:
     marks = Mark.FIRST
-    while True:
+    while not stop.is_set():
         await asyncio.sleep(pace.seconds_left())
         notes, value, error = Notes(marks), None, ""
         NOTES.set(notes)

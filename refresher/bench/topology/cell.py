@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from refresher.bench.cancellation import raise_if_cancelled
 from refresher.bench.statistics import percentile
 from refresher.bench.topology.cell_reader import CellReader, Lead, Served
 from refresher.bench.topology.levels import Cell
@@ -75,6 +76,7 @@ async def run_cell(reader: CellReader, window: Window, expected_reads_per_second
     cell, keys = reader.scene.cell, list(reader.scene.keys)
     of_each = shares(keys, cell.point.skew)
     await reader.put(_ages(reader, of_each * expected_reads_per_second))
+    raise_if_cancelled()
     counted_from = time.monotonic() + window.warm_up_seconds
     ends_at = counted_from + window.counted_seconds
     try:
@@ -85,6 +87,7 @@ async def run_cell(reader: CellReader, window: Window, expected_reads_per_second
         )
     finally:
         await reader.clear()  # also when it is interrupted: what goes on would find its connections closed
+    raise_if_cancelled()
     counted = [read for read in reads if counted_from <= read.due < ends_at]
     done = sum(counted_from <= read.done < ends_at for read in reads)
     load, leads = after[0].since(before[0]), reader.leads[before[1] : after[1]]

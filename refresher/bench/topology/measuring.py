@@ -138,9 +138,5 @@ async def measured(
 
 def _told(all_cells: Iterator[Cell], on_cell: Callable[[Cell], None]) -> Iterator[Cell]:
     for cell in all_cells:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            # Ctrl-C, which something that was awaited in the last cell has kept to itself.
-            raise asyncio.CancelledError
         on_cell(cell)
         yield cell

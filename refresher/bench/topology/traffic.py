@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from api_client.clock import monotonic_seconds
+from refresher.bench.cancellation import raise_if_cancelled
 from refresher.bench.topology.cell_reader import Served
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ async def _closed_loop(
 
     async def client() -> None:
         while (began := monotonic()) < ends_at:
+            raise_if_cancelled()
             served = await read(next(draws))
             reads.append(Read(began, monotonic(), served))
 
