@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, TypeVar
@@ -12,9 +11,9 @@ from typing import Any, Final, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError
 
-from api_client.cluster_client import LazyCluster, node_of
 from api_client.lease import Call
-from api_client.wire import Command, is_wrong_node, pack
+from api_client.ways import RedisPyWay, Way
+from api_client.wire import Command, is_wrong_node
 
 T = TypeVar("T")
 
@@ -34,95 +33,96 @@ SCRIPTS: Final = (
 
 
 class LeaseStore:
-    """Runs the steps on a Redis client. Errors of redis-py pass through; its callers translate them.
+    """Runs the steps. Errors of redis-py pass through; its callers translate them.
 
     Args:
-        client: whose connections are used; as `redis_edge.connect` makes it.
-        ask: sends single steps in its place, at less cost: takes a packed command, returns the reply, and raises
-            redis-py's errors. Not on a cluster.
-        on_read_only: called when a step was refused because the node is a master no longer.
+        way: how they reach Redis; or a client, as `redis_edge.connect` makes it.
+        on_read_only: called when a step was refused because the node is a master no longer. Of a cluster redis-py's
+            client sees to that itself.
     """
 
-    def __init__(
-        self,
-        client: redis.Redis,
-        *,
-        ask: Callable[[bytes], Any] | None = None,
-        on_read_only: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._client, self._ask, self._on_read_only = client, ask, on_read_only
+    def __init__(self, way: Way | redis.Redis, *, on_read_only: Callable[[], None] = lambda: None) -> None:
+        self._way = way if isinstance(way, Way) else RedisPyWay(way)
+        self._on_read_only = on_read_only
 
     def run(self, call: Call[T]) -> T:
         """Run one step. A script that Redis has forgotten is loaded again."""
-        with self._leaving():
+        try:
             return call.parse(self._reply(call))
+        except RedisError as error:
+            self._look_at(error)
+            raise
 
     def run_all(self, calls: Sequence[Call[T]]) -> list[T]:
         """Run steps in one round trip (two when Redis has forgotten a script); of a cluster in one for each node."""
         if len(calls) == 1:
-            return [self.run(calls[0])]  # half of what a pipeline costs here
-        places_of: dict[redis.Redis, list[int]] = {}
-        with self._leaving():
+            return [self.run(calls[0])]  # half of what a batch costs here
+        replies = _none_refused(self.replies(calls))
+        return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
+
+    def replies(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        """Run steps as `run_all`, and return what Redis says to each: a refusal is an exception in its place."""
+        places_of: dict[Way, list[int]] = {}
+        try:
             for place, call in enumerate(calls):
-                places_of.setdefault(node_of(self._client, call.keys[0]), []).append(place)
+                places_of.setdefault(self._way.to(call.keys[0]), []).append(place)
             replies: dict[int, Any] = {}
-            for node, places in places_of.items():
-                replies.update(zip(places, self._replies(node, [calls[place] for place in places]), strict=True))
-        return [call.parse(replies[place]) for place, call in enumerate(calls)]
+            for way, places in places_of.items():
+                replies.update(zip(places, self._replies(way, [calls[place] for place in places]), strict=True))
+        except RedisError as error:
+            self._look_at(error)
+            raise
+        for reply in replies.values():
+            self._look_at(reply)
+        return [replies[place] for place in range(len(calls))]
 
     def run_and_wait(self, call: Call[T], *, replicas: int, timeout_seconds: float) -> tuple[T, int]:
         """Run one step, then ask the same connection how many replicas have it (WAIT): the reply and their number."""
-        with self._leaving():
-            node = node_of(self._client, call.keys[0])
-            node.script_load(source(call.script))
-            with node.pipeline(transaction=False) as pipeline:
-                pipeline.evalsha(*_evalsha(call))
-                pipeline.wait(replicas, max(1, round(timeout_seconds * 1_000)))
-                reply, acknowledged = pipeline.execute()
+        wait_ms = max(1, round(timeout_seconds * 1_000))
+        try:
+            _, reply, acknowledged = _none_refused(
+                self._way.to(call.keys[0]).ask_all([_loading(call.script), by_hash(call), ("WAIT", replicas, wait_ms)])
+            )
+        except RedisError as error:
+            self._look_at(error)
+            raise
         return call.parse(reply), int(acknowledged)
 
     def _reply(self, call: Call[Any]) -> Any:
         try:
-            return self._reply_by_hash(call)
+            return self._way.ask(by_hash(call))
         except NoScriptError:
-            node_of(self._client, call.keys[0]).script_load(source(call.script))
-            return self._reply_by_hash(call)
+            self._way.to(call.keys[0]).ask(_loading(call.script))
+            return self._way.ask(by_hash(call))
 
-    def _reply_by_hash(self, call: Call[Any]) -> Any:
-        if self._ask is None:
-            return self._client.evalsha(*_evalsha(call))
-        return self._ask(pack(*by_hash(call)))
-
-    def _replies(self, node: redis.Redis, calls: Sequence[Call[Any]]) -> list[Any]:
+    def _replies(self, way: Way, calls: Sequence[Call[Any]]) -> list[Any]:
+        if way is self._way:
+            return _replies_of_node(way, calls)
         try:
-            try:
-                return self._pipelined(node, calls)
-            except NoScriptError:
-                for name in {call.script for call in calls}:
-                    node.script_load(source(name))
-                return self._pipelined(node, calls)
+            return _none_refused(_replies_of_node(way, calls))
         except RedisError:
-            if node is self._client:
-                raise
             # Another node may have the slots now: redis-py finds it. What was done already may be repeated.
             return [self._reply(call) for call in calls]
 
-    @staticmethod
-    def _pipelined(node: redis.Redis, calls: Sequence[Call[Any]]) -> list[Any]:
-        with node.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.evalsha(*_evalsha(call))
-            return list(pipeline.execute())
+    def _look_at(self, reply: object) -> None:
+        if is_wrong_node(reply):
+            self._on_read_only()
 
-    @contextmanager
-    def _leaving(self) -> Iterator[None]:
-        try:
-            yield
-        except RedisError as error:
-            # Of a cluster redis-py's client sees to that itself.
-            if is_wrong_node(error) and not isinstance(self._client, LazyCluster):
-                self._on_read_only()
-            raise
+
+def _replies_of_node(way: Way, calls: Sequence[Call[Any]]) -> list[Any]:
+    replies = way.ask_all([by_hash(call) for call in calls])
+    if any(isinstance(reply, NoScriptError) for reply in replies):
+        # Those that were run are run again: each may be repeated.
+        scripts = sorted({call.script for call in calls})
+        replies = way.ask_all([*map(_loading, scripts), *map(by_hash, calls)])[len(scripts) :]
+    return replies
+
+
+def _none_refused(replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, RedisError):
+            raise reply
+    return replies
 
 
 def by_hash(call: Call[Any]) -> Command:
@@ -130,8 +130,9 @@ def by_hash(call: Call[Any]) -> Command:
     return ("EVALSHA", _sha(call.script), len(call.keys), *call.keys, *call.args)
 
 
-def _evalsha(call: Call[Any]) -> tuple[Any, ...]:
-    return by_hash(call)[1:]
+def _loading(script: str) -> Command:
+    # Not EVAL: a reader's user need not be allowed it.
+    return ("SCRIPT", "LOAD", source(script))
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from api_client.clock import monotonic_seconds
 from api_client.connections import Connections
@@ -13,9 +13,10 @@ from api_client.errors import CacheUnavailable
 from api_client.health import TIME_REQUEST, Health
 from api_client.keys import CacheKey
 from api_client.lease import Call
-from api_client.lease_store import LeaseStore, by_hash, source
-from api_client.redis_edge import connect, connection_maker
+from api_client.lease_store import LeaseStore
+from api_client.redis_edge import connection_maker
 from api_client.steps import Steps
+from api_client.ways import ThinWay
 from api_client.wire import Command, is_wrong_node, pack_all, pack_get
 
 T = TypeVar("T")
@@ -24,8 +25,7 @@ T = TypeVar("T")
 class CacheLink:
     """Reads entries and runs lease steps; every failure is a CacheUnavailable, at once while the breaker is open.
 
-    Entries come through connections of its own, which cost half of what redis-py's do; the steps are rare, and go
-    through redis-py.
+    All goes over connections of its own, which cost half of what redis-py's do.
     """
 
     def __init__(self, url: str, timeout_seconds: float, health: Health | None = None) -> None:
@@ -33,8 +33,7 @@ class CacheLink:
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=self.health.master)
         self._connections = Connections(self._make, timeout_seconds=timeout_seconds)
         self.health.master.when_moved(self._connections.leave)
-        self._redis = connect(url, timeout_seconds=timeout_seconds, known=self.health.master)
-        self._own_store = LeaseStore(self._redis, on_read_only=self._leave_node)
+        self._own_store = LeaseStore(ThinWay(self._make, self._connections), on_read_only=self._leave_node)
 
     @property
     def store(self) -> Steps:
@@ -84,15 +83,7 @@ class CacheLink:
 
     def run_each(self, calls: Sequence[Call[T]], query: str | None) -> list[T | CacheUnavailable]:
         """Run steps in one round trip (two when Redis has forgotten a script); one that it refuses ends alone."""
-        self._make.look()
-        replies = self.ask_all([by_hash(call) for call in calls], query)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
-            # Those that were run are run again: each may be repeated.
-            scripts = sorted({call.script for call in calls})
-            loading: list[Command] = [("SCRIPT", "LOAD", source(name)) for name in scripts]
-            replies = self.ask_all([*loading, *map(by_hash, calls)], query)[len(scripts) :]
-        if any(map(is_wrong_node, replies)):
-            self._leave_node()
+        replies = self._guarded(lambda: self._own_store.replies(calls), query)
         return [
             self.health.failure(reply, query) if isinstance(reply, RedisError) else call.parse(reply)
             for call, reply in zip(calls, replies, strict=True)
@@ -125,7 +116,6 @@ class CacheLink:
         """Close the connections."""
         self._connections.drop_idle()
         self._make.close()
-        self._redis.close()
 
     def _guarded(self, step: Callable[[], T], query: str | None) -> T:
         self.health.check(query)
@@ -143,5 +133,4 @@ class CacheLink:
 
     def _leave_node(self) -> None:
         # A demoted master: connections to it are of no use, the next ones find the new one.
-        self._redis.connection_pool.disconnect()
         self._connections.leave()

@@ -1,16 +1,17 @@
 """A worker's link to the cache, which waits for Redis for some seconds: a worker can, and each step may be repeated.
 
-Steps go over thin connections, as a reader's reads do: redis-py's pool and command layer cost as much as the step. The
+Steps go over thin connections, as all of a reader's do: redis-py's pool and command layer cost as much as the step. The
 rest, and all on a cluster, goes through redis-py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import ConnectionError, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, TimeoutError
 from redis.retry import Retry
 
 from api_client.clock import monotonic_seconds
@@ -20,6 +21,8 @@ from api_client.lease_store import LeaseStore
 from api_client.redis_edge import connect, connection_maker, translated
 from api_client.redis_url import Topology, read_url
 from api_client.sentinels import KnownMaster
+from api_client.ways import ThinWay, Way
+from api_client.wire import Command
 
 T = TypeVar("T")
 
@@ -58,9 +61,9 @@ class WorkerLink:
         self.client: redis.Redis = connect(
             url, timeout_seconds=TIMEOUT_SECONDS, retry=Retry(_backoff(), 5, supported_errors=_PASSES), known=known
         )
-        self._thin = None if read_url(url).topology is Topology.CLUSTER else _ThinLink(url, known)
-        self.store: LeaseStore = LeaseStore(
-            self.client, ask=None if self._thin is None else self._thin.ask, on_read_only=self._leave_node
+        self._thin = None if read_url(url).topology is Topology.CLUSTER else _PatientWay(url, known)
+        self.store: LeaseStore = (
+            LeaseStore(self.client) if self._thin is None else LeaseStore(self._thin, on_read_only=self._leave_node)
         )
 
     def close(self) -> None:
@@ -77,30 +80,34 @@ class WorkerLink:
             self._thin.leave()
 
 
-class _ThinLink:
-    """Single commands, sent again until they are answered or ten seconds have passed."""
+class _PatientWay(Way):
+    """Thin connections on which all is sent again until it is answered or ten seconds have passed."""
 
     def __init__(self, url: str, known: KnownMaster) -> None:
         self._make = connection_maker(url, timeout_seconds=TIMEOUT_SECONDS, known=known)
         self._connections = Connections(self._make, timeout_seconds=TIMEOUT_SECONDS)
+        self._way = ThinWay(self._make, self._connections)
         known.when_moved(self._connections.leave)
         self._retry = Retry(_backoff(), _FOR_EVER, supported_errors=_PASSES)
 
-    def ask(self, request: bytes) -> Any:
-        """Return the reply to one command.
+    def ask(self, command: Command) -> Any:
+        """Send one command and return its reply."""
+        return self._patiently(lambda: self._way.ask(command))
 
-        Raises:
-            redis.exceptions.RedisError: Redis refuses it, or has not answered.
-        """
+    def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands with one write; all of them again where one was told that this passes, as while Redis loads."""
+
+        def once() -> list[Any]:
+            replies = self._way.ask_all(commands)
+            for reply in replies:
+                if isinstance(reply, _PASSES):
+                    raise reply
+            return replies
+
+        return self._patiently(once)
+
+    def _patiently(self, once: Callable[[], T]) -> T:
         deadline = monotonic_seconds() + PATIENCE_SECONDS
-
-        def once() -> Any:
-            self._make.look()
-            reply = self._connections.ask(request)
-            if isinstance(reply, RedisError):
-                raise reply
-            return reply
-
         return self._retry.call_with_retry(once, lambda _: None, lambda _: monotonic_seconds() < deadline)
 
     def leave(self) -> None:

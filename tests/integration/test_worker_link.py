@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -70,8 +71,8 @@ def link(clean_redis: RedisServer, proxy: FaultProxy) -> Iterator[WorkerLink]:
 def test_all_steps_of_a_worker_share_one_connection(link: WorkerLink, proxy: FaultProxy) -> None:
     for number in range(20):
         link.store.run(acquire(number))
-    # And one of redis-py's, to load the script.
-    assert proxy.accepted == 2
+    link.store.run_all([acquire(1), acquire(2)])
+    assert proxy.accepted == 1
 
 
 def test_a_script_that_redis_has_forgotten_is_loaded_again(link: WorkerLink) -> None:
@@ -122,6 +123,21 @@ def test_a_redis_that_loads_its_data_is_waited_for(
     monkeypatch.setattr(cache_link.Connections, "ask", lambda *args: refusals.pop() if refusals else ask(*args))
     assert link.store.run(acquire()).status is AcquireStatus.ACQUIRED
     assert len(pauses.seconds) == 2
+
+
+def test_a_redis_that_loads_its_data_in_the_midst_of_a_batch_is_waited_for(
+    link: WorkerLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, refusals = cache_link.Connections.begin, [redis.BusyLoadingError("loading")]
+
+    def refusing(self: cache_link.Connections, request: bytes, count: int) -> Callable[[], list[Any]]:
+        finish = begin(self, request, count)
+        return lambda: [*finish()[: count - 1], refusals.pop()] if refusals else finish()
+
+    monkeypatch.setattr(cache_link.Connections, "begin", refusing)
+    replies = link.store.run_all([acquire(1), acquire(2)])
+    assert [reply.status for reply in replies] == [AcquireStatus.ACQUIRED] * 2
+    assert len(pauses.seconds) == 1
 
 
 def test_a_master_that_has_become_a_replica_is_left_at_once(
