@@ -21,6 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from api_client.cluster_client import LazyCluster
+from api_client.connection_names import READER, giving_name, giving_name_async
 from api_client.environment import without_password
 from api_client.errors import CacheUnavailable, ConfigurationError
 from api_client.redis_url import RedisUrl, Topology, read_url
@@ -151,11 +152,14 @@ class AsyncConnectionMaker:
             await self._finder.look()
 
 
-def connection_maker(url: str, *, timeout_seconds: float, known: KnownMaster | None = None) -> ConnectionMaker:
-    """Return what makes connections for the sync reader.
+def connection_maker(
+    url: str, *, timeout_seconds: float, known: KnownMaster | None = None, who: str = READER
+) -> ConnectionMaker:
+    """Return what makes single connections, as sync readers and workers use them.
 
     Args:
         url, timeout_seconds, known: as for `connect`.
+        who: begins the connections' names, see `connection_names`.
 
     Raises:
         ConfigurationError: the URL can't be used.
@@ -163,8 +167,9 @@ def connection_maker(url: str, *, timeout_seconds: float, known: KnownMaster | N
     told = read_url(url)
     with _readable(url):
         pool = redis.ConnectionPool.from_url(
-            told.node_url, protocol=2, **_socket_options(url, timeout_seconds), retry=Retry(NoBackoff(), 0)
-        )
+            told.node_url, protocol=2, **_socket_options(url, timeout_seconds), retry=Retry(NoBackoff(), 0),
+            redis_connect_func=giving_name(who),
+        )  # fmt: skip
     if told.topology is not Topology.SENTINEL:
         return ConnectionMaker(pool)
     return ConnectionMaker(pool, _lead_to_master(pool, told, known or KnownMaster(), timeout_seconds))
@@ -188,8 +193,9 @@ def async_connection_maker(
     told, finder = read_url(url), None
     with _readable(url):
         pool = redis.asyncio.ConnectionPool.from_url(
-            told.node_url, protocol=2, **_socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0)
-        )
+            told.node_url, protocol=2, **_socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0),
+            redis_connect_func=giving_name_async(READER),
+        )  # fmt: skip
     if told.topology is Topology.SENTINEL:
         options = _sentinel_options(told, pool)
         finder = AsyncMasterFinder(
