@@ -147,30 +147,3 @@ def test_without_redis_it_is_one_line_without_a_password(command: str) -> None:
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
     assert SECRET not in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "named"),
-    [
-        (["warm", "long_lived", "--from", "-"], '{"key": "a"}\n{"key":\n', "line 2 is no JSON"),
-        (["warm", "long_lived", "--from", "-"], "[1]\n", "line 1 is no JSON object"),
-        pytest.param(["warm", "long_lived", "--from", "-"], f"{'[' * 90_000}\n", "line 1 is no JSON", id="deep line"),
-        pytest.param(["invalidate", "long_lived", '{"key":' + "[" * 90_000], "", "no JSON: ", id="deep object"),
-        pytest.param(["invalidate", "long_lived", "key=" + "[" * 90_000], "", "larger than", id="deep value"),
-        (["warm", "long_lived", "--from", "-"], '{"1x": 2}\n', "line 1: "),
-        (["warm", "long_lived", "--from", "/does/not/exist"], "", "/does/not/exist"),
-        (["warm", "long_lived", "key=a", "--from", "-"], "", "allowed is one of"),
-        (["warm", "long lived"], "", "'long lived'"),
-        (["warm", "long_lived", "--at-once", "0"], "", "--at-once"),
-        (["warm", "long_lived", "--timeout", "soon"], "", "--timeout"),
-        (["refresh", "long_lived", "key=a", "--wait", "-1"], "", "--wait"),
-        (["refresh"], "", "QUERY"),
-        (["invalidate", "long_lived", "key"], "", "NAME=VALUE"),
-        (["invalidate", "long_lived", "--replicas", "-1"], "", "--replicas"),
-    ],
-)
-def test_wrong_usage_names_what_is_wrong(arguments: list[str], stdin: str, named: str) -> None:
-    done = run(BARE, *arguments, stdin=stdin)
-    assert done.returncode == 2
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr

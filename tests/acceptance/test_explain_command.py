@@ -115,18 +115,8 @@ def test_without_redis_it_is_one_line_and_exit_code_1(cache: Cache) -> None:
     assert SECRET not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["friends of"],
-        ["friends_of", "person"],
-        ["friends_of", "{x"],
-        ["friends_of", "1x=2"],
-        ["f", "--version", "0"],
-        [],
-    ],
-)
-def test_wrong_usage_is_exit_code_2(cache: Cache, arguments: list[str]) -> None:
-    done = cache.explain(*arguments)
+def test_wrong_usage_is_exit_code_2(cache: Cache) -> None:
+    done = cache.explain("friends of")
     assert done.returncode == 2
+    assert "'friends of'" in done.stderr
     assert "Traceback" not in done.stderr

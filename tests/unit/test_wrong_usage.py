@@ -1,0 +1,42 @@
+"""What each command refuses before it asks anybody: exit code 2, and what is wrong by its name."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from refresher.cli.commands import app
+
+DEEP = "[" * 90_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "named"),
+    [
+        (["warm", "long_lived", "--from", "-"], '{"key": "a"}\n{"key":\n', "line 2 is no JSON"),
+        (["warm", "long_lived", "--from", "-"], "[1]\n", "line 1 is no JSON object"),
+        (["warm", "long_lived", "--from", "-"], '{"1x": 2}\n', "line 1: "),
+        pytest.param(["warm", "long_lived", "--from", "-"], DEEP, "line 1 is no JSON", id="a deep line"),
+        (["warm", "long_lived", "--from", "/does/not/exist"], "", "/does/not/exist"),
+        (["warm", "long_lived", "key=a", "--from", "-"], "", "allowed is one of"),
+        (["warm", "long lived"], "", "'long lived'"),
+        (["warm", "long_lived", "--at-once", "0"], "", "--at-once"),
+        (["warm", "long_lived", "--timeout", "soon"], "", "--timeout"),
+        (["refresh", "long_lived", "key=a", "--wait", "-1"], "", "--wait"),
+        (["refresh"], "", "QUERY"),
+        (["invalidate", "long_lived", "key"], "", "NAME=VALUE"),
+        (["invalidate", "long_lived", "--replicas", "-1"], "", "--replicas"),
+        pytest.param(["invalidate", "long_lived", '{"key":' + DEEP], "", "no JSON: ", id="a deep object"),
+        pytest.param(["invalidate", "long_lived", "key=" + DEEP], "", "larger than", id="a deep value"),
+        (["explain", "friends_of", "person"], "", "NAME=VALUE"),
+        (["explain", "friends_of", "{x"], "", "no JSON: "),
+        (["explain", "friends_of", "1x=2"], "", "'1x' is not a name"),
+        (["explain", "f", "--version", "0"], "", "--version"),
+        (["explain"], "", "QUERY"),
+    ],
+)
+def test_wrong_usage_names_what_is_wrong(arguments: list[str], stdin: str, named: str) -> None:
+    done = CliRunner().invoke(app, arguments, input=stdin, env={"COLUMNS": "120"})
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 2
+    assert named in done.stderr
