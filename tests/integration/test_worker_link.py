@@ -22,7 +22,7 @@ LONGEST_PAUSE_SECONDS = 1.0
 
 
 def acquire(number: int = 1) -> Call[lease.AcquireReply]:
-    key = make_key("test", "query", {"n": number}, 1)
+    key = make_key("test", "worker_link", {"n": number}, 1)
     return lease.acquire(
         key,
         nonce=b"nonce--1",
