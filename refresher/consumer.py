@@ -16,6 +16,8 @@ from celery.worker.state import active_requests, reserved_requests
 
 from api_client.broker_settings import CONNECT_AGAIN_SECONDS
 from api_client.messages import TASK_NAME
+from refresher.dropped import DroppedMessages
+from refresher.envelopes import NO_ENVELOPE, read_any_envelope
 from refresher.events import events_of
 from refresher.guard import DropReason, Fault, fault_of
 from refresher.pulse import pulse_of
@@ -40,9 +42,6 @@ log: Final = logging.getLogger(__name__)
 
 REFUSED_PAUSE_SECONDS: Final = 1.0
 
-# What a transport raises over a message whose envelope is no envelope: JSON, base64, or what is inside of them.
-_NO_ENVELOPE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-
 
 class RefreshConsumer(_Consumer):
     """A consumer that survives losing its broker in the middle of a refresh, and any message.
@@ -57,7 +56,8 @@ class RefreshConsumer(_Consumer):
     alone for a second, and connected to anew.
 
     A message that is not as a publisher of ours makes it is looked through before Celery sees it, which some of them
-    would end, and some would keep in a loop. It is rejected, with a line in the log that shows nothing of its body.
+    would end, and some would keep in a loop. It is rejected, with a line in the log that shows nothing of its body. One
+    that even the transport can't read is passed over.
     """
 
     beats_while_connecting: bool = True
@@ -65,20 +65,19 @@ class RefreshConsumer(_Consumer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._dropped = DroppedMessages(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
         loop: Callable[..., None] = self.loop  # type: ignore[has-type, unused-ignore]
 
         def surviving_loop(*args: Any) -> None:
             try:
                 loop(*args)
-            except self.connection_errors as error:
-                if isinstance(error, KeyError):  # kombu takes one for a lost connection
-                    self._tell_of_no_envelope(error)
+            except self.connection_errors:
                 raise
-            except _NO_ENVELOPE as error:
-                # Redis has given it away, RabbitMQ has not, but counts. There is nothing to reject: the connection is
-                # made anew.
+            except NO_ENVELOPE as error:
+                # Of another application's task, over which Celery has raised. There is nothing to reject: the
+                # connection is made anew.
                 self._tell_of_no_envelope(error)
-                raise ConnectionError("after a message without a readable envelope") from None
+                raise ConnectionError("after a message that could not be handled") from None
 
         self.loop = surviving_loop
         begin: Callable[[_Consumer], None] = self.blueprint.start
@@ -146,6 +145,12 @@ class RefreshConsumer(_Consumer):
             warnings.simplefilter("ignore", CPendingDeprecationWarning)
             super().on_connection_error_after_connected(exc)
 
+    def connection_for_read(self, heartbeat: float | None = None) -> Any:
+        """Connect to the broker, to take messages."""
+        connection = self.app.connection_for_read(heartbeat=heartbeat)
+        read_any_envelope(connection, self._tell_of_no_envelope)
+        return self.ensure_connected(connection)
+
     def ensure_connected(self, conn: Any) -> Any:
         """Connect, for as long as it takes; once a second, where Celery's pauses would grow to half a minute."""
         connect, pulse = conn.ensure_connection, pulse_of(self.app)
@@ -166,19 +171,14 @@ class RefreshConsumer(_Consumer):
         return super().ensure_connected(conn)
 
     def _drop(self, message: Any, fault: Fault) -> None:
-        log.error("a message was dropped: %s", fault.text)
         message.reject_log_error(log, self.connection_errors)
-        self._count(fault.reason)
+        self._dropped.tell(*fault)
 
     def _tell_of_no_envelope(self, error: Exception) -> None:
         # The place stands for the traceback, whose text may quote the message.
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        name = type(error).__name__
-        log.error("a message without a readable envelope was dropped: %s at %s:%s", name, place.filename, place.lineno)
-        self._count(DropReason.NO_ENVELOPE)
-
-    def _count(self, reason: DropReason) -> None:
-        events_of(self.app).message_dropped(reason=reason.value)
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        text = f"it has no readable envelope: {type(error).__name__} at {frame.f_code.co_filename}:{line}"
+        self._dropped.tell(DropReason.NO_ENVELOPE, text)
 
 
 def _let_go(connection: Any) -> None:

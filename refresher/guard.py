@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from api_client.messages import MAX_MESSAGE_BYTES, TASK_NAME
+from refresher.envelopes import UNREADABLE
 
 LONGEST_ID: Final = 255
 # Pauses between attempts are of seconds. A message with a far ETA would stay in the worker's memory until then.
@@ -53,6 +54,8 @@ def fault_of(message: Any, *, ours_alone: bool) -> Fault | None:
         ours_alone: whether the worker does nothing but refresh. Otherwise the messages of other tasks are left to
             Celery, unless it could not even tell whose they are.
     """
+    if message.content_type == UNREADABLE:
+        return Fault(DropReason.NO_ENVELOPE, "its properties can't be read")
     headers = message.headers
     if not isinstance(headers, Mapping):
         return Fault(DropReason.HEADERS, "its headers are no mapping")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import amqp
@@ -16,7 +19,7 @@ import psutil
 import pytest
 from kombu import Connection
 
-from api_client.broker_settings import MOST_REDELIVERIES, queue_for
+from api_client.broker_settings import queue_for
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
@@ -40,6 +43,7 @@ pytestmark = full_runs_only
 CASES = [("redis", name) for name in POISON] + [("rabbitmq", name) for name in POISON if name not in NOT_ON_RABBITMQ]
 
 LOST = "Connection to broker lost"
+PIECES, PIECES_SECONDS = 300, 20
 
 
 @dataclass
@@ -49,6 +53,8 @@ class Running:
     system: System
     worker: GuardedProcess
     put: Callable[[Envelope], object]
+    rubbish: list[Callable[[], object]]
+    """Each puts another kind of it into the queue."""
     waiting: Callable[[], int]
 
     def still_refreshes(self) -> None:
@@ -74,6 +80,11 @@ def start(stack: ExitStack, control: RedisServer, graph: ArcadeDbServer, folder:
     return system
 
 
+def rubbish_by(put: Callable[[Envelope], object], kinds: Iterable[str]) -> list[Callable[[], object]]:
+    """What puts a piece of each kind."""
+    return [partial(lambda make: put(make()), POISON[kind][1]) for kind in sorted(kinds)]
+
+
 @pytest.fixture(scope="module")
 def on_redis(
     redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
@@ -81,10 +92,18 @@ def on_redis(
     with ExitStack() as stack:
         system = start(stack, redis_server, arcadedb, tmp_path_factory.mktemp("poison"))
         worker = system.start_worker("-c", "1", app="tests.support.telling_app")
+
+        def put(message: Envelope) -> None:
+            system.broker.lpush(QUEUE, json.dumps(message))
+
+        def put_raw(make: Callable[[], bytes]) -> None:
+            system.broker.lpush(QUEUE, make())
+
         yield Running(
             system,
             worker,
-            lambda message: system.broker.lpush(QUEUE, json.dumps(message)),
+            put,
+            [partial(put_raw, make) for make in NO_ENVELOPE.values()] + rubbish_by(put, POISON),
             lambda: system.broker.llen(QUEUE) + system.broker.hlen("unacked"),
         )
 
@@ -118,7 +137,11 @@ def on_rabbitmq(
             )
             channel.basic_publish(made, exchange=queue.exchange.name, routing_key=queue.routing_key)
 
-        yield Running(system, worker, put, lambda: channel.queue_declare(queue.name, passive=True).message_count)
+        kinds = POISON.keys() - NOT_ON_RABBITMQ
+        rubbish = [lambda: put(no_text()), *rubbish_by(put, kinds)]
+        yield Running(
+            system, worker, put, rubbish, lambda: channel.queue_declare(queue.name, passive=True).message_count
+        )
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])
@@ -160,18 +183,36 @@ def test_the_same_worker_goes_on_after_what_is_no_envelope(on_redis: Running, ga
     assert SECRET not in said
 
 
-def test_what_amqp_s_own_client_can_t_read_comes_back_a_few_times_and_is_gone(on_rabbitmq: Running) -> None:
-    counted, noticed = on_rabbitmq.dropped().get("dropped: no_envelope", 0), on_rabbitmq.said().count(LOST)
-    on_rabbitmq.put(no_text())
-    # Each delivery costs the connection, and RabbitMQ delivers it again; its delivery limit ends that.
-    deliveries = 1 + MOST_REDELIVERIES
-    eventually(lambda: on_rabbitmq.said().count(LOST) == noticed + deliveries, 20, "it has come for the last time")
-    eventually(lambda: not on_rabbitmq.waiting(), 10, "it is gone")
+@pytest.mark.parametrize("body", [b"{}", b""], ids=["a body", "no body"])
+def test_what_amqp_s_own_client_can_t_read_is_rejected_when_it_first_comes(on_rabbitmq: Running, body: bytes) -> None:
+    before = on_rabbitmq.dropped()
+    on_rabbitmq.put(no_text(body))
     on_rabbitmq.still_refreshes()
-    assert on_rabbitmq.said().count(LOST) == noticed + deliveries
-    # The last frame of one that came while the worker was being set up is all that is seen of it.
-    assert deliveries - 1 <= on_rabbitmq.dropped()["dropped: no_envelope"] - counted <= deliveries
-    assert "Unrecoverable error" not in on_rabbitmq.said()
+    on_rabbitmq.eventually_dropped(before, "no_envelope")
+    eventually(lambda: not on_rabbitmq.waiting(), 10, "it is gone")
+    assert SECRET not in on_rabbitmq.said()
+
+
+def test_what_is_no_envelope_is_dropped_from_the_channel_of_remote_control_too(on_redis: Running) -> None:
+    before, broker = on_redis.dropped(), on_redis.system.broker
+    database = broker.connection_pool.connection_kwargs["db"]
+    assert broker.publish(f"/{database}.celery.pidbox", json.dumps({"body": SECRET})) == 1
+    on_redis.eventually_dropped(before, "no_envelope")
+    on_redis.still_refreshes()
+
+
+def test_hundreds_of_pieces_of_rubbish_cost_a_worker_seconds_and_not_minutes(running: Running) -> None:
+    counted, begun = sum(running.dropped().values()), time.monotonic()
+    for put_one in itertools.islice(itertools.cycle(running.rubbish), PIECES):
+        put_one()
+    running.still_refreshes()
+    assert time.monotonic() - begun < PIECES_SECONDS
+    eventually(lambda: sum(running.dropped().values()) == counted + PIECES, 10, "all have been dropped")
+    assert running.said().count("a message was dropped") < PIECES
+
+
+def test_none_of_all_this_has_cost_a_connection(running: Running) -> None:
+    assert LOST not in running.said()
 
 
 def test_a_message_whose_content_is_none_of_ours_is_counted_by_the_pool(running: Running) -> None:

@@ -138,6 +138,6 @@ NOT_ON_RABBITMQ = {
 }  # fmt: skip
 
 
-def no_text() -> Envelope:
+def no_text(body: bytes = b"{}") -> Envelope:
     """What RabbitMQ carries, and its client for Python can't read."""
-    return envelope(**{"content-type": b"\xff\xfe"})
+    return envelope(body=body, **{"content-type": b"\xff\xfe"})
