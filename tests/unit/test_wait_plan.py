@@ -220,12 +220,13 @@ def test_a_commit_between_a_fresh_readers_look_and_its_next_claim_is_read_and_no
 @pytest.mark.parametrize(
     ("floor", "too_old", "good"),
     [
-        (Floor(min_generation=20), raw(20), raw(21)),
+        (Floor(min_generation=9), raw(9), raw(10)),
+        (Floor(min_generation=20), raw(10), raw(11)),
         (Floor(min_bookmarks=frozenset({"b1"})), raw(30, bookmarks=("b0",)), raw(12, bookmarks=("b0", "b1"))),
         (Floor(max_age_seconds=0.0), raw(9)[:52] + bytes(8) + raw(9)[60:], raw(9)),
         (PLAIN, raw(10, flags=Flag.HANDOFF), raw(11, flags=Flag.HANDOFF)),
     ],
-    ids=["generation", "bookmarks", "age", "handoff"],
+    ids=["generation", "generation that was lost", "bookmarks", "age", "handoff"],
 )
 def test_only_what_is_good_enough_ends_the_wait(floor: Floor, too_old: bytes, good: bytes) -> None:
     wait = Driver(floor)
