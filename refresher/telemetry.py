@@ -1,21 +1,23 @@
 """A worker's OpenTelemetry: each process that refreshes has an SDK of its own, set up as OpenTelemetry itself does it.
 
 An SDK does not outlive a fork well: its threads are gone, its connections are the parent's, and two processes would
-tell one set of numbers. So a pool that forks has it set up in each of its processes and never in the main one. Where
-somebody has set one up already (``opentelemetry-instrument``, or the application), that one is used as it is.
+tell one set of numbers. So a pool that forks has it set up in each of its processes and never in the main one, whose
+few events `otel_relay` takes. Where somebody has set one up already (``opentelemetry-instrument``, or the application),
+that one is used as it is.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import signals
 
 from api_client.events import together
+from refresher import otel_sdk
 from refresher.events import WorkerEvents
+from refresher.otel_relay import RelayedEvents
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
     from refresher.queries import Registry
 
 log: Final = logging.getLogger(__name__)
-
-FLUSH_SECONDS: Final = 2.0
-_INSTALL: Final = "pip install 'refresher[otel]' opentelemetry-distro opentelemetry-exporter-otlp"
 
 
 class Telemetry:
@@ -53,6 +52,7 @@ class Telemetry:
     ) -> None:
         self._settings, self._broker, self._letters, self._queries = settings, broker, letters, queries
         self._events: WorkerEvents | None = None
+        self._relayed: RelayedEvents | None = None
         self._pid = 0
 
     def connect(self, app: Celery) -> None:
@@ -63,6 +63,8 @@ class Telemetry:
         def begin(sender: Any = None, **_: Any) -> None:
             if sender.app is app and _refreshes_itself(sender.pool):
                 self.start()
+            elif sender.app is app:
+                self.start_relay()
 
         def begin_process(**_: Any) -> None:
             self.start()
@@ -81,15 +83,23 @@ class Telemetry:
         if self._pid == os.getpid():
             return
         self._pid, self._events = os.getpid(), None
+        if self._relayed is not None:
+            self._relayed.forget()
+            self._relayed = None
         try:
-            _set_up_sdk()
+            otel_sdk.set_up()
             from refresher.otel import OTelWorkerEvents
             from refresher.otel_gauges import OTelGauges
         except ModuleNotFoundError as error:
-            log.error("CACHE_OTEL is on, but %s is missing: %s", error.name, _INSTALL)
+            log.error("CACHE_OTEL is on, but %s is missing: %s", error.name, otel_sdk.INSTALL)
             return
         self._events = told = OTelWorkerEvents()
         OTelGauges(self._broker().waiting, self._letters, self._queries).observe(told.meter)
+
+    def start_relay(self) -> None:
+        """Begin, in a main process whose children refresh."""
+        self._pid, self._events = os.getpid(), (relayed := RelayedEvents())
+        self._relayed = relayed
 
     def and_of(self, events: WorkerEvents | None) -> WorkerEvents | None:
         """Return what tells ``events``, and OpenTelemetry where it has begun in this process."""
@@ -98,12 +108,13 @@ class Telemetry:
         return together(told, WorkerEvents) if told else None
 
     def close(self) -> None:
-        """Send what is left, for at most two seconds: nothing else does when a pool's process ends."""
+        """Send what is left, for a few seconds at most: nothing else does when a pool's process ends."""
         if self._events is None or self._pid != os.getpid():
             return
-        sending = threading.Thread(target=_flush, name="otel-flush", daemon=True)
-        sending.start()
-        sending.join(FLUSH_SECONDS)
+        if self._relayed is not None:
+            self._relayed.close()
+        else:
+            otel_sdk.send_what_is_left()
 
 
 def _refreshes_itself(pool: Any) -> bool:
@@ -111,22 +122,3 @@ def _refreshes_itself(pool: Any) -> bool:
     from celery.concurrency.prefork import TaskPool
 
     return not isinstance(pool, TaskPool)
-
-
-def _set_up_sdk() -> None:
-    from opentelemetry import trace
-
-    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return
-    from opentelemetry.instrumentation.auto_instrumentation import initialize
-
-    initialize()
-
-
-def _flush() -> None:
-    from opentelemetry import metrics, trace
-
-    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
-        flush = getattr(provider, "force_flush", None)  # the SDK's; the API has none
-        if flush is not None:
-            flush(int(FLUSH_SECONDS * 1000))

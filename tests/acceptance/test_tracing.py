@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from api_client import RefreshFailed
 from api_client.otel import OTelEvents
+from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import System
+from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.otlp_collector import Collector, collecting
 from tests.support.requirements import full_runs_only
 from tests.support.told_spans import SpanMemory, ToldSpan, lines_of, path_to, tree_of
@@ -39,9 +42,9 @@ def events(memory: SpanMemory) -> OTelEvents:
     return OTelEvents(tracer_provider=memory.provider, meter_provider=MeterProvider([InMemoryMetricReader()]))
 
 
-def start_worker(system: System, collector: Collector, *args: str, **changes: str) -> None:
+def start_worker(system: System, collector: Collector, *args: str, **changes: str) -> GuardedProcess:
     otel = {"CACHE_OTEL": "true", "OTEL_SERVICE_NAME": "refresher-worker", **collector.env}
-    system.start_worker(*args, REFRESHER_QUERIES=QUERIES, **(otel | changes))
+    return system.start_worker(*args, REFRESHER_QUERIES=QUERIES, **(otel | changes))
 
 
 def trace_of(memory: SpanMemory, collector: Collector, read: Callable[[], object], end: str) -> Trace:
@@ -130,6 +133,41 @@ def test_a_miss_and_an_invalidated_value_are_one_trace_each_down_to_the_cypher(
     assert not any(CANARY in str(span) for span in memory.spans)
 
 
+def test_over_rabbitmq_it_is_one_trace_too_with_the_pause_before_a_retry(
+    system: System, rabbitmq: RabbitMqServer, collector: Collector, memory: SpanMemory, events: OTelEvents
+) -> None:
+    rabbitmq.forget_queues("cache")
+    system.env["CELERY_BROKER_URL"] = rabbitmq.url
+    start_worker(system, collector, CACHE_XFETCH_TIMEOUT=f"{BUDGET_SECONDS}s")
+    client = system.client(events)
+    params = {"person": CANARY}
+
+    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params, timeout=60), "committed")
+    queue = "cache.refresh-miss.quorum"
+    assert [span.name for span in trace.path[-2:]] == [f"send {queue}", f"process {queue}"]
+    assert {span["messaging.system"] for span in trace.path[-2:]} == {"rabbitmq"}
+    assert [line for line in trace.lines("refresher.outcome") if line.startswith("process")] == [
+        f"process {queue} CONSUMER refresher.outcome=retry", f"process {queue} CONSUMER refresher.outcome=committed",
+    ]  # fmt: skip
+
+    client.invalidate("late_at_first", params)
+    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params), "committed")
+    assert trace.path[-1].name == "process cache.refresh.quorum"
+
+
+def test_a_worker_of_an_application_is_traced_as_any_other(
+    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents
+) -> None:
+    host = {"app": "tests.support.host_app", "C_FORCE_ROOT": "1"}  # it accepts pickle
+    start_worker(system, collector, "-c", "1", **host)
+    client = system.client(events)
+    trace = trace_of(memory, collector, lambda: client.get("friends_of", {"person": "a"}, timeout=60), "committed")
+    assert [span.name for span in trace.path][-2:] == ["send cache.refresh-miss", "process cache.refresh-miss"]
+    assert trace.lines()[1:] == [line.replace(" refresher.attempt=1", "") for line in LOADED]
+    completed = {"name": "xfetch_refresh_completed_total", "query": "friends_of"}
+    eventually(lambda: collector.total(**completed) == 1, 60, "it is counted")
+
+
 def trace_of_nothing(memory: SpanMemory, read: Callable[[], object]) -> list[str]:
     memory.forget()
     with memory.tracer.start_as_current_span("GET /friends"):
@@ -186,6 +224,33 @@ def test_a_process_of_the_pool_that_is_replaced_sends_what_it_has(
         trace_of(memory, collector, lambda params=params: client.get("friends_of", params, timeout=60), "committed")  # type: ignore[misc]
 
 
+def test_what_a_prefork_workers_main_process_counts_is_told_by_an_instance_of_its_own(
+    system: System, collector: Collector
+) -> None:
+    worker = start_worker(system, collector, "-c", "1", OTEL_METRIC_EXPORT_INTERVAL="3600000")
+    system.broker.lpush("cache.refresh", "{}")  # no message at all
+    eventually(lambda: "dropped" in worker.tail_of_log(10_000), 60, "it is dropped")
+    client = system.client()
+    held = {"key": "a", "hold": "gate"}
+    client.refresh("long_lived", held)
+    eventually(lambda: system.loads("a") == 1, 60, "it runs")
+    child = next(one for one in psutil.Process(worker.pid).children() if "celery" in " ".join(one.cmdline()))
+    child.kill()
+    eventually(lambda: "worker_lost" in worker.tail_of_log(10_000), 60, "its run is ended")
+    system.open_gate("gate", 2)
+    eventually(
+        lambda: client.get("long_lived", {"key": "a", "hold": "gate"}, default=None), 60, "it is loaded after all"
+    )
+
+    worker.terminate()
+    worker.wait(60)
+    eventually(lambda: collector.total("refresher_messages_dropped_total") == 1, 60, "what was dropped is told")
+    assert collector.total("xfetch_refresh_retried_total", kind="worker_lost", query="long_lived") == 1
+    of_main = {one.instance for one in collector.points if one.name == "refresher_messages_dropped_total"}
+    of_pool = {one.instance for one in collector.points if one.name == "xfetch_refresh_completed_total"}
+    assert (len(of_main), len(of_pool), of_main & of_pool) == (1, 1, set())
+
+
 @pytest.mark.parametrize("pool", ["prefork", "solo"])
 def test_the_metrics_of_all_processes_add_up_at_a_collector(system: System, collector: Collector, pool: str) -> None:
     start_worker(system, collector, "-P", pool, CACHE_XFETCH_RETRY_MAX="1")
@@ -209,7 +274,7 @@ def test_the_metrics_of_all_processes_add_up_at_a_collector(system: System, coll
     eventually(lambda: {one.name for one in collector.points} >= GAUGES, 60, "the gauges are told")
     processes = 2 if pool == "prefork" else 1
     eventually(lambda: len(collector.instances) >= processes, 60, "each process tells")
-    assert len(collector.instances) == processes, "each is an instance of its own, and the main one of a pool is none"
+    assert len(collector.instances) == processes, "a main process with nothing to tell is none"
     assert {one.value for one in collector.points if one.name == "xfetch_query_ttl_seconds"} >= {3600.0}
     eventually(
         lambda: {one.value for one in collector.points if one.name == "xfetch_dead_letters"} >= {1.0}, 60, "one is dead"

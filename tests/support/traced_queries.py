@@ -12,7 +12,7 @@ from refresher import TransientFailure, query
 from tests.support.scripted_queries import CONTROL_URL
 
 IN_CODE = "RETURN $person AS name"
-BUDGET_SECONDS = 1.0
+BUDGET_SECONDS = 5.0  # a slow machine loads within it, after more than half of it is over, too
 
 
 @query("friends_of", ttl="1h", grace="1h", degree="RETURN 3 AS degree")
@@ -27,7 +27,7 @@ def late_at_first(tx: Any, person: str) -> str:
     """Fail once, when more than half of the budget is over: the next attempt has to be another message's."""
     with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
         if control.incr("late_at_first") == 1:
-            time.sleep(BUDGET_SECONDS * 0.6)
+            time.sleep(BUDGET_SECONDS * 0.52)
             raise TransientFailure(f"nobody knows {person} yet")
     return tx.run(IN_CODE, person=person).single()["name"]
 

@@ -17,8 +17,9 @@ from celery.concurrency.solo import TaskPool as Solo
 from opentelemetry import trace
 
 from api_client.broker import Broker
-from refresher import telemetry as subject
+from refresher import otel_sdk
 from refresher.events import WorkerEvents
+from refresher.otel_relay import RelayedEvents
 from refresher.queries import Registry
 from refresher.settings import WorkerSettings
 from refresher.spans import NO_SPANS
@@ -35,7 +36,7 @@ class Silent(Broker):
 def set_ups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """In which process an SDK would have been set up, each time."""
     seen: list[int] = []
-    monkeypatch.setattr(subject, "_set_up_sdk", lambda: seen.append(os.getpid()))
+    monkeypatch.setattr(otel_sdk, "set_up", lambda: seen.append(os.getpid()))
     return seen
 
 
@@ -90,6 +91,7 @@ def test_the_main_process_begins_where_it_refreshes_itself(
     signals.worker_ready.send(sender=Consumer(app, pool))
     assert set_ups == [os.getpid()] * begins
     assert (told_spans(made) is not NO_SPANS) == begins
+    assert isinstance(made.and_of(None), RelayedEvents) != begins, "one that forks has its few events relayed"
 
 
 def test_a_process_of_a_pool_begins_once_and_its_own_events_are_told_too(
@@ -107,9 +109,10 @@ def test_a_process_of_a_pool_begins_once_and_its_own_events_are_told_too(
     assert both.spans is told_spans(made)
 
 
-def test_a_forked_child_begins_anew(set_ups: list[int]) -> None:
+@pytest.mark.parametrize("begin", [Telemetry.start, Telemetry.start_relay], ids=["itself", "relay"])
+def test_a_forked_child_begins_anew(set_ups: list[int], begin: Callable[[Telemetry], None]) -> None:
     made = telemetry()
-    made.start()
+    begin(made)
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -155,7 +158,7 @@ def test_what_is_left_is_sent_at_the_end_and_a_collector_that_hangs_holds_nobody
 
     provider = cast("Any", SimpleNamespace(force_flush=flush, get_tracer=lambda *_, **__: trace.NoOpTracer()))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    monkeypatch.setattr(subject, "FLUSH_SECONDS", 0.1)
+    monkeypatch.setattr(otel_sdk, "FLUSH_SECONDS", 0.1)
     made = telemetry()
     made.start()
     made.close()
