@@ -26,7 +26,7 @@ from api_client.errors import (
     UnknownQuery,
     WaitTimeout,
 )
-from api_client.events import ReaderEvents, RefreshReason
+from api_client.events import ReaderEvents, ReadFailure, RefreshReason
 from api_client.explain import Explanation
 from api_client.handles import CachedQuery, cached_query
 from api_client.reader import CacheClient
@@ -47,6 +47,7 @@ __all__ = [
     "InvalidQuery",
     "Invalidation",
     "QueryCall",
+    "ReadFailure",
     "ReaderEvents",
     "ReaderSettings",
     "RefreshFailed",

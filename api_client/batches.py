@@ -97,7 +97,7 @@ class Batch:
             return
         for entry_key, asked in list(self._keys.items()):
             for place, type_ in asked.wanted:
-                self._results[place] = _or_error(self._core.serve_local, asked.key, self._floor, type_)
+                self._results[place] = self._or_error(asked.key, self._core.serve_local, asked.key, self._floor, type_)
             if all(self._results[place] is not None for place, _ in asked.wanted):
                 del self._keys[entry_key]
 
@@ -122,7 +122,7 @@ class Batch:
         own = error.about(asked.key.query)
         for place, _ in asked.wanted:
             self._results[place] = own
-        self._core.tell_unavailable(asked.key)
+        self._core.tell_failed(asked.key, own)
 
     def serve(self, found: Sequence[bytes | CacheUnavailable | None]) -> list[Miss]:
         """Answer from the entries' bytes, in the order of `begin`; return what has to be waited for.
@@ -139,7 +139,9 @@ class Batch:
                 self._fail(asked, raw)
                 continue
             for place, type_ in asked.wanted:
-                answer = _or_error(self._core.serve, asked.key, raw, self._floor, type_, asked.fill, together)
+                answer = self._or_error(
+                    asked.key, self._core.serve, asked.key, raw, self._floor, type_, asked.fill, together
+                )
                 asked.fill = None
                 if isinstance(answer, int):
                     asked.miss = Miss(self._core, asked.key, self._floor, answer, self._timeout_seconds)
@@ -156,26 +158,26 @@ class Batch:
         """Answer from what the waits have brought, in the order of `serve`."""
         missed = [asked for asked in self._keys.values() if asked.miss is not None]
         for asked, raw in zip(missed, waited, strict=True):
-            if isinstance(raw, CacheUnavailable):
-                self._core.tell_unavailable(asked.key)
+            if isinstance(raw, CacheError):
+                self._core.tell_failed(asked.key, raw)
             for place, type_ in asked.wanted:
                 if isinstance(raw, CacheError):
                     self._results[place] = raw
                 elif asked.miss is not None:
-                    self._results[place] = _or_error(asked.miss.answer, raw, type_)
+                    self._results[place] = self._or_error(asked.key, asked.miss.answer, raw, type_)
+
+    def _or_error(self, key: CacheKey, serve: Callable[..., A], *args: Any) -> A | CacheError:
+        try:
+            return serve(*args)
+        except CacheError as error:
+            self._core.tell_failed(key, error)
+            return error
 
     def _mark_dropped(self, place: int) -> None:
         result = self._results[place]
         if isinstance(result, tuple):
             value, header, state, _, now_us = result
             self._results[place] = value, header, state, RefreshState.DROPPED, now_us
-
-
-def _or_error(serve: Callable[..., A], *args: Any) -> A | CacheError:
-    try:
-        return serve(*args)
-    except CacheError as error:
-        return error
 
 
 def _checked(call: object, version: int) -> QueryCall:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
+from api_client.errors import CacheError, CacheUnavailable, DecodeError, RefreshFailed, UnknownQuery, WaitTimeout
 from api_client.spans import NO_SPANS, ReaderSpans
 
 log: Final = logging.getLogger(__name__)
@@ -31,6 +32,31 @@ class RefreshReason(StrEnum):
 
 HitNote: TypeAlias = tuple[str, int, int, bool]
 """A hit, to be looked at later: query, age and what is left to the soft expiry, both in µs, whether it triggered."""
+
+
+class ReadFailure(StrEnum):
+    """Why a read ended without a value, whether its caller got the error or a default."""
+
+    UNAVAILABLE = "unavailable"
+    TIMEOUT = "timeout"
+    REFRESH_FAILED = "refresh_failed"
+    UNKNOWN_QUERY = "unknown_query"
+    DECODE = "decode"
+
+    @classmethod
+    def of(cls, error: CacheError) -> ReadFailure | None:
+        """Return what an error of a read is counted as; None: it is wrong by itself, and nothing was read."""
+        return next((why for kind, why in _FAILURES.items() if isinstance(error, kind)), None)
+
+
+# The special before the general.
+_FAILURES: Final[Mapping[type[CacheError], ReadFailure]] = {
+    CacheUnavailable: ReadFailure.UNAVAILABLE,
+    WaitTimeout: ReadFailure.TIMEOUT,
+    UnknownQuery: ReadFailure.UNKNOWN_QUERY,
+    RefreshFailed: ReadFailure.REFRESH_FAILED,
+    DecodeError: ReadFailure.DECODE,
+}
 
 
 class ReaderEvents:
@@ -71,6 +97,9 @@ class ReaderEvents:
 
     def unavailable(self, query: str) -> None:
         """Record a read that found Redis unavailable."""
+
+    def read_failed(self, query: str, *, why: ReadFailure) -> None:
+        """Record a read that ended without a value. Of a batch, a key that several items want is one read."""
 
 
 def guarded(events: E, base: type[E]) -> E:

@@ -22,6 +22,10 @@ LABELLED: Final = {
     "xfetch_refresh_triggered": ("reason", "Refreshes asked for: early, stale, miss, invalidated, manual"),
     "xfetch_refresh_dropped": ("why", "Triggers that were not claimed: backlog, backpressure, breaker"),
     "xfetch_trigger_failed": ("why", "Claims that could not be made or published"),
+    "cache_read_failed": (
+        "why",
+        "Reads that ended without a value: unavailable, timeout, refresh_failed, unknown_query, decode",
+    ),
     "cache_unreadable": ("reason", "Entries treated as a miss: garbage, version, flags, digest"),
 }
 # Histograms over AGE_BUCKETS_SECONDS.

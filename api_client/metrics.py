@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, values
 
-from api_client.events import HitNote, ReaderEvents, RefreshReason
+from api_client.events import HitNote, ReaderEvents, ReadFailure, RefreshReason
 from api_client.hit_notes import HitNotes
 from api_client.metric_names import AGE_BUCKETS_SECONDS, AGES, COUNTERS, LABELLED
 
@@ -89,6 +89,11 @@ class PrometheusEvents(ReaderEvents):
         """Count a read that found Redis unavailable."""
         self._count("cache_unavailable", query)
 
+    def read_failed(self, query: str, *, why: ReadFailure) -> None:
+        """Count a read that ended without a value."""
+        self._metrics_of(query)
+        self._labelled["cache_read_failed"].labels(query, why.value).inc()
+
     def flush(self) -> None:
         """Add up the hits that have been noted; whoever pushes metrics instead of being scraped calls it before."""
         self._notes.flush()
@@ -113,6 +118,8 @@ class PrometheusEvents(ReaderEvents):
             counter.labels(query)
         for reason in RefreshReason:
             self._labelled["xfetch_refresh_triggered"].labels(query, reason.value)
+        for why in ReadFailure:
+            self._labelled["cache_read_failed"].labels(query, why.value)
 
     def _hit_metrics(self, query: str) -> _HitMetrics:
         return _HitMetrics(

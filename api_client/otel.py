@@ -17,7 +17,7 @@ from opentelemetry import metrics, trace
 
 from api_client import metric_names
 from api_client._version import __version__
-from api_client.events import HitNote, ReaderEvents, RefreshReason
+from api_client.events import HitNote, ReaderEvents, ReadFailure, RefreshReason
 from api_client.hit_notes import HitNotes
 from api_client.otel_spans import OTelReaderSpans
 from api_client.spans import ReaderSpans
@@ -109,6 +109,10 @@ class OTelEvents(ReaderEvents):
     def unavailable(self, query: str) -> None:
         """Count a read that found Redis unavailable."""
         self._add("cache_unavailable", query)
+
+    def read_failed(self, query: str, *, why: ReadFailure) -> None:
+        """Count a read that ended without a value."""
+        self._add("cache_read_failed", query, why.value)
 
     def _add(self, name: str, query: str, label: str = "") -> None:
         attributes = {"query": query}

@@ -16,8 +16,8 @@ from api_client.asked import AskedRecently
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
 from api_client.entry import Header, decode_header
-from api_client.errors import CacheUnavailable, DecodeError
-from api_client.events import ReaderEvents, RefreshReason
+from api_client.errors import CacheError, CacheUnavailable, DecodeError
+from api_client.events import ReaderEvents, ReadFailure, RefreshReason
 from api_client.health import Health
 from api_client.judging import PLAIN, Floor, good_enough, judge, trigger_of
 from api_client.keys import CacheKey
@@ -133,12 +133,6 @@ class ReadCore:
         if self.tier is not None:
             self.tier.drop(key.entry)
 
-    def failed(self, key: CacheKey, fill: Fill | None, error: BaseException) -> None:
-        """Tell the tier that a read has failed, and those who count where Redis was unavailable."""
-        self.abandon(fill)
-        if isinstance(error, CacheUnavailable):
-            self.tell_unavailable(key)
-
     def abandon(self, fill: Fill | None) -> None:
         """Tell the tier that the read has failed."""
         if self.tier is not None and fill is not None:
@@ -234,9 +228,12 @@ class ReadCore:
         """Tell those who count that a read waits."""
         self._events.miss(key.query)
 
-    def tell_unavailable(self, key: CacheKey) -> None:
-        """Tell those who count that Redis was unavailable."""
-        self._events.unavailable(key.query)
+    def tell_failed(self, key: CacheKey, error: CacheError) -> None:
+        """Tell those who count that a read ended without a value."""
+        if isinstance(error, CacheUnavailable):
+            self._events.unavailable(key.query)
+        if (why := ReadFailure.of(error)) is not None:
+            self._events.read_failed(key.query, why=why)
 
     def tell_followed(self, key: CacheKey, waited_seconds: float) -> None:
         """Tell those who count that a read was served by another one's wait."""

@@ -9,7 +9,7 @@ from api_client.answers import Answer
 from api_client.batches import Batch
 from api_client.clock import monotonic_seconds
 from api_client.crowd import Crowd
-from api_client.errors import CacheUnavailable, WaitTimeout
+from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
 from api_client.flights import Flights
 from api_client.judging import PLAIN, Floor
 from api_client.keys import CacheKey
@@ -34,24 +34,24 @@ class ReadPath:
         Raises:
             RefreshFailed, WaitTimeout, CacheUnavailable, DecodeError.
         """
-        if self._core.tier is not None and (local := self._core.serve_local(key, floor, type_)) is not None:
-            return local
-        fill = self._core.begin(key)
         try:
-            raw = self._crowd.read(key)
-            self._know_the_time()
-        except BaseException as error:
-            self._core.failed(key, fill, error)
-            raise
-        answer = self._core.serve(key, raw, floor, type_, fill)
-        if isinstance(answer, int):
-            miss = Miss(self._core, key, floor, answer, timeout_seconds)
+            if self._core.tier is not None and (local := self._core.serve_local(key, floor, type_)) is not None:
+                return local
+            fill = self._core.begin(key)
             try:
+                raw = self._crowd.read(key)
+                self._know_the_time()
+            except BaseException:
+                self._core.abandon(fill)
+                raise
+            answer = self._core.serve(key, raw, floor, type_, fill)
+            if isinstance(answer, int):
+                miss = Miss(self._core, key, floor, answer, timeout_seconds)
                 with self._core.spans.waiting([key]):
                     return miss.answer(self._wait(miss), type_)
-            except CacheUnavailable:
-                self._core.tell_unavailable(key)
-                raise
+        except CacheError as error:
+            self._core.tell_failed(key, error)
+            raise
         return answer
 
     def read_all(self, batch: Batch) -> None:

@@ -42,28 +42,28 @@ class AsyncReadPath:
         Raises:
             RefreshFailed, WaitTimeout, CacheUnavailable, DecodeError.
         """
-        if self._core.tier is not None and (local := self._core.serve_local(key, floor, type_)) is not None:
-            return local
-        fill = self._core.begin(key)
         try:
-            raw = await self._link.read(key)
-            clock = self._link.health.clock
-            if not clock.is_known:
-                await self._link.learn_clock()
-            elif clock.is_due_once():
-                self._publisher.do_soon(self._relearn_clock)
-        except BaseException as error:
-            self._core.failed(key, fill, error)
-            raise
-        answer = self._core.serve(key, raw, floor, type_, fill)
-        if isinstance(answer, int):
-            miss = Miss(self._core, key, floor, answer, timeout_seconds)
+            if self._core.tier is not None and (local := self._core.serve_local(key, floor, type_)) is not None:
+                return local
+            fill = self._core.begin(key)
             try:
+                raw = await self._link.read(key)
+                clock = self._link.health.clock
+                if not clock.is_known:
+                    await self._link.learn_clock()
+                elif clock.is_due_once():
+                    self._publisher.do_soon(self._relearn_clock)
+            except BaseException:
+                self._core.abandon(fill)
+                raise
+            answer = self._core.serve(key, raw, floor, type_, fill)
+            if isinstance(answer, int):
+                miss = Miss(self._core, key, floor, answer, timeout_seconds)
                 with self._core.spans.waiting([key]):
                     return miss.answer(await self._wait(miss), type_)
-            except CacheUnavailable:
-                self._core.tell_unavailable(key)
-                raise
+        except CacheError as error:
+            self._core.tell_failed(key, error)
+            raise
         return answer
 
     async def read_all(self, batch: Batch) -> None:

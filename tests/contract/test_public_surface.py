@@ -16,8 +16,8 @@ from api_client import AsyncCacheClient, CacheClient, CacheError
 API_CLIENT = [
     "AsyncCacheClient", "AsyncCachedQuery", "CacheClient", "CacheError", "CacheUnavailable", "CachedQuery",
     "ConfigurationError", "DecodeError", "Entry", "EntryState", "Explanation", "InvalidQuery", "Invalidation",
-    "QueryCall", "ReaderEvents", "ReaderSettings", "RefreshFailed", "RefreshReason", "RefreshState", "TriggerFailed",
-    "UnknownQuery", "WaitTimeout", "__version__", "aget_cached", "cached_query", "get_cached",
+    "QueryCall", "ReadFailure", "ReaderEvents", "ReaderSettings", "RefreshFailed", "RefreshReason", "RefreshState",
+    "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "aget_cached", "cached_query", "get_cached",
 ]  # fmt: skip
 REFRESHER = [
     "RefreshMode", "RefresherError", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__", "install",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from api_client import ReaderEvents
-from api_client.events import RefreshReason
+from api_client.events import ReadFailure, RefreshReason
 
 
 class RecordedEvents(ReaderEvents):
@@ -52,3 +52,6 @@ class RecordedEvents(ReaderEvents):
 
     def unavailable(self, query: str) -> None:
         self._tell("unavailable")
+
+    def read_failed(self, query: str, *, why: ReadFailure) -> None:
+        self._tell("read failed", why.value)

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
-from api_client import ConfigurationError, ReaderSettings, RefreshReason
+from api_client import ConfigurationError, ReaderSettings, ReadFailure, RefreshReason
 from api_client.client_base import _counted
 from api_client.events import ReaderEvents, guarded, together
 from api_client.hit_notes import FOLD_AT
@@ -30,6 +30,7 @@ TELLING: dict[str, Callable[[ReaderEvents], None]] = {
     "refresh_triggered": lambda e: e.refresh_triggered("q", reason=RefreshReason.EARLY),
     "refresh_dropped": lambda e: e.refresh_dropped("q", why="backlog"),
     "trigger_failed": lambda e: e.trigger_failed("q", why="OSError"),
+    "read_failed": lambda e: e.read_failed("q", why=ReadFailure.UNKNOWN_QUERY),
     "unreadable_entry": lambda e: e.unreadable_entry("q", reason="digest"),
     "hit": lambda e: e.hit("q", age_seconds=7.5, ttl_remaining_seconds=-2.0, triggered=True),
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 
-from api_client import ConfigurationError, ReaderSettings, RefreshReason
+from api_client import ConfigurationError, ReaderSettings, ReadFailure, RefreshReason
 from api_client.client_base import _counted
 from api_client.events import ReaderEvents, guarded, together
 from api_client.hit_notes import FOLD_AT
@@ -132,6 +132,11 @@ def test_nothing_is_lost_or_doubled_between_threads(registry: CollectorRegistry,
         ),
         (lambda e: e.refresh_dropped("q", why="backlog"), "xfetch_refresh_dropped_total", {"why": "backlog"}),
         (lambda e: e.trigger_failed("q", why="OSError"), "xfetch_trigger_failed_total", {"why": "OSError"}),
+        (
+            lambda e: e.read_failed("q", why=ReadFailure.TIMEOUT),
+            "cache_read_failed_total",
+            {"why": "timeout"},
+        ),
         (lambda e: e.unreadable_entry("q", reason="digest"), "cache_unreadable_total", {"reason": "digest"}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -151,6 +156,7 @@ def test_with_the_first_event_of_a_query_its_counters_are_there_at_0(
     for name in ("cache_hit_total", "cache_unavailable_total", "xfetch_refresh_republished_total"):
         assert value(registry, name) == 0
     assert value(registry, "xfetch_refresh_triggered_total", reason="stale") == 0
+    assert value(registry, "cache_read_failed_total", why="decode") == 0
     assert value(registry, "cache_miss_total") == 1
 
 

@@ -46,7 +46,9 @@ def test_nothing_is_asked_for_nothing(reader: AnyReader) -> None:
     assert reader.get_many([]) == []
 
 
-def test_each_item_has_its_own_end(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
+def test_each_item_has_its_own_end(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor, events: RecordedEvents
+) -> None:
     play("there").plant_value("text")
     play("stale").plant_value("old", age_seconds=20, ttl_seconds=10)
     calls = [
@@ -74,15 +76,19 @@ def test_each_item_has_its_own_end(reader: AnyReader, play: Play, pool: ThreadPo
     assert isinstance(fails, RefreshFailed)
     assert (fails.query, fails.kind, fails.attempts) == ("fails", "syntax", 2)
     assert isinstance(no_version, InvalidQuery)
+    assert sorted(events["read failed"]) == [["decode"], ["refresh_failed"]]  # what is wrong by itself is no read
 
 
-def test_what_does_not_come_in_time_is_an_error_beside_what_is_there(reader: AnyReader, play: Play) -> None:
+def test_what_does_not_come_in_time_is_an_error_beside_what_is_there(
+    reader: AnyReader, play: Play, events: RecordedEvents
+) -> None:
     play("there").plant_value("v")
     slow, there = reader.get_many([("slow", {}), ("there", {})], timeout="100ms")
     assert isinstance(slow, WaitTimeout)
     assert (slow.query, slow.state) == ("slow", "queued")
     assert isinstance(there, Entry)
     assert there.value == "v"
+    assert events["read failed"] == [["timeout"]]
 
 
 def test_what_one_caller_changes_another_does_not_see(reader: AnyReader, play: Play) -> None:

@@ -91,10 +91,31 @@ def test_without_redis_each_call_says_so(cut_off: AnyReader, events: RecordedEve
         with pytest.raises(CacheUnavailable, match="Redis") as caught:
             call("q", {})
         assert caught.value.query == "q"
-    assert events.told == [("unavailable",)] * 2  # of the reads
+    told = [("unavailable",), ("read failed", "unavailable")]
+    assert events.told == told * 2  # of the reads
     (many,) = cut_off.get_many([("q", {})])
     assert isinstance(many, CacheUnavailable)
-    assert events.told == [("unavailable",)] * 3
+    assert events.told == told * 3
+
+
+def test_each_read_that_ends_without_a_value_is_told_and_why_whether_there_is_a_default_or_not(
+    reader: AnyReader, cut_off: AnyReader, play: Play, pool: ThreadPoolExecutor, events: RecordedEvents
+) -> None:
+    failing = pool.submit(reader.get, "fails", {}, default=None)
+    play("fails").give_up()
+    assert failing.result(PATIENCE_SECONDS) is None
+    unknown = pool.submit(reader.get_entry, "nobody_knows", {})
+    play("nobody_knows").give_up(kind="unknown_query")
+    assert isinstance(unknown.exception(PATIENCE_SECONDS), UnknownQuery)
+    assert reader.get("slow", {}, timeout=0, default=None) is None
+    play("text").plant_value("no number")
+    with pytest.raises(DecodeError):
+        reader.get("text", {}, type=int)
+    assert cut_off.get("q", {}, default=None) is None
+    why = ["refresh_failed", "unknown_query", "timeout", "decode", "unavailable"]
+    assert events["read failed"] == [[one] for one in why]
+    assert reader.get("text", {}) == "no number"
+    assert len(events["read failed"]) == len(why)
 
 
 BAD_CALLS: list[tuple[str, Any, dict[str, Any], str]] = [
