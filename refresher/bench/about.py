@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, Final
 
 from refresher.bench.errors import BenchError
 from refresher.bench.machine import machine, versions
+
+_PROBE_BYTES: Final = 1_000_000  # about what a run writes
 
 
 def about(benchmark: str, *, seed: int, options: Mapping[str, Any], servers: Mapping[str, str]) -> dict[str, Any]:
@@ -46,10 +49,12 @@ def made_folder(out: Path) -> Path:
     """Make the folder for the results, before minutes are spent on what can't be kept.
 
     Raises:
-        BenchError: it can't be made.
+        BenchError: it can't be made, or nothing can be written into it.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out) as probe:
+            probe.write(bytes(_PROBE_BYTES))
     except OSError as error:
         raise BenchError(f"the results can't be written to {out}: {error.strerror}") from error
     return out

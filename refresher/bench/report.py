@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from refresher.bench.about import heading
+from refresher.bench.errors import BenchError
 from refresher.bench.figures import Figure, Rate, Result
 from refresher.bench.plots import draw
 from refresher.bench.statistics import middle
@@ -74,12 +75,15 @@ def present(folder: Path, about: Mapping[str, Any], results: Sequence[Result], c
     """Show the results below what the run was, keep them, and name the files.
 
     Raises:
-        OSError: the folder can't be written into.
-        BenchError: pictures can't be drawn.
+        BenchError: the folder can't be written into, or pictures can't be drawn.
     """
     console.print(heading(about))
     show(results, console)
-    for path in write(folder, about, results):
+    try:
+        paths = write(folder, about, results)
+    except OSError as error:
+        raise BenchError(f"the results can't be written to {folder}: {error.strerror}") from error
+    for path in paths:
         console.print(f"written: {path}")
 
 

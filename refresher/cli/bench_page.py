@@ -17,11 +17,17 @@ def page(
     ),
 ) -> None:
     """Make a page, with pictures, of the results that benchmarks have kept."""
+    from refresher.bench.errors import BenchError
     from refresher.bench.page import draw_all, found
     from refresher.bench.page import page as page_of
 
+    if not out.suffix:
+        raise typer.BadParameter(f"{str(out)!r}: allowed is a file such as results.md", param_hint="--out")
     runs = found(folder)
     pictures = out.with_suffix("")
-    draw_all(runs, pictures)
-    out.write_text(page_of(runs, pictures.name), encoding="utf-8")
+    try:
+        draw_all(runs, pictures)
+        out.write_text(page_of(runs, pictures.name), encoding="utf-8")
+    except OSError as error:
+        raise BenchError(f"the page can't be written to {out}: {error.strerror}") from error
     typer.echo(f"written: {out}, and its pictures in {pictures}")

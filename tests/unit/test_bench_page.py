@@ -6,18 +6,22 @@ import csv
 import json
 import math
 import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from refresher.bench.about import about, made_folder
 from refresher.bench.errors import BenchError
 from refresher.bench.figures import Figure, Must, Rate, Result, Target
 from refresher.bench.page import draw_all, found, page
 from refresher.bench.plots import Plot, PlotKind, Series, draw
-from refresher.bench.report import show, write
+from refresher.bench.report import present, show, write
 from refresher.bench.tables import Cell, Table, shown_cell
+from refresher.cli import bench
+from refresher.cli.commands import app
 
 LINES = Plot("over-time", "Recomputes", "time (s)", "recomputes", (
     Series("fetch", (0.0, 1.0, 2.0), (0.0, 40.0, 80.0), (0.0, 35.0, 70.0), (0.0, 45.0, 90.0)),
@@ -128,7 +132,35 @@ def test_what_can_not_be_made_into_a_page_is_said(tmp_path: Path) -> None:
             found(tmp_path / "c")
 
 
-def test_a_folder_that_can_not_be_made_is_said_before_anything_runs(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_written_is_said_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BenchError, match="can't be written to"):
-        made_folder(tmp_path / "file")
+    for folder in (tmp_path / "file", Path("/proc")):  # one that can't be made; one that nobody can write into
+        with pytest.raises(BenchError, match="can't be written to"):
+            made_folder(folder)
+    assert list(made_folder(tmp_path / "new" / "one").iterdir()) == []
+
+
+def test_what_can_not_be_kept_in_the_end_is_shown_and_then_said(tmp_path: Path) -> None:
+    (tmp_path / "stampede.json").mkdir()
+    screen = StringIO()
+    with pytest.raises(BenchError, match=r"can't be written to .*: Is a directory"):
+        present(tmp_path, about("stampede", seed=7, options={}, servers={}), [RESULT], Console(file=screen, width=150))
+    assert "what each did" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("out", "says"), [("results", "allowed is a file such as results.md"), ("there.md", "can't be written to")]
+)
+def test_a_page_that_can_not_be_written_is_one_line(out: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "there.md").mkdir()
+    kept(tmp_path / "runs")
+    done = CliRunner().invoke(app, ["bench", "page", str(tmp_path / "runs"), "--out", str(tmp_path / out)])
+    assert isinstance(done.exception, SystemExit | BenchError)
+    assert says in " ".join(f"{done.output} {done.exception}".replace("\u2502", "").split())
+
+
+def test_what_is_not_installed_is_said_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "find_spec", lambda name: None if name == "matplotlib" else name)
+    done = CliRunner().invoke(app, ["bench", "topology", "--out", str(tmp_path / "out")])
+    assert str(done.exception) == "matplotlib is not installed: pip install 'refresher[bench]'"
+    assert not (tmp_path / "out").exists()

@@ -27,10 +27,9 @@ def run_hits(options: BenchOptions, console: Console) -> None:
     """Measure all that was asked for.
 
     Raises:
-        BenchError: a group that does not exist, a folder that can't be made, or, when all else has been measured and
+        BenchError: a group that does not exist, a folder that can't be written, or, when all else has been measured and
             kept, a group that failed.
         EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
-        OSError: the folder is there, and the results can't be written.
     """
     groups = chosen(options)
     made_folder(options.out)

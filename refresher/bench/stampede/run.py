@@ -34,9 +34,9 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
     """Play what was asked for. Ctrl-C ends the reading; what was counted until then is shown and kept.
 
     Raises:
-        BenchError: a strategy that does not exist, a folder that can't be made, readers or a worker that did not start.
+        BenchError: a strategy that does not exist, a folder that can't be written, readers or a worker that did not
+            start.
         EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
-        OSError: the folder is there, and the results can't be written.
     """
     made_folder(options.out)
     played = {scenario: _lanes(scenario, options, console) for scenario in options.played}
@@ -54,9 +54,15 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
             terms = Terms(here, scale.expires, scale.delta, scale.lease, options.beta, options.rnd_precision, address)
             console.print(f"{scenario}: {', '.join(lane.title for lane in lanes)} …", style="dim")
             began = time.monotonic()
-            with backstage.workers(lasting(terms) if scenario is Scenario.HERD else terms, lanes, graph):
-                result, was_interrupted = _played(scenario, lanes, terms, options, control, console)
-            results.append(replace(result, seconds=time.monotonic() - began))
+            try:
+                with backstage.workers(lasting(terms) if scenario is Scenario.HERD else terms, lanes, graph):
+                    result, was_interrupted = _played(scenario, lanes, terms, options, control, console)
+            except KeyboardInterrupt:
+                if not results:  # nothing was counted
+                    raise
+                was_interrupted = True
+            else:
+                results.append(replace(result, seconds=time.monotonic() - began))
             if was_interrupted:
                 console.print("interrupted: what follows is what was counted until then")
                 break

@@ -86,19 +86,24 @@ def heats_of(lanes: Sequence[Lane], abreast: int) -> list[list[Lane]]:
 
 
 def _run(lanes: Sequence[Lane], plan: Plan) -> list[LaneRun]:
+    """Let them read at the same time; when interrupted, nothing of those who had not all read once."""
     since = until = None
     killers: dict[str, Killer] = {}
-    with _crews(lanes, plan) as crews:
-        try:
-            since = _warm_since(crews)
-            killers = _killers(lanes, plan, since)
-            _read_until(since + plan.scale.seconds, since, crews, killers, plan)
-            until = since + plan.scale.seconds
-        except KeyboardInterrupt:
-            plan.was_interrupted = True
-    if since is None:
+    try:
+        with _crews(lanes, plan) as crews:
+            try:
+                since = _warm_since(crews)
+                killers = _killers(lanes, plan, since)
+                until = since + plan.scale.seconds
+                _read_until(until, since, crews, killers, plan)
+            except KeyboardInterrupt:
+                until = time.monotonic()  # to stop takes seconds, in which nobody reads
+                plan.was_interrupted = True
+    except KeyboardInterrupt:  # while readers were being started, or for the second time
+        plan.was_interrupted = True
         return []
-    until = until or time.monotonic()
+    if since is None or until is None:
+        return []
     return [_outcome(crew, killers.get(crew.lane.name), since, until, plan) for crew in crews]
 
 

@@ -32,9 +32,8 @@ def run_topology(options: TopologyOptions, console: Console) -> None:
     """Measure all that was asked for.
 
     Raises:
-        BenchError: no such graph can be drawn, or the folder can't be made.
+        BenchError: no such graph can be drawn, or the folder can't be written.
         EmbeddedServerError, DemoError, ConfigurationError, CacheUnavailable: a server can't be started or used.
-        OSError: the folder is there, and the results can't be written.
     """
     made_folder(options.out)
     try:

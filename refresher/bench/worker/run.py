@@ -36,10 +36,9 @@ def run_worker(options: WorkerOptions, console: Console) -> None:
     """Measure all that was asked for.
 
     Raises:
-        BenchError: a group that does not exist, a folder that can't be made, or, when all else has been measured and
+        BenchError: a group that does not exist, a folder that can't be written, or, when all else has been measured and
             kept, a group that failed.
         EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
-        OSError: the folder is there, and the results can't be written.
     """
     unknown = [name for name in options.only if name not in GROUPS]
     if unknown:
