@@ -15,6 +15,7 @@ from redis.exceptions import ConnectionError, TimeoutError
 from redis.retry import Retry
 
 from api_client.clock import monotonic_seconds
+from api_client.connection_names import WORKER
 from api_client.connections import Connections
 from api_client.lease import Call
 from api_client.lease_store import LeaseStore
@@ -84,7 +85,7 @@ class _PatientWay(Way):
     """Thin connections on which all is sent again until it is answered or ten seconds have passed."""
 
     def __init__(self, url: str, known: KnownMaster) -> None:
-        self._make = connection_maker(url, timeout_seconds=TIMEOUT_SECONDS, known=known)
+        self._make = connection_maker(url, timeout_seconds=TIMEOUT_SECONDS, known=known, who=WORKER)
         self._connections = Connections(self._make, timeout_seconds=TIMEOUT_SECONDS)
         self._way = ThinWay(self._make, self._connections)
         known.when_moved(self._connections.leave)

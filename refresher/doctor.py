@@ -1,4 +1,4 @@
-"""What `refresher doctor` looks at, from where it is run: cache, broker, workers, graph, and how they are set up.
+"""What `refresher doctor` looks at, from where it is run: cache, readers, broker, workers, graph, how they are set up.
 
 Each check says what is wrong in a sentence, and how to mend it in another. None raises.
 """
@@ -24,8 +24,10 @@ from api_client.redis_edge import connect, reason
 from api_client.settings import ReaderSettings
 from refresher.checks import graph_problem
 from refresher.doctor_broker import of_broker
+from refresher.doctor_flower import flower
 from refresher.doctor_host import of_this_host
-from refresher.doctor_keys import dead_keys, refreshes
+from refresher.doctor_keys import dead_keys, of_keys
+from refresher.doctor_readers import readers
 from refresher.findings import FULL_SHARE, Finding, Level, unreachable, used_share
 from refresher.queries import import_queries, registry
 from refresher.rights import forbidden, rights
@@ -40,8 +42,8 @@ MOST_CLOCK_SECONDS: Final = 1.0
 DOCTOR_KEY: Final = "refresher.doctor"
 
 
-def findings(worker: WorkerSettings, reader: ReaderSettings) -> Iterator[Finding]:
-    """Look at everything, one thing after another."""
+def findings(worker: WorkerSettings, reader: ReaderSettings, *, flower_url: str = "") -> Iterator[Finding]:
+    """Look at everything, one thing after another; at Flower where it is said where that is."""
     cache_run_id = ""
     client = connect(worker.redis_url, timeout_seconds=TIMEOUT_SECONDS)
     try:
@@ -59,7 +61,8 @@ def findings(worker: WorkerSettings, reader: ReaderSettings) -> Iterator[Finding
         yield _clock(node)
         yield _bus(node, worker)
         yield _steps(client, worker)
-        yield refreshes(client, worker)
+        yield readers(client)
+        yield from of_keys(client, worker)
         yield dead_keys(client, worker)
     except (RedisError, OSError) as error:
         yield unreachable("cache", "CACHE_REDIS_URL", worker.redis_url, error)
@@ -67,6 +70,8 @@ def findings(worker: WorkerSettings, reader: ReaderSettings) -> Iterator[Finding
         client.close()
     yield from of_broker(worker, reader, cache_run_id, timeout_seconds=TIMEOUT_SECONDS, answer_seconds=ANSWER_SECONDS)
     yield from of_this_host(worker)
+    if flower_url:
+        yield flower(flower_url)
     yield from _queries(worker)
     yield _graph(worker)
 

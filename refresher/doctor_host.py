@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,7 +12,10 @@ from refresher.health_asked import ask_health, get
 from refresher.settings import WorkerSettings
 
 _MARK: Final = b"\nrefresher_ready{"
+_DROPPED: Final = re.compile(rb'^refresher_messages_dropped_total\{reason="(\w+)"\} ([0-9.e+]+)$', re.MULTILINE)
 _LOOK: Final = "look at the worker and its log: not running, stopped, or another process has the port"
+
+_STRANGERS: Final = "something else writes into the queues, or a release that this one does not know: its log says what"
 
 
 def of_this_host(settings: WorkerSettings) -> Iterator[Finding]:
@@ -43,4 +47,10 @@ def _metrics(settings: WorkerSettings) -> Finding:
         return Finding("metrics here", Level.WARNING, f"none at {where}: {str(error) or type(error).__name__}", _LOOK)
     if _MARK not in body:
         return Finding("metrics here", Level.WARNING, f"what listens at {where} is no worker", _LOOK)
+    dropped = {reason.decode(): int(float(count)) for reason, count in _DROPPED.findall(body)}
+    if any(dropped.values()):
+        why = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
+        return Finding(
+            "metrics here", Level.WARNING, f"since it began it has dropped messages unread: {why}", _STRANGERS
+        )
     return Finding("metrics here", Level.OK, f"served at {where}")

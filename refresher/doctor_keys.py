@@ -1,4 +1,4 @@
-"""What `refresher doctor` finds of refreshes: what waits, runs or fails now, and what was given up."""
+"""What `refresher doctor` finds of keys: what can't be read; what waits, runs or fails now; what was given up."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from api_client.explain_text import duration
+from api_client.publication import REPUBLISH_SECONDS
 from refresher.dead_keys import DeadKeys, Standing
 from refresher.findings import Finding, Level
 from refresher.rights import forbidden
 from refresher.settings import WorkerSettings
-from refresher.status_keys import QueryKeys, Run, look_at_keys
+from refresher.status_keys import KeysSeen, QueryKeys, Run, look_at_keys
 
-LONG_WAIT_SECONDS: Final = 5.0
-"""After it a reader publishes once more what is queued still."""
 LONG_RUN_SHARE: Final = 0.5
 """Of the budget of an attempt."""
 
@@ -30,11 +29,30 @@ _MEND_OF_KIND: Final = {
 }
 
 
-def refreshes(client: redis.Redis, settings: WorkerSettings) -> Finding:
-    """Say what is slow or fails now, of the keys that a bounded look finds."""
+def of_keys(client: redis.Redis, settings: WorkerSettings) -> Iterator[Finding]:
+    """Say what is slow or fails now, of the keys that a bounded look finds, and which entries can't be read."""
     seen = look_at_keys(client, settings.namespace)
     if seen.problem:
-        return Finding("refreshes", Level.WARNING, f"not looked at: {seen.problem}", "sign in as operator")
+        yield Finding("refreshes", Level.WARNING, f"not looked at: {seen.problem}", "sign in as operator")
+        return
+    yield _entries(seen)
+    yield _refreshes(seen, settings)
+
+
+def _entries(seen: KeysSeen) -> Finding:
+    read, unreadable = sum(row.headers for row in seen.queries.values()), sum(seen.unreadable.values())
+    if not unreadable:
+        return Finding("entries", Level.OK, f"{read} looked at, all readable")
+    why = ", ".join(f"{count} {reason}" for reason, count in seen.unreadable.items())
+    is_newer = not seen.unreadable.keys().isdisjoint({"version", "flags"})
+    return Finding(
+        "entries", Level.WARNING, f"of {read + unreadable} looked at, readers take {unreadable} for misses: {why}",
+        "the workers are of a newer release than this one: deploy the readers" if is_newer
+        else "something else writes there: CACHE_REDIS_URL and CACHE_NAMESPACE are for these readers and workers alone",
+    )  # fmt: skip
+
+
+def _refreshes(seen: KeysSeen, settings: WorkerSettings) -> Finding:
     rows = list(seen.queries.values())
     wrong = list(_wrong(rows, seen.runs, settings))
     if wrong:
@@ -46,7 +64,7 @@ def refreshes(client: redis.Redis, settings: WorkerSettings) -> Finding:
 
 def _wrong(rows: list[QueryKeys], runs: list[Run], settings: WorkerSettings) -> Iterator[str]:
     longest = max((row.longest_wait or 0.0 for row in rows), default=0.0)
-    if longest > LONG_WAIT_SECONDS:
+    if longest > REPUBLISH_SECONDS:  # a reader has published it once more
         yield f"{sum(row.queued for row in rows)} are queued, the oldest for {duration(longest)}"
     slow = [run for run in runs if run.lasts > LONG_RUN_SHARE * settings.budget_seconds]
     if slow:

@@ -1,4 +1,4 @@
-"""Asks a worker's ports what they say: its health, its metrics."""
+"""Asks the ports of workers, and Flower's, what they say: of their health, their metrics."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def ask_health(address: str, port: int, path: str) -> tuple[bool, dict[str, Any]
     return status == HTTPStatus.OK, record
 
 
-def get(address: str, port: int, path: str) -> tuple[int, bytes]:
+def get(address: str, port: int, path: str, *, over_tls: bool = False) -> tuple[int, bytes]:
     """Return what is answered there, status and body; raises what `http.client` raises."""
     # Not urllib, which would ask a proxy of the environment.
-    connection = http.client.HTTPConnection(nearby(address), port, timeout=TIMEOUT_SECONDS)
+    make = http.client.HTTPSConnection if over_tls else http.client.HTTPConnection
+    connection = make(nearby(address), port, timeout=TIMEOUT_SECONDS)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

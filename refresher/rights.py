@@ -72,7 +72,7 @@ def _of_readers(key: CacheKey) -> list[Command]:
 def _of_commands(key: CacheKey, namespace: str) -> list[Command]:
     letters = dead_letters_key(namespace)
     return [
-        ("INFO", "server"), ("PUBLISH", key.channel, ""), ("ZREVRANGE", letters, 0, 0),
+        ("INFO", "server"), ("CLIENT LIST", "ID", 1), ("PUBLISH", key.channel, ""), ("ZREVRANGE", letters, 0, 0),
         ("ZRANGEBYSCORE", letters, 1, 1), ("ZREM", letters, ""),
     ]  # fmt: skip
 

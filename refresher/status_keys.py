@@ -17,7 +17,7 @@ import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from api_client.cluster_client import LazyCluster
-from api_client.entry import Header, UnreadableEntry, decode_header
+from api_client.entry import MAGIC, Header, UnreadableEntry, decode_header
 from api_client.keys import CacheKey
 from api_client.lease import RecordState
 from api_client.redis_edge import reason
@@ -88,7 +88,7 @@ class KeysSeen:
     """What a look at the keys has shown. ``is_sample``: not all keys were looked at, of ``keys_of_server``.
 
     ``problem`` and ``hottest_problem`` say why there is nothing, where there is nothing. ``is_counted``: Redis has
-    counted the looks at headers as accesses.
+    counted the looks at headers as accesses. ``unreadable`` are the headers that no reader can read, by why.
     """
 
     is_sample: bool = False
@@ -97,6 +97,7 @@ class KeysSeen:
     runs: list[Run] = field(default_factory=list)
     hottest: list[HotKey] = field(default_factory=list)
     is_counted: bool = False
+    unreadable: dict[str, int] = field(default_factory=dict)
     problem: str = ""
     hottest_problem: str = ""
 
@@ -200,7 +201,7 @@ def _read_headers(node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen) -
         no_touch, (seconds, microseconds), *heads, _ = pipeline.execute(raise_on_error=False)
     seen.is_counted |= isinstance(no_touch, Exception) and bool(keys)
     now_us = int(seconds) * 1_000_000 + int(microseconds)
-    for key, header in _decoded(keys, heads):
+    for key, header in _decoded(keys, heads, seen.unreadable):
         row = seen.of(key.query)
         row.headers += 1
         leads.setdefault(key.query, []).append(header.delta.mean)
@@ -210,11 +211,16 @@ def _read_headers(node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen) -
     return leads
 
 
-def _decoded(keys: Sequence[CacheKey], heads: Sequence[Any]) -> Iterator[tuple[CacheKey, Header]]:
+def _decoded(
+    keys: Sequence[CacheKey], heads: Sequence[Any], unreadable: dict[str, int]
+) -> Iterator[tuple[CacheKey, Header]]:
     for key, head in zip(keys, heads, strict=True):
         try:
             header = decode_header(head, key.digest) if isinstance(head, bytes) else None
-        except UnreadableEntry:
+        except UnreadableEntry as error:
+            is_cut = len(head) == HEADER_BYTES and head.startswith(MAGIC)
+            if head and not is_cut:  # else it has gone meanwhile, or there is more of it
+                unreadable[error.reason] = unreadable.get(error.reason, 0) + 1
             continue
         if header is not None and not header.is_handoff:
             yield key, header

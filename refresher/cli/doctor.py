@@ -12,6 +12,7 @@ from api_client.errors import CacheError
 from api_client.settings import ReaderSettings
 from refresher.cli.shown import as_json, plain
 from refresher.doctor import findings
+from refresher.doctor_flower import readable
 from refresher.errors import RefresherError
 from refresher.findings import Finding, Level
 from refresher.settings import WorkerSettings
@@ -34,9 +35,12 @@ def doctor(
     reads_per_second: Annotated[
         float, typer.Option(min=1, max=1_000, help="How much is read while watching.")
     ] = DEFAULT_READS_PER_SECOND,
+    flower: Annotated[
+        str, typer.Option(metavar="URL", help="Also ask Flower there, such as http://127.0.0.1:5555.")
+    ] = "",
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
 ) -> None:
-    """Look at cache, broker, workers and graph, say what is wrong, and how to mend it.
+    """Look at cache, readers, broker, workers and graph, say what is wrong, and how to mend it.
 
     Everything is taken from the environment, as workers and readers take it. --watch needs workers that know the query
     refresher.watch (REFRESHER_QUERIES=…,refresher.watch), and a user of the graph that may write:
@@ -44,6 +48,8 @@ def doctor(
 
     Exits with 1 when there is a problem, or when a promise of the cache was broken while it watched.
     """
+    if flower:
+        _check(flower)
     worker, reader = WorkerSettings.from_env(), ReaderSettings.from_env()
     found: list[Finding] = []
     watched: WatchResult | None = None
@@ -53,7 +59,7 @@ def doctor(
         if not as_json_:
             _print(finding)
 
-    for finding in findings(worker, reader):
+    for finding in findings(worker, reader, flower_url=flower):
         tell(finding)
     if watch:
         try:
@@ -66,6 +72,13 @@ def doctor(
     elif watched is not None:
         _print_watch(watched)
     raise typer.Exit(0 if is_good else 1)
+
+
+def _check(url: str) -> None:
+    try:
+        readable(url)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--flower") from None
 
 
 def _watch(worker: WorkerSettings, reader: ReaderSettings, seconds: float, reads_per_second: float) -> WatchResult:

@@ -65,8 +65,8 @@ def test_what_is_well_is_said_line_by_line(office: Office) -> None:
     office.system.cache.config_set("maxmemory", "100mb")
     assert office.levels() == {
         "rights": "ok", "cache": "ok", "eviction": "warning", "clock": "ok", "notifications": "ok", "lease steps": "ok",
-        "refreshes": "ok", "dead letters": "ok", "broker": "ok", "broker's memory": "warning", "workers": "ok",
-        "queries": "ok", "graph": "ok",
+        "readers": "warning", "entries": "ok", "refreshes": "ok", "dead letters": "ok", "broker": "ok",
+        "broker's memory": "warning", "workers": "ok", "queries": "ok", "graph": "ok",
     }  # fmt: skip
     done = office.run()
     assert done.exit_code == 0

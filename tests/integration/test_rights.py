@@ -28,6 +28,7 @@ def admin(clean_redis: RedisServer) -> Iterator[redis.Redis]:
         (["resetkeys", "~cache:e1:*", "~cache:dead1"], Level.PROBLEM, "%RW~cache:l1:*"),
         (["resetkeys", "~cache:l1:*", "~cache:dead1"], Level.PROBLEM, "%R~cache:e1:*"),
         (["-info", "-zrem"], Level.WARNING, "+info +zrem"),
+        (["-client"], Level.WARNING, "+client|list"),
         (["resetkeys", "~cache:e1:*", "~cache:l1:*"], Level.WARNING, "%RW~cache:dead1"),
         (["resetchannels"], Level.WARNING, "&cache:n1:*"),
         ([], Level.OK, ""),

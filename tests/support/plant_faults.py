@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
 
 import redis
 
 from api_client import CacheClient, ReaderSettings
 from api_client.keys import make_key
+from tests.support.telling_server import TellingServer
 from tests.support.watched_plant import Plant, go_on, stop
 
 Change = Callable[[Plant], object]
@@ -20,7 +21,7 @@ NOTHING_STORED: Final = frozenset(
     {
         "XFetchRefreshesWait", "XFetchNoRefreshCompletes", "XFetchRunsDoNotEnd", "XFetchAttemptsFail",
         "XFetchRefreshFailures", "XFetchDeadLetters", "XFetchQuarantinedKeys", "XFetchLeaseContention",
-        "XFetchQueueNearItsBound", "CacheStampede",
+        "XFetchQueueNearItsBound", "CacheStampede", "CacheReadsFail",
     }
 )  # fmt: skip
 NO_CACHE: Final = NOTHING_STORED | {"CacheUnavailable", "XFetchTriggersFail", "RefresherNotReady"}
@@ -100,23 +101,10 @@ def _with_rights(plant: Plant) -> None:
 
 def _take_port(plant: Plant) -> None:
     """Have another process's server at the port of the worker's metrics before the worker begins."""
-
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(404)
-
-        def log_message(self, *_: object) -> None:
-            return
-
     plant.worker.kill()
-    server = HTTPServer(("127.0.0.1", plant.ports["refresher-workers"]), Other)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def give_back() -> None:
-        server.shutdown()
-        server.server_close()
-
-    plant.gives_back = give_back
+    other = ExitStack()
+    other.enter_context(TellingServer(["not found"], 404, port=plant.ports["refresher-workers"]))
+    plant.gives_back = other.close
     plant.worker = plant.start_worker()
 
 
@@ -273,10 +261,11 @@ FAULTS: Final = (
     ),
     Fault(
         "messages of something else", _again_and_again(_send_garbage, 0.3), _give_back,
-        _alerts("RefresherMessagesDropped"), {}, frozenset(),
+        _alerts("RefresherMessagesDropped"), {"metrics here": ("warning", "has dropped messages")}, frozenset(),
     ),
     Fault(
-        "entries of something else", _again_and_again(_write_garbage, 0.05), _give_back, _alerts("CacheUnreadable"), {},
+        "entries of something else", _again_and_again(_write_garbage, 0.05), _give_back, _alerts("CacheUnreadable"),
+        {"entries": ("warning", "garbage")},
     ),
     Fault(
         "readers of another namespace", lambda plant: plant.replace_reader(CACHE_NAMESPACE="theirs"),
@@ -284,10 +273,10 @@ FAULTS: Final = (
     ),
     Fault(
         "reader killed", lambda plant: plant.reader.kill(), lambda plant: plant.replace_reader(),
-        _alerts("CacheReaderDown"), {}, frozenset(),
+        _alerts("CacheReaderDown"), {"readers": ("warning", "none is connected")}, frozenset(),
     ),
     Fault(
         "Flower killed", lambda plant: plant.flower.process.kill(), lambda plant: plant.restart_flower(),
-        _alerts("RefresherFlowerDown"), {}, frozenset(),
+        _alerts("RefresherFlowerDown"), {"flower": ("warning", "no Flower")}, frozenset(),
     ),
 )  # fmt: skip

@@ -38,8 +38,8 @@ ANY_ON_THE_BROKER: tuple[Command, ...] = (
     *NOBODY, ("GET", "anything"), ("LPUSH", "other.refresh", "x"), ("SUBSCRIBE", "/1.celery.pidbox"),
     ("LRANGE", QUEUE, 0, -1), ("LINDEX", QUEUE, 0), ("LTRIM", QUEUE, 0, 1),
 )  # fmt: skip
-# Doctor publishes, and status scans.
-OF_AN_OPERATOR: tuple[Command, ...] = (("SCAN", 0), ("PUBLISH", KEY.channel, "x"))
+# Doctor publishes and counts readers, and status scans.
+OF_AN_OPERATOR: tuple[Command, ...] = (("SCAN", 0), ("PUBLISH", KEY.channel, "x"), ("CLIENT", "LIST"))
 DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
     ("cache", "reader"): (*ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS),
     ("cache", "invalidator"): (*ANY_ON_THE_CACHE, *NO_LETTERS, ("SET", KEY.entry, "x")),

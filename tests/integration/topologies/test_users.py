@@ -169,7 +169,7 @@ def test_an_operator_explains_examines_retries_and_drops(
     assert system.command("explain", "long_lived", f"key={key}")["state"] == "fresh"
     assert system.command("status", "--once")
     levels = {one["check"]: one["level"] for one in system.command("doctor", exit_code=None)["findings"]}
-    checks = ("rights", "cache", "clock", "notifications", "lease steps", "dead letters", "broker")
+    checks = ("rights", "cache", "clock", "notifications", "lease steps", "readers", "dead letters", "broker")
     assert {check: levels[check] for check in checks} == dict.fromkeys(checks, "ok")
 
 

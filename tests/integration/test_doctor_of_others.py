@@ -1,0 +1,210 @@
+"""What doctor says of readers, of what others have written, and of Flower: what needs no worker to be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+from typer.testing import CliRunner
+
+from api_client import AsyncCacheClient, CacheClient, ReaderEvents, ReaderSettings, __version__, lease
+from api_client.entry import MAGIC
+from api_client.keys import make_key
+from refresher import doctor_flower
+from refresher.cache_link import WorkerLink
+from refresher.cli.commands import app
+from refresher.doctor_host import of_this_host
+from refresher.doctor_keys import of_keys
+from refresher.doctor_readers import readers
+from refresher.embedded import RedisServer, free_port
+from refresher.findings import Level
+from refresher.rights import rights
+from refresher.settings import WorkerSettings
+from tests.support.any_reader import ALL_KINDS
+from tests.support.telling_server import TellingServer
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+SECRET = "canary-41c9"
+ONLINE = 'flower_worker_online{{worker="{}"}} {}.0\n'
+DROPPED = 'refresher_messages_dropped_total{reason="body"} 2.0\nrefresher_messages_dropped_total{reason="eta"} 0.0\n'
+WORKERS_METRICS = '\nrefresher_ready{part="cache"} 1.0\n'
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A server that nobody else is connected to."""
+    with RedisServer.start() as server:
+        yield server
+
+
+@pytest.fixture
+def cache(own_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(own_redis.url(0)) as client:
+        yield client
+
+
+def reader_settings(url: str) -> ReaderSettings:
+    return ReaderSettings(redis_url=url, broker_url="redis://127.0.0.1:1/0")
+
+
+def said(cache: redis.Redis) -> str:
+    found = readers(cache)
+    assert (found.level is Level.OK) != bool(found.mend)
+    return found.said
+
+
+def test_readers_are_counted_by_process_and_release_and_others_are_none(
+    own_redis: RedisServer, cache: redis.Redis
+) -> None:
+    assert said(cache) == "none is connected to this cache"
+    with CacheClient(reader_settings(own_redis.url(0))) as client, cache.client() as other:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: client.get("q", {"n": number}, default=None, timeout=0), range(20)))
+        assert said(cache) == f"processes that are connected: 1 of {__version__}"
+        other.execute_command("CLIENT", "SETNAME", "reader/0.0.9/elsewhere:1")
+        assert said(cache) == f"processes that are connected: 1 of 0.0.9, 1 of {__version__}"
+        other.execute_command("CLIENT", "SETNAME", f"refresher/{__version__}/elsewhere:1")
+        assert said(cache) == f"processes that are connected: 1 of {__version__}"
+        other.execute_command("CLIENT", "SETNAME", "reader/of-something-else")
+        assert said(cache) == f"processes that are connected: 1 of {__version__}"
+
+
+def test_a_worker_is_no_reader(own_redis: RedisServer, cache: redis.Redis) -> None:
+    link = WorkerLink(own_redis.url(0))
+    try:
+        link.store.run(lease.invalidate(make_key("cache", "q", {}, 1), hard=True, bookmarks=(), retention_seconds=1))
+        assert any(one["name"].startswith(f"refresher/{__version__}/") for one in cache.client_list())
+        assert said(cache) == "none is connected to this cache"
+    finally:
+        link.close()
+
+
+def test_a_reader_that_awaits_is_counted_until_it_has_gone(own_redis: RedisServer, cache: redis.Redis) -> None:
+    async def said_meanwhile() -> str:
+        async with AsyncCacheClient(reader_settings(own_redis.url(0))) as client:
+            await client.get("q", {}, default=None, timeout=0)
+            return said(cache)
+
+    assert asyncio.run(said_meanwhile()) == f"processes that are connected: 1 of {__version__}"
+    eventually(lambda: said(cache) == "none is connected to this cache", 30, "its connection is gone")
+
+
+def test_who_may_not_list_connections_is_told_which_right_that_takes(
+    own_redis: RedisServer, cache: redis.Redis
+) -> None:
+    cache.execute_command("ACL", "SETUSER", "weak", "on", f">{SECRET}", "~*", "&*", "+@all", "-client")
+    url = f"redis://weak:{SECRET}@{own_redis.host}:{own_redis.port}/0"
+    with redis.Redis.from_url(url) as weak:
+        found = readers(weak)
+        assert (found.level, found.mend) == (Level.WARNING, "sign in as operator (docs/security.md)")
+        assert rights(weak, url, "cache").said.endswith("need: +client|list")
+
+
+@pytest.mark.parametrize("kind", sorted(ALL_KINDS))
+def test_a_reader_whom_redis_lets_give_no_name_reads_all_the_same(
+    own_redis: RedisServer, cache: redis.Redis, kind: str
+) -> None:
+    cache.execute_command("ACL", "SETUSER", "weak", "on", f">{SECRET}", "~*", "&*", "+@all", "-client")
+    url = f"redis://weak:{SECRET}@{own_redis.host}:{own_redis.port}/0"
+    reader = ALL_KINDS[kind](reader_settings(url), ReaderEvents())
+    try:
+        assert reader.get("q", {}, default="nothing", timeout=0) == "nothing"
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("kind", sorted(ALL_KINDS))
+def test_a_name_in_the_url_is_the_one_that_is_given(own_redis: RedisServer, cache: redis.Redis, kind: str) -> None:
+    reader = ALL_KINDS[kind](reader_settings(own_redis.url(0) + "?client_name=mine"), ReaderEvents())
+    try:
+        reader.get("q", {}, default=None, timeout=0)
+        assert {one["name"] for one in cache.client_list()} == {"", "mine"}
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize(
+    ("written", "why", "mend"),
+    [
+        (b"no entry", "1 garbage", "something else writes there"),
+        (b"\x00" * 2_000, "1 garbage", "something else writes there"),
+        (MAGIC + b"\x7f" + b"\x00" * 200, "1 version", "deploy the readers"),
+    ],
+    ids=["short", "long", "newer"],
+)
+def test_entries_that_nobody_can_read_are_counted(
+    clean_redis: RedisServer, written: bytes, why: str, mend: str
+) -> None:
+    with redis.Redis.from_url(clean_redis.url(0)) as client:
+        none = next(of_keys(client, WorkerSettings()))
+        assert (none.level, none.said) == (Level.OK, "0 looked at, all readable")
+        client.set(make_key("cache", "q", {}, 1).entry, written)
+        found = next(of_keys(client, WorkerSettings()))
+    assert (found.level, found.said) == (Level.WARNING, f"of 1 looked at, readers take 1 for misses: {why}")
+    assert mend in found.mend
+
+
+@pytest.mark.parametrize(
+    ("metrics", "level", "words"),
+    [
+        (WORKERS_METRICS + DROPPED, Level.WARNING, "has dropped messages unread: 2 body"),
+        (WORKERS_METRICS + DROPPED.replace("2.0", "0.0"), Level.OK, "served at CACHE_METRICS_PORT="),
+        (DROPPED, Level.WARNING, "is no worker"),
+    ],
+    ids=["dropped", "none dropped", "no worker"],
+)
+def test_messages_that_the_worker_here_dropped_are_told(metrics: str, level: Level, words: str) -> None:
+    with TellingServer([metrics]) as server:
+        (found,) = of_this_host(WorkerSettings(metrics_port=server.port))
+    assert (found.level, words in found.said) == (level, True)
+
+
+def test_a_flower_that_has_heard_of_workers_is_well() -> None:
+    with TellingServer(["OK", ONLINE.format("a@h", 1) + ONLINE.format("b@h", 0) + ONLINE.format("c@h", 1)]) as server:
+        found = doctor_flower.flower(server.url + "/")
+    said = f"answers at {server.url}, and has heard of 2 workers"
+    assert (found.level, found.said, found.mend) == (Level.OK, said, "")
+
+
+@pytest.mark.parametrize(
+    ("bodies", "status", "words"),
+    [
+        (["OK", ONLINE.format("a@h", 0)], 200, "and has heard of no worker"),
+        (["OK", "nothing of that kind"], 200, "and has heard of no worker"),
+        (["no"], 403, "/healthcheck is answered with 403: this needs Flower's own address"),
+    ],
+    ids=["one that has gone", "no metrics", "a proxy"],
+)
+def test_a_flower_that_hears_nothing_is_a_warning(bodies: list[str], status: int, words: str) -> None:
+    with TellingServer(bodies, status) as server:
+        found = doctor_flower.flower(server.url)
+    assert (found.level, words in found.said, bool(found.mend)) == (Level.WARNING, True, True)
+
+
+def test_no_flower_is_a_warning() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    found = doctor_flower.flower(url)
+    assert (found.level, found.said.startswith(f"no Flower at {url}: ")) == (Level.WARNING, True)
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:5555", f"http://me:{SECRET}@127.0.0.1:5555", "http://h:x", "ftp://h", "http://"]
+)
+def test_what_is_no_url_of_flower_is_wrong_usage(url: str) -> None:
+    done = CliRunner().invoke(app, ["doctor", "--flower", url])
+    assert (done.exit_code, "allowed is http://HOST:PORT" in done.output) == (2, True)
+    assert SECRET not in done.output
+
+
+def test_each_check_has_a_row_in_the_documentation() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "refresher").glob("*.py"))
+    checks = set(re.findall(r'\b(?:Finding|forbidden|unreachable)\(\s*"([^"]+)"', sources))
+    page = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
+    assert {"readers", "flower", "cache", "graph"} <= checks
+    assert checks <= set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))

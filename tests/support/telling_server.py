@@ -1,0 +1,38 @@
+"""An HTTP server that says what it was told to say, whatever it is asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Self
+
+
+class TellingServer:
+    """Answers with these bodies, one after the other, and with the last one again and again; at a free port, if 0."""
+
+    def __init__(self, bodies: Sequence[str], status: int = 200, *, port: int = 0) -> None:
+        left = list(bodies)
+
+        class Telling(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = (left.pop(0) if len(left) > 1 else left[0]).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._server = HTTPServer(("127.0.0.1", port), Telling)
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
