@@ -59,6 +59,9 @@ class WaitSteps:
         self._claim_id = ""
         self._is_again = False
         self._published: Future[None] | None = None
+        self._ends_at = monotonic_seconds() + timeout_seconds
+        self._call: Call[Any] | None = None
+        self._failed = False
 
     def _claim(self, seen_token: int | None) -> Call[ClaimReply]:
         # Each ask is a claim of its own: an answer to an earlier one may still be on its way.
@@ -73,11 +76,27 @@ class WaitSteps:
         )
 
     def call(self, step: AskClaim | AskRepublish) -> Call[Any]:
-        """Return the call that a step asks for; its reply is the step's."""
-        self._is_again = isinstance(step, AskRepublish)
-        if isinstance(step, AskClaim):
-            return self._claim(step.seen_token)
-        return lease.republish(self.key, interval_seconds=REPUBLISH_INTERVAL_SECONDS)
+        """Return the call that a step asks for; its reply is the step's. Of a step that has failed it is the same."""
+        if self._call is None or not self._failed:
+            self._is_again = isinstance(step, AskRepublish)
+            if isinstance(step, AskClaim):
+                self._call = self._claim(step.seen_token)
+            else:
+                self._call = lease.republish(self.key, interval_seconds=REPUBLISH_INTERVAL_SECONDS)
+        return self._call
+
+    def answered(self) -> None:
+        """Note that Redis has answered a step."""
+        self._failed = False
+
+    def may_repeat(self) -> bool:
+        """Tell whether the step that Redis has just failed is to be done once more.
+
+        The first in a row is, while there is time: a wait of many steps is not to end by one reply that came late. The
+        second says that Redis is not there.
+        """
+        first, self._failed = not self._failed, True
+        return first and monotonic_seconds() < self._ends_at
 
     def publish(self, claim_number: int) -> None:
         """Hand a `Publish` to the publisher."""
@@ -228,11 +247,13 @@ class _Wait:
         self._woken.set()
 
     def fail(self, error: CacheUnavailable) -> None:
-        """End it: Redis could not be asked, or refused."""
-        self.result = error.about(self.steps.key.query)
+        """Stay at the step, or end: Redis could not be asked, or refused."""
+        if not self.steps.may_repeat():
+            self.result = error.about(self.steps.key.query)
 
     def go_on(self, reply: Reply) -> None:
         """Take the reply to the step, and go on to the next one, or to the end."""
+        self.steps.answered()
         try:
             self.step = self.steps.plan.send(reply)
         except StopIteration as done:

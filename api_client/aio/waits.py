@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from api_client.aio.link import AsyncCacheLink
-from api_client.errors import WaitTimeout
+from api_client.errors import CacheUnavailable, WaitTimeout
 from api_client.judging import Floor
 from api_client.keys import CacheKey
 from api_client.lease import ClaimReply
@@ -48,13 +48,25 @@ class AsyncWaitDriver:
             try:
                 step = next(steps.plan)
                 while True:
-                    step = steps.plan.send(await self._do(step, steps, notified, read_begins))
+                    step = steps.plan.send(await self._done(step, steps, notified, read_begins))
             except StopIteration as done:
                 raw: bytes = done.value
                 return raw
             except WaitTimeout as timeout:
                 told = steps.explained(timeout)
                 raise told from told.__cause__
+
+    async def _done(
+        self, step: Step, steps: WaitSteps, notified: asyncio.Event, read_begins: Callable[[], None]
+    ) -> Reply:
+        try:
+            reply = await self._do(step, steps, notified, read_begins)
+        except CacheUnavailable:
+            if not steps.may_repeat():
+                raise
+            reply = await self._do(step, steps, notified, read_begins)
+        steps.answered()
+        return reply
 
     async def _do(
         self, step: Step, steps: WaitSteps, notified: asyncio.Event, read_begins: Callable[[], None]

@@ -1,0 +1,135 @@
+"""A wait in whose middle Redis does not answer: once is passed over, twice in a row ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+from api_client import ReaderSettings
+from api_client.aio.waits import AsyncWaitDriver
+from api_client.entry import encode
+from api_client.errors import CacheUnavailable
+from api_client.judging import PLAIN
+from api_client.keys import make_key
+from api_client.lease import Call, ClaimReply, ClaimStatus, RecordState
+from api_client.publisher import Trigger
+from api_client.waits import WaitDriver
+from tests.support.lease_world import a_header
+
+KEY = make_key("test", "query", {"n": 1}, 1)
+NOW_US = 1_800_000_000_000_000
+ENTRY = encode(a_header(11), KEY.digest, b"value")
+CLAIMED = ClaimReply(ClaimStatus.CLAIMED, RecordState.QUEUED, 60.0, "", 0, 10, 8, NOW_US)
+STEPS = 3
+"""A claim, a read that finds nothing, one that finds the entry."""
+
+
+class Link:
+    """A link to a Redis that fails the steps of these numbers, for both kinds of readers."""
+
+    def __init__(self, failing: set[int]) -> None:
+        self._failing, self._asked = failing, -1
+        self._found = [None, ENTRY]
+        self.claims: list[Call[Any]] = []
+
+    def read_all(self, keys: Sequence[object]) -> list[bytes | None]:
+        return [self._read()]
+
+    def run_each(self, calls: Sequence[Call[Any]], query: str | None) -> list[Any]:
+        return [self._run(call) for call in calls]
+
+    async def read(self, key: object) -> bytes | None:
+        return self._read()
+
+    async def run(self, call: Call[Any], query: str) -> Any:
+        return self._run(call)
+
+    def _read(self) -> bytes | None:
+        self._step()
+        return self._found.pop(0)
+
+    def _run(self, call: Call[Any]) -> ClaimReply:
+        self.claims.append(call)
+        self._step()
+        return CLAIMED
+
+    def _step(self) -> None:
+        self._asked += 1
+        if self._asked in self._failing:
+            raise CacheUnavailable("it did not answer in time", query="another")
+
+
+class SyncLink(Link):
+    def now_us(self) -> int:
+        return NOW_US
+
+
+class AsyncLink(Link):
+    async def now_us(self) -> int:
+        return NOW_US
+
+
+class Published(list[Trigger]):
+    def submit(self, trigger: Trigger) -> bool:
+        self.append(trigger)
+        return True
+
+
+class Silent:
+    """Tells of nothing."""
+
+    @contextmanager
+    def listening(self, wakes: Mapping[str, Callable[[], object]]) -> Iterator[None]:
+        yield
+
+
+@pytest.fixture(params=["sync", "async"])
+def wait(request: pytest.FixtureRequest) -> Callable[..., tuple[Link, Published, bytes]]:
+    settings = ReaderSettings(wait_poll_ms=0.1)
+
+    def waited(failing: set[int], timeout_seconds: float = 20.0) -> tuple[Link, Published, bytes]:
+        published = Published()
+        parts = cast("Any", published), cast("Any", Silent()), settings
+        if request.param == "sync":
+            link: Link = SyncLink(failing)
+            raw = WaitDriver(cast("Any", link), *parts).wait(KEY, PLAIN, 0, timeout_seconds)
+        else:
+            link = AsyncLink(failing)
+            raw = asyncio.run(AsyncWaitDriver(cast("Any", link), *parts).wait(KEY, PLAIN, 0, timeout_seconds))
+        return link, published, raw
+
+    return waited
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_one_step_that_is_not_answered_is_done_once_more(wait: Any, step: int) -> None:
+    _, published, raw = wait({step})
+    assert raw == ENTRY
+    assert len(published) == 1
+
+
+def test_each_step_may_be_unanswered_once(wait: Any) -> None:
+    assert wait({0, 2, 4})[2] == ENTRY
+
+
+def test_a_claim_that_is_made_once_more_is_the_same(wait: Any) -> None:
+    # It may have been made, and only its reply be lost: another one would be refused.
+    link, published, _ = wait({0})
+    first, second = link.claims
+    assert first == second
+    assert published[0].claim_id == first.args[0]
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_two_in_a_row_end_it(wait: Any, step: int) -> None:
+    with pytest.raises(CacheUnavailable, match="did not answer in time"):
+        wait({step, step + 1})
+
+
+def test_without_time_left_nothing_is_done_once_more(wait: Any) -> None:
+    with pytest.raises(CacheUnavailable):
+        wait({0}, timeout_seconds=0.0)
