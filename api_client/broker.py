@@ -54,8 +54,8 @@ class Broker(Protocol):
     def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
         """Hand refreshes over in a message each; what went wrong with each of them, or None."""
 
-    def waiting(self) -> int:
-        """Return how many early and stale refreshes wait."""
+    def waiting(self, *, someone_waits: bool = False) -> int:
+        """Return how many early and stale refreshes wait, or how many for which somebody waits."""
 
     def close(self) -> None:
         """Close the connections. The broker can be used again afterwards."""
@@ -171,14 +171,14 @@ class CeleryBroker:
                 errors.append(error)
         return errors
 
-    def waiting(self) -> int:
-        """Return how many messages wait in the queue of early and stale refreshes; 0 where there is no queue yet.
+    def waiting(self, *, someone_waits: bool = False) -> int:
+        """Return how many messages wait in a queue: misses, or all other refreshes; 0 where there is no queue yet.
 
         Raises:
             kombu.exceptions.OperationalError: the broker can't be asked.
         """
         with self.app.pool.acquire(block=True, timeout=TIMEOUT_SECONDS) as connection:
-            return queue_length(connection, self._queue(someone_waits=False).name)
+            return queue_length(connection, self._queue(someone_waits=someone_waits).name)
 
     def _queue(self, *, someone_waits: bool) -> Any:
         return queue_for(self._namespace, self._url, someone_waits=someone_waits)

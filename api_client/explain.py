@@ -76,7 +76,7 @@ class Explanation:
         outcome: what became of the last refresh that this process asked for.
         record: None where nothing is going on.
         queue_length: refreshes that wait in the broker; from a client, as its process last heard when it had an
-            early one to publish. None where it was not asked, or could not be.
+            early one to publish, or one that had been queued for long. None where it was not asked, or could not be.
     """
 
     query: str

@@ -4,7 +4,7 @@
 
     breaker open ──▶ dropped, nothing is asked                         (a claim that came along is taken back)
     early, too many wait ──▶ dropped                                    (the length is known for 0.25 s)
-    claims, one round trip ──▶ refused: deduplicated; queued for 5 s ───▶ published again
+    claims, one round trip ──▶ refused: deduplicated; queued for 5 s ───▶ published again, unless too many wait
                            └─▶ granted ──▶ published, one round trip ──▶ triggered
                                                             └──▶ failed: claims taken back, one round trip
 """
@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 
 from api_client import lease, messages
 from api_client.asked import LONGEST_SILENCE_SECONDS, AskedRecently
+from api_client.backpressure import Backpressure
 from api_client.breaker import Breaker
 from api_client.broker import Broker
 from api_client.broker_settings import queue_name, system_of
@@ -34,8 +35,8 @@ from api_client.triggers import Trigger, TriggerDropped
 
 log: Final = logging.getLogger(__name__)
 
-LENGTH_CACHED_SECONDS: Final = 0.25
 REPUBLISH_SECONDS: Final = 5.0  # then 10, 20 …: while the workers are down, doubles must not fill the queue
+SLOW_SECONDS: Final = 1.0  # what has been queued for so long tells of a queue that is worth a look
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,12 @@ class Publication:
         self._settings, self._store, self._broker = settings, store, broker
         self._asked, self._decisions, self._events, self._monotonic = asked, decisions, events, monotonic
         self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, longest_pause_seconds=30.0, monotonic=monotonic)
-        self._length, self._length_known_until = 0, 0.0
+        self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
 
     @property
     def known_length(self) -> int | None:
         """How many refreshes waited in the broker when it was last asked, and those published since; None: never."""
-        return self._length if self._length_known_until else None
+        return self._pressure.known_length
 
     def handle(self, batch: Sequence[Trigger]) -> None:
         """Bring triggers of one queue (all waited for, or none) to their ends."""
@@ -82,11 +83,9 @@ class Publication:
             for trigger in batch:
                 self._dropped(trigger, TriggerDropped("breaker"))
             return
-        ready = [
-            _Ready(trigger, trigger.claim_number, trigger.claim_id, is_again=trigger.is_again)
-            for trigger in batch
-            if trigger.claim_number
-        ]
+        claimed = [trigger for trigger in batch if trigger.claim_number and not trigger.is_again]
+        claimed += self._with_room([trigger for trigger in batch if trigger.claim_number and trigger.is_again])
+        ready = [_Ready(each, each.claim_number, each.claim_id, is_again=each.is_again) for each in claimed]
         ready += self._claim(self._without_surplus([trigger for trigger in batch if not trigger.claim_number]))
         if ready:
             self._publish(ready)
@@ -104,15 +103,14 @@ class Publication:
             return triggers
         others = [trigger for trigger in triggers if trigger.reason is not RefreshReason.EARLY]
         try:
-            room = max(0, self._settings.queue_size - self._waiting())
+            room = self._pressure.room_for_early()
         except Exception as error:  # noqa: BLE001 - told to those whom it concerns
             for trigger in early:
                 self._failed(trigger, error)
             return others
         for trigger in early[room:]:
             # Asked again when the length is looked at again: past its soft expiry the key need not wait for a second.
-            left_seconds = self._length_known_until - self._monotonic()
-            self._asked.correct(trigger.key.entry, trigger.noted_number, left_seconds)
+            self._asked.correct(trigger.key.entry, trigger.noted_number, self._pressure.known_for_seconds)
             self._dropped(trigger, TriggerDropped("backpressure"))
         return others + early[:room]
 
@@ -120,7 +118,7 @@ class Publication:
         """Claim; what was granted, and what has been queued for so long that it is due to be published again."""
         claim_ids, began_ns = [uuid.uuid4().hex for _ in triggers], time_ns()
         replies = run_each(self._store, [self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
-        granted, queued = [], []
+        granted, queued, is_slow = [], [], False
         for trigger, claim_id, reply in zip(triggers, claim_ids, replies, strict=True):
             trigger.asking.claimed(began_ns)
             if isinstance(reply, Exception):
@@ -132,19 +130,22 @@ class Publication:
                 continue
             why = "already_refreshed" if reply.status is ClaimStatus.ALREADY_REFRESHED else reply.state.value
             self._events.refresh_deduplicated(trigger.key.query, state=why)
-            if reply.status is ClaimStatus.REFUSED and reply.state is RecordState.QUEUED and self._is_old(reply):
+            waits = reply.status is ClaimStatus.REFUSED and reply.state is RecordState.QUEUED
+            is_slow = is_slow or (waits and self._is_older(reply, SLOW_SECONDS))
+            if waits and self._is_older(reply, REPUBLISH_SECONDS):
                 queued.append(trigger)
             else:
-                self._came_of(trigger, TriggerOutcome.DEDUPLICATED, why)
-                _tell(trigger, None)
-        return granted + self._due_again(queued)
+                self._deduplicated(trigger, why)
+        if is_slow and not queued:
+            self._pressure.look()  # by which the next claims are told how long to hold
+        return granted + self._due_again(self._with_room(queued))
 
     def _claim_call(self, trigger: Trigger, claim_id: str) -> Call[ClaimReply]:
         return lease.claim(
             trigger.key,
             claim_id=claim_id,
             seen_token=trigger.seen_token,
-            queue_ttl_seconds=self._settings.queue_ttl_seconds,
+            queue_ttl_seconds=self._pressure.claim_seconds(),
             retention_seconds=self._settings.record_retention_seconds,
         )
 
@@ -155,17 +156,36 @@ class Publication:
             left_seconds = LONGEST_SILENCE_SECONDS
         self._asked.correct(trigger.key.entry, trigger.noted_number, left_seconds)
 
-    def _is_old(self, reply: ClaimReply) -> bool:
-        """Tell whether a claim may be due to be published again; what tells for sure is one more step.
+    def _is_older(self, reply: ClaimReply, seconds: float) -> bool:
+        """Tell whether a claim may have been made so long ago; what tells for sure is one more step.
 
-        It is not where both its end and its number say that it was made within the last five seconds. A claim of other
-        settings, or of a clock that has been set, says anything else.
+        It was not where both its end and its number say that it was made since. A claim of other settings, or of a
+        clock that has been set, says anything else; so does one that holds longer, since the queue was long.
         """
         ages_seconds = (
             self._settings.queue_ttl_seconds - reply.left_seconds,
             (reply.now_us - reply.claim_number) / 1e6,
         )
-        return not all(0 <= age < REPUBLISH_SECONDS for age in ages_seconds)
+        return not all(0 <= age < seconds for age in ages_seconds)
+
+    def _with_room(self, repeats: list[Trigger]) -> list[Trigger]:
+        """Return those that may be published again. The others end: where so many wait, their messages are among them.
+
+        All are of one queue.
+        """
+        if not repeats:
+            return []
+        try:
+            room = self._pressure.room_for_repeats(someone_waits=repeats[0].someone_waits)
+        except Exception as error:  # noqa: BLE001 - told to those whom it concerns
+            for trigger in repeats:
+                self._failed(trigger, error)
+            return []
+        for trigger in repeats[room:]:
+            if trigger.is_again:  # who did not wait was counted when its claim was refused
+                self._events.refresh_deduplicated(trigger.key.query, state=RecordState.QUEUED.value)
+            self._deduplicated(trigger, RecordState.QUEUED.value)
+        return repeats[:room]
 
     def _due_again(self, queued: Sequence[Trigger]) -> list[_Ready]:
         """Return what is due to be published again: its message may have gone with a worker, or was never sent."""
@@ -178,8 +198,7 @@ class Publication:
             elif number:
                 due.append(_Ready(trigger, number, "", is_again=True))
             else:
-                self._came_of(trigger, TriggerOutcome.DEDUPLICATED, RecordState.QUEUED.value)
-                _tell(trigger, None)
+                self._deduplicated(trigger, RecordState.QUEUED.value)
         return due
 
     def _publish(self, ready: Sequence[_Ready]) -> None:
@@ -214,23 +233,8 @@ class Publication:
             self._breaker.succeeded()
         else:
             self._breaker.failed()
-        self._length += errors.count(None)
+        self._pressure.published(errors.count(None), someone_waits=someone_waits)
         return errors
-
-    def _waiting(self) -> int:
-        """Return how many refreshes wait in the broker, as known for 0.25 s, and as published since."""
-        now = self._monotonic()
-        if now >= self._length_known_until:
-            if not self._breaker.allows():
-                raise TriggerDropped("breaker")
-            try:
-                self._length = self._broker.waiting()
-            except Exception:
-                self._breaker.failed()
-                raise
-            self._breaker.succeeded()
-            self._length_known_until = now + LENGTH_CACHED_SECONDS
-        return self._length
 
     def _unclaim(self, claim_ids: Sequence[str], triggers: Sequence[Trigger]) -> None:
         retention_seconds = self._settings.record_retention_seconds
@@ -250,6 +254,10 @@ class Publication:
         what = TriggerOutcome.REPUBLISHED if one.is_again else TriggerOutcome.PUBLISHED
         self._came_of(one.trigger, what)
         _tell(one.trigger, None)
+
+    def _deduplicated(self, trigger: Trigger, why: str) -> None:
+        self._came_of(trigger, TriggerOutcome.DEDUPLICATED, why)
+        _tell(trigger, None)
 
     def _dropped(self, trigger: Trigger, dropped: TriggerDropped) -> None:
         self._events.refresh_dropped(trigger.key.query, why=dropped.why)

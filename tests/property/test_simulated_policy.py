@@ -9,11 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api_client import xfetch
+from api_client import ReaderSettings, xfetch
+from api_client.backpressure import Backpressure
+from api_client.breaker import Breaker
 from api_client.entry import Smoothed
 from refresher import policy
 from refresher.bench.simulate.decision import betas, first_positive, is_positive, probability, smoothed
+from refresher.bench.simulate.events import claim_times, has_room
 from refresher.settings import RefreshMode
+from tests.support.publisher_bench import Script
 
 # The first call of each waits for the compiler.
 pytestmark = pytest.mark.timeout(600)
@@ -59,6 +63,16 @@ def test_beta_is_the_workers(beta0: float, degrees: list[int], sigma: float, by_
     found = betas(beta0, np.array(degrees, dtype=np.int32), by_degree=by_degree, sigma=sigma)
     # numpy's own logarithm may differ in the last of 53 bits.
     assert found.tolist() == pytest.approx(expected, rel=1e-14)
+
+
+@given(st.integers(0, 10**7), st.integers(0, 10**5))
+def test_a_long_queue_means_the_same_as_to_a_reader(length: int, queue_size: int) -> None:
+    script = Script()
+    script.length = length
+    settings = ReaderSettings(queue_size=queue_size, queue_ttl_seconds=1.0)
+    pressure = Backpressure(settings, script, Breaker(), monotonic=lambda: 1.0)
+    assert has_room(length, queue_size) is (pressure.room_for_repeats(someone_waits=False) > 0)
+    assert claim_times(length, queue_size) == pressure.claim_seconds()
 
 
 @given(SECONDS, SECONDS, SECONDS)

@@ -48,6 +48,7 @@ class Script(Broker):
 
     def __init__(self) -> None:
         self.length: int | Exception = 0
+        self.misses: int | Exception = 0
         self.error: Callable[[RefreshItem], Exception | None] = lambda _: None
         self.messages: list[tuple[list[int], bool]] = []
         self.asked_for_length = 0
@@ -61,11 +62,12 @@ class Script(Broker):
         self.messages.append((sent, someone_waits))
         return errors
 
-    def waiting(self) -> int:
+    def waiting(self, *, someone_waits: bool = False) -> int:
         self.asked_for_length += 1
-        if isinstance(self.length, Exception):
-            raise self.length
-        return self.length
+        length = self.misses if someone_waits else self.length
+        if isinstance(length, Exception):
+            raise length
+        return length
 
     def close(self) -> None:
         pass

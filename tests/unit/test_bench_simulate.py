@@ -114,7 +114,10 @@ def test_no_more_loads_at_once_than_workers_and_each_is_accounted_for() -> None:
 
 def test_no_worker_is_lost_over_messages_for_which_there_is_nothing_to_do() -> None:
     for workers in (2, 3, 5):
-        outcome = simulate(replace(WORLD, keys=10_000, reads_per_second=10_000.0, workers=workers))
+        # The bound is far away: what waits is published again.
+        outcome = simulate(
+            replace(WORLD, keys=10_000, reads_per_second=10_000.0, workers=workers, queue_size=1_000_000)
+        )
         assert outcome.counters[IDLE_MESSAGES].sum() > 10 * workers
         assert outcome.amounts[BUSY][50:].min() > 0.9 * workers
 
@@ -143,9 +146,25 @@ def test_while_the_workers_are_down_nothing_is_loaded_and_afterwards_all_that_is
     assert outcome.lengths[1, 39] > 100
     assert outcome.lengths[:, 60:].max() < 10
     assert stale[70:].mean() < 2 * stale[:20].mean()
-    # Published again meanwhile: who takes such a message finds nothing to do.
-    assert outcome.counters[IDLE_MESSAGES].sum() > 0
     assert outcome.amounts[WAITING_READS].sum() == 0
+
+
+def test_what_is_queued_for_long_is_published_again_up_to_the_bound_and_by_each_claim_that_runs_out() -> None:
+    world = replace(WORLD, keys=300, workers=80, load=0.5, seconds=300, trouble=Trouble(down=(20, 290)))
+    few = simulate(replace(world, queue_size=10_000))
+    # A key is published after 5, 15, 35 s, and anew after 60: a second or so later each, for a reader has to come.
+    assert few.lengths[1, 289] > 10 * world.keys
+    many = simulate(replace(world, queue_size=10))
+    # Each claim holds ten times as long, so there is none of the next round.
+    assert 0.8 * world.keys < many.lengths[1, 289] < 1.2 * world.keys
+    # Who takes such a message finds nothing to do.
+    assert few.counters[IDLE_MESSAGES].sum() > 8 * world.keys > 2 * many.counters[IDLE_MESSAGES].sum()
+
+
+def test_those_who_wait_publish_again_up_to_the_bound_of_their_own_queue() -> None:
+    world = replace(WORLD, keys=300, grace=0.0, workers=80, load=0.5, trouble=Trouble(down=(20, 75)))
+    assert simulate(replace(world, queue_size=10_000)).lengths[0, 74] > 3 * world.keys
+    assert simulate(replace(world, queue_size=10)).lengths[0, 74] < 1.2 * world.keys
 
 
 def test_an_outage_longer_than_the_grace_makes_reads_wait_and_the_shorter_one_does_not() -> None:

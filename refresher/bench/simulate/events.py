@@ -3,7 +3,7 @@
 ::
 
     RESTING ── a read asks ──▶ QUEUED ── a worker takes it ──▶ RUNNING ── commit ──▶ RESTING
-       ▲ └─ dropped: too long a queue      │ ▲ └─ 5, 10, 20 s, or 1, 2, 4 s: published again
+       ▲ └─ dropped: too long a queue      │ ▲ └─ 5, 10, 20 s, or 1, 2, 4 s: published again, unless too long a queue
        │                                   │ └─── the claim ran out: claimed anew
        └───────────────────────────────────┘     RUNNING ── worker killed ──▶ LOST ── lease ran out ──▶ QUEUED
 """
@@ -16,12 +16,13 @@ from typing import Final
 import numpy as np
 
 from api_client.asked import LONGEST_SILENCE_SECONDS
-from api_client.publication import LENGTH_CACHED_SECONDS, REPUBLISH_SECONDS
+from api_client.backpressure import LENGTH_CACHED_SECONDS, LONGEST_CLAIM_TIMES
+from api_client.publication import REPUBLISH_SECONDS
 from api_client.waits import REPUBLISH_INTERVAL_SECONDS
 from refresher.bench.simulate.agenda import NOBODY, open_place, pop, schedule
 from refresher.bench.simulate.compiled import compiled, compiled_within
 from refresher.bench.simulate.decision import first_positive, smoothed
-from refresher.bench.simulate.fleet import dispatch, publish
+from refresher.bench.simulate.fleet import MISSES, OTHERS, dispatch, publish
 from refresher.bench.simulate.records import (
     ARE_DOWN,
     BUSY,
@@ -49,6 +50,7 @@ _STALE_AGAIN: Final = REPUBLISH_SECONDS
 _WAITING_AGAIN: Final = REPUBLISH_INTERVAL_SECONDS
 _SILENCE: Final = LONGEST_SILENCE_SECONDS
 _LENGTH_HOLDS: Final = LENGTH_CACHED_SECONDS
+_LONGEST_CLAIM: Final = LONGEST_CLAIM_TIMES
 
 
 @compiled
@@ -101,7 +103,7 @@ def _happen(state: State, number: int, at: float) -> None:
     elif what == RUNNING:
         _end_run(state, number, at)
     else:
-        _claim(state, number, at, is_again=True)
+        _claim(state, number, at, _any_reader(state), is_again=True)
 
 
 @compiled_within
@@ -115,9 +117,9 @@ def _wait_for_read(state: State, number: int, now: float, rate: float) -> None:
 def _ask(state: State, number: int, at: float) -> None:
     """Let a read ask for a refresh: the first one that does, since the entry was committed."""
     key, policy = state.keys[number], state.policy[0]
-    reader = int(np.random.random() * policy.readers)
+    reader = _any_reader(state)
     if at < key.soft:
-        if _is_too_long(state, reader, at):
+        if known_length(state, reader, OTHERS, at) >= policy.queue_size:
             count(state, DROPPED, at)
             _wait_for_read(state, number, at, asking_rate(float(key.rate), policy.readers, _LENGTH_HOLDS / 2))
             return
@@ -127,28 +129,47 @@ def _ask(state: State, number: int, at: float) -> None:
         add(state, STALE_READS, at, 1.0)
     else:
         key.reason = MISS
-    state.known[0, reader] += 1
+    state.known[2 * (MISSES if key.reason == MISS else OTHERS), reader] += 1
     key.since = at
-    _claim(state, number, at, is_again=False)
+    _claim(state, number, at, reader, is_again=False)
 
 
 @compiled_within
-def _is_too_long(state: State, reader: int, at: float) -> bool:
-    """Look at the queue as this reader's process does: it asks for the length four times a second."""
+def _any_reader(state: State) -> int:
+    return int(np.random.random() * state.policy[0].readers)
+
+
+@compiled_within
+def known_length(state: State, reader: int, queue: int, at: float) -> int:
+    """Look at a queue as this reader's process does: it asks for the length four times a second."""
+    length, until = 2 * queue, 2 * queue + 1
     known = state.known
-    if at >= known[1, reader]:
-        known[0, reader] = state.numbers[LENGTHS + 1]
-        known[1, reader] = at + _LENGTH_HOLDS
-    return bool(known[0, reader] >= state.policy[0].queue_size)
+    if at >= known[until, reader]:
+        known[length, reader] = state.numbers[LENGTHS + queue]
+        known[until, reader] = at + _LENGTH_HOLDS
+    return int(known[length, reader])
+
+
+@compiled
+def has_room(length: int, queue_size: int) -> bool:
+    """Tell whether one is published again, as `api_client.backpressure` does."""
+    return length < max(queue_size, 1)
+
+
+@compiled
+def claim_times(length: int, queue_size: int) -> int:
+    """Return how many times its shortest time a claim holds, as `api_client.backpressure` does."""
+    return min(max(length // max(queue_size, 1), 1), _LONGEST_CLAIM)
 
 
 @compiled_within
-def _claim(state: State, number: int, at: float, is_again: bool) -> None:  # noqa: FBT001
+def _claim(state: State, number: int, at: float, reader: int, is_again: bool) -> None:  # noqa: FBT001
     key, policy = state.keys[number], state.policy[0]
     is_repeated = key.state == QUEUED  # its message is still there
     someone_waits = at >= key.soft + policy.grace
     if is_again:
         key.reason = MISS if someone_waits else STALE
+    key.lasts = 1 if someone_waits else claim_times(known_length(state, reader, OTHERS, at), policy.queue_size)
     key.state = QUEUED
     key.claimed = at + policy.claim
     key.moment = key.claimed
@@ -159,13 +180,20 @@ def _claim(state: State, number: int, at: float, is_again: bool) -> None:  # noq
 @compiled_within
 def _ask_again(state: State, number: int, at: float) -> None:
     """Let a read, or one that waits, ask for what has been queued for long."""
-    key, policy = state.keys[number], state.policy[0]
-    if at >= key.claimed + policy.queue_ttl:
-        _claim(state, number, at, is_again=True)
+    key, policy, reader = state.keys[number], state.policy[0], _any_reader(state)
+    if at >= key.claimed + policy.queue_ttl * key.lasts:
+        _claim(state, number, at, reader, is_again=True)
         return
-    key.moment = at
-    key.times += 1
-    _publish(state, number, at, someone_waits=at >= key.soft + policy.grace, is_again=True)
+    someone_waits = at >= key.soft + policy.grace
+    queue = MISSES if someone_waits else OTHERS
+    is_due = has_room(known_length(state, reader, queue, at), policy.queue_size)
+    if is_due or someone_waits:  # who waits asks the record first, and that counts
+        key.moment = at
+        key.times += 1
+    if is_due:
+        _publish(state, number, at, someone_waits, is_again=True)
+    else:
+        _wait_for_ask(state, number, at)
 
 
 @compiled_within
@@ -183,9 +211,11 @@ def _wait_for_ask(state: State, number: int, now: float) -> None:
     rate, hard = float(key.rate), key.soft + policy.grace
     doubled = 2.0 ** float(key.times)
     pause = np.random.exponential() / asking_rate(rate, policy.readers, _SILENCE)
-    lapses = key.claimed + policy.queue_ttl + pause
+    lapses = key.claimed + policy.queue_ttl * key.lasts + pause
     # An early one is not asked for again before it is late: what was too much then was dropped.
     at = max(key.moment + _STALE_AGAIN * doubled, key.soft) + pause
+    if at <= now:  # it was due, and there was no room
+        at = now + _LENGTH_HOLDS + pause
     if at >= hard:
         # Those who wait ask every second.
         waits_from = hard + np.random.exponential() / rate if key.since < hard else now

@@ -26,8 +26,8 @@ from refresher.bench.simulate.records import (
 )
 from refresher.bench.simulate.tally import count, spread
 
-_MISSES: Final = 0
-_OTHERS: Final = 1
+MISSES: Final = 0
+OTHERS: Final = 1
 
 
 @compiled_within
@@ -37,7 +37,7 @@ def publish(state: State, number: int, at: float, someone_waits: bool, is_again:
     One that repeats another, which is still there, is counted and forgotten where memory would run out.
     """
     count(state, AGAIN if is_again else PUBLISHED, at)
-    queue = _MISSES if someone_waits else _OTHERS
+    queue = MISSES if someone_waits else OTHERS
     numbers, size = state.numbers, state.rings.shape[1]
     length = numbers[LENGTHS + queue]
     if is_again and length >= size - state.policy[0].keys:
@@ -67,7 +67,7 @@ def dispatch(state: State, at: float) -> None:
 @compiled_within
 def _take(state: State) -> int:
     numbers = state.numbers
-    queue = _MISSES if numbers[LENGTHS + _MISSES] > 0 else _OTHERS
+    queue = MISSES if numbers[LENGTHS + MISSES] > 0 else OTHERS
     if numbers[LENGTHS + queue] == 0:
         return NOBODY
     head = numbers[HEADS + queue]

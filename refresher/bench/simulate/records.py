@@ -73,6 +73,7 @@ KEY: Final = np.dtype(
         ("state", np.uint8),
         ("reason", np.uint8),
         ("times", np.uint8),  # how often it was published again
+        ("lasts", np.uint8),  # how many times its shortest time its claim holds
     ],
     align=True,
 )
@@ -105,7 +106,7 @@ class State(NamedTuple):
         heads: the first key of each list of the agenda.
         heap: of `EVENT`.
         rings: two queues of keys: misses, and all others.
-        known: what each reader's process believes of the queue's length, and until when.
+        known: what each reader's process believes of the length of either queue, and until when.
         counters: by what and second.
         amounts: by what, `PARTLY` or `WHOLLY`, and second; see `tally`.
         waits: reads by how long they waited, in the same way.

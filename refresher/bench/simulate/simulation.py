@@ -100,7 +100,7 @@ def initial_state(world: World) -> State:
         heads=np.full(seconds * PLACES_A_SECOND, NOBODY, dtype=np.int32),
         heap=np.empty(2 * len(keys) + _LEAST_ROOM, dtype=EVENT),
         rings=np.empty((2, 2 * world.keys + min(max(4 * world.keys, _LEAST_ROOM), _MOST_ROOM)), dtype=np.int32),
-        known=np.zeros((2, world.readers)),
+        known=np.zeros((4, world.readers)),
         counters=np.zeros((COUNTERS, seconds), dtype=np.int64),
         amounts=np.zeros((AMOUNTS, 2, seconds)),
         waits=np.zeros((2, math.ceil(world.wait_timeout * WAIT_BINS_A_SECOND))),

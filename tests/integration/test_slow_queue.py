@@ -1,0 +1,190 @@
+"""A queue that takes longer than the time of a republication, or of a claim: it does not grow by what readers repeat.
+
+Time passes in the lease records, and in the publisher's clock, not in the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+import redis
+
+from api_client import CacheClient, ReaderSettings
+from api_client import lease as steps
+from api_client.broker_settings import refresh_queue
+from api_client.keys import CacheKey
+from api_client.lease_store import LeaseStore
+from refresher.embedded import RedisServer
+from tests.support.lease_world import World
+from tests.support.publisher_bench import NAMESPACE, Bench, Script, key
+
+BOUND = 10
+HELD_BACK = ("deduplicated", "queued")
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def bench(clean_redis: RedisServer, script: Script) -> Iterator[Bench]:
+    made = Bench(clean_redis, script, queue_size=BOUND)
+    yield made
+    made.close()
+
+
+def let_pass(client: redis.Redis, seconds: float, *keys: CacheKey) -> None:
+    """Make records older."""
+    for each in keys:
+        for name in ("since", "until", "claim_number", "claimed_at", "published"):
+            client.hincrby(each.record, name, -int(seconds * 1_000_000))
+
+
+def test_beyond_the_bound_nothing_is_published_again_and_below_it_as_many_as_there_is_room_for(
+    bench: Bench, script: Script
+) -> None:
+    keys = [key(n) for n in range(5)]
+    bench.handle(*(bench.trigger(n) for n in range(5)))
+    assert script.asked_for_length == 0  # nothing has waited for long
+    let_pass(bench.client, 6, *keys)
+    script.length = BOUND
+    ended: Future[None] = Future()
+    bench.handle(*(bench.trigger(n) for n in range(4)), bench.trigger(4, done=ended))
+    assert len(script.messages) == 1
+    assert bench.events.told[5:] == [HELD_BACK] * 5
+    came = bench.decisions.outcome(key(0).entry)
+    assert came is not None
+    assert (came.what.value, came.why) == HELD_BACK
+    assert ended.result(0) is None
+    assert bench.client.hget(key(0).record, "republished") == b"0"  # the next time is no further away for it
+
+    script.length = BOUND - 2
+    bench.clock.ahead_seconds += 0.3
+    bench.handle(*(bench.trigger(n) for n in range(5)))
+    assert script.messages[1:] == [([0, 1], False)]
+    assert bench.events.told[10:] == [HELD_BACK] * 5 + [("republished", "")] * 2
+
+
+def test_those_who_wait_are_held_back_by_their_own_queue_alone(bench: Bench, script: Script) -> None:
+    own = steps.claim(key(1), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
+    number = LeaseStore(bench.client).run(own).number
+    again = bench.trigger(1, claim_id="another", claim_number=number, someone_waits=True, is_again=True)
+    script.length, script.misses = 10 * BOUND, BOUND - 1
+    bench.handle(again)
+    assert script.messages == [([1], True)]
+    script.misses = BOUND
+    bench.clock.ahead_seconds += 0.3
+    bench.handle(again)
+    # A claim that is published for the first time goes in any case.
+    bench.handle(bench.trigger(1, claim_id="own", claim_number=number, someone_waits=True))
+    assert script.messages == [([1], True)] * 2
+    assert bench.events.told == [("republished", ""), HELD_BACK, ("triggered", "stale")]
+
+
+def test_what_is_due_while_the_broker_can_t_be_asked_fails_and_stays_due(bench: Bench, script: Script) -> None:
+    bench.handle(bench.trigger(1))
+    let_pass(bench.client, 6, key(1))
+    script.length = OSError("no")
+    bench.handle(bench.trigger(1))
+    assert bench.events.told[1:] == [HELD_BACK, ("failed", "OSError")]
+    script.length = 0
+    bench.handle(bench.trigger(1))
+    assert script.messages[1:] == [([1], False)]
+
+
+@pytest.mark.parametrize(("waiting", "times"), [(BOUND, 1), (3 * BOUND + 5, 3), (99 * BOUND, 10)])
+def test_a_claim_holds_as_many_times_as_the_queue_is_as_long_as_its_bound(
+    bench: Bench, script: Script, waiting: int, times: int
+) -> None:
+    bench.handle(bench.trigger(1))
+    let_pass(bench.client, 2, key(1))
+    script.length = waiting
+    bench.handle(bench.trigger(1))  # queued for two seconds: the queue is worth a look
+    assert (len(script.messages), script.asked_for_length) == (1, 1)
+    bench.handle(bench.trigger(2))
+    since, until = (int(bench.client.hget(key(2).record, name) or 0) for name in ("since", "until"))
+    assert until - since == times * 60_000_000
+
+
+class Readers:
+    """A reader of many stale keys on a real broker, whose worker is stopped."""
+
+    def __init__(self, server: RedisServer, count: int) -> None:
+        self.client = CacheClient(
+            ReaderSettings(
+                redis_url=server.url(0), broker_url=server.url(1), redis_timeout_seconds=10, namespace=NAMESPACE,
+                queue_size=BOUND,
+            )
+        )  # fmt: skip
+        self.cache, self.broker = redis.Redis.from_url(server.url(0)), redis.Redis.from_url(server.url(1))
+        self.params = [{"n": n} for n in range(count)]
+        self.keys = [self.client.key("q", params) for params in self.params]
+        for each in self.keys:
+            World(self.cache, LeaseStore(self.cache), each).plant(7, soft_expiry_us=1)
+
+    def read_all(self, after_seconds: float = 0.0) -> int:
+        """Read all, so long after the last time; how many messages there are then."""
+        if after_seconds:
+            let_pass(self.cache, after_seconds, *self.keys)
+        publication = self.client._publisher._publication
+        publication._asked._until.clear()
+        publication._pressure._others.until = 0.0  # the length is asked for anew
+        for params in self.params:
+            self.client.get("q", params)
+        assert self.client.flush(20)
+        return self.waiting()
+
+    def take_all(self) -> set[str]:
+        """Take all messages and begin the loads, as workers do; the keys that were published again."""
+        self.broker.delete(refresh_queue(NAMESPACE))
+        taken = [
+            each for each in self.keys if self.cache.hmget(each.record, "state", "republished") == [b"queued", b"1"]
+        ]
+        for each in taken:
+            World(self.cache, LeaseStore(self.cache), each).acquire(number=1)
+        return {each.entry for each in taken}
+
+    def waiting(self) -> int:
+        return int(self.broker.llen(refresh_queue(NAMESPACE)))
+
+    def close(self) -> None:
+        self.client.close()
+        self.cache.close()
+        self.broker.close()
+
+
+@pytest.fixture
+def readers(clean_redis: RedisServer) -> Iterator[Readers]:
+    made = Readers(clean_redis, 3 * BOUND)
+    yield made
+    made.close()
+
+
+def test_many_keys_that_are_read_for_minutes_without_a_worker_leave_a_message_each_and_then_one_a_longer_claim(
+    readers: Readers,
+) -> None:
+    many = len(readers.keys)
+    assert readers.read_all() == many
+    for _ in range(9):
+        assert readers.read_all(after_seconds=6) == many
+    # Each claim was made when nobody knew of the queue, so it has run out. The next one holds three to five times as
+    # long: what was published since counts.
+    assert readers.read_all(after_seconds=7) == 2 * many
+    for _ in range(5):
+        assert readers.read_all(after_seconds=30) == 2 * many
+    assert readers.read_all(after_seconds=200) == 3 * many
+
+
+def test_what_a_broker_has_lost_of_them_comes_again_as_the_queue_takes_it(readers: Readers) -> None:
+    many = len(readers.keys)
+    readers.read_all()
+    readers.broker.delete(refresh_queue(NAMESPACE))
+    assert readers.read_all(after_seconds=1) == 0
+    found: set[str] = set()
+    for _ in range(many // BOUND):
+        assert readers.read_all(after_seconds=6) == BOUND
+        found |= readers.take_all()
+    assert len(found) == many

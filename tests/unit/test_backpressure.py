@@ -1,0 +1,101 @@
+"""What follows from a queue's length: who is dropped or held back, how long a claim holds, how often it is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from api_client import ReaderSettings
+from api_client.backpressure import LENGTH_CACHED_SECONDS, LONGEST_CLAIM_TIMES, Backpressure
+from api_client.breaker import Breaker
+from api_client.triggers import TriggerDropped
+from tests.support.publisher_bench import Script
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+def pressure_of(script: Script, clock: Clock, **settings: object) -> Backpressure:
+    breaker = Breaker(threshold=3, monotonic=clock)
+    return Backpressure(ReaderSettings(**settings), script, breaker, monotonic=clock)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("bound", "waiting", "early", "repeats", "times"),
+    [
+        (100, 0, 100, 100, 1),
+        (100, 99, 1, 1, 1),
+        (100, 100, 0, 0, 1),
+        (100, 199, 0, 0, 1),
+        (100, 200, 0, 0, 2),
+        (100, 999, 0, 0, 9),
+        (100, 1_000_000, 0, 0, LONGEST_CLAIM_TIMES),
+        (0, 0, 0, 1, 1),  # no early refresh at all; what is lost is published again all the same
+        (0, 1, 0, 0, 1),
+        (0, 5, 0, 0, 5),
+    ],
+)
+def test_what_a_length_means(
+    script: Script, clock: Clock, bound: int, waiting: int, early: int, repeats: int, times: int
+) -> None:
+    pressure = pressure_of(script, clock, queue_size=bound, queue_ttl_seconds=7.0)
+    script.length = waiting
+    assert pressure.claim_seconds() == 7.0  # nothing is known yet
+    assert pressure.room_for_early() == early
+    assert pressure.room_for_repeats(someone_waits=False) == repeats
+    assert pressure.claim_seconds() == 7.0 * times
+    assert script.asked_for_length == 1
+
+
+def test_the_queue_of_misses_is_another_one(script: Script, clock: Clock) -> None:
+    pressure = pressure_of(script, clock, queue_size=10)
+    script.length, script.misses = 3, 50
+    assert pressure.room_for_repeats(someone_waits=True) == 0
+    assert pressure.known_length is None
+    assert pressure.room_for_repeats(someone_waits=False) == 7
+    assert pressure.claim_seconds() == 60  # by the queue that it is published to
+    assert pressure.known_length == 3
+
+
+def test_a_length_counts_for_a_quarter_of_a_second_and_with_what_was_published_since(
+    script: Script, clock: Clock
+) -> None:
+    pressure = pressure_of(script, clock, queue_size=10)
+    script.length = 4
+    pressure.look()
+    pressure.published(3, someone_waits=False)
+    pressure.published(5, someone_waits=True)
+    script.length = 0
+    clock.now += LENGTH_CACHED_SECONDS * 0.9
+    assert pressure.room_for_early() == 3
+    assert 0 < pressure.known_for_seconds < LENGTH_CACHED_SECONDS / 4
+    clock.now += LENGTH_CACHED_SECONDS * 0.2
+    assert pressure.room_for_early() == 10
+    assert script.asked_for_length == 2
+
+
+def test_a_broker_that_can_t_be_asked_is_an_error_and_then_left_alone(script: Script, clock: Clock) -> None:
+    pressure = pressure_of(script, clock)
+    script.length = OSError("no")
+    pressure.look()
+    with pytest.raises(OSError, match="no"):
+        pressure.room_for_early()
+    with pytest.raises(OSError, match="no"):
+        pressure.room_for_repeats(someone_waits=False)
+    with pytest.raises(TriggerDropped):
+        pressure.room_for_repeats(someone_waits=False)
+    assert script.asked_for_length == 3
+    assert pressure.claim_seconds() == 60
