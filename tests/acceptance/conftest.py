@@ -54,6 +54,7 @@ class System:
             "REFRESHER_QUERIES": "tests.support.scripted_queries",
             "CACHE_XFETCH_WORKERS": "2",
             "CACHE_XFETCH_MIN_TTL": "0",
+            "CACHE_REDIS_TIMEOUT": "5s",  # a busy machine shall not meet it
         }
         self.cache = stack.enter_context(redis.Redis.from_url(server.url(0)))
         self.broker = stack.enter_context(redis.Redis.from_url(server.url(1)))

@@ -65,10 +65,7 @@ def scraped(system: System, tmp_path: Path) -> Iterator[tuple[Prometheus, Guarde
         )
         reader = GuardedProcess.start(
             [sys.executable, "-c", READER, str(reader_port)],
-            env={
-                **system.env, "CACHE_METRICS": "true", "CACHE_REDIS_TIMEOUT": "5s",
-                "PROMETHEUS_MULTIPROC_DIR": str(counts),
-            },
+            env={**system.env, "CACHE_METRICS": "true", "PROMETHEUS_MULTIPROC_DIR": str(counts)},
             cwd=ROOT, log_file=tmp_path / "reader.log",
         )  # fmt: skip
         stack.callback(reader.kill)

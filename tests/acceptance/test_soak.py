@@ -44,8 +44,6 @@ BACK_SECONDS = 15.0
 REPAIR_SECONDS = 60.0
 MOST_GROWTH_MEBIBYTES, MOST_GROWTH_FILES = 24.0, 24.0
 SETTINGS = {
-    # A busy machine shall not meet it: what is looked for is an answer that is wrong, or none.
-    "CACHE_REDIS_TIMEOUT": "5s",
     "CACHE_COOLING": "1s",
     "CACHE_COOLING_MAX": "2s",
     "CACHE_XFETCH_TIMEOUT": "10s",

@@ -49,7 +49,6 @@ SETTINGS: Final = {
     "CACHE_RECORD_RETENTION": f"{RETENTION_SECONDS}s",
     "CACHE_XFETCH_TIMEOUT": f"{BUDGET_SECONDS}s",
     "CACHE_XFETCH_RETRY_BACKOFF": "1",
-    "CACHE_REDIS_TIMEOUT": "5s",  # a busy machine shall not meet it
     "REFRESHER_QUERIES": "tests.support.versioned_queries",
 }
 _numbers = itertools.count(1)
