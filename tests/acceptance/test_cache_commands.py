@@ -138,6 +138,19 @@ def test_without_queries_the_variable_is_named(idle: Commands) -> None:
     assert done.stderr.startswith("error: REFRESHER_QUERIES='' is not valid")
 
 
+def test_queries_of_the_folder_where_one_stands_are_found_as_the_worker_finds_them(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from refresher import query\n\n@query('of_mine', ttl='5m')\ndef of_mine(tx): return 1\n"
+    )
+    # As the installed program: it does not look into the folder by itself.
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "refresher.cli", "queries"], cwd=tmp_path, timeout=120, check=False,
+        env={**BARE, "REFRESHER_QUERIES": "mine"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "of_mine" in done.stdout
+
+
 @pytest.mark.parametrize("command", ["warm", "refresh", "invalidate"])
 def test_without_redis_it_is_one_line_without_a_password(command: str) -> None:
     done = run(
