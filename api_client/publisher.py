@@ -10,8 +10,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from api_client.asked import AskedRecently
 from api_client.broker import Broker

@@ -252,7 +252,10 @@ class ReadCore:
         if together is not None:
             together.append(trigger)
             return RefreshState.TRIGGERED
-        return RefreshState.TRIGGERED if self.submit([trigger])[0] else RefreshState.DROPPED
+        if self._publisher.submit(trigger):
+            return RefreshState.TRIGGERED
+        self._events.refresh_dropped(key.query, why="backlog")
+        return RefreshState.DROPPED
 
     def _decode_and_keep(self, key: CacheKey, raw: bytes, header: Header, type_: Any, fill: Fill) -> Any:
         try:

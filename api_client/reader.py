@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+
+from msgspec.structs import replace
 
 from api_client.answers import NO_DEFAULT, Answer, Entry, Invalidation, NoDefault, RefreshState
 from api_client.batches import AnyCall

@@ -6,13 +6,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 
+import msgspec
+
 from api_client.events import RefreshReason
 from api_client.keys import CacheKey
 from api_client.spans import SILENT, Asking
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(msgspec.Struct, frozen=True):
     """One refresh to ask for.
 
     ``claim_number`` and ``claim_id`` are those of a claim that the caller has made itself (it waits for the value, and

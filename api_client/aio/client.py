@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+
+from msgspec.structs import replace
 
 from api_client.aio.cluster_link import open_async_link
 from api_client.aio.read_path import AsyncReadPath
