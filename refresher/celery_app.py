@@ -30,7 +30,7 @@ from refresher.health_server import HealthServer
 from refresher.metrics import WorkerMetrics
 from refresher.own_broker import understand_tls_options
 from refresher.pulse import Pulse, PulseStep
-from refresher.queries import import_queries, registry
+from refresher.queries import import_queries, look_in_the_working_folder, registry
 from refresher.quiet_logs import keep_params_out_of_logs
 from refresher.runtime import PerProcess, Runtime
 from refresher.settings import WorkerSettings
@@ -100,6 +100,7 @@ def app_of_command_line() -> Celery:
         ConfigurationError: as `make_app`, when no command line is being run.
         SystemExit: instead of it, when one is; Celery would print a traceback.
     """
+    look_in_the_working_folder()
     try:
         return make_app()
     except ConfigurationError as error:

@@ -12,11 +12,10 @@ def main() -> None:
     """
     try:
         from refresher.cli.commands import app, expected_errors
+        from refresher.queries import look_in_the_working_folder
     except ModuleNotFoundError as error:
         _fail(f"{error.name} is not installed: pip install 'refresher[worker]'")
-    # Where `celery -A refresher` finds the modules of REFRESHER_QUERIES, too. A program that pip installs does not look
-    # there by itself. Last, so that nothing there stands before what is installed.
-    sys.path.append("")
+    look_in_the_working_folder()
     try:
         app(prog_name="refresher")
     except expected_errors() as error:

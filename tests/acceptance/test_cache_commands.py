@@ -138,17 +138,15 @@ def test_without_queries_the_variable_is_named(idle: Commands) -> None:
     assert done.stderr.startswith("error: REFRESHER_QUERIES='' is not valid")
 
 
-def test_queries_of_the_folder_where_one_stands_are_found_as_the_worker_finds_them(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from refresher import query\n\n@query('of_mine', ttl='5m')\ndef of_mine(tx): return 1\n"
-    )
-    # As the installed program: it does not look into the folder by itself.
+@pytest.mark.parametrize("command", [["refresher.cli", "queries"], ["celery", "-A", "refresher", "report"]])
+def test_queries_of_the_folder_where_a_command_is_given_are_found(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("print('imported')")
+    # As programs that pip has installed: they do not look into the folder by themselves.
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "refresher.cli", "queries"], cwd=tmp_path, timeout=120, check=False,
+        [sys.executable, "-P", "-m", *command], cwd=tmp_path, timeout=120, check=False,
         env={**BARE, "REFRESHER_QUERIES": "mine"}, capture_output=True, text=True,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "of_mine" in done.stdout
+    assert "imported" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("command", ["warm", "refresh", "invalidate"])
