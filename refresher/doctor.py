@@ -42,8 +42,16 @@ MOST_CLOCK_SECONDS: Final = 1.0
 DOCTOR_KEY: Final = "refresher.doctor"
 
 
-def findings(worker: WorkerSettings, reader: ReaderSettings, *, flower_url: str = "") -> Iterator[Finding]:
-    """Look at everything, one thing after another; at Flower where it is said where that is."""
+def findings(
+    worker: WorkerSettings, reader: ReaderSettings, *, flower_url: str = "", as_reader: bool = False
+) -> Iterator[Finding]:
+    """Look at everything, one thing after another.
+
+    Args:
+        worker, reader: where everything is, and its bounds.
+        flower_url: where Flower is; "": it is not looked at.
+        as_reader: do not look at what readers have nothing to do with: queries, graph, the worker of this host.
+    """
     cache_run_id = ""
     client = connect(worker.redis_url, timeout_seconds=TIMEOUT_SECONDS)
     try:
@@ -69,11 +77,12 @@ def findings(worker: WorkerSettings, reader: ReaderSettings, *, flower_url: str 
     finally:
         client.close()
     yield from of_broker(worker, reader, cache_run_id, timeout_seconds=TIMEOUT_SECONDS, answer_seconds=ANSWER_SECONDS)
-    yield from of_this_host(worker)
     if flower_url:
         yield flower(flower_url)
-    yield from _queries(worker)
-    yield _graph(worker)
+    if not as_reader:
+        yield from of_this_host(worker)
+        yield from _queries(worker)
+        yield _graph(worker)
 
 
 def _server(info: dict[str, Any]) -> Finding:

@@ -33,7 +33,7 @@ def flower(url: str) -> Finding:
         mend = "start it, or read its log; without it refreshes go on, and nobody sees them one by one"
         return Finding("flower", Level.WARNING, f"no Flower at {shown}: {why}", mend)
     if workers:
-        return Finding("flower", Level.OK, f"answers at {shown}, and has heard of {workers} workers")
+        return Finding("flower", Level.OK, f"answers at {shown}; workers that it has heard of: {workers}")
     return Finding(
         "flower", Level.WARNING, f"answers at {shown}, and has heard of no worker",
         "is a worker there, and has Flower the same CELERY_BROKER_URL, as a user who may listen?",

@@ -22,7 +22,7 @@ def readers(client: redis.Redis) -> Finding:
     if not names:
         return Finding(
             "readers", Level.WARNING, "none is connected to this cache",
-            "an application connects when it first reads: does it run, with the same CACHE_REDIS_URL?",
+            "an application connects at its first read: does one run? Try its CACHE_REDIS_URL with --as-reader",
         )  # fmt: skip
     releases = Counter(name.version for name in names)
     said = ", ".join(f"{count} of {version}" for version, count in sorted(releases.items()))

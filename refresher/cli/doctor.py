@@ -38,6 +38,9 @@ def doctor(
     flower: Annotated[
         str, typer.Option(metavar="URL", help="Also ask Flower there, such as http://127.0.0.1:5555.")
     ] = "",
+    as_reader: Annotated[
+        bool, typer.Option("--as-reader", help="In a reader's environment: leave out queries, graph and worker.")
+    ] = False,
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
 ) -> None:
     """Look at cache, readers, broker, workers and graph, say what is wrong, and how to mend it.
@@ -59,7 +62,7 @@ def doctor(
         if not as_json_:
             _print(finding)
 
-    for finding in findings(worker, reader, flower_url=flower):
+    for finding in findings(worker, reader, flower_url=flower, as_reader=as_reader):
         tell(finding)
     if watch:
         try:

@@ -85,6 +85,14 @@ def test_without_workers_or_with_those_of_another_namespace_it_says_so(office: O
     assert (level, said) == ("problem", f"{why}: nothing is refreshed")
 
 
+def test_as_a_reader_it_leaves_out_what_readers_have_nothing_to_do_with(office: Office) -> None:
+    ports = {"CACHE_HEALTH_PORT": str(free_port()), "CACHE_METRICS_PORT": str(free_port())}
+    told = office.told("--as-reader", exit_code=1, NEO4J_URI="bolt://127.0.0.1:1", REFRESHER_QUERIES="no", **ports)
+    problems = [one["check"] for one in told["findings"] if one["level"] == "problem"]
+    assert problems == ["workers"]
+    assert {"cache", "lease steps", "broker"} <= {one["check"] for one in told["findings"] if one["level"] == "ok"}
+
+
 @pytest.mark.parametrize(
     ("policy", "bound", "check", "level", "words"),
     [

@@ -168,7 +168,7 @@ def test_messages_that_the_worker_here_dropped_are_told(metrics: str, level: Lev
 def test_a_flower_that_has_heard_of_workers_is_well() -> None:
     with TellingServer(["OK", ONLINE.format("a@h", 1) + ONLINE.format("b@h", 0) + ONLINE.format("c@h", 1)]) as server:
         found = doctor_flower.flower(server.url + "/")
-    said = f"answers at {server.url}, and has heard of 2 workers"
+    said = f"answers at {server.url}; workers that it has heard of: 2"
     assert (found.level, found.said, found.mend) == (Level.OK, said, "")
 
 
