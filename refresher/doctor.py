@@ -50,7 +50,7 @@ def findings(
     Args:
         worker, reader: where everything is, and its bounds.
         flower_url: where Flower is; "": it is not looked at.
-        as_reader: do not look at what readers have nothing to do with: queries, graph, the worker of this host.
+        as_reader: do not look at what a reader has nothing to do with: others' keys, queries, graph, this host's worker.
     """
     cache_run_id = ""
     client = connect(worker.redis_url, timeout_seconds=TIMEOUT_SECONDS)
@@ -69,9 +69,10 @@ def findings(
         yield _clock(node)
         yield _bus(node, worker)
         yield _steps(client, worker)
-        yield readers(client)
-        yield from of_keys(client, worker)
-        yield dead_keys(client, worker)
+        if not as_reader:
+            yield readers(client)
+            yield from of_keys(client, worker)
+            yield dead_keys(client, worker)
     except (RedisError, OSError) as error:
         yield unreachable("cache", "CACHE_REDIS_URL", worker.redis_url, error)
     finally:

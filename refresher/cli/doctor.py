@@ -39,7 +39,7 @@ def doctor(
         str, typer.Option(metavar="URL", help="Also ask Flower there, such as http://127.0.0.1:5555.")
     ] = "",
     as_reader: Annotated[
-        bool, typer.Option("--as-reader", help="In a reader's environment: leave out queries, graph and worker.")
+        bool, typer.Option("--as-reader", help="In a reader's environment: look at what it needs alone.")
     ] = False,
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
 ) -> None:
