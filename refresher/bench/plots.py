@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refresher.bench.errors import BenchError
 
@@ -28,7 +29,7 @@ COLOURS: Final = (
 _MARKERS: Final = "osD^vP*Xph"
 _INCHES: Final = (8.0, 4.5)
 _MOST_MARKED: Final = 40
-_MOST_LETTERS: Final = 60  # of names side by side below bars
+_LETTERS_ABREAST: Final = 76  # of names side by side below bars
 
 
 class PlotKind(StrEnum):
@@ -96,14 +97,6 @@ def draw(plot: Plot, folder: Path) -> list[Path]:
     axes = figure.add_subplot()
     (_draw_bars if plot.kind is PlotKind.BARS else _draw_lines)(plot, axes)
     axes.set_title(plot.title, loc="left", fontsize=11)
-    axes.set_xlabel(plot.x_label)
-    axes.set_ylabel(plot.y_label)
-    if plot.y_log:
-        axes.set_yscale("log")
-        lowest = min((y for series in plot.series for y in series.y if y > 0), default=1.0)
-        if plot.kind is PlotKind.BARS:  # the least one is to be seen, too
-            axes.set_ylim(bottom=lowest / 2)
-    axes.grid(visible=True, axis="y", linewidth=0.4, alpha=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     if len(plot.series) > 1:
         axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -129,24 +122,65 @@ def _draw_lines(plot: Plot, axes: Axes) -> None:
             axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
     if plot.x_log:
         axes.set_xscale("log")
+    axes.set_xlabel(plot.x_label)
+    axes.set_ylabel(plot.y_label)
+    _scale(axes, "y", is_log=plot.y_log)
 
 
 def _draw_bars(plot: Plot, axes: Axes) -> None:
-    groups = list(dict.fromkeys(name for series in plot.series for name in series.x))
+    """Draw bars that stand, or lie where their names are too long to stand side by side below them."""
+    groups = list(dict.fromkeys(str(name) for series in plot.series for name in series.x))
+    letters = _LETTERS_ABREAST // len(groups)
+    lie = any(len(word) > letters for name in groups for word in name.split())
     width = 0.8 / len(plot.series)
     for number, series in enumerate(plot.series):
-        places = [groups.index(name) + (number - (len(plot.series) - 1) / 2) * width for name in series.x]
-        around = None
-        if series.low:
-            around = [
-                [value - low for value, low in zip(series.y, series.low, strict=True)],
-                [high - value for value, high in zip(series.y, series.high, strict=True)],
-            ]
-        axes.bar(
-            places, series.y, width=width * 0.9, label=series.label, color=COLOURS[number % len(COLOURS)],
-            yerr=around, error_kw={"linewidth": 0.8},
-        )  # fmt: skip
-    is_crowded = sum(len(str(name)) for name in groups) > _MOST_LETTERS
-    axes.set_xticks(range(len(groups)), [str(name) for name in groups], rotation=40 if is_crowded else 0)
-    for label in axes.get_xticklabels():
-        label.set_horizontalalignment("right" if is_crowded else "center")
+        places = [groups.index(str(name)) + (number - (len(plot.series) - 1) / 2) * width for name in series.x]
+        around = _spread(series)
+        looks: dict[str, Any] = {
+            "label": series.label, "color": COLOURS[number % len(COLOURS)], "error_kw": {"linewidth": 0.8},
+        }  # fmt: skip
+        if lie:
+            axes.barh(places, series.y, height=width * 0.9, xerr=around, **looks)
+        else:
+            axes.bar(places, series.y, width=width * 0.9, yerr=around, **looks)
+    if lie:
+        axes.set_yticks(range(len(groups)), groups, fontsize=9)
+        axes.invert_yaxis()  # the first one above
+    else:
+        names = ["\n".join(fill(line, letters) for line in name.splitlines()) for name in groups]
+        axes.set_xticks(range(len(groups)), names, fontsize=9)
+    axes.set_xlabel(plot.y_label if lie else plot.x_label)
+    axes.set_ylabel(plot.x_label if lie else plot.y_label)
+    _scale(axes, "x" if lie else "y", is_log=plot.y_log)
+    if plot.y_log:
+        values = [value for series in plot.series for value in (*series.y, *series.low) if value > 0]
+        start = min(values, default=1.0) / 2  # the least one is to be seen, too
+        axes.set_xlim(left=start) if lie else axes.set_ylim(bottom=start)
+
+
+def _spread(series: Series) -> list[list[float]] | None:
+    """Return how far the spread goes below each value, and above it."""
+    if not series.low:
+        return None
+    return [
+        [value - low for value, low in zip(series.y, series.low, strict=True)],
+        [high - value for value, high in zip(series.y, series.high, strict=True)],
+    ]
+
+
+def _scale(axes: Axes, which: Literal["x", "y"], *, is_log: bool) -> None:
+    """Give the axis of the values its scale, its numbers and its lines."""
+    from matplotlib.ticker import LogFormatter
+
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    if is_log:
+        axes.set_xscale("log") if which == "x" else axes.set_yscale("log")
+        axis.set_minor_formatter(LogFormatter())
+    axis.set_major_formatter(_shown)
+    axes.grid(visible=True, axis=which, linewidth=0.4, alpha=0.6)
+    axes.set_axisbelow(True)
+
+
+def _shown(number: float, _: int) -> str:
+    """Return a number of an axis, whole: neither in powers of ten nor with zeros at its end."""
+    return f"{number:,.10f}".rstrip("0").rstrip(".")
