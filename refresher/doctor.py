@@ -50,7 +50,7 @@ def findings(
     Args:
         worker, reader: where everything is, and its bounds.
         flower_url: where Flower is; "": it is not looked at.
-        as_reader: do not look at what a reader has nothing to do with: others' keys, queries, graph, this host's worker.
+        as_reader: leave out what a reader has nothing to do with: others' keys, queries, graph, this host's worker.
     """
     cache_run_id = ""
     client = connect(worker.redis_url, timeout_seconds=TIMEOUT_SECONDS)

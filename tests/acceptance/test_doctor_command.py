@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any, Self
+from typing import Any
 
 import neo4j
 import pytest
@@ -271,44 +271,6 @@ def test_a_watch_that_can_t_be_kept_says_what_to_do(
     told = office.told("--watch", exit_code=1, **changes)
     assert (told["watch"], told["findings"][-1]["check"]) == (None, "watch")
     assert watched_nodes(arcadedb) == 0
-
-
-def test_a_watch_may_be_forbidden_to_write(redis_server: Any) -> None:
-    from neo4j.exceptions import Forbidden
-
-    from api_client import ReaderSettings
-    from refresher.checker.watching import WatchFailed, watch
-
-    class Refusing:
-        def session(self, **_: object) -> Refusing:
-            return self
-
-        def __enter__(self) -> Self:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def run(self, *_: object, **__: object) -> None:
-            raise Forbidden("no writing for readers")
-
-    driver: Any = Refusing()
-    with pytest.raises(WatchFailed, match=r"may not write to the graph .* REFRESHER_WATCH_USER"):
-        watch(ReaderSettings(redis_url=redis_server.url(0)), driver, None, span_seconds=1, reads_per_second=1)
-
-
-def test_nodes_that_can_t_be_removed_are_named() -> None:
-    from neo4j.exceptions import ServiceUnavailable
-
-    from refresher.checker.watching import WatchFailed, _remove
-
-    class Gone:
-        def session(self, **_: object) -> object:
-            raise ServiceUnavailable("gone")
-
-    driver: Any = Gone()
-    with pytest.raises(WatchFailed, match=r"gone; what is left to do: MATCH .* IN \['run-0'\] DELETE"):
-        _remove(driver, None, ["run-0"])
 
 
 def test_the_office_closes_its_connections(office: Office) -> None:
