@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -23,6 +23,7 @@ ABOUT: Final = (
     "deploy/README.md",
     "deploy/helm/refresher/README.md",
 )
+_CELL: Final = re.compile(r"<td>.*?</td>", re.DOTALL)
 _LINK: Final = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?\)")
 
 
@@ -52,6 +53,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{link[1]}{uri}{link[3] or ''})"
 
     return _LINK.sub(rewritten, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    r"""Take the backslash from ``\|`` in a table: Markdown asks for it in code , Python leaves it."""
+    return _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), html)
 
 
 def _linked(page: str) -> list[str]:

@@ -53,3 +53,11 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     assert len(pages) > 20
     for kind in ('<script src="http', 'rel="stylesheet" href="http', '<img src="http'):
         assert not any(kind in page for page in pages)
+
+
+def test_sequence_diagrams_are_drawn_and_tables_have_their_pipes(site: Path) -> None:
+    for page in ("architecture", "local-tier"):
+        html = (site / page / "index.html").read_text(encoding="utf-8")
+        assert '<div class="sequence"><svg' in html
+        assert "sequenceDiagram" not in html
+    assert "list[int | float | bool | str | None]" in (site / "values" / "index.html").read_text(encoding="utf-8")

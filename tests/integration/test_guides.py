@@ -1,0 +1,51 @@
+"""The examples of guides that need no worker and no graph, as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refresher.embedded import RedisServer
+from refresher.testing import InlineCache
+
+ROOT = Path(__file__).parents[2]
+
+
+def examples(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture
+def cache(redis_server: RedisServer) -> Iterator[InlineCache]:
+    with InlineCache(redis_url=redis_server.url(0)) as cache:
+        cache.answer("friends_of", ["Ada", "Grace"], ttl="5m", grace="1h")
+        cache.answer("city_of", "London", ttl="5m", grace="1h")
+        yield cache
+
+
+def test_reading(cache: InlineCache, tmp_path: Path) -> None:
+    (tmp_path / "reading.py").write_text("\n".join(examples("reading.md")))
+    names = runpy.run_path(str(tmp_path / "reading.py"))
+    assert names["page"](cache.client) == "London: Ada, Grace"
+    assert names["many"](cache.client) == ["'London'", "['Ada', 'Grace']"]
+    cache.answer("friends_of", ["Ada"], ttl="5m", grace="1h")
+    generation = names["saved"](cache.client)
+    assert names["shown"](cache.client, generation) == ["Ada"]
+
+
+def test_tests_of_your_own(tmp_path: Path) -> None:
+    of_the_application, _ = examples("testing.md")
+    (tmp_path / "test_page.py").write_text(of_the_application)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert "4 passed" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,103 @@
+"""What docs/comparison.md says of an invalidation in the middle of a load, measured on peers that can be had here.
+
+*Lost*: the value that was read before the invalidation is stored after it, and counts as fresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pytest
+
+Read: TypeAlias = Callable[[], Awaitable[str]]
+Invalidate: TypeAlias = Callable[[], Awaitable[Any]]
+
+
+@dataclass
+class Origin:
+    """Where the value is. The first load is held after it has read."""
+
+    value: str = "old"
+    loads: int = 0
+    has_read: threading.Event = field(default_factory=threading.Event)
+    may_end: threading.Event = field(default_factory=threading.Event)
+
+    def load(self) -> str:
+        self.loads += 1
+        seen = self.value
+        if self.loads == 1:
+            self.has_read.set()
+            assert self.may_end.wait(60)
+        return seen
+
+    async def aload(self) -> str:
+        return await asyncio.to_thread(self.load)
+
+
+def dogpile(origin: Origin) -> tuple[Read, Invalidate]:
+    region = pytest.importorskip("dogpile.cache").make_region().configure("dogpile.cache.memory", expiration_time=3600)
+    return (
+        lambda: asyncio.to_thread(region.get_or_create, "key", origin.load),
+        lambda: asyncio.to_thread(region.delete, "key"),
+    )
+
+
+def dogpile_region(origin: Origin) -> tuple[Read, Invalidate]:
+    region = pytest.importorskip("dogpile.cache").make_region().configure("dogpile.cache.memory", expiration_time=3600)
+    return (
+        lambda: asyncio.to_thread(region.get_or_create, "key", origin.load),
+        lambda: asyncio.to_thread(region.invalidate),
+    )
+
+
+def cashews_early(origin: Origin) -> tuple[Read, Invalidate]:
+    cache = pytest.importorskip("cashews").Cache()
+    cache.setup("mem://")
+
+    @cache.early(ttl="1h", early_ttl="50m", key="key", tags=["tag"])  # type: ignore[untyped-decorator, unused-ignore]
+    async def read() -> str:
+        return await origin.aload()
+
+    return read, lambda: cache.delete_tags("tag")
+
+
+def cashews_soft(origin: Origin) -> tuple[Read, Invalidate]:
+    cache = pytest.importorskip("cashews").Cache()
+    cache.setup("mem://")
+
+    @cache.soft(ttl="1h", soft_ttl="50m", key="key", tags=["tag"])  # type: ignore[untyped-decorator, unused-ignore]
+    async def read() -> str:
+        return await origin.aload()
+
+    return read, lambda: cache.delete_tags("tag")
+
+
+def aiocache(origin: Origin) -> tuple[Read, Invalidate]:
+    package = pytest.importorskip("aiocache")
+
+    @package.cached_stampede(ttl=3600, lease=60, key_builder=lambda *_: "key")  # type: ignore[untyped-decorator, unused-ignore]
+    async def read() -> str:
+        return await origin.aload()
+
+    return read, lambda: read.cache.delete("key")
+
+
+@pytest.mark.parametrize("peer", [dogpile, dogpile_region, cashews_early, cashews_soft, aiocache])
+def test_an_invalidation_during_a_load_is_lost_in(peer: Callable[[Origin], tuple[Read, Invalidate]]) -> None:
+    async def play() -> None:
+        origin = Origin()
+        read, invalidate = peer(origin)
+        loading = asyncio.create_task(read())  # type: ignore[arg-type]
+        assert await asyncio.to_thread(origin.has_read.wait, 60)
+        origin.value = "new"
+        await invalidate()
+        origin.may_end.set()
+        assert await loading == "old"
+        assert await read() == "old"
+        assert origin.loads == 1
+
+    asyncio.run(play())
