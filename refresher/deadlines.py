@@ -13,7 +13,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
@@ -46,7 +45,7 @@ class Deadlines:
         end: Callable[[], None] | None = None,
     ) -> None:
         self._most_abandoned, self._grace_seconds, self._end = most_abandoned, grace_seconds, end or _end_this_worker
-        self._abandoned: list[threading.Event] = []
+        self._abandoned: list[_Run[Any]] = []
         self._lock = threading.Lock()
         # As many as there have been loads at a time: to start one for each costs more than a short load.
         self._idle: list[_Thread] = []
@@ -64,11 +63,11 @@ class Deadlines:
         except IndexError:
             thread = self._new_thread()
         thread.runs.put(run)
-        if run.is_over.wait(seconds):
-            return run.future.result()
+        if run.is_over_within(seconds):
+            return run.outcome()
         interrupt()
-        if not run.is_over.wait(self._grace_seconds):
-            self._abandon(run.is_over)
+        if not run.is_over_within(self._grace_seconds):
+            self._abandon(run)
         raise LoadFailed("timeout", f"no end within {seconds:.1f} s", is_transient=True, most_attempts=2)
 
     def close(self) -> None:
@@ -82,9 +81,9 @@ class Deadlines:
         except RuntimeError as error:
             raise LoadFailed("transient", f"no thread for the load: {error}", is_transient=True) from error
 
-    def _abandon(self, is_over: threading.Event) -> None:
+    def _abandon(self, run: _Run[Any]) -> None:
         with self._lock:
-            self._abandoned = [other for other in self._abandoned if not other.is_set()] + [is_over]
+            self._abandoned = [other for other in self._abandoned if not other.is_over_within(0)] + [run]
             count = len(self._abandoned)
         if count >= self._most_abandoned:
             log.critical("%d loads of this process have never returned; it ends, and has to be started again", count)
@@ -92,16 +91,45 @@ class Deadlines:
 
 
 class _Run(Generic[T]):
+    """A call for another thread, and what came of it.
+
+    A bare lock tells of the end: an event and a future take as long again as the switch to the other thread and back.
+    """
+
+    __slots__ = ("_call", "_context", "_error", "_is_over", "_returned")
+
+    _returned: T
+
     def __init__(self, call: Callable[[], T]) -> None:
-        self.future: Future[T] = Future()
-        self.is_over = threading.Event()
         self._call, self._context = call, contextvars.copy_context()
+        self._error: BaseException | None = None
+        self._is_over = threading.Lock()
+        self._is_over.acquire()
 
     def execute(self) -> None:
+        """Call it, on the thread that is for it; `tell` says so."""
         try:
-            self.future.set_result(self._context.run(self._call))
+            self._returned = self._context.run(self._call)
         except BaseException as error:  # noqa: BLE001 - raised by whoever waits
-            self.future.set_exception(error)
+            self._error = error
+
+    def tell(self) -> None:
+        """Tell the one who waits that it is over."""
+        self._is_over.release()
+
+    def is_over_within(self, seconds: float) -> bool:
+        """Wait for the end, for one who asks; true is said once."""
+        return self._is_over.acquire(timeout=seconds)
+
+    def outcome(self) -> T:
+        """Return what the call returned, or raise what it raised, once it is over."""
+        error, self._error = self._error, None
+        if error is None:
+            return self._returned
+        try:
+            raise error
+        finally:
+            del error  # else its traceback, which ends here, would keep it
 
 
 class _Thread:
@@ -116,7 +144,7 @@ class _Thread:
         while (run := self.runs.get()) is not None:
             run.execute()
             self._idle.append(self)  # before anybody is told: the next load finds it there
-            run.is_over.set()
+            run.tell()
             del run
 
 

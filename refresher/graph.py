@@ -6,7 +6,7 @@ import math
 import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 import neo4j
@@ -93,37 +93,28 @@ class Graph:
             raise LoadFailed(
                 "auth", "the graph has just refused our password; it was not asked again", is_transient=False
             )
-        opened: list[neo4j.Session] = []
-
-        def load() -> Loaded:
-            return self._load(query, params, bookmarks, timeout_seconds, opened)
-
+        tx = ReadTransaction(lambda: self._session(bookmarks), timeout_seconds)
         if pool_has_limits():
-            return load()
+            return self._load(query, params, tx)
         # The server ends the transaction sooner, if it answers at all.
-        return self._deadlines.run(load, timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS, lambda: _cut(opened))
+        deadline_seconds = timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS
+        return self._deadlines.run(lambda: self._load(query, params, tx), deadline_seconds, tx.cut)
 
-    def _load(
-        self,
-        query: Query,
-        params: Mapping[str, Any],
-        bookmarks: Sequence[str],
-        timeout_seconds: float,
-        opened: list[neo4j.Session],
-    ) -> Loaded:
+    def _session(self, bookmarks: Sequence[str]) -> neo4j.Session:
+        return self._driver.session(
+            database=self._settings.neo4j_database or None,
+            default_access_mode=neo4j.READ_ACCESS,
+            bookmarks=neo4j.Bookmarks.from_raw_values(bookmarks),
+            fetch_size=FETCH_SIZE,
+        )
+
+    def _load(self, query: Query, params: Mapping[str, Any], begun: ReadTransaction) -> Loaded:
         try:
-            with self._driver.session(
-                database=self._settings.neo4j_database or None,
-                default_access_mode=neo4j.READ_ACCESS,
-                bookmarks=neo4j.Bookmarks.from_raw_values(bookmarks),
-                fetch_size=FETCH_SIZE,
-            ) as session:
-                opened.append(session)
-                with ReadTransaction(session, timeout_seconds) as begun, _cut_when_refused(session):
-                    tx = self._spans.transaction(begun, query, self._settings)
-                    with _ends_no_worker():
-                        value = called(query, tx, params, self._settings.max_value_bytes)
-                    return Loaded(value, _degree(tx, query, params))
+            with begun, _cut_when_refused(begun):
+                tx = self._spans.transaction(begun, query, self._settings)
+                with _ends_no_worker():
+                    value = called(query, tx, params, self._settings.max_value_bytes)
+                return Loaded(value, _degree(tx, query, params))
         except LoadFailed:
             raise
         except Exception as error:
@@ -167,12 +158,12 @@ def called(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> 
 
 
 @contextmanager
-def _cut_when_refused(session: neo4j.Session) -> Iterator[None]:
+def _cut_when_refused(tx: ReadTransaction) -> Iterator[None]:
     try:
         yield
     except LoadFailed:
         # Else the driver would have the server go through all rows that nobody wants any more.
-        _cut([session])
+        tx.cut()
         raise
 
 
@@ -185,15 +176,6 @@ def _ends_no_worker() -> Iterator[None]:
             raise  # the worker's own, from Celery or from the signal that ends a pool's process
         # A worker that ends hands its run back, to be loaded by another, which would end as well.
         raise LoadFailed("loader_error", "the loader called sys.exit", is_transient=False) from error
-
-
-def _cut(sessions: Sequence[neo4j.Session]) -> None:
-    """Close the sessions' connections under them: who waits for an answer gets an error."""
-    for session in sessions:
-        connection = getattr(session, "_connection", None)  # the driver has no public way
-        if connection is not None:
-            with suppress(Exception):
-                connection.kill()
 
 
 def _degree(tx: RunsQueries, query: Query, params: Mapping[str, Any]) -> int:

@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Any, LiteralString, Protocol, Self
 
@@ -24,18 +25,20 @@ class RunsQueries(Protocol):
 
 
 class ReadTransaction:
-    """A transaction of a session, which has to be one for reading; a context manager that commits in the end.
+    """A transaction in a session of its own; a context manager that commits in the end, and closes the session.
 
     Has what the driver's managed transaction has: `run`. An error of its own that a loader catches is not lost: it is
     raised again in the end, by the driver where the transaction had begun.
 
     Args:
-        session: no other transaction may be open in it.
-        timeout_seconds: after which the server ends it.
+        open_session: called at the first query, since a session costs as much as all else of a short load. It has to
+            be one for reading.
+        timeout_seconds: after which the server ends the transaction.
     """
 
-    def __init__(self, session: neo4j.Session, timeout_seconds: float) -> None:
-        self._session, self._timeout_seconds = session, timeout_seconds
+    def __init__(self, open_session: Callable[[], neo4j.Session], timeout_seconds: float) -> None:
+        self._open_session, self._timeout_seconds = open_session, timeout_seconds
+        self._session: neo4j.Session | None = None
         self._begun: neo4j.Transaction | None = None
         self._refused: Exception | None = None
 
@@ -43,14 +46,22 @@ class ReadTransaction:
         """Run a query, as `neo4j.ManagedTransaction.run`."""
         return self._begin().run(query, parameters, **more)
 
+    def cut(self) -> None:
+        """Close the connection under it, from any thread: who waits for an answer gets an error."""
+        connection = getattr(self._session, "_connection", None)  # the driver has no public way
+        if connection is not None:
+            with suppress(Exception):
+                connection.kill()
+
     def _begin(self) -> neo4j.Transaction:
         if self._refused is not None:
             raise self._refused
         if self._begun is None:
             try:
+                self._session = session = self._open_session()
                 # As the driver's own execute_query does: without it BEGIN would be a round trip of its own.
-                with getattr(self._session, "_pipelined_begin", nullcontext()):
-                    self._begun = self._session.begin_transaction(timeout=self._timeout_seconds)
+                with getattr(session, "_pipelined_begin", nullcontext()):
+                    self._begun = session.begin_transaction(timeout=self._timeout_seconds)
             except Exception as error:
                 self._refused = error
                 raise
@@ -62,7 +73,8 @@ class ReadTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._begun is not None:
-            self._begun.__exit__(kind, error, trace)
-        elif kind is None and self._refused is not None:
-            raise self._refused
+        with self._session or nullcontext():
+            if self._begun is not None:
+                self._begun.__exit__(kind, error, trace)
+            elif kind is None and self._refused is not None:
+                raise self._refused

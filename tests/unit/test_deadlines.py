@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -77,6 +81,71 @@ def test_a_load_gets_no_thread_that_another_is_in(never: threading.Event) -> Non
         deadlines.run(hang, 0.01, lambda: None)
     other = deadlines.run(threading.current_thread, 30, pytest.fail)
     assert busy != [other]
+    deadlines.close()
+
+
+def test_what_a_load_returns_after_it_was_given_up_nobody_gets(never: threading.Event) -> None:
+    deadlines = Deadlines(grace_seconds=0, end=pytest.fail)
+    ended = threading.Event()
+
+    def late() -> str:
+        never.wait()
+        ended.set()
+        return "too late"
+
+    with pytest.raises(LoadFailed):
+        deadlines.run(late, 0.01, lambda: None)
+    never.set()
+    assert ended.wait(30)
+    assert [deadlines.run(lambda number=number: number, 30, pytest.fail) for number in range(100)] == list(range(100))
+    deadlines.close()
+
+
+def test_a_thousand_loads_of_four_threads_take_four_threads() -> None:
+    deadlines = Deadlines(end=pytest.fail)
+    used: set[threading.Thread] = set()
+
+    def load() -> None:
+        used.add(threading.current_thread())
+
+    def pool_thread() -> None:
+        for _ in range(250):
+            deadlines.run(load, 30, pytest.fail)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(pool_thread) for _ in range(4)]:
+            done.result(60)
+    assert 1 <= len(used) <= 4
+    assert {(thread.name, thread.daemon) for thread in used} == {("load", True)}
+    deadlines.close()
+    for thread in used:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in used)
+
+
+def test_what_a_load_raised_is_gone_with_whoever_caught_it() -> None:
+    class Large(Exception):
+        """Stands for an error that holds much, and for the values in the frames of its traceback."""
+
+    kept: list[weakref.ref[Large]] = []
+
+    def load() -> None:
+        error = Large()
+        kept.append(weakref.ref(error))
+        try:
+            raise error
+        finally:
+            del error
+
+    gc.disable()
+    try:
+        deadlines = Deadlines(end=pytest.fail)
+        with suppress(Large):
+            deadlines.run(load, 30, pytest.fail)
+        deadlines.run(lambda: None, 30, pytest.fail)  # its thread has forgotten the load before
+        assert kept[0]() is None
+    finally:
+        gc.enable()
     deadlines.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import neo4j
 import pytest
@@ -12,8 +12,8 @@ from refresher.transactions import ReadTransaction
 
 
 class PlayedTransaction:
-    def __init__(self, log: list[str]) -> None:
-        self._log = log
+    def __init__(self, log: list[str], commit_fails: Exception | None) -> None:
+        self._log, self._commit_fails = log, commit_fails
 
     def run(self, query: str, parameters: dict[str, Any] | None = None, **more: Any) -> str:
         self._log.append(f"run {query} {(parameters or {}) | more}")
@@ -21,28 +21,40 @@ class PlayedTransaction:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._log.append("commit" if kind is None else "roll back")
+        if kind is None and self._commit_fails is not None:
+            raise self._commit_fails
 
 
 class PlayedSession:
-    def __init__(self, refuses: Exception | None = None) -> None:
+    def __init__(self, refuses: Exception | None = None, commit_fails: Exception | None = None) -> None:
         self.log: list[str] = []
-        self._refuses = refuses
+        self._refuses, self._commit_fails = refuses, commit_fails
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append("close")
 
     def begin_transaction(self, timeout: float) -> PlayedTransaction:
         self.log.append(f"begin, at most {timeout:g} s")
         if self._refuses is not None:
             raise self._refuses
-        return PlayedTransaction(self.log)
+        return PlayedTransaction(self.log, self._commit_fails)
 
 
 def transaction(session: PlayedSession) -> ReadTransaction:
-    return ReadTransaction(cast("neo4j.Session", session), 2.5)
+    def opened() -> neo4j.Session:
+        session.log.append("open")
+        return cast("neo4j.Session", session)
+
+    return ReadTransaction(opened, 2.5)
 
 
-def test_who_asks_nothing_begins_nothing() -> None:
+def test_who_asks_nothing_opens_and_begins_nothing() -> None:
     session = PlayedSession()
-    with transaction(session):
-        pass
+    with transaction(session) as tx:
+        tx.cut()
     assert session.log == []
 
 
@@ -51,7 +63,7 @@ def test_all_queries_are_of_one_transaction_that_is_committed() -> None:
     with transaction(session) as tx:
         assert tx.run("A", {"x": 1}, y=2) == "a result"
         tx.run("B")
-    assert session.log == ["begin, at most 2.5 s", "run A {'x': 1, 'y': 2}", "run B {}", "commit"]
+    assert session.log == ["open", "begin, at most 2.5 s", "run A {'x': 1, 'y': 2}", "run B {}", "commit", "close"]
 
 
 def test_it_is_rolled_back_where_the_loader_fails() -> None:
@@ -64,7 +76,7 @@ def test_it_is_rolled_back_where_the_loader_fails() -> None:
 
     with pytest.raises(LookupError):
         load()
-    assert session.log[-1] == "roll back"
+    assert session.log[-2:] == ["roll back", "close"]
 
 
 def test_a_graph_that_can_not_be_reached_is_told_also_where_the_loader_goes_on() -> None:
@@ -79,7 +91,31 @@ def test_a_graph_that_can_not_be_reached_is_told_also_where_the_loader_goes_on()
 
     with pytest.raises(ConnectionError, match="it is down"):
         load()
-    assert session.log == ["begin, at most 2.5 s"]
+    assert session.log == ["open", "begin, at most 2.5 s", "close"]
+
+
+def test_a_driver_that_is_closed_is_told_like_a_graph_that_can_not_be_reached() -> None:
+    def closed() -> neo4j.Session:
+        raise neo4j.exceptions.DriverError("Driver closed")
+
+    def load() -> None:
+        with ReadTransaction(closed, 2.5) as tx, pytest.raises(neo4j.exceptions.DriverError):
+            tx.run("A")
+
+    with pytest.raises(neo4j.exceptions.DriverError, match="Driver closed"):
+        load()
+
+
+def test_the_session_is_closed_also_where_the_commit_fails() -> None:
+    session = PlayedSession(commit_fails=ConnectionError("it has gone"))
+
+    def load() -> None:
+        with transaction(session) as tx:
+            tx.run("A")
+
+    with pytest.raises(ConnectionError, match="it has gone"):
+        load()
+    assert session.log[-2:] == ["commit", "close"]
 
 
 def test_another_error_of_the_loader_goes_before_it() -> None:
