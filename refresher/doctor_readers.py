@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import redis
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 
-from api_client.connection_names import READER, NamedConnection, read_name
+from api_client.connection_names import READER, read_name
+from api_client.redis_edge import reason
 from refresher.findings import Finding, Level
 from refresher.rights import forbidden
 from refresher.status_keys import nodes_of
@@ -16,19 +17,25 @@ from refresher.status_keys import nodes_of
 def readers(client: redis.Redis) -> Finding:
     """Say how many processes of readers are connected, and of which releases."""
     try:
-        names = {name for node in nodes_of(client) for one in node.client_list() if (name := _name_of(one)) is not None}
+        found = [one for node in nodes_of(client) for one in node.client_list()]
     except NoPermissionError as error:
         return forbidden("readers", error)
-    if not names:
+    except ResponseError as error:
+        return Finding("readers", Level.WARNING, f"can't be counted: {reason(error)}", "allow CLIENT LIST")
+    processes = {process for one in found if (process := _process_of(one)) is not None}
+    if not processes:
         return Finding(
             "readers", Level.WARNING, "none is connected to this cache",
             "an application connects at its first read: does one run? Try its CACHE_REDIS_URL with --as-reader",
         )  # fmt: skip
-    releases = Counter(name.version for name in names)
+    releases = Counter(version for version, _, _ in processes)
     said = ", ".join(f"{count} of {version}" for version, count in sorted(releases.items()))
     return Finding("readers", Level.OK, f"processes that are connected: {said}")
 
 
-def _name_of(connection: dict[str, str]) -> NamedConnection | None:
+def _process_of(connection: dict[str, str]) -> tuple[str, str, str] | None:
+    """Return version, process and host of a reader's connection: two containers may have the same names inside."""
     name = read_name(connection.get("name", ""))
-    return name if name is not None and name.who == READER else None
+    if name is None or name.who != READER:
+        return None
+    return name.version, name.process, connection.get("addr", "").rpartition(":")[0]

@@ -106,6 +106,15 @@ def test_who_may_not_list_connections_is_told_which_right_that_takes(
         assert rights(weak, url, "cache").said.endswith("need: +client|list")
 
 
+def test_where_redis_does_not_know_the_command_readers_can_not_be_counted() -> None:
+    with RedisServer.start(extra_config={"rename-command": "CLIENT NO-CLIENT"}) as server:
+        with redis.Redis.from_url(server.url(0)) as client:
+            found = readers(client)
+        with CacheClient(reader_settings(server.url(0))) as reader:
+            assert reader.get("q", {}, default="nothing", timeout=0) == "nothing"
+    assert (found.level, found.said.startswith("can't be counted: ")) == (Level.WARNING, True)
+
+
 @pytest.mark.parametrize("kind", sorted(ALL_KINDS))
 def test_a_reader_whom_redis_lets_give_no_name_reads_all_the_same(
     own_redis: RedisServer, cache: redis.Redis, kind: str
