@@ -168,11 +168,11 @@ def test_many_keys_that_are_read_for_minutes_without_a_worker_leave_a_message_ea
 ) -> None:
     many = len(readers.keys)
     assert readers.read_all() == many
-    for _ in range(9):
+    for _ in range(5):
         assert readers.read_all(after_seconds=6) == many
     # Each claim was made when nobody knew of the queue, so it has run out. The next one holds three to five times as
     # long: what was published since counts.
-    assert readers.read_all(after_seconds=7) == 2 * many
+    assert readers.read_all(after_seconds=61) == 2 * many
     for _ in range(5):
         assert readers.read_all(after_seconds=30) == 2 * many
     assert readers.read_all(after_seconds=200) == 3 * many
@@ -182,7 +182,6 @@ def test_what_a_broker_has_lost_of_them_comes_again_as_the_queue_takes_it(reader
     many = len(readers.keys)
     readers.read_all()
     readers.broker.delete(refresh_queue(NAMESPACE))
-    assert readers.read_all(after_seconds=1) == 0
     found: set[str] = set()
     for _ in range(many // BOUND):
         assert readers.read_all(after_seconds=6) == BOUND
