@@ -12,6 +12,7 @@ from api_client.judging import Floor
 from api_client.keys import CacheKey, Params, make_key
 from api_client.local_tier import Fill
 from api_client.misses import Miss
+from api_client.payload import check_type
 from api_client.publisher import Trigger
 from api_client.read_core import ReadCore
 
@@ -77,6 +78,8 @@ class Batch:
             try:
                 query, params, its_version, type_ = _checked(call, version)
                 key = make_key(namespace, query, params, its_version)
+                if type_ is not Any:
+                    check_type(type_, "the type", query)
             except InvalidQuery as error:
                 self._results[place] = error
             else:

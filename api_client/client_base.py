@@ -17,7 +17,7 @@ from api_client.broker import Broker, CeleryBroker
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
 from api_client.durations import Duration
-from api_client.errors import ConfigurationError
+from api_client.errors import ConfigurationError, InvalidQuery, TriggerFailed
 from api_client.events import ReaderEvents, RefreshReason, guarded, together
 from api_client.explain import Explanation, explanation
 from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
@@ -35,6 +35,7 @@ from api_client.settings import ReaderSettings
 from api_client.tracking import TrackingLink
 
 PUBLISH_BOUND_SECONDS: Final = 3.0
+MOST_REPLICAS: Final = 1_000
 
 
 class ClientBase:
@@ -107,10 +108,15 @@ class ClientBase:
     def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
         return self._default_timeout_seconds if timeout is None else duration_of(query, "timeout", timeout)
 
-    def _invalidation(self, key: CacheKey, *, hard: bool, bookmarks: Collection[str]) -> Call[int]:
+    def _invalidation(self, key: CacheKey, *, hard: bool, bookmarks: Collection[str], replicas: int) -> Call[int]:
+        if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= MOST_REPLICAS:
+            raise InvalidQuery(
+                f"replicas={replicas!r:.40} of {key.query!r}: allowed is a whole number, 0 to {MOST_REPLICAS}",
+                query=key.query,
+            )
         return lease.invalidate(
             key,
-            hard=hard,
+            hard=bool(hard),
             bookmarks=bookmarks_of(key.query, bookmarks),
             retention_seconds=self.settings.record_retention_seconds,
         )
@@ -154,6 +160,13 @@ def manual_trigger(key: CacheKey, reply: ClaimReply, claim_id: str, *, someone_w
     if reply.status is not ClaimStatus.CLAIMED:
         return None
     return Trigger(key, RefreshReason.MANUAL, claim_number=reply.number, claim_id=claim_id, someone_waits=someone_waits)
+
+
+def not_published(trigger: Trigger, error: Exception) -> TriggerFailed:
+    """Return the error for a refresh that could not be published."""
+    query = trigger.key.query
+    why = str(error) or f"nothing came of it within {PUBLISH_BOUND_SECONDS:g} s"  # a TimeoutError says nothing
+    return TriggerFailed(f"the refresh of {query!r} could not be published: {why}", query=query)
 
 
 def state_of(reply: ClaimReply) -> RefreshState:

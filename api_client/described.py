@@ -11,7 +11,8 @@ from api_client.durations import Duration
 from api_client.errors import InvalidQuery
 from api_client.floors import duration_of
 from api_client.keys import Params, make_key
-from api_client.signatures import Signature, check_type
+from api_client.payload import check_type
+from api_client.signatures import Signature
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class DescribedQuery(Generic[P, T]):
         self, name: str, returns: object, version: int, max_age: Duration | None, timeout: Duration | None
     ) -> None:
         make_key("any", name, None, version)  # checks both
-        check_type(name, returns)
+        check_type(returns, "returns=", name)
         options: dict[str, Any] = {}
         # Only what differs from the client's own defaults: a read without options takes its shortest way.
         if version != 1:

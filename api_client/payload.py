@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from api_client import compression
-from api_client.errors import DecodeError
+from api_client.errors import DecodeError, InvalidQuery
 
 _encoder = msgspec.msgpack.Encoder()
 _decode_any = msgspec.msgpack.Decoder().decode
@@ -77,6 +78,20 @@ def decode_content(content: bytes, type_: Any, query: str) -> Any:
         raise DecodeError(f"the value of {query!r} does not fit {_name(type_)}: {error}", query=query) from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise _broken(query, error) from error
+
+
+def check_type(type_: object, option: str, query: str) -> None:
+    """Check that values can be decoded into the type of an option.
+
+    Raises:
+        InvalidQuery: they can't.
+    """
+    # A name that is defined further down is looked up at the first read.
+    with suppress(NameError):
+        try:
+            _decoder(type_)
+        except TypeError as error:
+            raise InvalidQuery(f"{option} of {query!r} is no type to decode into: {error}", query=query) from error
 
 
 def _broken(query: str, error: Exception) -> DecodeError:

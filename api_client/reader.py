@@ -10,9 +10,16 @@ from msgspec.structs import replace
 
 from api_client.answers import NO_DEFAULT, Answer, Entry, Invalidation, NoDefault, RefreshState
 from api_client.batches import AnyCall
-from api_client.client_base import PUBLISH_BOUND_SECONDS, ClientBase, manual_trigger, new_claim_id, state_of
+from api_client.client_base import (
+    PUBLISH_BOUND_SECONDS,
+    ClientBase,
+    manual_trigger,
+    new_claim_id,
+    not_published,
+    state_of,
+)
 from api_client.durations import Duration, seconds
-from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
+from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
 from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
 from api_client.judging import Floor
@@ -144,9 +151,9 @@ class CacheClient(ClientBase):
             InvalidQuery, CacheUnavailable: nothing was done, or it is not known whether it was.
         """
         key = self.key(query, params, version=version)
-        call = self._invalidation(key, hard=hard, bookmarks=bookmarks)
+        call = self._invalidation(key, hard=hard, bookmarks=bookmarks, replicas=replicas)
         try:
-            if replicas <= 0:
+            if not replicas:
                 return Invalidation(self._link.run(call, query), None)
             generation, confirmed = self._link.run_and_wait(
                 call, query, replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2
@@ -228,5 +235,4 @@ class CacheClient(ClientBase):
         try:
             done.result(PUBLISH_BOUND_SECONDS)
         except Exception as error:
-            query = trigger.key.query
-            raise TriggerFailed(f"the refresh of {query!r} could not be published: {error}", query=query) from error
+            raise not_published(trigger, error) from error

@@ -5,11 +5,8 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-
-import msgspec
 
 from api_client.errors import InvalidQuery
 
@@ -81,17 +78,3 @@ def returned_type(query: str, function: Callable[..., Any]) -> Any:
     if "return" not in hints:
         raise InvalidQuery(f"{query!r}: its signature does not say what it returns", query=query)
     return hints["return"]
-
-
-def check_type(query: str, type_: object) -> None:
-    """Check that values can be decoded into a type.
-
-    Raises:
-        InvalidQuery: they can't.
-    """
-    # A name that is defined further down is looked up at the first read.
-    with suppress(NameError):
-        try:
-            msgspec.msgpack.Decoder(type_)
-        except TypeError as error:
-            raise InvalidQuery(f"returns= of {query!r} is no type to decode into: {error}", query=query) from error

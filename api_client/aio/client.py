@@ -14,9 +14,16 @@ from api_client.aio.read_path import AsyncReadPath
 from api_client.aio.waits import AsyncWaitDriver
 from api_client.answers import NO_DEFAULT, Answer, Entry, Invalidation, NoDefault, RefreshState
 from api_client.batches import AnyCall
-from api_client.client_base import PUBLISH_BOUND_SECONDS, ClientBase, manual_trigger, new_claim_id, state_of
+from api_client.client_base import (
+    PUBLISH_BOUND_SECONDS,
+    ClientBase,
+    manual_trigger,
+    new_claim_id,
+    not_published,
+    state_of,
+)
 from api_client.durations import Duration, seconds
-from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, TriggerFailed, WaitTimeout
+from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
 from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
 from api_client.judging import Floor
@@ -112,9 +119,9 @@ class AsyncCacheClient(ClientBase):
     ) -> Invalidation:
         """Make the value stale from now on, or gone; as `CacheClient.invalidate`."""
         key = self.key(query, params, version=version)
-        call = self._invalidation(key, hard=hard, bookmarks=bookmarks)
+        call = self._invalidation(key, hard=hard, bookmarks=bookmarks, replicas=replicas)
         try:
-            if replicas <= 0:
+            if not replicas:
                 return Invalidation(await self._aio.run(call, query), None)
             # WAIT would hold up all that shares the connection: it has one of its own, on a thread.
             generation, confirmed = await asyncio.to_thread(
@@ -182,5 +189,4 @@ class AsyncCacheClient(ClientBase):
             async with asyncio.timeout(PUBLISH_BOUND_SECONDS):
                 await asyncio.shield(asyncio.wrap_future(done))
         except Exception as error:
-            query = trigger.key.query
-            raise TriggerFailed(f"the refresh of {query!r} could not be published: {error}", query=query) from error
+            raise not_published(trigger, error) from error

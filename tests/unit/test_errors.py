@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 import api_client
+from api_client.client_base import not_published
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
@@ -19,6 +20,9 @@ from api_client.errors import (
     UnknownQuery,
     WaitTimeout,
 )
+from api_client.events import RefreshReason
+from api_client.keys import make_key
+from api_client.publisher import Trigger
 
 ERRORS = [
     CacheUnavailable("it is down", query="q"),
@@ -36,6 +40,14 @@ def test_all_that_are_public_are_looked_at() -> None:
     public = [getattr(api_client, name) for name in api_client.__all__]
     errors = {error for error in public if isinstance(error, type) and issubclass(error, CacheError)}
     assert {type(error) for error in ERRORS} == errors - {CacheError}
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(TimeoutError(), "within 3 s"), (ConnectionError("it is down"), "it is down")]
+)
+def test_a_refresh_that_is_not_published_says_why(error: Exception, why: str) -> None:
+    trigger = Trigger(make_key("test", "q", None, 1), RefreshReason.MANUAL)
+    assert why in str(not_published(trigger, error))
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

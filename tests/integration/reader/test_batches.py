@@ -120,6 +120,14 @@ def test_an_option_that_is_none_and_too_many_items_are_refused(reader: AnyReader
         reader.get_many([("q", None)] * 10_001)
 
 
+def test_an_item_whose_type_is_none_does_not_touch_the_others(reader: AnyReader, play: Play) -> None:
+    play().plant_value("v")
+    bad, good = reader.get_many([QueryCall("q", type=42), QueryCall("q", type=str)])
+    assert isinstance(bad, InvalidQuery)
+    assert "the type of 'q' is no type to decode into" in str(bad)
+    assert values([good]) == ["v"]
+
+
 def test_stale_ones_are_asked_for_once_each(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
     keys = [play("q", {"n": number}) for number in range(5)]
     for key in keys:

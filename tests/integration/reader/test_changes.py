@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
 
-from api_client import EntryState, RefreshFailed, RefreshState, TriggerFailed, WaitTimeout
+from api_client import EntryState, InvalidQuery, RefreshFailed, RefreshState, TriggerFailed, WaitTimeout
 from api_client.broker_settings import miss_queue, refresh_queue
 from api_client.lease import CommitStatus
 from refresher.embedded import RedisServer, free_port
@@ -76,6 +77,17 @@ def test_only_the_version_that_is_named_is_invalidated(reader: AnyReader, play: 
     reader.invalidate("q", {}, version=2)
     assert reader.get_entry("q", {}).state is EntryState.FRESH
     assert reader.get_entry("q", {}, version=2).state is EntryState.STALE
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "1", True, None, 10**30])
+def test_a_number_of_replicas_that_is_none_is_refused_before_anything_is_done(
+    reader: AnyReader, play: Play, wrong: Any
+) -> None:
+    key = play()
+    key.plant_value("v")
+    with pytest.raises(InvalidQuery, match=r"replicas=.* of 'q': allowed is a whole number"):
+        reader.invalidate("q", {}, replicas=wrong)
+    assert key.state() == "idle"
 
 
 def test_replicas_that_are_not_there_are_said_to_be_missing(make_reader: MakeReader, play: Play) -> None:
