@@ -39,11 +39,15 @@ class RedisClock:
         return self._offset_us is not None
 
     def is_due_once(self) -> bool:
-        """Tell whether the offset is older than 10 s; then the next second is granted to whoever was told so."""
+        """Tell whether the offset is older than 10 s; then the next second is granted to whoever was told so.
+
+        While nothing has been learnt at all it is due to everyone.
+        """
         now = self._monotonic()
         if now < self._relearn_at:
             return False
-        self._asked_at, self._relearn_at = now, now + GRANT_SECONDS
+        if self._offset_us is not None:
+            self._asked_at, self._relearn_at = now, now + GRANT_SECONDS
         return True
 
     def now_us(self) -> int:

@@ -64,7 +64,7 @@ class Health:
         Raises:
             CacheUnavailable: an error reply.
         """
-        if isinstance(reply, RedisError):
+        if reply.__class__ is not bytes and isinstance(reply, RedisError):
             if str(reply).startswith("WRONGTYPE"):
                 self.breaker.succeeded()
                 return b""

@@ -82,10 +82,11 @@ class ReadPath:
     def _know_the_time(self) -> None:
         """Learn Redis' time, where it was never asked; have it learnt again, off the caller's path, every 10 s."""
         clock = self._link.health.clock
-        if not clock.is_known:
-            self._link.learn_clock()
-        elif clock.is_due_once():
-            self._publisher.do_soon(self._relearn_clock)
+        if clock.is_due_once():
+            if clock.is_known:
+                self._publisher.do_soon(self._relearn_clock)
+            else:
+                self._link.learn_clock()
 
     def _relearn_clock(self) -> None:
         with suppress(CacheUnavailable):  # the reads themselves say so

@@ -89,7 +89,7 @@ class AsyncFlights:
         """Wait for it; a task that is cancelled here leaves it to those who wait on."""
         if flight.task.done():
             return True
-        loop = asyncio.get_running_loop()
+        loop = flight.task.get_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         timer = None
         if deadline is not None:

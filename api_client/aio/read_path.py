@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from redis.exceptions import RedisError
+
 from api_client.aio.flights import AsyncFlights
 from api_client.aio.link import AsyncCacheLink
 from api_client.aio.waits import AsyncWaitDriver
@@ -47,12 +49,21 @@ class AsyncReadPath:
                 return local
             fill = self._core.begin(key)
             try:
-                raw = await self._link.read(key)
+                # Written out here: each read would pay for a coroutine around it.
+                reading = self._link.begin_read(key)
+                if reading is None:
+                    raw = await self._link.read(key)
+                else:
+                    try:
+                        raw = self._link.end_read(await reading, key)
+                    except RedisError as error:
+                        raw = await self._link.read_again(key, error)
                 clock = self._link.health.clock
-                if not clock.is_known:
-                    await self._link.learn_clock()
-                elif clock.is_due_once():
-                    self._publisher.do_soon(self._relearn_clock)
+                if clock.is_due_once():
+                    if clock.is_known:
+                        self._publisher.do_soon(self._relearn_clock)
+                    else:
+                        await self._link.learn_clock()
             except BaseException:
                 self._core.abandon(fill)
                 raise

@@ -82,7 +82,7 @@ def test_redis_clock_is_an_offset_taken_at_the_middle_of_the_round_trip(time: Ti
 
 def test_redis_clock_is_learnt_again_every_ten_seconds_by_one_who_asks(time: Time) -> None:
     clock = RedisClock(time)
-    assert clock.is_due_once()
+    assert [clock.is_due_once(), clock.is_due_once()] == [True, True]  # nobody can do without
     clock.learn(1, asked_at=time.now)
     time.now += 9.9
     assert not clock.is_due_once()
