@@ -85,8 +85,13 @@ class Backpressure:
         return max(0, self._bound - self._length(someone_waits=someone_waits))
 
     def claim_seconds(self) -> float:
-        """Return how long the claim of a key is to hold for which nobody waits, by what is known of the queue."""
-        times = self._others.length // self._bound
+        """Return how long the claim of a key is to hold for which nobody waits, by what is known of the queue.
+
+        A length that was last asked for longer than CACHE_QUEUE_TTL ago says nothing of it: the queue may be empty now,
+        and who has no early refreshes asks only when one has been waiting.
+        """
+        is_known = self._monotonic() < self._others.until + self._settings.queue_ttl_seconds
+        times = self._others.length // self._bound if is_known else 1
         return self._settings.queue_ttl_seconds * min(max(times, 1), LONGEST_CLAIM_TIMES)
 
     def look(self) -> None:
@@ -95,8 +100,10 @@ class Backpressure:
             self._length(someone_waits=False)
 
     def published(self, count: int, *, someone_waits: bool) -> None:
-        """Note that so many were published."""
-        self._known(someone_waits=someone_waits).length += count
+        """Note that so many were published; what is not asked for must not count up, since workers take of it."""
+        known = self._known(someone_waits=someone_waits)
+        if self._monotonic() < known.until:
+            known.length += count
 
     @property
     def _bound(self) -> int:

@@ -87,6 +87,31 @@ def test_a_length_counts_for_a_quarter_of_a_second_and_with_what_was_published_s
     assert script.asked_for_length == 2
 
 
+def test_what_is_published_all_day_to_a_queue_that_nobody_asks_about_makes_no_claim_longer(
+    script: Script, clock: Clock
+) -> None:
+    pressure = pressure_of(script, clock, queue_size=10, queue_ttl_seconds=60)
+    for _ in range(1_000):
+        pressure.published(1, someone_waits=False)
+        clock.now += 1.0
+        assert pressure.claim_seconds() == 60
+    pressure.look()
+    for _ in range(1_000):
+        clock.now += 0.01
+        pressure.published(1, someone_waits=False)
+    assert pressure.claim_seconds() == 60 * 2  # the first quarter of a second alone
+
+
+def test_an_outage_that_is_long_over_makes_no_claim_longer(script: Script, clock: Clock) -> None:
+    pressure = pressure_of(script, clock, queue_size=10, queue_ttl_seconds=60)
+    script.length = 1_000
+    pressure.look()
+    clock.now += 60
+    assert pressure.claim_seconds() == 600
+    clock.now += 1
+    assert pressure.claim_seconds() == 60
+
+
 def test_a_broker_that_can_t_be_asked_is_an_error_and_then_left_alone(script: Script, clock: Clock) -> None:
     pressure = pressure_of(script, clock)
     script.length = OSError("no")
