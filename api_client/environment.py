@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Self, TypeAlias, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Self, TypeAlias, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,8 +35,6 @@ PositiveMilliseconds: TypeAlias = Annotated[
     float, msgspec.Meta(gt=0, le=3_600_000, description="milliseconds, more than 0, up to 3600000")
 ]
 Url: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, extra={"url": True}, description="a URL")]
-
-S = TypeVar("S", bound="Settings")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ import msgspec
 from api_client.environment import PositiveMilliseconds, PositiveSeconds, Seconds, env
 from api_client.errors import ConfigurationError
 from api_client.settings import MEBIBYTE, SharedSettings
+from api_client.xfetch import MAX_DRAW_DIGITS
 
 
 class RefreshMode(StrEnum):
@@ -78,7 +79,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     ] = 2.0
     draw_digits: Annotated[
         int,
-        msgspec.Meta(ge=0, le=15, description="a whole number of digits, 0 (all) to 15"),
+        msgspec.Meta(ge=0, le=MAX_DRAW_DIGITS, description=f"a whole number of digits, 0 (all) to {MAX_DRAW_DIGITS}"),
         env("CACHE_XFETCH_RND_PRECISION"),
     ] = 0
     refresh_mode: Annotated[
