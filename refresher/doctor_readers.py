@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from api_client.connection_names import READER, read_name
+from api_client.explain_text import duration
 from api_client.redis_edge import reason
 from refresher.findings import Finding, Level
 from refresher.rights import forbidden
 from refresher.status_keys import nodes_of
+
+QUIET_SECONDS: Final = 10
+"""Shorter silences are not worth a word."""
 
 
 def readers(client: redis.Redis) -> Finding:
@@ -22,15 +27,17 @@ def readers(client: redis.Redis) -> Finding:
         return forbidden("readers", error)
     except ResponseError as error:
         return Finding("readers", Level.WARNING, f"can't be counted: {reason(error)}", "allow CLIENT LIST")
-    processes = {process for one in found if (process := _process_of(one)) is not None}
-    if not processes:
+    ours = [(process, int(one.get("idle", 0))) for one in found if (process := _process_of(one)) is not None]
+    if not ours:
         return Finding(
             "readers", Level.WARNING, "none is connected to this cache",
             "an application connects at its first read: does one run? Try its CACHE_REDIS_URL with --as-reader",
         )  # fmt: skip
-    releases = Counter(version for version, _, _ in processes)
+    releases = Counter(version for version, _, _ in {process for process, _ in ours})
     said = ", ".join(f"{count} of {version}" for version, count in sorted(releases.items()))
-    return Finding("readers", Level.OK, f"processes that are connected: {said}")
+    quiet_seconds = min(idle_seconds for _, idle_seconds in ours)
+    quiet = f"; none has asked for {duration(quiet_seconds)}" if quiet_seconds >= QUIET_SECONDS else ""
+    return Finding("readers", Level.OK, f"processes that are connected: {said}{quiet}")
 
 
 def _process_of(connection: dict[str, str]) -> tuple[str, str, str] | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from api_client import AsyncCacheClient, CacheClient, ReaderEvents, ReaderSettings, __version__, lease
 from api_client.entry import MAGIC
 from api_client.keys import make_key
-from refresher import doctor_flower
+from refresher import doctor_flower, doctor_readers
 from refresher.cache_link import WorkerLink
 from refresher.cli.commands import app
 from refresher.doctor_host import of_this_host
@@ -44,7 +45,8 @@ def own_redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def cache(own_redis: RedisServer) -> Iterator[redis.Redis]:
+def cache(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
+    monkeypatch.setattr(doctor_readers, "QUIET_SECONDS", 3_600)  # a busy machine takes its time between two lines
     with redis.Redis.from_url(own_redis.url(0)) as client:
         yield client
 
@@ -73,6 +75,16 @@ def test_readers_are_counted_by_process_and_release_and_others_are_none(
         assert said(cache) == f"processes that are connected: 1 of {__version__}"
         other.execute_command("CLIENT", "SETNAME", "reader/of-something-else")
         assert said(cache) == f"processes that are connected: 1 of {__version__}"
+
+
+def test_two_hosts_with_the_same_names_are_two_and_a_long_silence_is_told() -> None:
+    """As Redis tells of connections: a test can't wait for it."""
+    one = {"name": "reader/0.1.0/app:1", "addr": "10.0.0.1:4711", "idle": "75"}
+    connections = [one, {**one, "addr": "10.0.0.2:4711"}, {**one, "addr": "10.0.0.2:4712", "idle": "12"}, {"name": ""}]
+    found = readers(SimpleNamespace(client_list=lambda: connections))  # type: ignore[arg-type]
+    assert (found.level, found.said) == (
+        Level.OK, "processes that are connected: 2 of 0.1.0; none has asked for 12.0 s",
+    )  # fmt: skip
 
 
 def test_a_worker_is_no_reader(own_redis: RedisServer, cache: redis.Redis) -> None:
