@@ -10,15 +10,20 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from logging import INFO, getLogger
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
 from api_client.broker import shown_as
 from refresher.addresses import LOOPBACK
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DEFAULTS: Final[Mapping[str, object]] = {
     "address": "127.0.0.1",
@@ -46,7 +51,10 @@ def set_up_flower() -> None:
 @functools.cache
 def _set_up_once() -> None:
     import flower.options  # noqa: F401 - it defines what is set here
+    from flower.app import Flower
     from tornado.options import options
+
+    Flower.pool_executor_cls = _Unawaited
 
     for name, value in DEFAULTS.items():
         setattr(options, name, value)
@@ -54,6 +62,28 @@ def _set_up_once() -> None:
     # At the level debug Flower logs its own settings, and the cookie's secret with them.
     getLogger("flower.command").setLevel(INFO)
     options.add_parse_callback(_Door(options))
+
+
+class _Unawaited(ThreadPoolExecutor):
+    """Runs each call on a thread of its own, for which nobody waits in the end.
+
+    Python ends when the threads of an executor have ended, and those of Flower ask the broker, for as long as it is
+    away. Nothing is lost with what they ask. How many ask at a time is bounded by Flower itself.
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run ``fn``; its result, or what it raises, is the future's."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:  # noqa: BLE001 - told to whoever waits for it
+                    future.set_exception(error)
+
+        threading.Thread(target=run, name="flower-asks", daemon=True).start()
+        return future
 
 
 class _Door:

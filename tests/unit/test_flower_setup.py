@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +12,7 @@ import click
 import pytest
 
 from refresher import flower_setup
-from refresher.flower_setup import DEFAULTS, as_shown, set_up_flower, what_is_open
+from refresher.flower_setup import DEFAULTS, _Unawaited, as_shown, set_up_flower, what_is_open
 from refresher.tasks import GivenUp, RetryLater
 
 flower_options = pytest.importorskip("flower.options")
@@ -119,3 +122,24 @@ def test_only_the_command_flower_is_set_up(monkeypatch: pytest.MonkeyPatch, comm
         context.invoked_subcommand = command
         set_up_flower()
     assert len(done) == times
+
+
+def test_what_flower_asks_is_answered_or_fails_as_on_any_executor() -> None:
+    with _Unawaited() as executor:
+        assert executor.submit(divmod, 7, 2).result(60) == (3, 1)
+        with pytest.raises(ZeroDivisionError):
+            executor.submit(divmod, 7, 0).result(60)
+
+
+def test_what_is_never_answered_holds_up_neither_the_rest_nor_the_end() -> None:
+    forever, executor = threading.Event(), _Unawaited(max_workers=1)
+    asked = executor.submit(forever.wait)
+    assert executor.submit(divmod, 7, 2).result(60) == (3, 1)
+    assert not asked.done()
+    forever.set()
+    script = (
+        "import threading; from flower.app import Flower; from refresher.flower_setup import _set_up_once;"
+        "_set_up_once(); Flower.pool_executor_cls().submit(threading.Event().wait); print('at its end')"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert (ended.stdout, ended.stderr) == ("at its end\n", "")

@@ -1,0 +1,67 @@
+"""Flower ends when it is told to, as any service does: while its broker is silent, and while there is none."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from refresher.embedded import RedisServer, free_port
+from tests.acceptance.conftest import ROOT
+from tests.support.flower import Flower
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+WAIT_SECONDS = 60
+END_SECONDS = 30
+LOST: dict[str, Callable[[RedisServer], None]] = {
+    "silent": lambda server: os.kill(server.pid, signal.SIGSTOP),
+    "gone": lambda server: server.kill(),
+}
+
+
+@pytest.fixture
+def broker() -> Iterator[RedisServer]:
+    with RedisServer.start() as server:
+        yield server
+        if server.is_running:
+            os.kill(server.pid, signal.SIGCONT)
+
+
+def start(url: str, folder: Path) -> Flower:
+    flower = Flower({**os.environ, "PYTHONPATH": str(ROOT), "CELERY_BROKER_URL": url}, folder)
+    eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, WAIT_SECONDS, "it answers")
+    return flower
+
+
+def code_after(flower: Flower, number: signal.Signals) -> int | None:
+    """How it ended; None: it did not."""
+    try:
+        os.kill(flower.process.pid, number)
+        return flower.process.wait(END_SECONDS)
+    finally:
+        flower.process.kill()
+
+
+@pytest.mark.parametrize(
+    ("how", "number"), [("silent", signal.SIGTERM), ("gone", signal.SIGINT)], ids=["silent", "gone"]
+)
+def test_it_ends_while_the_broker_that_it_had_is_away(
+    broker: RedisServer, tmp_path: Path, how: str, number: signal.Signals
+) -> None:
+    flower = start(broker.url(1), tmp_path)
+    LOST[how](broker)
+    eventually(lambda: "failed" in flower.process.tail_of_log(1_000), WAIT_SECONDS, "it has noticed")
+    assert code_after(flower, number) == 0
+
+
+def test_it_ends_where_there_never_was_a_broker(tmp_path: Path) -> None:
+    flower = start(f"amqp://someone:unknown@127.0.0.1:{free_port()}//", tmp_path)
+    eventually(lambda: "ailed" in flower.process.tail_of_log(1_000), WAIT_SECONDS, "it has tried")
+    assert code_after(flower, signal.SIGTERM) == 0
