@@ -90,13 +90,14 @@ def _refreshes(result: Result) -> str:
 
 def _accident(result: Result, accident: Accident) -> str:
     without = result.tally.without_worker
-    recovered = max(0.0, accident.recovered_seconds)
+    recovered, left = max(0.0, accident.recovered_seconds), accident.still_stale_keys
+    fresh = f"all but {left} were" if left else "all were"
     return (
         f"The worker was killed with SIGKILL at {accident.killed_at_seconds:.1f} s. "
         f"{_count(without.count, 'read was', 'reads were')} answered from the cache in the "
         f"{accident.without_seconds:.1f} s without a worker, as before (p99 {_ms(without.quantile_seconds(0.99))}). "
         f"The first refresh came {accident.first_refresh_seconds:.1f} s after the start of the new worker; "
-        f"{_count(accident.stale_keys, 'key')} had grown stale, and all were fresh again {recovered:.1f} s after it "
+        f"{_count(accident.stale_keys, 'key')} had grown stale, and {fresh} fresh again {recovered:.1f} s after it "
         f"was ready."
     )
 

@@ -65,6 +65,11 @@ def test_a_fine_run_is_told_in_words() -> None:
     assert "FAILED" not in text
 
 
+def test_what_is_still_stale_is_not_said_to_be_fresh() -> None:
+    text = words(replace(FINE, accident=Accident(10.02, 2.9, 0.8, 37, 2.41, 3)))
+    assert "37 keys had grown stale, and all but 3 were fresh again 2.4 s after it was ready." in text
+
+
 def test_one_of_a_thing_is_no_plural() -> None:
     text = words(replace(FINE, processes=1, committed=1, tally=replace(TALLY, triggered=1), given_up=1))
     for sentence in ("from 1 process;", "stored 1 value;", "asked for 1 refresh;", "1 refresh was given up"):

@@ -1,0 +1,82 @@
+"""What the demo holds the recovery after its accident to: a bound, and what a refresh waits in a long queue on top."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from refresher.demo.chaos import (
+    LONG_QUEUE,
+    LONGEST_RECOVERY_SECONDS,
+    PAUSE_SECONDS,
+    QUEUE_WAIT_SECONDS,
+    RECOVERY_SECONDS,
+    Chaos,
+    Stage,
+)
+
+READY_AT = 200.0
+BOUND_SECONDS = RECOVERY_SECONDS + QUEUE_WAIT_SECONDS
+
+
+class Accident:
+    """An accident whose new worker is ready at `READY_AT`, and leaves a key stale."""
+
+    def __init__(self) -> None:
+        self.waiting, self.broken, self.left = 0, list[str](), {7}
+        board: Any = SimpleNamespace(
+            went_stale={7}, still_stale=lambda: self.left, recovered={}, happened=[], is_warm=lambda _: True,
+            checker=SimpleNamespace(report=self.broken.append),
+        )  # fmt: skip
+        events: Any = SimpleNamespace(waiting=lambda: self.waiting, forget_running=lambda: None)
+        workers: Any = SimpleNamespace(kill=lambda: None, start=lambda: None, ready_at=lambda: READY_AT)
+        readers: Any = SimpleNamespace(set_worker_is_gone=lambda *, gone: None)
+        writer: Any = SimpleNamespace(soft_only=False)
+        self.happened = board.happened
+        self.chaos = Chaos(workers, readers, writer, events, board, kill_at=100.0)
+        for now in (100.0, 100.0 + PAUSE_SECONDS, READY_AT):
+            self.chaos.step(now)
+        assert self.chaos.stage is Stage.RECOVERING
+
+    def after(self, seconds: float) -> Stage:
+        self.chaos.step(READY_AT + seconds)
+        return self.chaos.stage
+
+
+@pytest.fixture
+def accident() -> Accident:
+    return Accident()
+
+
+def test_a_key_that_stays_stale_though_few_wait_is_a_broken_promise(accident: Accident) -> None:
+    accident.waiting = LONG_QUEUE
+    assert accident.after(BOUND_SECONDS - 0.1) is Stage.RECOVERING
+    assert not accident.broken
+    assert accident.after(BOUND_SECONDS) is Stage.OVER
+    assert len(accident.broken) == 1
+
+
+def test_the_time_begins_when_the_queue_is_short_again(accident: Accident) -> None:
+    accident.waiting = LONG_QUEUE + 1
+    assert accident.after(BOUND_SECONDS + 5) is Stage.RECOVERING
+    accident.waiting = 0
+    assert accident.after(2 * BOUND_SECONDS + 4.9) is Stage.RECOVERING
+    assert not accident.broken
+    assert accident.after(2 * BOUND_SECONDS + 5) is Stage.OVER
+    assert len(accident.broken) == 1
+
+
+def test_a_machine_that_is_too_slow_is_no_broken_promise_and_is_said(accident: Accident) -> None:
+    accident.waiting = 4_321
+    assert accident.after(LONGEST_RECOVERY_SECONDS - 0.1) is Stage.RECOVERING
+    assert accident.after(LONGEST_RECOVERY_SECONDS) is Stage.OVER
+    assert not accident.broken
+    assert "4321 refreshes wait" in accident.happened[-1][1]
+
+
+def test_it_is_over_when_all_is_fresh_again_however_many_wait(accident: Accident) -> None:
+    accident.waiting, accident.left = 4_321, set()
+    assert accident.after(30) is Stage.OVER
+    assert not accident.broken
