@@ -22,6 +22,8 @@ LONG_RUN_SHARE: Final = 0.5
 
 _MEND_OF_KIND: Final = {
     "unknown_query": "a worker lacks the query: the same REFRESHER_QUERIES and release for all; then",
+    "loader_error": "the query's own code fails, the worker's log says how: mend it, restart the workers; then",
+    "syntax": "correct the query's Cypher, restart the workers; then",
     "too_large": "have the query return less, or raise CACHE_MAX_VALUE_BYTES for readers and workers; then",
     "timeout": "make the query quicker, or raise CACHE_XFETCH_TIMEOUT; then",
     "auth": "correct NEO4J_USER and NEO4J_PASSWORD of the workers; then",

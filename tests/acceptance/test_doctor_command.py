@@ -151,7 +151,7 @@ def test_keys_in_quarantine_are_a_warning(office: Office) -> None:
     assert (level, said, mend) == (
         "warning",
         "keys that were given up: 1 syntax; of them in quarantine: 0",
-        "refresher dead list",
+        "correct the query's Cypher, restart the workers; then refresher dead list",
     )
 
 
