@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.forkserver import ensure_running
@@ -32,7 +33,8 @@ class Child(NamedTuple):
 def prepare() -> None:
     """Start the server that children are forked off, so that it imports while other things start."""
     _context()
-    with _interrupts_ignored():
+    resource_tracker.ensure_running()  # it lets Ctrl-C through again once it has started
+    with _interrupts_held():
         ensure_running()
 
 
@@ -42,11 +44,11 @@ def start_child(target: Callable[..., None], *args: Any) -> Child:
     Forked off a server that has nothing but the imports: a fork of this process would take over its connections and
     threads, and hundreds of processes that import for themselves take minutes.
     """
+    prepare()
     context = _context()
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs, *args), daemon=True)
-    with _interrupts_ignored():
-        process.start()
+    process.start()  # it waits until that server has imported all
     theirs.close()
     return Child(process, ours)
 
@@ -67,10 +69,13 @@ def _context() -> ForkServerContext:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Start what is started in here deaf to Ctrl-C: it is this process that ends it, and says so once."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _interrupts_held() -> Iterator[None]:
+    """Start what is started in here, and all that it starts, deaf to Ctrl-C: it is this process that ends it.
+
+    One that comes meanwhile comes to this process afterwards. (Ignored, it would be lost.)
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

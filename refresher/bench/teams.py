@@ -65,7 +65,11 @@ class TaskTeam(Team):
         if len(self._shares) == 1:
             await self._run_one(self._shares[0], reads)
         else:
-            await asyncio.gather(*[self._run_one(share, reads) for share in self._shares])
+            tasks = [asyncio.create_task(self._run_one(share, reads)) for share in self._shares]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                await asyncio.wait(tasks)  # when one has failed, or all are cancelled: the cache is closed next
         return time.perf_counter() - begin
 
     async def _run_one(self, share: Sequence[int], reads: int) -> None:

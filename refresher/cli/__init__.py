@@ -8,8 +8,15 @@ import sys
 def main() -> None:
     """Run the command line; exit codes: 0 done, 1 something is wrong (one line says what), 2 wrong usage.
 
-    Whatever a command raises on purpose ends here as one line, never as a traceback.
+    Whatever a command raises on purpose ends here as one line, never as a traceback; Ctrl-C as 130.
     """
+    try:
+        _run()
+    except KeyboardInterrupt:  # while modules are imported; a command's own is Typer's
+        raise SystemExit(130) from None
+
+
+def _run() -> None:
     try:
         from refresher.cli.commands import app, expected_errors
         from refresher.queries import look_in_the_working_folder
