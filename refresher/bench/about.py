@@ -37,11 +37,13 @@ def heading(content: Mapping[str, Any]) -> str:
     """Return the same in a few lines for people."""
     hardware, software = content["machine"], content["versions"]
     asked = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in content["options"].items())
-    lines = (
+    lines = [
         ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in hardware.items()),
         ", ".join(f"{name} {value}" for name, value in software.items() if value != "-"),
         f"seed {content['seed']}; {asked}",
-    )
+    ]
+    if content["options"].get("quick") == "True":
+        lines.append("a quick run: it shows that all works; no figure of it, and no target, says how fast or how well")
     return "\n".join(lines)
 
 

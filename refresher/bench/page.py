@@ -12,7 +12,7 @@ from refresher.bench.errors import BenchError
 from refresher.bench.plots import Plot, PlotKind, Series, draw
 from refresher.bench.report import FORMAT_VERSION
 from refresher.bench.statistics import middle
-from refresher.bench.tables import Cell, shown_cell
+from refresher.bench.tables import Cell, shown_cell, shown_column
 
 ORDER: Final = ("hits", "stampede", "topology", "worker", "simulate")
 _PREAMBLE: Final = """\
@@ -104,7 +104,7 @@ def _results(content: Mapping[str, Any], pictures: str) -> Iterator[str]:
             yield _markdown(_RATE_COLUMNS, [_rate_row(rate) for rate in result["rates"]])
         for table in result["tables"]:
             rows = [[shown_cell(cell) for cell in row] for row in table["rows"]]
-            yield f"{table['title']}\n\n{_markdown([one.replace('_', ' ') for one in table['columns']], rows)}"
+            yield f"{table['title']}\n\n{_markdown([*map(shown_column, table['columns'])], rows)}"
         for plot in result["plots"]:
             yield f"![{plot['title']}]({pictures}/{plot['name']}.svg)"
             if plot["caption"]:

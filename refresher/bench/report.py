@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FORMAT_VERSION: Final = 2
+INTERRUPTED: Final = "interrupted: what follows is what was counted until then"
+"""For the console, when somebody has pressed Ctrl-C."""
 RATE_COLUMNS: Final = ("group", "contender", "reads_per_second", "us_per_read", "of_baseline", "ours_of_it", "note")
 FIGURE_COLUMNS: Final = ("group", "figure", "value", "unit", "lowest", "highest", "target", "reached", "note")
 

@@ -44,10 +44,16 @@ def as_rich(table: Table) -> RichTable:
     shown = RichTable(title=table.title, title_justify="left")
     for number, column in enumerate(table.columns):
         is_text = all(isinstance(row[number], str) for row in table.rows)
-        shown.add_column(column.replace("_", " "), justify="left" if is_text else "right")
+        shown.add_column(shown_column(column), justify="left" if is_text else "right")
     for row in table.rows:
         shown.add_row(*(shown_cell(cell) for cell in row))
     return shown
+
+
+def shown_column(column: str) -> str:
+    """Return a heading for people: ``reads_per_s`` is reads/s, ``us_each`` is µs each."""
+    words = column.replace("_per_", "/").split("_")
+    return " ".join("µs" if word == "us" else word for word in words)
 
 
 def shown_cell(cell: Cell) -> str:

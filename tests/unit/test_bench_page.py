@@ -19,7 +19,7 @@ from refresher.bench.figures import Figure, Must, Rate, Result, Target
 from refresher.bench.page import draw_all, found, page
 from refresher.bench.plots import Plot, PlotKind, Series, draw
 from refresher.bench.report import present, show, write
-from refresher.bench.tables import Cell, Table, shown_cell
+from refresher.bench.tables import Cell, Table, shown_cell, shown_column
 from refresher.cli import bench
 from refresher.cli.commands import app
 
@@ -97,6 +97,7 @@ def test_the_page_says_all_that_was_kept(tmp_path: Path) -> None:
     made = page(found(kept(tmp_path)), "results")
     assert "## stampede" in made
     assert "seed 7; quick True" in made
+    assert "a quick run: it shows that all works" in made
     assert "| misses | 2.00 | 0 – 2.00 | = 0 | **no** |  |" in made
     assert "| peer | – | – | – | not installed: a\\|b |" in made
     assert "| ours | 1.23 | 0 |" in made
@@ -164,3 +165,10 @@ def test_what_is_not_installed_is_said_before_anything_runs(tmp_path: Path, monk
     done = CliRunner().invoke(app, ["bench", "topology", "--out", str(tmp_path / "out")])
     assert str(done.exception) == "matplotlib is not installed: pip install 'refresher[bench]'"
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"), [("p99_ms", "p99 ms"), ("reads_per_s", "reads/s"), ("us_each", "µs each"), ("β0", "β0")]
+)
+def test_headings_are_shown_as_people_write_them(column: str, shown: str) -> None:
+    assert shown_column(column) == shown

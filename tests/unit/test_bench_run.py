@@ -48,3 +48,28 @@ def test_a_group_that_fails_does_not_take_the_others_with_it(tmp_path: Path, mon
     assert (bad["figures"][0]["value"], bad["figures"][0]["note"]) == (None, "it is gone")
     assert good["figures"][0]["value"] == 42
     assert "it is gone" in screen.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted(Group):
+    def run(self, setting: Setting) -> Result:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_ctrl_c_keeps_the_groups_that_were_measured_by_then(
+    is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, later = Good("good", "measured"), Good("later", "never begun")
+    groups = [Interrupted("ended", "interrupted"), good] if is_first else [good, Interrupted("ended", "-"), later]
+    monkeypatch.setattr(run, "place", nowhere)
+    monkeypatch.setattr(run, "chosen", lambda _: groups)
+    screen = StringIO()
+    if is_first:
+        with pytest.raises(KeyboardInterrupt):
+            run.run_hits(BenchOptions(out=tmp_path), Console(file=screen, width=150))
+        assert list(tmp_path.iterdir()) == []
+        return
+    run.run_hits(BenchOptions(out=tmp_path), Console(file=screen, width=150))
+    assert [result["group"] for result in json.loads((tmp_path / "hits.json").read_text())["results"]] == ["good"]
+    assert "interrupted: what follows" in screen.getvalue()

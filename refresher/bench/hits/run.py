@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def run_hits(options: BenchOptions, console: Console) -> None:
-    """Measure all that was asked for.
+    """Measure all that was asked for. Ctrl-C ends it; the groups that were measured by then are shown and kept.
 
     Raises:
         BenchError: a group that does not exist, a folder that can't be written, or, when all else has been measured and
@@ -39,7 +39,13 @@ def run_hits(options: BenchOptions, console: Console) -> None:
         content, setting = _about(options, here), Setting(here, options, stack)
         for group in groups:
             console.print(f"{group.name} …", style="dim")
-            results.append(_measured(group, setting, failed))
+            try:
+                results.append(_measured(group, setting, failed))
+            except KeyboardInterrupt:
+                if not results:
+                    raise
+                console.print(report.INTERRUPTED)
+                break
     report.present(options.out, content, results, console)
     if failed:
         raise BenchError(f"not measured: {', '.join(failed)}; the table says why")

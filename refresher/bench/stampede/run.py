@@ -64,7 +64,7 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
             else:
                 results.append(replace(result, seconds=time.monotonic() - began))
             if was_interrupted:
-                console.print("interrupted: what follows is what was counted until then")
+                console.print(report.INTERRUPTED)
                 break
     report.present(options.out, content, results, console)
 

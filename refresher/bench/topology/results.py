@@ -70,7 +70,7 @@ def _grid(
 ) -> Table:
     share = ("waited_%", waited_percent) if setting is Setting.OWN_PROCESS else ("stale_%", stale_percent)
     with_spread: tuple[tuple[str, Metric], ...] = (
-        ("reads_s", reads_per_second), ("p95_ms", p95_ms), share, ("recomputes_s", recomputes_per_second),
+        ("reads_per_s", reads_per_second), ("p95_ms", p95_ms), share, ("recomputes_per_s", recomputes_per_second),
     )  # fmt: skip
     medians: tuple[tuple[str, Metric], ...] = (("p50_ms", p50_ms), ("p99_ms", p99_ms), ("graph_busy", origin_busy))
     rows = [
@@ -96,7 +96,7 @@ def _how_sure(seeds: int) -> str:
 
 def _ratios(graph: GraphKind, here: Sequence[Point], measured: ByContestant, options: TopologyOptions) -> Table:
     columns = (
-        *_WHERE, "refreshed_by", "reads_s", f"≥_{PUBLISHED_THROUGHPUT:.2f}", "p95", f"≤_{PUBLISHED_P95:.2f}",
+        *_WHERE, "refreshed_by", "reads_per_s", f"≥_{PUBLISHED_THROUGHPUT:.2f}", "p95", f"≤_{PUBLISHED_P95:.2f}",
         "recomputes", "waited_or_stale",
     )  # fmt: skip
     rows = [
@@ -148,7 +148,7 @@ def _betas(graph: GraphKind, measured: ByContestant, options: TopologyOptions) -
         )
         for who, several in found
     ]  # fmt: skip
-    columns = ("refreshed_by", "mode", "β0", "reads_s", "p95_ms", "waited_%", "stale_%", "recomputes_s")
+    columns = ("refreshed_by", "mode", "β0", "reads_per_s", "p95_ms", "waited_%", "stale_%", "recomputes_per_s")
     yield Table(f"beta-{graph}", f"{TITLES[graph]}: other β0; {described(point)}", columns, tuple(rows))
 
 
@@ -165,8 +165,8 @@ def _cells(graph: GraphKind, outcomes: Sequence[Outcome]) -> Table:
         for outcome in outcomes
     ]  # fmt: skip
     columns = (
-        *_WHERE, "refreshed_by", "mode", "beta0", "seed", "reads", "reads_s", "p50_ms", "p95_ms", "p99_ms", "waited_%",
-        "stale_%", "recomputes_s", "graph_busy", "early_s", "errors",
+        *_WHERE, "refreshed_by", "mode", "beta0", "seed", "reads", "reads_per_s", "p50_ms", "p95_ms", "p99_ms",
+        "waited_%", "stale_%", "recomputes_per_s", "graph_busy", "early_per_s", "errors",
     )  # fmt: skip
     return Table(f"cells-{graph}", f"{TITLES[graph]}: every cell", columns, tuple(rows), is_shown=False)
 

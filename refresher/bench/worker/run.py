@@ -33,7 +33,7 @@ GROUPS: Final = (RATES, LATENCY, duplicates.GROUP)
 
 
 def run_worker(options: WorkerOptions, console: Console) -> None:
-    """Measure all that was asked for.
+    """Measure all that was asked for. Ctrl-C ends it; the groups that were measured by then are shown and kept.
 
     Raises:
         BenchError: a group that does not exist, a folder that can't be written, or, when all else has been measured and
@@ -49,7 +49,13 @@ def run_worker(options: WorkerOptions, console: Console) -> None:
         content = _about(options, servers)
         for name, measure in _measurements(options, servers):
             console.print(f"{name} …", style="dim")
-            results.append(_measured(name, measure))
+            try:
+                results.append(_measured(name, measure))
+            except KeyboardInterrupt:
+                if not results:
+                    raise
+                console.print(report.INTERRUPTED)
+                break
     report.present(options.out, content, results, console)
     if failed := [result.group for result in results if not result.tables]:
         raise BenchError(f"not measured: {', '.join(failed)}; the table says why")
