@@ -181,6 +181,6 @@ def _scale(axes: Axes, which: Literal["x", "y"], *, is_log: bool) -> None:
     axes.set_axisbelow(True)
 
 
-def _shown(number: float, _: int) -> str:
+def _shown(number: float, _: float) -> str:
     """Return a number of an axis, whole: neither in powers of ten nor with zeros at its end."""
     return f"{number:,.10f}".rstrip("0").rstrip(".")
