@@ -157,16 +157,19 @@ def test_all_kinds_tell_the_same_in_the_same_order(
 ) -> None:
     a_busy_life(reader, play, pool)
     # Told on two threads: each has its own order.
-    assert [told for told in events.told if told[0] in {"hit", "miss", "unreadable"}] == [
+    assert [told for told in events.told if told[0] in {"hit", "miss", "unreadable", "read failed"}] == [
         ("miss",),
         ("hit", "fresh", ""),
         ("hit", "stale", "triggers"),
         ("hit", "stale", "triggers"),
         ("hit", "fresh", ""),
         ("miss",),
+        ("read failed", "refresh_failed"),
         ("miss",),
+        ("read failed", "refresh_failed"),
         ("unreadable", "garbage"),
         ("miss",),
+        ("read failed", "refresh_failed"),
         ("hit", "stale", "triggers"),
         ("hit", "fresh", "triggers"),
     ]
@@ -178,7 +181,7 @@ def test_all_kinds_tell_the_same_in_the_same_order(
         ("deduplicated", "cooling"),
         ("triggered", "early"),
     ]
-    assert len(events.told) == 11 + 6
+    assert len(events.told) == 14 + 6
 
 
 class Raising(ReaderEvents):
