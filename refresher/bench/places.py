@@ -15,7 +15,9 @@ from api_client import ReaderSettings
 from api_client.broker_settings import miss_queue, refresh_queue
 from api_client.environment import without_password
 from api_client.redis_edge import connect, translated
+from api_client.redis_url import Topology, read_url
 from refresher.addresses import with_password
+from refresher.bench.errors import BenchError
 from refresher.embedded import RedisServer
 
 _PATIENCE_SECONDS: Final = 30.0
@@ -86,7 +88,11 @@ def place(redis_url: str | None) -> Iterator[Place]:
     Raises:
         EmbeddedServerError: a server did not start.
         ConfigurationError, CacheUnavailable: one's own can't be used.
+        BenchError: it is one behind Sentinels, or a cluster.
     """
+    if redis_url is not None and read_url(redis_url).topology is not Topology.SINGLE:
+        shown = without_password(redis_url)
+        raise BenchError(f"{shown}: a benchmark needs one Redis alone, since what it compares with does")
     with ExitStack() as stack:
         broker = stack.enter_context(RedisServer.start())
         if redis_url is None:

@@ -18,7 +18,7 @@ from refresher.bench.figures import Figure, Result
 from refresher.bench.hits import run
 from refresher.bench.hits.group import Group, Setting
 from refresher.bench.options import BenchOptions
-from refresher.bench.places import Place
+from refresher.bench.places import Place, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +73,9 @@ def test_ctrl_c_keeps_the_groups_that_were_measured_by_then(
     run.run_hits(BenchOptions(out=tmp_path), Console(file=screen, width=150))
     assert [result["group"] for result in json.loads((tmp_path / "hits.json").read_text())["results"]] == ["good"]
     assert "interrupted: what follows" in screen.getvalue()
+
+
+@pytest.mark.parametrize("url", ["redis+sentinel://localhost:1/main/0", "redis+cluster://localhost:1"])
+def test_a_redis_that_does_not_stand_alone_is_refused_at_once(url: str) -> None:
+    with pytest.raises(BenchError, match="needs one Redis alone"), place(url):
+        pass
