@@ -90,7 +90,10 @@ class ReaderEvents:
         """Record a claim that was refused, since the record was in ``state`` (on the publisher's thread)."""
 
     def refresh_dropped(self, query: str, *, why: str) -> None:
-        """Record a trigger that was not even claimed: backlog, backpressure, breaker (on either thread)."""
+        """Record a trigger that was not even claimed: backlog, backpressure, breaker (on either thread).
+
+        And ``repeat``: of a refresh that has been queued for long, and is not published again since too many wait.
+        """
 
     def trigger_failed(self, query: str, *, why: str) -> None:
         """Record a claim that could not be made or published (on the publisher's thread)."""

@@ -20,7 +20,7 @@ COUNTERS: Final = {
 # As well, with a label more.
 LABELLED: Final = {
     "xfetch_refresh_triggered": ("reason", "Refreshes asked for: early, stale, miss, invalidated, manual"),
-    "xfetch_refresh_dropped": ("why", "Triggers that were not claimed: backlog, backpressure, breaker"),
+    "xfetch_refresh_dropped": ("why", "Triggers that were not published: backlog, backpressure, breaker, repeat"),
     "xfetch_trigger_failed": ("why", "Claims that could not be made or published"),
     "cache_read_failed": (
         "why",

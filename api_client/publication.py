@@ -182,8 +182,7 @@ class Publication:
                 self._failed(trigger, error)
             return []
         for trigger in repeats[room:]:
-            if trigger.is_again:  # who did not wait was counted when its claim was refused
-                self._events.refresh_deduplicated(trigger.key.query, state=RecordState.QUEUED.value)
+            self._events.refresh_dropped(trigger.key.query, why="repeat")
             self._deduplicated(trigger, RecordState.QUEUED.value)
         return repeats[:room]
 

@@ -58,5 +58,5 @@ def test_the_bounds_have_the_settings_own_defaults() -> None:
 def test_the_events_are_those_of_a_reader() -> None:
     table = READERS.rpartition("| --- |")[2]
     events = re.findall(r"^[|] `(\w+)", table, re.MULTILINE)
-    assert len(events) == 6
+    assert len(events) == 7
     assert [event for event in events if event not in vars(ReaderEvents)] == []
