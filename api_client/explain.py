@@ -222,7 +222,7 @@ def _record(reply: Any, now_us: int) -> RecordView | None:
     bookmarks = fields.get("bookmarks", "")
     return RecordView(
         state=RecordState(fields["state"]),
-        left=_left_seconds(fields, now_us),
+        left=left_seconds(_number(fields, "since"), _number(fields, "until"), now_us),
         by=fields.get("by", ""),
         token=_number(fields, "token"),
         generation=_number(fields, "generation"),
@@ -233,12 +233,16 @@ def _record(reply: Any, now_us: int) -> RecordView | None:
     )
 
 
-def _left_seconds(fields: Mapping[str, str], now_us: int) -> float:
-    """Return how long the record's state lasts, as the scripts reckon it (`left_us` in their prelude)."""
-    since, until = _number(fields, "since"), _number(fields, "until")
-    if now_us < since - TOLERANCE_US:
+def left_seconds(since_us: int, until_us: int, now_us: int) -> float:
+    """Return how long a record's state lasts, as the scripts reckon it (`left_us` in their prelude).
+
+    Args:
+        since_us, until_us: the record's fields, by Redis' clock; 0 where it has none.
+        now_us: Redis' clock.
+    """
+    if now_us < since_us - TOLERANCE_US:
         return 0.0  # the clock was set back: it counts as over
-    return max(0.0, (until - max(now_us, since)) / 1e6)
+    return max(0.0, (until_us - max(now_us, since_us)) / 1e6)
 
 
 def _fields(reply: Any) -> dict[str, str]:

@@ -248,11 +248,11 @@ class Refresher:
             return self._rejected(run, "superseded")
         self._around.events.failed(run.key.query, kind=failure.kind, attempts=attempt)
         log.error(
-            "the refresh of %s %s was given up after %d attempts: %s; it cools for %.0f s (%d in a row)",
+            "the refresh of %s %s was given up: %s; attempts: %d; it cools for %.0f s (%d in a row)",
             run.key.query,
             run.key.short,
-            attempt,
             failure.shown,
+            attempt,
             cooling.pause_seconds,
             cooling.failures,
         )

@@ -18,6 +18,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from api_client.cluster_client import LazyCluster
 from api_client.entry import MAGIC, Header, UnreadableEntry, decode_header
+from api_client.explain import left_seconds
 from api_client.keys import CacheKey
 from api_client.lease import RecordState
 from api_client.redis_edge import reason
@@ -34,7 +35,7 @@ MOST_RECORDS: Final = 2_000
 MOST_COUNTED: Final = 2_000
 """Keys whose count of accesses is asked for."""
 MOST_SHOWN: Final = 10
-_FIELDS: Final = ("state", "until", "by", "claimed_at", "failures")
+_FIELDS: Final = ("state", "since", "until", "by", "claimed_at", "failures")
 _UNDER_WAY: Final = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING})
 _NO_COUNTS: Final = "Redis counts accesses under a maxmemory-policy of LFU alone, such as allkeys-lfu"
 
@@ -240,11 +241,11 @@ def _read_records(node: redis.Redis, found: Sequence[str], names: KeyNames, seen
 
 
 def _note_record(key: CacheKey, fields: Sequence[str], now_us: int, seen: KeysSeen) -> None:
-    state, until, by, claimed_at, failures = fields
+    state, since, until, by, claimed_at, failures = fields
     if state not in _UNDER_WAY and state != RecordState.COOLING:
         return
     row = seen.of(key.query)
-    if _number(until) <= now_us:
+    if not left_seconds(_number(since), _number(until), now_us):
         row.lapsed += state in _UNDER_WAY
         return
     seconds = max(0.0, (now_us - _number(claimed_at)) / 1e6) if _number(claimed_at) else 0.0

@@ -103,6 +103,14 @@ def test_a_record_whose_time_is_over_is_under_way_no_more(place: Place) -> None:
     assert (row.running, row.lapsed) == (0, 1)
 
 
+def test_a_record_of_what_is_the_future_now_is_over_as_the_scripts_have_it(place: Place) -> None:
+    world = place.world("friends_of", 1)
+    world.acquire()
+    world.pass_time(-5)
+    row = look_at_keys(place.client, "cache").queries["friends_of"]
+    assert (row.running, row.lapsed) == (0, 1)
+
+
 def test_another_namespace_is_not_counted(place: Place) -> None:
     place.plant("friends_of", 1, 500.0)
     assert look_at_keys(place.client, "cach").queries == {}
