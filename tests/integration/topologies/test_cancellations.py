@@ -7,10 +7,11 @@ from itertools import count
 
 from api_client import AsyncCacheClient, ReaderSettings
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import TIMEOUT_SECONDS
+from tests.integration.topologies.conftest import PATIENCE_SECONDS, TIMEOUT_SECONDS
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.cancelling import CancelledAt, Moment
 from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
 
@@ -31,6 +32,11 @@ def test_a_step_that_is_cancelled_while_it_asks_the_sentinels_ends_so(
         assert isinstance(end, asyncio.CancelledError) == step.has_cancelled, (number, moment, end)
         assert (await client.invalidate("q")).generation
         await client.close()
+        # What it had begun to ask ends by itself; a loop that ended before would leave a connection to a Sentinel.
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(
+            eventually, lambda: len(asyncio.all_tasks(loop)) == 1, PATIENCE_SECONDS, "no task is left but this"
+        )
         return step.has_cancelled
 
     for moment in Moment:
