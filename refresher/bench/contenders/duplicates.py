@@ -16,7 +16,7 @@ from api_client.broker import CeleryBroker
 from api_client.broker_settings import publisher_settings, refresh_queue
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
-from api_client.lease_store import LeaseStore
+from api_client.link import CacheLink
 from api_client.publication import Publication
 from api_client.publisher import BATCH
 from api_client.triggers import Trigger
@@ -135,8 +135,10 @@ class OurTriggers(Duplicate):
         self._redis = place.plain()
         self._broker = CeleryBroker(place.broker_url, place.namespace)
         self._seeder = Seeder(self._redis, place.namespace, value_of(PayloadKind.ROWS))
+        settings = place.patient_settings()
+        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds)
         self._publication = Publication(
-            place.patient_settings(), LeaseStore(self._redis), self._broker,
+            settings, self._link.store, self._broker,
             AskedRecently(monotonic=monotonic_seconds), Decisions(), ReaderEvents(), monotonic=monotonic_seconds,
         )  # fmt: skip
         self._triggers: Sequence[Trigger] = ()
@@ -151,6 +153,7 @@ class OurTriggers(Duplicate):
         self._publication.handle(self._triggers)
 
     def close(self) -> None:
+        self._link.close()
         self._redis.close()
         self._broker.close()
 
@@ -171,7 +174,8 @@ class OurClaim(Duplicate):
 
     def _open(self) -> None:
         self._redis = self._place.plain()
-        self._store = LeaseStore(self._redis)
+        settings = self._place.patient_settings()
+        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds)
         self._seeder = Seeder(self._redis, self._place.namespace, value_of(PayloadKind.ROWS))
 
     def ask_first(self) -> None:
@@ -180,11 +184,12 @@ class OurClaim(Duplicate):
 
     def ask_again(self) -> None:
         claim_id = uuid.uuid4().hex
-        self._store.run(
+        self._link.store.run(
             lease.claim(self._key, claim_id=claim_id, seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
         )
 
     def close(self) -> None:
+        self._link.close()
         self._redis.close()
 
 
