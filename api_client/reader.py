@@ -103,6 +103,12 @@ class CacheClient(ClientBase):
                 raise
             return default
 
+    @overload
+    def get_entry(
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
+    ) -> Entry[T]: ...
+    @overload
+    def get_entry(self, query: str, params: Params | None = None, **options: Unpack[ReadOptions]) -> Entry[Any]: ...
     def get_entry(
         self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
     ) -> Entry[Any]:

@@ -95,6 +95,14 @@ class AsyncCacheClient(ClientBase):
                 raise
             return default
 
+    @overload
+    async def get_entry(
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
+    ) -> Entry[T]: ...
+    @overload
+    async def get_entry(
+        self, query: str, params: Params | None = None, **options: Unpack[ReadOptions]
+    ) -> Entry[Any]: ...
     async def get_entry(
         self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
     ) -> Entry[Any]:

@@ -41,7 +41,8 @@ class AsyncCachedQuery(DescribedQuery[P, T]):
 
     async def get_entry(self, params: Params | None = None, **options: Unpack[QueryOptions]) -> Entry[T]:
         """Return the value with all that the cache knows of it; as `CachedQuery.get_entry`."""
-        return await self._client.get_entry(self.name, params, **self._merged(options))
+        entry: Entry[T] = await self._client.get_entry(self.name, params, **self._merged(options))
+        return entry
 
     async def many(self, many: Iterable[Params | None], **options: Unpack[QueryOptions]) -> list[Entry[T] | CacheError]:
         """Read for many params at once; as `CachedQuery.many`."""

@@ -39,6 +39,8 @@ async def read() -> None:
         reveal_type(await aget_cached("friends_of", type=list[Friend], default=0))  # is list[Friend] | int
         reveal_type(await client.get("friend", type=Friend | None))  # is Friend | None
         reveal_type(await aget_cached("friend", type=Friend | None))  # is Friend | None
+        reveal_type(await client.get_entry("friends_of"))  # is Entry[Any]
+        reveal_type((await client.get_entry("friends_of", type=list[Friend])).value)  # is list[Friend]
         await client.get("friends_of", type=42)  # error call-overload
         await client.get("friends_of", maxage=1)  # error call-overload
         (await client.get("friends_of", type=Friend)).age  # error attr-defined

@@ -35,6 +35,9 @@ reveal_type(get_cached("friend", type=Friend | None, default=0))  # is Friend | 
 reveal_type(client.get("friends_of", default=0))  # is Any
 reveal_type(get_cached("friends_of", type=list[Friend]))  # is list[Friend]
 reveal_type(get_cached("friends_of", type=dict[str, Row], default=None))  # is dict[str, Row] | None
+reveal_type(client.get_entry("friends_of", {"person_id": 42}))  # is Entry[Any]
+reveal_type(client.get_entry("friends_of", type=list[Friend], fresh=True).value)  # is list[Friend]
+client.get_entry("friends_of", default=None)  # error call-overload
 client.get(42)  # error call-overload
 client.get("friends_of", 42)  # error call-overload
 client.get("friends_of", type=42)  # error call-overload
