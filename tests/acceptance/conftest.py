@@ -130,6 +130,12 @@ def system(stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer
     return System(stack, stack.enter_context(RedisServer.start()), redis_server, arcadedb, tmp_path)
 
 
+@pytest.fixture
+def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publisher in this process gives its broker half a second for a step: a busy machine shall not meet that."""
+    monkeypatch.setattr("api_client.broker.TIMEOUT_SECONDS", 20.0)
+
+
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMqServer]:
     """One RabbitMQ for the session."""

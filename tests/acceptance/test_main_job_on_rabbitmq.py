@@ -18,7 +18,7 @@ from tests.acceptance.test_main_job import (  # noqa: F401 - they meet the fixtu
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.requirements import full_runs_only
 
-pytestmark = full_runs_only
+pytestmark = [full_runs_only, pytest.mark.usefixtures("patient_publishers")]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = [full_runs_only, pytest.mark.usefixtures("patient_publishers")]
 
 
 @pytest.fixture

@@ -42,6 +42,9 @@ class Publisher:
         self.has_room = has_room
         self.taken: list[Trigger] = []
 
+    def submit(self, trigger: Trigger) -> bool:
+        return self.submit_all([trigger])[0]
+
     def submit_all(self, triggers: list[Trigger]) -> list[bool]:
         self.taken += triggers
         return [self.has_room] * len(triggers)

@@ -34,7 +34,7 @@ from tests.support.authority import HOST, Authority
 from tests.support.requirements import full_runs_only, skip_or_fail
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = [full_runs_only, pytest.mark.usefixtures("patient_publishers")]
 
 NAMESPACE = "cache"
 REFRESHES = queue_for(NAMESPACE, "amqps://", someone_waits=False).name
