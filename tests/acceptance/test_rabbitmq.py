@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 
+import kombu.pools
 import pytest
 
 from api_client import CacheClient, RefreshReason, RefreshState
@@ -18,7 +20,14 @@ pytestmark = [full_runs_only, pytest.mark.usefixtures("patient_publishers")]
 
 
 @pytest.fixture
-def on_rabbitmq(system: System, rabbitmq: RabbitMqServer) -> System:
+def no_connection_outlives_it() -> Iterator[None]:
+    """kombu keeps connections for the whole process, by URL: no other test is to meet those to a killed broker."""
+    yield
+    kombu.pools.reset()
+
+
+@pytest.fixture
+def on_rabbitmq(no_connection_outlives_it: None, system: System, rabbitmq: RabbitMqServer) -> System:
     """The system, with RabbitMQ, and queues that no other test uses."""
     system.env |= {"CELERY_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
     return system
