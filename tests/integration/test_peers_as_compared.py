@@ -54,26 +54,23 @@ def dogpile_region(origin: Origin) -> tuple[Read, Invalidate]:
     )
 
 
-def cashews_early(origin: Origin) -> tuple[Read, Invalidate]:
+def cashews(origin: Origin, strategy: str, **times: str) -> tuple[Read, Invalidate]:
     cache = pytest.importorskip("cashews").Cache()
     cache.setup("mem://")
 
-    @cache.early(ttl="1h", early_ttl="50m", key="key", tags=["tag"])  # type: ignore[untyped-decorator, unused-ignore]
+    @getattr(cache, strategy)(ttl="1h", key="key", tags=["tag"], **times)  # type: ignore[untyped-decorator, unused-ignore]
     async def read() -> str:
         return await origin.aload()
 
     return read, lambda: cache.delete_tags("tag")
+
+
+def cashews_early(origin: Origin) -> tuple[Read, Invalidate]:
+    return cashews(origin, "early", early_ttl="50m")
 
 
 def cashews_soft(origin: Origin) -> tuple[Read, Invalidate]:
-    cache = pytest.importorskip("cashews").Cache()
-    cache.setup("mem://")
-
-    @cache.soft(ttl="1h", soft_ttl="50m", key="key", tags=["tag"])  # type: ignore[untyped-decorator, unused-ignore]
-    async def read() -> str:
-        return await origin.aload()
-
-    return read, lambda: cache.delete_tags("tag")
+    return cashews(origin, "soft", soft_ttl="50m")
 
 
 def aiocache(origin: Origin) -> tuple[Read, Invalidate]:
