@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -54,27 +55,27 @@ def doctor(
     if flower:
         _check(flower)
     worker, reader = WorkerSettings.from_env(), ReaderSettings.from_env()
-    found: list[Finding] = []
     watched: WatchResult | None = None
-
-    def tell(finding: Finding) -> None:
-        found.append(finding)
-        if not as_json_:
-            _print(finding)
-
-    for finding in findings(worker, reader, flower_url=flower, as_reader=as_reader):
-        tell(finding)
+    found = list(_told(findings(worker, reader, flower_url=flower, as_reader=as_reader), as_json_))
     if watch:
         try:
             watched = _watch(worker, reader, seconds, reads_per_second)
         except (CacheError, RefresherError) as error:
-            tell(Finding("watch", Level.PROBLEM, str(error)))
+            found += _told([Finding("watch", Level.PROBLEM, str(error))], as_json_)
     is_good = all(one.level is not Level.PROBLEM for one in found) and (watched is None or _is_good(watched))
     if as_json_:
         typer.echo(as_json({"ok": is_good, "findings": [asdict(one) for one in found], "watch": _record_of(watched)}))
     elif watched is not None:
         _print_watch(watched)
     raise typer.Exit(0 if is_good else 1)
+
+
+def _told(several: Iterable[Finding], is_quiet: bool) -> Iterator[Finding]:
+    """Print findings as they come, unless they are told as JSON in the end."""
+    for finding in several:
+        if not is_quiet:
+            _print(finding)
+        yield finding
 
 
 def _check(url: str) -> None:
