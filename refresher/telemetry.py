@@ -2,8 +2,8 @@
 
 An SDK does not outlive a fork well: its threads are gone, its connections are the parent's, and two processes would
 tell one set of numbers. So a pool that forks has it set up in each of its processes and never in the main one, whose
-few events `otel_relay` takes. Where somebody has set one up already (``opentelemetry-instrument``, or the application),
-that one is used as it is.
+few events are in Prometheus and the log only. Where somebody has set one up already (``opentelemetry-instrument``, or
+the application), that one is used as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from celery import signals
 from api_client.events import together
 from refresher import otel_sdk
 from refresher.events import WorkerEvents
-from refresher.otel_relay import RelayedEvents
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ class Telemetry:
     ) -> None:
         self._settings, self._broker, self._letters, self._queries = settings, broker, letters, queries
         self._events: WorkerEvents | None = None
-        self._relayed: RelayedEvents | None = None
         self._pid = 0
 
     def connect(self, app: Celery) -> None:
@@ -63,8 +61,6 @@ class Telemetry:
         def begin(sender: Any = None, **_: Any) -> None:
             if sender.app is app and _refreshes_itself(sender.pool):
                 self.start()
-            elif sender.app is app:
-                self.start_relay()
 
         def begin_process(**_: Any) -> None:
             self.start()
@@ -83,9 +79,6 @@ class Telemetry:
         if self._pid == os.getpid():
             return
         self._pid, self._events = os.getpid(), None
-        if self._relayed is not None:
-            self._relayed.forget()
-            self._relayed = None
         try:
             otel_sdk.set_up()
             from refresher.otel import OTelWorkerEvents
@@ -96,11 +89,6 @@ class Telemetry:
         self._events = told = OTelWorkerEvents()
         OTelGauges(self._broker().waiting, self._letters, self._queries).observe(told.meter)
 
-    def start_relay(self) -> None:
-        """Begin, in a main process whose children refresh."""
-        self._pid, self._events = os.getpid(), (relayed := RelayedEvents())
-        self._relayed = relayed
-
     def and_of(self, events: WorkerEvents | None) -> WorkerEvents | None:
         """Return what tells ``events``, and OpenTelemetry where it has begun in this process."""
         ours = self._events if self._pid == os.getpid() else None
@@ -109,11 +97,7 @@ class Telemetry:
 
     def close(self) -> None:
         """Send what is left, for a few seconds at most: nothing else does when a pool's process ends."""
-        if self._events is None or self._pid != os.getpid():
-            return
-        if self._relayed is not None:
-            self._relayed.close()
-        else:
+        if self._events is not None and self._pid == os.getpid():
             otel_sdk.send_what_is_left()
 
 

@@ -19,7 +19,6 @@ from opentelemetry import trace
 from api_client.broker import Broker
 from refresher import otel_sdk
 from refresher.events import WorkerEvents
-from refresher.otel_relay import RelayedEvents
 from refresher.queries import Registry
 from refresher.settings import WorkerSettings
 from refresher.spans import NO_SPANS
@@ -91,7 +90,6 @@ def test_the_main_process_begins_where_it_refreshes_itself(
     signals.worker_ready.send(sender=Consumer(app, pool))
     assert set_ups == [os.getpid()] * begins
     assert (told_spans(made) is not NO_SPANS) == begins
-    assert isinstance(made.and_of(None), RelayedEvents) != begins, "one that forks has its few events relayed"
 
 
 def test_a_process_of_a_pool_begins_once_and_its_own_events_are_told_too(
@@ -109,10 +107,9 @@ def test_a_process_of_a_pool_begins_once_and_its_own_events_are_told_too(
     assert both.spans is told_spans(made)
 
 
-@pytest.mark.parametrize("begin", [Telemetry.start, Telemetry.start_relay], ids=["itself", "relay"])
-def test_a_forked_child_begins_anew(set_ups: list[int], begin: Callable[[Telemetry], None]) -> None:
+def test_a_forked_child_begins_anew(set_ups: list[int]) -> None:
     made = telemetry()
-    begin(made)
+    made.start()
     read, write = os.pipe()
     child = os.fork()
     if not child:
