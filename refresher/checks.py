@@ -66,15 +66,19 @@ def broker_memory_problem(settings: WorkerSettings) -> str | None:
 
 
 def graph_problem(settings: WorkerSettings) -> str | None:
-    """Return what is wrong with the graph, in words; None: it answers."""
+    """Return what is wrong with the graph, in words; None: its configured database answers the configured user."""
     try:
         with closing(Graph(settings)) as graph:
             graph.verify()
     except ConfigurationError as error:
         return str(error)
     except LoadFailed as error:
-        url = without_password(settings.neo4j_uri)
-        return f"the graph at NEO4J_URI={url} can't be used ({error.kind}): {error}; refreshes are retried until it can"
+        where = (
+            f"NEO4J_URI={without_password(settings.neo4j_uri)}, NEO4J_USER={settings.neo4j_user}, "
+            f"NEO4J_DATABASE={settings.neo4j_database or '(default)'}"
+        )
+        follows = "refreshes are retried until it can" if error.is_transient else "refreshes fail"
+        return f"the graph at {where} can't be used ({error.kind}): {error}; {follows}"
     return None
 
 

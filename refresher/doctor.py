@@ -188,8 +188,12 @@ def _queries(settings: WorkerSettings) -> Iterator[Finding]:
 def _graph(settings: WorkerSettings) -> Finding:
     problem = graph_problem(settings)
     if problem is None:
-        return Finding("graph", Level.OK, "answers")
-    return Finding("graph", Level.PROBLEM, problem, "check NEO4J_URI, NEO4J_USER and NEO4J_PASSWORD, and that it is up")
+        database = f"database {settings.neo4j_database!r}" if settings.neo4j_database else "default database"
+        return Finding("graph", Level.OK, f"the {database} answers the user {settings.neo4j_user!r}")
+    return Finding(
+        "graph", Level.PROBLEM, problem,
+        "check NEO4J_URI, NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE, and that it is up",
+    )  # fmt: skip
 
 
 def _key(settings: WorkerSettings) -> CacheKey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -25,6 +26,7 @@ from refresher.values import rows_of
 
 FETCH_SIZE: Final = 1_000
 REFUSED_SECONDS: Final = 5.0
+VERIFY_SECONDS: Final = 10.0
 _MEANT_FOR_A_RETRY: Final = (
     driver_errors.ServiceUnavailable,  # includes IncompleteCommit: harmless, for we only read
     driver_errors.SessionExpired,
@@ -125,15 +127,23 @@ class Graph:
             raise failure from error
 
     def verify(self) -> None:
-        """Ask the graph for a sign of life.
+        """Query the configured database as the configured user, as a load does.
 
         Raises:
-            LoadFailed: it gave none; the message says why.
+            LoadFailed: it did not answer within `VERIFY_SECONDS`; the message says why.
         """
+        tx = ReadTransaction(lambda: self._session(()), VERIFY_SECONDS)
+        # The driver waits without bound for a server that has accepted the connection and then falls silent.
+        cut = threading.Timer(VERIFY_SECONDS, tx.cut)
+        cut.daemon = True
+        cut.start()
         try:
-            self._driver.verify_connectivity()
+            with tx:
+                tx.run("RETURN 1").consume()
         except Exception as error:
             raise classified(error) from error
+        finally:
+            cut.cancel()
 
     def close(self) -> None:
         """End idle threads, and close the driver's connections."""

@@ -1,0 +1,86 @@
+"""The probe of the graph: `doctor` and `health` query the configured database as the configured user."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from typer.testing import CliRunner
+
+from refresher import graph as graph_module
+from refresher.checks import graph_problem
+from refresher.cli.commands import app
+from refresher.embedded import ArcadeDbServer
+from refresher.errors import LoadFailed
+from refresher.graph import Graph
+from refresher.health import Health
+from refresher.pulse import Phase, Pulse
+from refresher.settings import WorkerSettings
+from tests.servers.neo4j_server import Neo4jServer
+from tests.support.fault_proxy import FaultProxy
+
+Server = ArcadeDbServer | Neo4jServer
+CANARY = "c4nary-s3cret"
+
+
+@pytest.fixture(params=["arcadedb", "neo4j_server"])
+def server(request: pytest.FixtureRequest) -> Server:
+    started = request.getfixturevalue(request.param)
+    assert isinstance(started, ArcadeDbServer | Neo4jServer)
+    return started
+
+
+def environment(server: Server, **changes: str) -> dict[str, str]:
+    return {
+        "NEO4J_URI": server.bolt_uri,
+        "NEO4J_USER": server.user,
+        "NEO4J_PASSWORD": server.password,
+        "NEO4J_DATABASE": server.database,
+        **changes,
+    }
+
+
+def ready(settings: WorkerSettings) -> str:
+    pulse = Pulse()
+    pulse.phase = Phase.CONSUMING
+    with closing(Health(settings, pulse)) as health:
+        return str(health.ready().record()["checks"]["graph"])
+
+
+def test_the_configured_database_and_user_are_named_when_they_answer(server: Server) -> None:
+    environ = environment(server)
+    settings = WorkerSettings.from_env(environ)
+    assert graph_problem(settings) is None
+    assert ready(settings) == "ok"
+    shown = CliRunner().invoke(app, ["doctor"], env=environ).output
+    assert f"graph: the database {server.database!r} answers the user {server.user!r}" in shown
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"NEO4J_DATABASE": "nosuchdb"}, {"NEO4J_USER": "nobody"}, {"NEO4J_PASSWORD": CANARY}], ids="+".join
+)
+def test_a_wrong_database_user_or_password_is_a_problem(server: Server, wrong: dict[str, str]) -> None:
+    environ = environment(server, **wrong)
+    settings = WorkerSettings.from_env(environ)
+    problem = graph_problem(settings)
+    assert problem is not None
+    assert f"NEO4J_DATABASE={settings.neo4j_database}" in problem
+    assert f"NEO4J_USER={settings.neo4j_user}" in problem
+    assert ready(settings) == problem
+    done = CliRunner().invoke(app, ["doctor"], env=environ)
+    assert done.exit_code == 1
+    assert f"PROBLEM  graph: {problem}" in done.output
+    assert settings.neo4j_password not in problem + done.output
+
+
+def test_a_graph_that_falls_silent_at_the_query_is_given_up(
+    arcadedb: ArcadeDbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_module, "VERIFY_SECONDS", 0.5)
+    with FaultProxy.before(arcadedb.bolt_uri) as proxy:
+        settings = WorkerSettings.from_env(environment(arcadedb, NEO4J_URI=proxy.url(arcadedb.bolt_uri)))
+        with closing(Graph(settings)) as graph:
+            graph.verify()
+            proxy.hangs()
+            with pytest.raises(LoadFailed, match=r"ServiceUnavailable|SessionExpired"):
+                graph.verify()
