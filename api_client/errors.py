@@ -17,7 +17,10 @@ Errors of redis-py are translated in one place (`redis_edge.translated`) and kep
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class CacheError(Exception):
@@ -35,6 +38,23 @@ def _remade(kind: type[CacheError], args: tuple[Any, ...]) -> CacheError:
     error = kind.__new__(kind)
     error.args = args
     return error
+
+
+def twin(error: E) -> E:
+    """Return an equal error for another caller: same type, attributes and cause, without a traceback.
+
+    Whoever raises an error adds to its traceback, so one error for many callers would grow with each of them. An error
+    of another package that can't be copied is returned as it is.
+    """
+    try:
+        other = copy.copy(error)
+    except Exception:  # noqa: BLE001 - its class decides what that raises
+        return error
+    if hasattr(other, "__notes__"):
+        other.__notes__ = list(other.__notes__)
+    other.__cause__ = error.__cause__
+    other.__suppress_context__ = error.__suppress_context__
+    return other
 
 
 class InvalidQuery(CacheError, ValueError):
@@ -94,11 +114,9 @@ class CacheUnavailable(CacheError, ConnectionError):
         self.query = query
 
     def about(self, query: str) -> CacheUnavailable:
-        """Return the same for another query that met it, too."""
-        if query == self.query:
-            return self
-        other = CacheUnavailable(str(self), query=query)
-        other.__cause__ = self.__cause__
+        """Return an error of its own for another call that met the same, of ``query``."""
+        other = twin(self)
+        other.query = query
         return other
 
 

@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import get_ident
+from typing import Final, TypeAlias
 
-from api_client.errors import WaitTimeout
-from api_client.gate import Gate
+from api_client.errors import CacheError, WaitTimeout, twin
 
 ReadBegins: TypeAlias = Callable[[], None]
 Lead: TypeAlias = Callable[[float, ReadBegins], bytes]
 """Waits for the entry, for so many seconds at most, and says before each read that it begins."""
 
+OVERRUN_SECONDS: Final = 1.0
 
-@dataclass(slots=True)
+
 class _Flight:
-    done: Gate = field(default_factory=Gate)
-    read_began_at: float = 0.0
-    raw: bytes | None = None
-    error: Exception | None = None
+    """One wait: its leader's thread, when the leader's time is over, what came of it, and what wakes the followers."""
+
+    __slots__ = ("ends_at", "error", "is_over", "leader", "raw", "read_began_at", "waiting")
+
+    def __init__(self, ends_at: float) -> None:
+        self.leader = get_ident()
+        self.ends_at = ends_at
+        self.read_began_at = 0.0
+        self.raw: bytes | None = None
+        self.error: CacheError | None = None
+        self.is_over = False
+        self.waiting: list[Callable[[None], None]] = []
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Return when it is over, or the time is."""
+        woken: SimpleQueue[None] = SimpleQueue()
+        self.waiting.append(woken.put)
+        if not self.is_over:
+            with suppress(Empty):
+                woken.get(timeout=max(0.0, timeout_seconds))
 
 
 class Flights:
-    """The waits under way, by entry key. Followers share the leader's bytes, never a decoded value."""
+    """The waits under way, by entry key. Followers share the leader's bytes, never a decoded value.
+
+    Thread-safe, and without a lock: an exception from a signal handler may leave this at any point. A leader so
+    interrupted still wakes its followers, one of whom leads on; a flight that was left behind all the same is replaced
+    a second after its leader's timeout.
+    """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._lock = threading.Lock()
         self._flights: dict[str, _Flight] = {}
 
     def share(self, entry_key: str, timeout_seconds: float, lead: Lead) -> tuple[bytes, bool]:
@@ -40,40 +61,60 @@ class Flights:
 
         Raises:
             TimeoutError: a follower's own time ran out first.
-            Exception: what ``lead`` raised, for the leader and all its followers.
+            CacheError: what ``lead`` raised; each follower gets an error of its own.
+            Exception: anything else that ``lead`` raised, for the leader alone; the followers lead on.
         """
         came_at = self._monotonic()
         deadline = came_at + timeout_seconds
         while True:
-            with self._lock:
-                flight = self._flights.get(entry_key)
-                leads = flight is None
-                if flight is None:
-                    flight = self._flights[entry_key] = _Flight()
-            if leads:
-                return self._lead(entry_key, flight, deadline - self._monotonic(), lead), False
-            if not flight.done.wait(max(0.0, deadline - self._monotonic())):
-                raise TimeoutError
+            own = _Flight(deadline)
+            # Twice, for an exception from a signal handler may cut the first one short.
+            try:
+                try:
+                    flight = self._join(entry_key, own)
+                    if flight is own:
+                        return self._lead(own, lead), False
+                finally:
+                    self._land(entry_key, own)
+            finally:
+                self._land(entry_key, own)
+            flight.wait(min(deadline, flight.ends_at + OVERRUN_SECONDS) - self._monotonic())
             if flight.raw is not None and flight.read_began_at >= came_at:
                 return flight.raw, True
-            if flight.error is not None and not isinstance(flight.error, WaitTimeout):
-                raise flight.error
+            if flight.error is not None:
+                raise twin(flight.error)
             if self._monotonic() >= deadline:
                 raise TimeoutError
 
-    def _lead(self, entry_key: str, flight: _Flight, timeout_seconds: float, lead: Lead) -> bytes:
+    def _join(self, entry_key: str, own: _Flight) -> _Flight:
+        """Return the flight to follow, or ``own``, registered, where there is none that anyone may wait for."""
+        flight = self._flights.setdefault(entry_key, own)
+        if flight is not own and (
+            flight.is_over
+            or flight.leader == own.leader  # a signal handler reads on its leader's thread
+            or flight.ends_at + OVERRUN_SECONDS < self._monotonic()
+        ):
+            flight = self._flights[entry_key] = own
+        return flight
+
+    def _lead(self, flight: _Flight, lead: Lead) -> bytes:
         def read_begins() -> None:
             flight.read_began_at = self._monotonic()
 
         try:
-            flight.raw = lead(timeout_seconds, read_begins)
-        except Exception as error:
-            flight.error = error
+            raw = flight.raw = lead(flight.ends_at - self._monotonic(), read_begins)
+        except WaitTimeout:
             raise
-        else:
-            return flight.raw
-        finally:
-            # Gone before it is done: whoever comes now looks at the entry for itself.
-            with self._lock:
-                del self._flights[entry_key]
-            flight.done.open()
+        except CacheError as error:
+            flight.error = twin(error)  # without the leader's frames
+            raise
+        return raw
+
+    def _land(self, entry_key: str, flight: _Flight) -> None:
+        # Gone before it is over: whoever comes now looks at the entry for itself.
+        if self._flights.get(entry_key) is flight:
+            self._flights.pop(entry_key, None)
+        flight.is_over = True
+        for wake in flight.waiting[:]:
+            wake(None)
+        flight.waiting.clear()

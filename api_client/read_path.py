@@ -8,7 +8,6 @@ from typing import Any
 from api_client.answers import Answer
 from api_client.batches import Batch
 from api_client.clock import monotonic_seconds
-from api_client.crowd import Crowd
 from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
 from api_client.flights import Flights
 from api_client.judging import PLAIN, Floor
@@ -25,7 +24,6 @@ class ReadPath:
 
     def __init__(self, core: ReadCore, link: CacheLink, publisher: Publisher, driver: WaitDriver) -> None:
         self._core, self._link, self._publisher, self._driver = core, link, publisher, driver
-        self._crowd = Crowd(link.read)
         self._flights = Flights(monotonic_seconds)
 
     def read(self, key: CacheKey, floor: Floor, timeout_seconds: float, type_: Any) -> Answer:
@@ -39,7 +37,7 @@ class ReadPath:
                 return local
             fill = self._core.begin(key)
             try:
-                raw = self._crowd.read(key)
+                raw = self._link.read(key)
                 self._know_the_time()
             except BaseException:
                 self._core.abandon(fill)

@@ -216,7 +216,7 @@ def all_wait(flights: Flights, lead: Lead, timeouts: list[float], release: int) 
 
 def waiters(flights: Flights) -> list[object]:
     flight = flights._flights.get("k")
-    return list(flight.done._waiting) if flight else []
+    return list(flight.waiting) if flight else []
 
 
 def test_followers_share_the_leader_s_bytes(flights: Flights) -> None:
@@ -229,7 +229,9 @@ def test_followers_share_the_leader_s_bytes(flights: Flights) -> None:
 
 def test_followers_share_the_leader_s_error(flights: Flights) -> None:
     error = RefreshFailed("q", "syntax", 1, 30.0)
-    assert all_wait(flights, Lead(error), [10.0] * 3, release=1) == [error] * 3
+    leader, *followers = all_wait(flights, Lead(error), [10.0] * 3, release=1)
+    assert leader is error
+    assert [(type(each), str(each)) for each in followers] == [(RefreshFailed, str(error))] * 2
 
 
 def test_a_leader_whose_time_ran_out_passes_the_lead_on(flights: Flights) -> None:

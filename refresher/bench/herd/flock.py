@@ -15,7 +15,6 @@ from refresher.bench.herd.readers import Maker, Read, TaskReaders, ThreadReaders
 from refresher.bench.racing import run_on_loop
 
 READY: Final = "ready"
-_STACK_BYTES: Final = 256 * 1024  # of thousands of threads
 
 
 def run_flock(pipe: Any, maker: Maker, uvloop: bool) -> None:  # noqa: FBT001 - the arguments of a process
@@ -30,7 +29,6 @@ def run_flock(pipe: Any, maker: Maker, uvloop: bool) -> None:  # noqa: FBT001 - 
 
 
 def _run_threads(pipe: Connection, readers: ThreadReaders) -> None:
-    threading.stack_size(_STACK_BYTES)
     try:
         while True:
             number, size = pipe.recv()

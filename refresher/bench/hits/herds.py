@@ -1,4 +1,4 @@
-"""Ten thousand readers of one key at the moment when it expires, or is not there at all, in four processes."""
+"""Many readers of one key at the moment when it expires, or is not there at all, in four processes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from refresher.bench.statistics import WARM_UP_ROUND, middle
 _NONE: Final = Target(Must.BE, 0)
 _ONE: Final = Target(Must.BE, 1)
 # Never the same: what one group has loaded would be no cold key for the next one.
+_THREADS_A_PROCESS: Final = 64
 _FIRST_NUMBERS: Final = {Kind.THREADS: 1_000, Kind.ASYNCIO: 2_000_000}
 
 
@@ -115,7 +116,10 @@ def _outcomes(kind: Kind, setting: Setting) -> Outcomes:
         client = stack.enter_context(place.plain())
         seeder = Seeder(client, place.namespace, setting.value_of, QUERY)
 
-        loads, size = MarkedLoads(place), Size(options.scale.readers, options.scale.lead_seconds)
+        readers = options.scale.readers
+        if kind is Kind.THREADS:
+            readers = min(readers, _THREADS_A_PROCESS * PROCESSES)
+        loads, size = MarkedLoads(place), Size(readers, options.scale.lead_seconds)
 
         def herd(of: Kind) -> Herd:
             maker = HitsMaker(place, of, options.payload)

@@ -29,7 +29,7 @@ def share_a_wait(reader: AnyReader, callers: int) -> bool:
     (flight,) = flights
     if hasattr(flight, "task"):
         return bool(len(flight.waiting) == callers)
-    return len(flight.done) == callers - 1  # all but the one that leads
+    return len(flight.waiting) == callers - 1  # all but the one that leads
 
 
 def test_a_miss_waits_for_the_value_and_is_one_claim(
