@@ -104,16 +104,15 @@ class ReadCore:
         together: list[Trigger] | None = None,
     ) -> Answer:
         """Answer from an entry whose header is decoded; with a decision of this call's own, where one can be due."""
-        value, header = value_of(kept, type_, key.query), kept.header
+        header = kept.header
         state, refresh, trigger = EntryState.FRESH, RefreshState.NONE, None
         if decides:
             u = 1.0 - random.random()  # noqa: S311 - no secret
             trigger = trigger_of(header, now_us, u)
             if header.is_stale(now_us):
                 state = EntryState.STALE
-            if trigger is not None:
-                refresh = self._ask_for(key, trigger, header, together)
-            self._note(key.entry, now_us, u, refresh)
+            refresh = self._refresh_for(key, trigger, header, now_us, u, together)
+        value = value_of(kept, type_, key.query)
         if self._tells_hits:
             self._tell_hit(key, header, now_us, trigger)
         return value, header, state, refresh, now_us
@@ -169,19 +168,16 @@ class ReadCore:
             if fill is not None:
                 self._keep_unread(key, raw, header, fill)
             return verdict.seen_token
+        # Before the value is decoded: one that does not fit the caller's type has to be refreshed all the same.
+        refresh = self._refresh_for(key, verdict.trigger, header, now_us, u, together)
         if fill is None:
             value = payload.decode_content(self._content(raw, header, key), type_, key.query)
         else:
             value = self._decode_and_keep(key, raw, header, type_, fill)
-        state, refresh = EntryState.FRESH, RefreshState.NONE
-        if verdict.trigger is not None:
-            if verdict.trigger is not RefreshReason.EARLY:
-                state = EntryState.STALE
-            refresh = self._ask_for(key, verdict.trigger, header, together)
-        self._note(key.entry, now_us, u, refresh)
+        is_stale = verdict.trigger not in {None, RefreshReason.EARLY}
         if self._tells_hits:
             self._tell_hit(key, header, now_us, verdict.trigger)
-        return value, header, state, refresh, now_us
+        return value, header, EntryState.STALE if is_stale else EntryState.FRESH, refresh, now_us
 
     def _serve_known(
         self, key: CacheKey, raw: bytes, type_: Any, now_us: int, together: list[Trigger] | None
@@ -238,6 +234,20 @@ class ReadCore:
     def tell_followed(self, key: CacheKey, waited_seconds: float) -> None:
         """Tell those who count that a read was served by another one's wait."""
         self._events.single_flight_hit(key.query, waited_seconds=waited_seconds)
+
+    def _refresh_for(
+        self,
+        key: CacheKey,
+        reason: RefreshReason | None,
+        header: Header,
+        now_us: int,
+        u: float,
+        together: list[Trigger] | None,
+    ) -> RefreshState:
+        """Hand over the trigger of a read, if it has one, and note the decision."""
+        refresh = RefreshState.NONE if reason is None else self._ask_for(key, reason, header, together)
+        self._note(key.entry, now_us, u, refresh)
+        return refresh
 
     def _ask_for(
         self, key: CacheKey, reason: RefreshReason, header: Header, together: list[Trigger] | None = None

@@ -1,0 +1,134 @@
+"""Values that do not fit a reader's type: the read fails, and is refreshed all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from api_client import DecodeError, Entry, QueryCall, RefreshState
+from tests.integration.reader.conftest import MakeReader, Play, has_heard_all
+from tests.support.any_reader import AnyReader
+from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+TYPED: dict[str, Callable[[AnyReader], Any]] = {
+    "get": lambda reader: reader.get("q", {}, type=int),
+    "entry": lambda reader: reader.get_entry("q", {}, type=int).value,
+    "bounded": lambda reader: reader.get("q", {}, type=int, max_age="9d"),
+    "batch": lambda reader: _only(reader.get_many([QueryCall("q", {}, type=int)])),
+}
+
+
+def _only(results: list[Any]) -> Any:
+    (result,) = results
+    if isinstance(result, Exception):
+        raise result
+    return result.value
+
+
+@pytest.fixture(params=TYPED)
+def typed(request: pytest.FixtureRequest) -> Callable[[AnyReader], Any]:
+    """A way to read a value as an int."""
+    return TYPED[request.param]
+
+
+def reads_later(reader: AnyReader, typed: Callable[[AnyReader], Any], value: object) -> None:
+    """Read until the new value is there: the in-process tier may hear of it a moment later."""
+
+    def is_read() -> bool:
+        try:
+            return bool(typed(reader) == value)
+        except DecodeError:
+            return False
+
+    eventually(is_read, PATIENCE_SECONDS, "the new value is read")
+
+
+def recovers(reader: AnyReader, key: PlayedKey, typed: Callable[[AnyReader], Any], events: RecordedEvents) -> None:
+    """The read fails, its trigger makes a worker load the key, and the next read has the new value."""
+    with pytest.raises(DecodeError):
+        typed(reader)
+    key.load(42)
+    assert events["read failed"] == [["decode"]]
+    reads_later(reader, typed, 42)
+
+
+def test_a_stale_value_that_does_not_fit_is_refreshed(
+    reader: AnyReader, play: Play, typed: Callable[[AnyReader], Any], events: RecordedEvents
+) -> None:
+    key = play()
+    key.plant_value("text", age_seconds=20, ttl_seconds=10)
+    recovers(reader, key, typed, events)
+
+
+def test_an_invalidated_value_that_does_not_fit_is_refreshed(
+    reader: AnyReader, play: Play, typed: Callable[[AnyReader], Any], events: RecordedEvents
+) -> None:
+    key = play()
+    key.plant_value("text")
+    assert reader.get("q", {}) == "text"
+    reader.invalidate("q", {})
+    recovers(reader, key, typed, events)
+
+
+def test_a_value_that_came_before_and_does_not_fit_is_refreshed(
+    reader: AnyReader, play: Play, typed: Callable[[AnyReader], Any], events: RecordedEvents
+) -> None:
+    # The same bytes twice: the second read has them decoded already, as another type.
+    key = play()
+    key.plant_value("text")
+    assert [reader.get("q", {}) for _ in range(3)] == ["text"] * 3
+    key.plant_value("text", age_seconds=20, ttl_seconds=10)
+    with pytest.raises(DecodeError):
+        typed(reader)
+    key.load(42)
+    reads_later(reader, typed, 42)
+
+
+def test_a_stale_value_in_the_tier_that_does_not_fit_is_refreshed(
+    make_reader: MakeReader,
+    play: Play,
+    typed: Callable[[AnyReader], Any],
+    control: redis.Redis,
+    events: RecordedEvents,
+) -> None:
+    reader, key = make_reader(local_max_entries=100, local_max_age_seconds=600), play()
+    # Not yet stale when it is kept, by a reader that takes any type.
+    key.plant_value("text", ttl_seconds=0.3)
+    has_heard_all(reader, control)
+    assert reader.get("q", {}) == "text"
+    kept = key.now_us()
+    eventually(lambda: key.now_us() > kept + 400_000, PATIENCE_SECONDS, "it is stale")
+    recovers(reader, key, typed, events)
+
+
+def test_a_broken_payload_is_refreshed(reader: AnyReader, play: Play, control: redis.Redis) -> None:
+    key = play()
+    key.plant_value("text", age_seconds=20, ttl_seconds=10)
+    raw = control.get(key.key.entry)
+    assert isinstance(raw, bytes)
+    control.set(key.key.entry, raw[:-1])
+    with pytest.raises(DecodeError):
+        reader.get("q", {})
+    key.load("whole")
+    reads_later(reader, lambda reader: reader.get("q", {}), "whole")
+
+
+def test_the_trigger_of_a_value_that_does_not_fit_is_one_for_many_reads(
+    reader: AnyReader, play: Play, events: RecordedEvents
+) -> None:
+    key = play()
+    key.plant_value("text", age_seconds=20, ttl_seconds=10)
+    bad, good = reader.get_many([QueryCall("q", {}, type=int), QueryCall("q", {})])
+    assert isinstance(bad, DecodeError)
+    assert isinstance(good, Entry)
+    assert good.refresh is RefreshState.SUPPRESSED
+    for _ in range(3):
+        with pytest.raises(DecodeError):
+            reader.get("q", {}, type=int)
+    assert reader.flush(10)
+    assert events["triggered"] == [["stale"]]
