@@ -65,6 +65,7 @@ class RefreshApp(_Celery):
     """
 
     broker_of_settings: str = ""
+    log_cls = "refresher.log_escaping:EscapingLogging"
 
     def connection_for_read(self, url: Any = None, **options: Any) -> Any:
         """Return a connection to consume by."""

@@ -1,8 +1,9 @@
 """What a message must look like before Celery sees it. Anyone who may publish may write anything into one.
 
 Celery trusts its messages: a body that is no list ends the worker, a header of another type raises in the middle of
-its bookkeeping, and the fourth part of a body names tasks to run next. So a message to the refresh task has to look as
-Celery's own publisher makes it, and nothing that a fault's text shows comes from the body.
+its bookkeeping, a line break in an id forges a line of the log, and the fourth part of a body names tasks to run next.
+So a message to the refresh task has to look as Celery's own publisher makes it, and nothing that a fault's text shows
+comes from the message.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def fault_of(message: Any, *, ours_alone: bool) -> Fault | None:
         return _fault_of_protocol_1(message)
     if not isinstance(task, str):
         return Fault(DropReason.NO_TASK, "it names no task")
-    if not _is_text(headers.get("id")):
+    if not _is_id(headers.get("id")):
         return Fault(DropReason.NO_ID, "it has no id")
     if task != TASK_NAME:
         return Fault(DropReason.OTHER_TASK, "it is for another task") if ours_alone else None
@@ -108,12 +109,17 @@ def _fault_of_body(message: Any) -> Fault | None:
     return None
 
 
-def _is_text(value: object) -> bool:
+def _is_id(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= LONGEST_ID
 
 
+def _is_text(value: object) -> bool:
+    return _is_id(value) and _is_any_text(value)
+
+
 def _is_any_text(value: object) -> bool:
-    return isinstance(value, str)
+    # Celery logs it as it is.
+    return isinstance(value, str) and value.isprintable()
 
 
 def _is_count(value: object) -> bool:
@@ -163,6 +169,7 @@ def _is_empty(value: object) -> bool:
 
 # What Celery reads, by type. None is always right, since it is what a publisher writes for what it does not use.
 _HEADERS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "id": _is_text,
     "root_id": _is_text,
     "parent_id": _is_text,
     "group": _is_text,

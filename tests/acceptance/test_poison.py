@@ -17,6 +17,7 @@ from typing import Any
 import amqp
 import psutil
 import pytest
+from celery import Celery
 from kombu import Connection
 
 from api_client.broker_settings import queue_for
@@ -24,6 +25,7 @@ from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.poison import (
+    FORGED,
     NO_ENVELOPE,
     NOT_ON_RABBITMQ,
     POISON,
@@ -167,6 +169,7 @@ def test_the_same_worker_goes_on_after_a_malformed_message(running: Running, poi
     running.eventually_dropped(before, reason)
     said = running.said()
     assert SECRET not in said
+    assert FORGED not in said
     assert "Traceback" not in said
     # Gone for good: it is neither redelivered nor kept until it is due.
     eventually(lambda: not running.waiting(), 10, "nothing is left unacknowledged")
@@ -199,6 +202,25 @@ def test_what_is_no_envelope_is_dropped_from_the_channel_of_remote_control_too(o
     assert broker.publish(f"/{database}.celery.pidbox", json.dumps({"body": SECRET})) == 1
     on_redis.eventually_dropped(before, "no_envelope")
     on_redis.still_refreshes()
+
+
+def test_a_message_of_remote_control_forges_no_line_of_the_log(running: Running) -> None:
+    with Celery(broker=running.system.env["CELERY_BROKER_URL"], set_as_current=False) as sender:
+        sender.control.revoke(f"before{FORGED}")
+    eventually(lambda: "before" in running.said(), 10, "the worker has logged it")
+    assert FORGED not in running.said()
+    assert repr(FORGED)[1:-1] in running.said(), "it is shown, escaped"
+    running.still_refreshes()
+
+
+@pytest.mark.parametrize("name", ["query", "version", "ticket"])
+def test_an_item_of_a_message_forges_no_line_of_the_log(running: Running, name: str) -> None:
+    before = running.said()
+    item = {"query": "long_lived", "params": '{"key": "a"}', name: f"x{FORGED}"}
+    running.put(envelope(body=[[{"v": 1, "items": [item]}], {}, {}]))
+    running.still_refreshes()
+    assert FORGED not in running.said()
+    assert len(running.said()) > len(before)
 
 
 def test_hundreds_of_pieces_of_rubbish_cost_a_worker_seconds_and_not_minutes(running: Running) -> None:

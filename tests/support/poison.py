@@ -15,6 +15,8 @@ from api_client import messages
 
 SECRET = "canary-1d0f77aa"
 QUEUE = "cache.refresh-miss"
+FORGED = "\n[2026-11-22 10:00:00,000: ERROR/MainProcess] forged"
+"""In a text that reaches a log, it looks like a record of its own."""
 NOTHING_TO_DO: dict[str, Any] = {"v": 1, "items": [], "note": SECRET}
 Envelope = dict[str, Any]
 
@@ -86,6 +88,12 @@ POISON: dict[str, tuple[str, Callable[[], Envelope]]] = {
     "no id": ("no_id", lambda: without("id")),
     "id a number": ("no_id", lambda: envelope(headers={"id": 5})),
     "id a list": ("no_id", lambda: envelope(headers={"id": ["x"]})),
+    "id of two lines": ("headers", lambda: envelope(headers={"id": f"x{FORGED}"})),
+    "root_id of two lines": ("headers", lambda: envelope(headers={"root_id": f"x{FORGED}"})),
+    "shadow of two lines": ("headers", lambda: envelope(headers={"shadow": f"x{FORGED}"})),
+    "argsrepr of two lines": ("headers", lambda: envelope(headers={"argsrepr": f"x{FORGED}"})),
+    "origin of two lines": ("headers", lambda: envelope(headers={"origin": f"x{FORGED}"})),
+    "task of two lines": ("other_task", lambda: envelope(headers={"task": f"x{FORGED}"})),
     "id huge": ("no_id", lambda: envelope(headers={"id": "x" * 100_000})),
     "headers null": ("no_task", lambda: envelope() | {"headers": None}),
     "headers a list": ("no_envelope", lambda: envelope() | {"headers": ["task"]}),

@@ -33,7 +33,8 @@ def ours(**headers: Any) -> Message:
     [
         {}, {"eta": "2020-01-01T00:00:00Z"}, {"eta": "2020-01-01T00:00:00"}, {"expires": "2999-01-01T00:00:00+02:00"},
         {"timelimit": [None, 2.5]}, {"timelimit": (30, 20)}, {"retries": 3, "group": "g", "root_id": "r"},
-        {"stamped_headers": ["a"], "stamps": {"a": 1}}, dict.fromkeys(_HEADERS), {"header of somebody": [5]},
+        {"stamped_headers": ["a"], "stamps": {"a": 1}}, dict.fromkeys(_HEADERS) | {"id": "x"},
+        {"header of somebody": [5]},
     ],
 )  # fmt: skip
 def test_what_a_publisher_makes_passes(right: dict[str, Any], ours_alone: bool) -> None:
@@ -47,6 +48,15 @@ def test_a_body_that_is_neither_text_nor_bytes_is_a_fault_and_no_error(body: Any
     fault = fault_of(odd, ours_alone=True)
     assert fault is not None
     assert fault.reason in {DropReason.UNDECODABLE, DropReason.BODY}
+
+
+@pytest.mark.parametrize(
+    "name", ["id", "root_id", "parent_id", "group", "shadow", "origin", "argsrepr", "kwargsrepr", "lang"]
+)
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x1b[2Kb", "a\x85b", "a\u2028b", "a\u202eb", "a\x00b"])
+def test_a_text_that_would_begin_a_line_of_the_log_or_hide_one_is_a_fault(name: str, text: str) -> None:
+    fault = fault_of(ours(**{name: text}), ours_alone=False)
+    assert fault == (DropReason.HEADERS, f"its header {name!r} is wrong")
 
 
 @pytest.mark.parametrize("limit", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
