@@ -165,15 +165,15 @@ def acquire(
     claim_number: int,
     ticket: str,
     lease_seconds: float,
-    budget_seconds: float,
+    limit_seconds: float,
     retention_seconds: float,
     by: str | None = None,
 ) -> Call[AcquireReply]:
-    """Take the lease for a run of at most ``budget_seconds``; ``by`` as for `claim`. The script draws the token."""
+    """Take the lease for a run, and draw its token. No renewal goes beyond ``limit_seconds``; ``by`` as for `claim`."""
     return Call(
         "acquire",
         (key.entry, key.record),
-        (nonce, claim_number, ticket, _us(lease_seconds), _us(budget_seconds), _ms(retention_seconds), shown_name(by)),
+        (nonce, claim_number, ticket, _us(lease_seconds), _us(limit_seconds), _ms(retention_seconds), shown_name(by)),
         _acquire_reply,
     )
 

@@ -71,7 +71,7 @@ class Refresher:
                 claim_number=item.claim_number,
                 ticket=item.ticket,
                 lease_seconds=learned_lease_seconds(None, self._settings, self._jitter_seconds()),
-                budget_seconds=self._settings.budget_seconds,
+                limit_seconds=self._settings.lease_limit_seconds,
                 retention_seconds=self._settings.record_retention_seconds,
                 by=by,
             )

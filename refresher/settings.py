@@ -23,6 +23,7 @@ class RefreshMode(StrEnum):
 LONGEST_RETRY_PAUSE_SECONDS: Final = 15
 SOFT_LIMIT_MARGIN_SECONDS: Final = 5.0
 HARD_LIMIT_MARGIN_SECONDS: Final = 15.0
+LEASE_LIMIT_MARGIN_SECONDS: Final = 5.0
 
 # No user, no password and, but for a routing context, no query: the driver refuses them at the first load, in an error
 # that shows the whole URI.
@@ -39,8 +40,9 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a w
 class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     """The settings of a worker; `Settings.from_env` reads them, a keyword each makes them by hand.
 
-    The time limits nest: transaction < budget of an attempt < soft limit < hard limit, and hard limit plus the longest
-    pause < visibility timeout. They all follow from the budget, so that they cannot be set against each other.
+    The time limits nest: transaction < budget of an attempt < soft limit < hard limit < lease limit, and hard limit
+    plus the longest pause < visibility timeout. They all follow from the budget, so that they cannot be set against
+    each other.
     """
 
     queries: Annotated[str, msgspec.Meta(description="module names, comma-separated"), env("REFRESHER_QUERIES")] = ""
@@ -130,8 +132,13 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
 
     @property
     def hard_limit_seconds(self) -> float:
-        """After it Celery kills the pool's process."""
+        """After it the process ends: Celery kills that of a prefork pool, any other ends itself."""
         return self.budget_seconds + HARD_LIMIT_MARGIN_SECONDS
+
+    @property
+    def lease_limit_seconds(self) -> float:
+        """No lease is renewed beyond it: by then the run's process has ended, and the end has been recorded."""
+        return self.hard_limit_seconds + LEASE_LIMIT_MARGIN_SECONDS
 
     @property
     def visibility_timeout_seconds(self) -> int:

@@ -6,7 +6,7 @@
 -- ARGV[2]  claim_number        number  of the claim whose message this is
 -- ARGV[3]  ticket              text    of the retry whose message this is; '' for none
 -- ARGV[4]  lease_us            µs
--- ARGV[5]  budget_us           µs      the run's limit: no renewal goes beyond it
+-- ARGV[5]  limit_us            µs      no renewal goes beyond it: by then the run's process has ended
 -- ARGV[6]  retention_ms        ms
 -- ARGV[7]  by                  text    who runs it, for people
 --
@@ -45,18 +45,18 @@ if entry and entry.token > math.max(wanted, entry.generation) then
 end
 
 local token = draw(now, record, entry)
-local lease_us, budget_us = tonumber(ARGV[4]), tonumber(ARGV[5])
+local lease_us, limit_us = tonumber(ARGV[4]), tonumber(ARGV[5])
 local claimed_at = now
 if (record.state == 'queued' or record.state == 'retrying') and record.claimed_at > 0 then
   -- A clock that stepped back since must not make a negative wait.
   claimed_at = math.min(record.claimed_at, now)
 end
-redis.call('HSET', KEYS[2], 'state', 'running', 'since', text(now), 'until', text(now + math.min(lease_us, budget_us)),
-  'number', text(token), 'token', text(token), 'nonce', nonce, 'limit', text(now + budget_us),
+redis.call('HSET', KEYS[2], 'state', 'running', 'since', text(now), 'until', text(now + math.min(lease_us, limit_us)),
+  'number', text(token), 'token', text(token), 'nonce', nonce, 'limit', text(now + limit_us),
   'claimed_at', text(claimed_at),
   -- 0 says "none" where a run is handed back.
   'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)), 'by', ARGV[7])
 redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'attempts', 'ended_by')
-redis.call('PEXPIRE', KEYS[2], text(math.ceil(budget_us / 1000) + tonumber(ARGV[6])))
-return { 1, 'running', text(math.min(lease_us, budget_us)), text(token), text(now), text(claimed_at),
+redis.call('PEXPIRE', KEYS[2], text(math.ceil(limit_us / 1000) + tonumber(ARGV[6])))
+return { 1, 'running', text(math.min(lease_us, limit_us)), text(token), text(now), text(claimed_at),
   text(record.generation), record.bookmarks, header }

@@ -63,7 +63,7 @@ def test_it_tells_why_and_whose(cache: Cache) -> None:
     cache.plant(-30.0)
     call = lease.acquire(
         cache.world.key, nonce=b"nonce--1", claim_number=cache.world.claim().number, ticket="",
-        lease_seconds=600, budget_seconds=600, retention_seconds=600, by="celery@web-1:4711",
+        lease_seconds=600, limit_seconds=600, retention_seconds=600, by="celery@web-1:4711",
     )  # fmt: skip
     cache.world.store.run(call)
     broker = CeleryBroker(cache.server.url(1), "cache")

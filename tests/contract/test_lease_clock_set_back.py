@@ -135,7 +135,7 @@ def test_a_step_back_gives_no_run_more_than_its_budget(clocked_world: ClockedWor
     world.pass_time(900)
     assert world.renew(token) == lasting.LEASE_SECONDS
     world.pass_time(-back)
-    left = lasting.BUDGET_SECONDS - 900
+    left = lasting.LIMIT_SECONDS - 900
     while left > lasting.LEASE_SECONDS:
         assert world.renew(token) == lasting.LEASE_SECONDS
         world.pass_time(500)

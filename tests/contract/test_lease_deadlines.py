@@ -78,7 +78,7 @@ def test_a_lease_is_renewed_until_its_deadline_and_not_at_it(clocked_world: Cloc
 
 def test_a_lease_is_renewed_until_its_limit_and_not_at_it(clocked_world: ClockedWorld) -> None:
     world = clocked_world
-    limit_us = world.now_us() + int(lasting.BUDGET_SECONDS * 1e6)
+    limit_us = world.now_us() + int(lasting.LIMIT_SECONDS * 1e6)
     token = world.acquire().token
     for _ in range(3):
         world.pass_time(900)
@@ -121,7 +121,7 @@ def test_a_record_goes_by_itself_once_its_retention_has_passed(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float]
 ) -> None:
     world = clocked_world
-    longest = max(bring(world), lasting.BUDGET_SECONDS if bring is running else 0)
+    longest = max(bring(world), lasting.LIMIT_SECONDS if bring is running else 0)
     world.pass_time(longest + lasting.RETENTION_SECONDS)
     assert world.look().record_ms == 0
     world.pass_time(0.001)

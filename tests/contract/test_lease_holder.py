@@ -18,7 +18,7 @@ def claim(world: World, claim_id: str, by: str | None) -> None:
 
 def acquire(world: World, nonce: bytes, by: str | None) -> int:
     call = lease.acquire(
-        world.key, nonce=nonce, claim_number=0, ticket="", lease_seconds=600, budget_seconds=600, by=by, **TIMES
+        world.key, nonce=nonce, claim_number=0, ticket="", lease_seconds=600, limit_seconds=600, by=by, **TIMES
     )
     return world.store.run(call).token
 

@@ -7,8 +7,8 @@ import pytest
 from api_client import lease
 from api_client.lease import AcquireStatus, CommitStatus
 from tests.support.lease_world import (
-    BUDGET_SECONDS,
     LEASE_SECONDS,
+    LIMIT_SECONDS,
     QUEUE_TTL_SECONDS,
     RETENTION_SECONDS,
     World,
@@ -20,18 +20,18 @@ OTHER = b"nonce--2"
 
 def test_a_lease_is_never_longer_than_the_budget(world: World) -> None:
     token = world.acquire().token
-    assert world.renew(token, lease_seconds=2 * BUDGET_SECONDS) == pytest.approx(BUDGET_SECONDS, abs=60)
+    assert world.renew(token, lease_seconds=2 * LIMIT_SECONDS) == pytest.approx(LIMIT_SECONDS, abs=60)
     assert int(world.record()["until"]) == int(world.record()["limit"])
 
 
 def test_a_lease_longer_than_the_budget_is_cut_from_the_start(world: World) -> None:
     reply = world.store.run(
         lease.acquire(
-            world.key, nonce=b"nonce--1", claim_number=0, ticket="", lease_seconds=2 * BUDGET_SECONDS,
-            budget_seconds=BUDGET_SECONDS, retention_seconds=RETENTION_SECONDS,
+            world.key, nonce=b"nonce--1", claim_number=0, ticket="", lease_seconds=2 * LIMIT_SECONDS,
+            limit_seconds=LIMIT_SECONDS, retention_seconds=RETENTION_SECONDS,
         )
     )  # fmt: skip
-    assert reply.left_seconds == BUDGET_SECONDS
+    assert reply.left_seconds == LIMIT_SECONDS
     assert world.record()["until"] == world.record()["limit"]
 
 

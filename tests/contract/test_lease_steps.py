@@ -9,9 +9,9 @@ import pytest
 from api_client.entry import FIXED_HEADER_BYTES
 from api_client.lease import AcquireStatus, ClaimStatus
 from tests.support.lease_world import (
-    BUDGET_SECONDS,
     COOLING_SECONDS,
     LEASE_SECONDS,
+    LIMIT_SECONDS,
     PAUSE_SECONDS,
     QUEUE_TTL_SECONDS,
     RETENTION_SECONDS,
@@ -302,7 +302,7 @@ def test_only_the_claimer_takes_its_claim_back(world: World, state: str) -> None
 
 def test_every_record_outlives_its_deadline_by_its_retention(world: World, state: str) -> None:
     if state != "idle":
-        longest = BUDGET_SECONDS if state == "running" else STATES[state][1]
+        longest = LIMIT_SECONDS if state == "running" else STATES[state][1]
         kept_ms = (longest + RETENTION_SECONDS) * 1000
         assert world.client.pttl(world.key.record) == pytest.approx(kept_ms, abs=60_000)
 

@@ -17,7 +17,7 @@ def held_for(world: World, store: LeaseStore, granted_seconds: float, lease_seco
     reply = store.run(
         lease.acquire(
             world.key, nonce=b"nonce--1", claim_number=0, ticket="",
-            lease_seconds=granted_seconds, budget_seconds=600, retention_seconds=60,
+            lease_seconds=granted_seconds, limit_seconds=600, retention_seconds=60,
         )
     )  # fmt: skip
     return HeldLease(world.key, reply.token, b"nonce--1", reply.left_seconds, lease_seconds)

@@ -19,9 +19,7 @@ OWN = {"token": 7, "nonce": b"nonce--1"}
 CALLS: dict[str, Call[object]] = {
     call.script: call
     for call in (
-        lease.acquire(
-            KEY, nonce=b"n", claim_number=1, ticket="t", lease_seconds=1, budget_seconds=1, by="p:1", **TIMES
-        ),
+        lease.acquire(KEY, nonce=b"n", claim_number=1, ticket="t", lease_seconds=1, limit_seconds=1, by="p:1", **TIMES),
         lease.claim(KEY, claim_id="c", seen_token=1, queue_ttl_seconds=1, by="p:1", **TIMES),
         lease.commit(KEY, **OWN, entry=b"e", hard_ttl_seconds=1, **TIMES),
         lease.fail(KEY, **OWN, cooling_seconds=1, kind="k", attempts=1, longest_seconds=2, **TIMES),
@@ -37,7 +35,7 @@ CALLS: dict[str, Call[object]] = {
 # What each argument of a header is in the call above: the names can't be read out of a tuple.
 SENT = {
     "nonce": {b"n", b"nonce--1"}, "claim_number": {1}, "ticket": {"t"}, "lease_us": {1_000_000},
-    "budget_us": {1_000_000}, "retention_ms": {60_000}, "claim_id": {"c"}, "seen_token": {1},
+    "limit_us": {1_000_000}, "retention_ms": {60_000}, "claim_id": {"c"}, "seen_token": {1},
     "queue_ttl_us": {1_000_000}, "force": {0}, "bookmarks": {""}, "bookmarks_limit": {lease.MAX_BOOKMARKS_BYTES},
     "token": {7}, "entry": {b"e"}, "hard_ttl_ms": {1_000}, "channel": {KEY.channel}, "cooling_us": {1_000_000},
     "kind": {"k"}, "attempts": {1}, "hard": {1}, "interval_us": {1_000_000}, "pause_us": {1_000_000},

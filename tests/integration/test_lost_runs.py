@@ -227,7 +227,7 @@ def test_a_message_of_several_ends_each_run_of_it_though_the_broker_fails(
     acquired = LeaseStore(redis.Redis.from_url(main.settings.redis_url)).run(
         lease.acquire(
             other.key(main.settings.namespace), nonce=b"nonce--2", claim_number=0, ticket="", lease_seconds=30.0,
-            budget_seconds=60.0, retention_seconds=60.0, by=main.by,
+            limit_seconds=60.0, retention_seconds=60.0, by=main.by,
         )
     )  # fmt: skip
     assert acquired.status is AcquireStatus.ACQUIRED

@@ -29,7 +29,7 @@ def acquire(number: int = 1) -> Call[lease.AcquireReply]:
         claim_number=1,
         ticket="",
         lease_seconds=60.0,
-        budget_seconds=60.0,
+        limit_seconds=60.0,
         retention_seconds=60.0,
     )
 

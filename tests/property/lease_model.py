@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from tests.property.lease_fields import Record, Run, StoredEntry, merge
 from tests.support.lease_world import (
-    BUDGET_SECONDS,
     COOLING_SECONDS,
     HARD_TTL_SECONDS,
     LEASE_SECONDS,
+    LIMIT_SECONDS,
     LONGEST_COOLING_SECONDS,
     PAUSE_SECONDS,
     QUEUE_TTL_SECONDS,
@@ -132,8 +132,8 @@ class Model:
             claim=None, ticket=None,
             claim_number=max(number, record.claim_number or 0, 1),
             claimed_at=min(record.claimed_at, self.now) if waited else self.now,
-            run=Run(token, nonce, self.now + us(BUDGET_SECONDS)), kind=None, attempts=None, ended_by=None, by=self.by,
-            gone_at_ms=self.after(BUDGET_SECONDS + RETENTION_SECONDS),
+            run=Run(token, nonce, self.now + us(LIMIT_SECONDS)), kind=None, attempts=None, ended_by=None, by=self.by,
+            gone_at_ms=self.after(LIMIT_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return ACQUIRED, "running", token
 

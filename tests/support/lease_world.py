@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.redis_clock import FrozenClock
 
 LEASE_SECONDS = 1_000.0
-BUDGET_SECONDS = 3_000.0
+LIMIT_SECONDS = 3_000.0
 QUEUE_TTL_SECONDS = 6_000.0
 COOLING_SECONDS = 2_000.0
 LONGEST_COOLING_SECONDS = 7_000.0
@@ -192,7 +192,7 @@ def claim_call(
 def acquire_call(key: CacheKey, nonce: bytes, *, number: int, ticket: str) -> Call[AcquireReply]:
     return lease.acquire(
         key, nonce=nonce, claim_number=number, ticket=ticket, lease_seconds=LEASE_SECONDS,
-        budget_seconds=BUDGET_SECONDS, retention_seconds=RETENTION_SECONDS,
+        limit_seconds=LIMIT_SECONDS, retention_seconds=RETENTION_SECONDS,
     )  # fmt: skip
 
 

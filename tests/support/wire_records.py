@@ -40,7 +40,7 @@ def _acquire(world: ClockedWorld) -> int:
     number = _claim(world)
     world.pass_time(SECOND)
     call = lease.acquire(
-        KEY, nonce=NONCE, claim_number=number, ticket="", lease_seconds=5, budget_seconds=30, retention_seconds=600,
+        KEY, nonce=NONCE, claim_number=number, ticket="", lease_seconds=5, limit_seconds=30, retention_seconds=600,
         by="refresh@host:2",
     )  # fmt: skip
     token = world.store.run(call).token

@@ -52,7 +52,7 @@ class Told:
     ) -> None:
         call = lease.acquire(
             KEY, nonce=NONCES[token], claim_number=number, ticket=ticket, lease_seconds=lease_seconds,
-            budget_seconds=LONG_SECONDS, retention_seconds=60,
+            limit_seconds=LONG_SECONDS, retention_seconds=60,
         )  # fmt: skip
         left_us = round(lease_seconds * 1e6)
         self.step(call, [status, b"running", b"%d" % left_us, b"%d" % token, b"1", b"1", b"0", b"", b""])

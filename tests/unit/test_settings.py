@@ -210,6 +210,7 @@ def test_a_password_in_the_graph_s_uri_is_refused_and_says_where_it_goes(uri: st
 def test_time_limits_nest_for_every_budget(budget: float) -> None:
     limits = WorkerSettings(budget_seconds=budget)
     assert limits.transaction_timeout_seconds < budget < limits.soft_limit_seconds < limits.hard_limit_seconds
+    assert limits.hard_limit_seconds < limits.lease_limit_seconds < limits.visibility_timeout_seconds
     assert limits.hard_limit_seconds + 15 < limits.visibility_timeout_seconds
 
 

@@ -24,7 +24,7 @@ def bury(client: redis.Redis, number: int) -> None:
     key, store = make_key("test", "q", {"n": number}, 1), LeaseStore(client)
     token = store.run(
         lease.acquire(
-            key, nonce=b"nonce--1", claim_number=1, ticket="", lease_seconds=60, budget_seconds=60,
+            key, nonce=b"nonce--1", claim_number=1, ticket="", lease_seconds=60, limit_seconds=60,
             retention_seconds=60,
         )
     ).token  # fmt: skip
