@@ -21,6 +21,7 @@ from refresher.envelopes import NO_ENVELOPE, read_any_envelope
 from refresher.events import events_of
 from refresher.guard import DropReason, Fault, fault_of
 from refresher.pulse import pulse_of
+from refresher.refused_commands import describe_refusal
 
 if TYPE_CHECKING:
 
@@ -63,8 +64,12 @@ class RefreshConsumer(_Consumer):
     beats_while_connecting: bool = True
     """Tells `refresher.pulse` that each attempt to connect is a sign of life."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, *args: Any, app: Any, **options: Any) -> None:
+        if getattr(app, "refreshes_only", False):
+            # Refreshes revoke nothing and elect nobody. Both steps cost each worker a message per event of every other
+            # one, and need rights on the broker that nothing else does. An application's own app decides for itself.
+            options |= {"without_gossip": True, "without_mingle": True}
+        super().__init__(*args, app=app, **options)
         self._dropped = DroppedMessages(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
         loop: Callable[..., None] = self.loop  # type: ignore[has-type, unused-ignore]
 
@@ -88,7 +93,7 @@ class RefreshConsumer(_Consumer):
             except self.channel_errors as error:
                 # What it refuses now (full, read-only, without its replicas) it may take later. A new connection, since
                 # this one counts messages that it could not acknowledge as being worked on, and takes no more.
-                log.error("the broker refused a command of this worker: %s", type(error).__name__)
+                log.error("the broker refused a command of this worker: %s", describe_refusal(error))
                 time.sleep(REFUSED_PAUSE_SECONDS)
                 raise ConnectionError("the broker refused a command") from None
 

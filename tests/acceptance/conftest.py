@@ -78,7 +78,7 @@ class System:
         worker = GuardedProcess.start(
             [
                 sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel", "INFO",
-                "--without-gossip", "--without-mingle", "-n", f"{name}@test", *args,
+                "-n", f"{name}@test", *args,
             ],
             env={**self.env, **changes},
             cwd=ROOT,

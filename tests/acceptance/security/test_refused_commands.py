@@ -1,0 +1,94 @@
+"""A worker and the rights of its user on the broker: the README's command needs no more; what is refused is named."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import redis
+
+from refresher.embedded import GuardedProcess, RedisServer
+from tests.acceptance.conftest import NO_GRAPH, ROOT, System
+from tests.support.redis_users import Users
+from tests.support.waiting import eventually
+
+SECRET = "canary-of-params"
+
+
+@pytest.fixture
+def system(stack: ExitStack, users: Users, redis_server: RedisServer, tmp_path: Path) -> System:
+    """A system whose workers are the users of deploy/redis."""
+    made = System(stack, users.cache, redis_server, NO_GRAPH, tmp_path)
+    made.env["C_FORCE_ROOT"] = "1"  # the application's own app takes pickle
+    made.env["CACHE_REDIS_URL"] = users.url("cache", "worker")
+    made.env["CELERY_BROKER_URL"] = users.url("broker", "worker")
+    return made
+
+
+def start(system: System, stack: ExitStack, folder: Path, *command: str) -> GuardedProcess:
+    worker = GuardedProcess.start(
+        [sys.executable, "-m", "celery", *command],
+        env=system.env, cwd=ROOT, log_file=folder / "worker.log",
+    )  # fmt: skip
+    stack.callback(worker.kill)
+    return worker
+
+
+def reads(system: System, users: Users, key: str) -> object:
+    reading = {"CACHE_REDIS_URL": users.url("cache", "reader"), "CELERY_BROKER_URL": users.url("broker", "publisher")}
+    return system.client(**reading).get("long_lived", {"key": key}, timeout=60)["load"]
+
+
+def test_the_command_of_the_readme_consumes_as_the_worker_s_user(
+    system: System, stack: ExitStack, users: Users, tmp_path: Path
+) -> None:
+    worker = start(system, stack, tmp_path, "-A", "refresher", "worker")
+    assert reads(system, users, "as in the README") == 1
+    assert "the broker refused" not in worker.tail_of_log(100_000)
+    assert users.broker.denied() == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "more_rights"), [(["--without-gossip", "--without-mingle"], []), ([], ["%RW~celeryev*"])]
+)
+def test_with_an_application_s_own_app_its_worker_s_options_decide(
+    system: System, stack: ExitStack, users: Users, tmp_path: Path, options: list[str], more_rights: list[str]
+) -> None:
+    with redis.Redis.from_url(users.broker.url()) as admin:
+        admin.execute_command("ACL", "SETUSER", "worker", *more_rights)
+        queues = ["-Q", "cache.refresh-miss,cache.refresh"]
+        worker = start(system, stack, tmp_path, "-A", "tests.support.host_app", "worker", *queues, *options)
+        try:
+            assert reads(system, users, "with install") == 1
+        finally:
+            admin.execute_command("ACL", "LOAD")
+    assert "the broker refused" not in worker.tail_of_log(100_000)
+
+
+@pytest.mark.parametrize(
+    ("right", "command", "of"),
+    [
+        ("llen", "LLEN", "cache.refresh"),
+        ("brpop", "BRPOP", "cache.refresh"),
+        ("psubscribe", "PSUBSCRIBE", "celery.pid"),
+    ],
+)
+def test_a_refused_command_is_logged_by_name_and_key(
+    system: System, stack: ExitStack, users: Users, tmp_path: Path, right: str, command: str, of: str
+) -> None:
+    with redis.Redis.from_url(users.broker.url()) as admin:
+        admin.execute_command("ACL", "SETUSER", "worker", f"-{right}")
+        worker = start(system, stack, tmp_path, "-A", "refresher", "worker", "-l", "INFO")
+        try:
+            eventually(lambda: "the broker refused" in worker.tail_of_log(100_000), 60, "the refusal is logged")
+        finally:
+            admin.execute_command("ACL", "LOAD")
+    said = next(line for line in worker.tail_of_log(100_000).splitlines() if "the broker refused" in line)
+    assert command in said
+    assert of in said
+    assert "permissions" in said
+    assert users.passwords["broker", "worker"] not in worker.tail_of_log(100_000)
+    users.broker.forget_denied()
+    assert reads(system, users, right) == 1  # as soon as it may
