@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from api_client.answers import Answer, Entry, RefreshState
 from api_client.errors import CacheError, CacheUnavailable, InvalidQuery
 from api_client.judging import Floor
-from api_client.keys import CacheKey, Params, make_key
+from api_client.keys import CacheKey, make_key
 from api_client.local_tier import Fill
 from api_client.misses import Miss
+from api_client.params import Params
 from api_client.payload import check_type
 from api_client.publisher import Trigger
 from api_client.read_core import ReadCore

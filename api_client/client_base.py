@@ -22,11 +22,12 @@ from api_client.events import ReaderEvents, RefreshReason, guarded, together
 from api_client.explain import Explanation, explanation
 from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
 from api_client.judging import PLAIN, Floor
-from api_client.keys import CacheKey, Params, make_key
+from api_client.keys import CacheKey, make_key
 from api_client.lease import Call, ClaimReply, ClaimStatus
 from api_client.local_tier import LocalTier
 from api_client.notifications import Notifications
 from api_client.open_link import open_link
+from api_client.params import Params
 from api_client.publisher import Publisher, Trigger
 from api_client.read_core import ReadCore
 from api_client.redis_edge import connect_to_any

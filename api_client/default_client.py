@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from api_client.aio import AsyncCacheClient
 from api_client.floors import ReadOptions
-from api_client.keys import Params
+from api_client.params import Params
 from api_client.reader import CacheClient
 
 if TYPE_CHECKING:

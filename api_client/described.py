@@ -10,7 +10,8 @@ from api_client.batches import QueryCall
 from api_client.durations import Duration
 from api_client.errors import InvalidQuery
 from api_client.floors import duration_of
-from api_client.keys import Params, make_key
+from api_client.keys import check_query_name, check_version
+from api_client.params import Params
 from api_client.payload import check_type
 from api_client.signatures import Signature
 
@@ -48,7 +49,8 @@ class DescribedQuery(Generic[P, T]):
     def _describe(
         self, name: str, returns: object, version: int, max_age: Duration | None, timeout: Duration | None
     ) -> None:
-        make_key("any", name, None, version)  # checks both
+        name = check_query_name(name)
+        version = check_version(name, version)
         check_type(returns, "returns=", name)
         options: dict[str, Any] = {}
         # Only what differs from the client's own defaults: a read without options takes its shortest way.

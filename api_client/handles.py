@@ -31,7 +31,8 @@ from api_client.described import DescribedQuery, QueryOptions, fill
 from api_client.durations import Duration
 from api_client.errors import CacheError, InvalidQuery
 from api_client.explain import Explanation
-from api_client.keys import CacheKey, Params
+from api_client.keys import CacheKey
+from api_client.params import Params
 from api_client.reader import CacheClient
 from api_client.signatures import Signature, returned_type
 

@@ -18,7 +18,8 @@ import msgspec
 from api_client.entry import MAX_TOKEN
 from api_client.errors import InvalidQuery
 from api_client.events import RefreshReason
-from api_client.keys import MAX_PARAMS_BYTES, CacheKey, make_key
+from api_client.keys import CacheKey, make_key
+from api_client.params import MAX_PARAMS_BYTES
 
 log: Final = logging.getLogger(__name__)
 

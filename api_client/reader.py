@@ -23,8 +23,9 @@ from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitT
 from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
 from api_client.judging import Floor
-from api_client.keys import Params, make_key
+from api_client.keys import make_key
 from api_client.local_entry import NOT_KEPT
+from api_client.params import Params
 from api_client.publisher import Trigger
 from api_client.read_path import ReadPath
 from api_client.waits import WaitDriver
@@ -160,9 +161,9 @@ class CacheClient(ClientBase):
         call = self._invalidation(key, hard=hard, bookmarks=bookmarks, replicas=replicas)
         try:
             if not replicas:
-                return Invalidation(self._link.run(call, query), None)
+                return Invalidation(self._link.run(call, key.query), None)
             generation, confirmed = self._link.run_and_wait(
-                call, query, replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2
+                call, key.query, replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2
             )
         finally:
             self._core.forget(key)  # also when the reply was lost: it may have been done
@@ -191,9 +192,9 @@ class CacheClient(ClientBase):
             RefreshFailed, WaitTimeout: with ``wait``, as for `get`.
         """
         key = self.key(query, params, version=version)
-        timeout_seconds = self._timeout_seconds(query, timeout)
+        timeout_seconds = self._timeout_seconds(key.query, timeout)
         claim_id = new_claim_id()
-        reply = self._link.run(self._forced_claim(key, claim_id), query)
+        reply = self._link.run(self._forced_claim(key, claim_id), key.query)
         if trigger := manual_trigger(key, reply, claim_id, someone_waits=wait):
             self._publish_now(trigger)
         if wait:
@@ -214,7 +215,7 @@ class CacheClient(ClientBase):
             InvalidQuery, CacheUnavailable: as for `get`.
         """
         key = self.key(query, params, version=version)
-        return self._explanation(key, self._link.ask_all(explain_reads(key), query))
+        return self._explanation(key, self._link.ask_all(explain_reads(key), key.query))
 
     def flush(self, timeout: Duration = 1.0) -> bool:
         """Wait until every trigger of this process has been published or dropped; False when the time ran out."""
@@ -232,7 +233,7 @@ class CacheClient(ClientBase):
 
     def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
         key = make_key(self._namespace, query, params, options.get("version", 1))
-        floor, timeout_seconds = self._wanted(query, options)
+        floor, timeout_seconds = self._wanted(key.query, options)
         return self._reads.read(key, floor, timeout_seconds, type_)
 
     def _publish_now(self, trigger: Trigger) -> None:

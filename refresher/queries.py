@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from api_client.durations import Duration, seconds
 from api_client.errors import ConfigurationError, InvalidQuery
 from api_client.keys import MAX_VERSION, check_query_name
+from api_client.params import plain
 from refresher.policy import BetaFunction
 
 Loader: TypeAlias = Callable[..., Any]
@@ -119,7 +120,7 @@ def query(
     It begins with the loader's first ``tx.run``: a loader that asks the graph nothing costs it nothing.
 
     Args:
-        name: by which readers ask for it.
+        name: by which readers request it; a member of an Enum is its value.
         ttl: how long a value is fresh. 0: never cached, each value is handed to those who wait for it.
         grace: how much longer a stale value may be served, while it is refreshed or the graph is down.
         beta: β0 of this query; default CACHE_XFETCH_BETA.
@@ -136,7 +137,7 @@ def query(
     Raises:
         ConfigurationError: an argument is wrong; it says what is allowed.
     """
-    _check_name(name)
+    name, version = _checked_name(name), plain(version)
     _check(name, "sigma", sigma, 0 < _number(sigma) <= 1000, "more than 0, up to 1000")
     _check(name, "beta", beta, beta is None or 0 < _number(beta) <= 1000, "more than 0, up to 1000")
     whole = isinstance(version, int) and not isinstance(version, bool)
@@ -194,9 +195,9 @@ def import_queries(modules: Iterable[str]) -> None:
             ) from error
 
 
-def _check_name(name: str) -> None:
+def _checked_name(name: str) -> str:
     try:
-        check_query_name(name)
+        return check_query_name(name)
     except InvalidQuery as error:
         raise ConfigurationError("@query", repr(name)[:80], str(error)) from error
 

@@ -42,8 +42,8 @@ from api_client.clock import monotonic_seconds
 from api_client.durations import Duration, seconds
 from api_client.errors import CacheError
 from api_client.floors import ReadOptions
-from api_client.keys import Params
 from api_client.messages import RefreshItem
+from api_client.params import Params, plain
 from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
 from refresher import values
@@ -120,6 +120,7 @@ class InlineCache:
             ttl: and further ``options``: as for `refresher.query`.
             version: the query's.
         """
+        name, version = plain(name), plain(version)
 
         def load(_: object, **params: Any) -> Any:
             return loader(**params) if callable(loader) else loader

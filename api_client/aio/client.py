@@ -27,8 +27,9 @@ from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitT
 from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
 from api_client.judging import Floor
-from api_client.keys import Params, make_key
+from api_client.keys import make_key
 from api_client.local_entry import NOT_KEPT
+from api_client.params import Params
 from api_client.publisher import Trigger
 
 if TYPE_CHECKING:
@@ -130,10 +131,10 @@ class AsyncCacheClient(ClientBase):
         call = self._invalidation(key, hard=hard, bookmarks=bookmarks, replicas=replicas)
         try:
             if not replicas:
-                return Invalidation(await self._aio.run(call, query), None)
+                return Invalidation(await self._aio.run(call, key.query), None)
             # WAIT would hold up all that shares the connection: it has one of its own, on a thread.
             generation, confirmed = await asyncio.to_thread(
-                self._link.run_and_wait, call, query,
+                self._link.run_and_wait, call, key.query,
                 replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2,
             )  # fmt: skip
         finally:
@@ -151,9 +152,9 @@ class AsyncCacheClient(ClientBase):
     ) -> RefreshState:
         """Claim and publish a refresh now; as `CacheClient.refresh`."""
         key = self.key(query, params, version=version)
-        timeout_seconds = self._timeout_seconds(query, timeout)
+        timeout_seconds = self._timeout_seconds(key.query, timeout)
         claim_id = new_claim_id()
-        reply = await self._aio.run(self._forced_claim(key, claim_id), query)
+        reply = await self._aio.run(self._forced_claim(key, claim_id), key.query)
         if trigger := manual_trigger(key, reply, claim_id, someone_waits=wait):
             await self._publish_now(trigger)
         if wait:
@@ -164,7 +165,7 @@ class AsyncCacheClient(ClientBase):
     async def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:
         """Explain why the value is refreshed now or not; as `CacheClient.explain`."""
         key = self.key(query, params, version=version)
-        return self._explanation(key, await self._aio.ask_all(explain_reads(key), query))
+        return self._explanation(key, await self._aio.ask_all(explain_reads(key), key.query))
 
     async def flush(self, timeout: Duration = 1.0) -> bool:
         """Wait until every trigger of this process has been published or dropped; False when the time ran out."""
@@ -187,7 +188,7 @@ class AsyncCacheClient(ClientBase):
 
     def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Awaitable[Answer]:
         key = make_key(self._namespace, query, params, options.get("version", 1))
-        floor, timeout_seconds = self._wanted(query, options)
+        floor, timeout_seconds = self._wanted(key.query, options)
         return self._reads.read(key, floor, timeout_seconds, type_)
 
     async def _publish_now(self, trigger: Trigger) -> None:

@@ -12,7 +12,8 @@ from api_client.described import DescribedQuery, QueryOptions
 from api_client.durations import Duration
 from api_client.errors import CacheError
 from api_client.explain import Explanation
-from api_client.keys import CacheKey, Params
+from api_client.keys import CacheKey
+from api_client.params import Params
 
 P = ParamSpec("P")
 T = TypeVar("T")

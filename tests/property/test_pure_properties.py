@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from api_client.entry import Smoothed
 from api_client.errors import InvalidQuery
-from api_client.keys import MAX_PARAMS_BYTES, canonical_params, make_key
+from api_client.keys import make_key
+from api_client.params import MAX_PARAMS_BYTES, canonical_params
 from api_client.xfetch import cut_draw, lead_seconds, refresh_probability, should_refresh
 from refresher import policy
 from refresher.retry import pause_seconds, whole_seconds

@@ -4,12 +4,14 @@ import enum
 import time
 import unicodedata
 from collections import UserDict
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import pytest
 
 from api_client.errors import InvalidQuery
-from api_client.keys import MAX_DEPTH, MAX_PARAMS_BYTES, canonical_params, make_key
+from api_client.keys import make_key
+from api_client.params import MAX_DEPTH, MAX_PARAMS_BYTES, canonical_params
 
 E_COMPOSED, E_DECOMPOSED = "\u00e9", "e\u0301"
 HUGE = pytest.param(10**5000, id="huge")
@@ -21,6 +23,34 @@ class Colour(enum.StrEnum):
 
 class Number(enum.IntEnum):
     ONE = 1
+
+
+class Query(str, enum.Enum):  # noqa: UP042 - what it is about
+    """Its f-string is its name since Python 3.11; what JSON sends is its value."""
+
+    FRIENDS = "friends_of"
+
+
+class Plain(enum.Enum):
+    FRIENDS = "friends_of"
+    TWO = 2
+    YES = True
+    WORDS = ("a", Query.FRIENDS)
+    NOTHING = None
+    AGAIN = Query.FRIENDS
+    BYTES = b"b"
+
+
+class Labelled(str, enum.Enum):  # noqa: UP042 - what it is about
+    """Members that are equal, and mean different values."""
+
+    def __new__(cls, label: str, value: str) -> Self:
+        member = str.__new__(cls, label)
+        member._value_ = value
+        return member
+
+    ONE = "same", "one"
+    TWO = "same", "two"
 
 
 def nested(depth: int, inner: object = 1) -> object:
@@ -52,6 +82,14 @@ def cycle() -> dict[str, Any]:
         ({"a": 2**63 - 1, "b": -(2**63)}, '{"a":9223372036854775807,"b":-9223372036854775808}'),
         ({"a": '"\n{}'}, '{"a":"\\"\\n{}"}'),
         (UserDict({"a": 1}), '{"a":1}'),
+        ({"a": Query.FRIENDS, "b": Plain.TWO, "c": Plain.YES}, '{"a":"friends_of","b":2,"c":true}'),
+        ({"a": Plain.WORDS, "b": Plain.NOTHING}, '{"a":["a","friends_of"],"b":null}'),
+        ({"a": {Query.FRIENDS: 1}, "b": {Plain.AGAIN: 1}}, '{"a":{"friends_of":1},"b":{"friends_of":1}}'),
+        ({Query.FRIENDS: 1}, '{"friends_of":1}'),
+        ({"a": np.int64(5), "b": np.uint8(5), "c": np.float64(0.5)}, '{"a":5,"b":5,"c":0.5}'),
+        ({"a": np.float32(0.1)}, '{"a":0.10000000149011612}'),
+        ({"a": np.bool_(True), "b": np.str_("x")}, '{"a":true,"b":"x"}'),
+        ({"a": [np.int64(1), {"b": np.bool_(False)}]}, '{"a":[1,{"b":false}]}'),
     ],
 )
 def test_params_have_one_text(params: Any, text: str) -> None:
@@ -84,6 +122,18 @@ def test_params_have_one_text(params: Any, text: str) -> None:
         ({"a-b": 1}, "'a-b'"),
         ({"": 1}, "''"),
         ({E_COMPOSED: 1}, "name"),
+        ({"a": Plain.BYTES}, "a is a bytes"),
+        ({"a": {Plain.TWO: 1}}, "a.<an integer of 2 bits>"),
+        ({"a": {"friends_of": 1, Plain.FRIENDS: 2}}, "is there twice"),
+        ({"a": np.array([1])}, "a is a ndarray"),
+        ({"a": np.array(1)}, "a is a ndarray"),
+        ({"a": np.float64("nan")}, "a is a float"),
+        ({"a": np.uint64(2**63)}, "integer of 64 bits"),
+        ({"a": np.complex128(1)}, "a is a complex128"),
+        ({"a": np.datetime64("2026-01-01T00:00:00.000000001")}, "a is a datetime64"),
+        ({"a": np.timedelta64(1, "ns")}, "a is a timedelta64"),
+        ({"a": np.bytes_(b"b")}, "a is a bytes_"),
+        ({"a": np.longdouble(1)}, "a is a longdouble"),
         ({1: 1}, "1"),
         ({10**5000: 1}, "name"),
         ({"x" * 101: 1}, "101 characters"),
@@ -194,3 +244,24 @@ def test_text_that_is_equal_to_a_reader_makes_one_key() -> None:
     ways = {make_key("ns", "q", {"a": form}, 1).entry for form in (E_COMPOSED, E_DECOMPOSED)}
     assert len(ways) == 1
     assert unicodedata.is_normalized("NFC", make_key("ns", "q", {"a": E_DECOMPOSED}, 1).params["a"])
+
+
+@pytest.mark.parametrize("name", [Query.FRIENDS, Plain.FRIENDS, Plain.AGAIN, np.str_("friends_of")], ids=repr)
+@pytest.mark.parametrize("version", [2, Plain.TWO, np.int16(2), enum.IntEnum("Version", {"X": 2}).X], ids=repr)
+def test_a_name_and_a_version_are_their_values(name: Any, version: Any) -> None:
+    key = make_key("ns", name, {"n": 1}, version)
+    assert key == make_key("ns", "friends_of", {"n": 1}, 2)
+    assert (type(key.query), type(key.version)) == (str, int)
+    assert "friends_of:2:" in key.entry
+
+
+def test_members_that_are_equal_are_told_apart_by_their_values() -> None:
+    assert Labelled.ONE == Labelled.TWO
+    one, two = (make_key("ns", member, {"p": member}, 1) for member in Labelled)
+    assert (one.query, one.params, two.query, two.params) == ("one", {"p": "one"}, "two", {"p": "two"})
+
+
+def test_a_bool_is_no_number_of_a_version() -> None:
+    for version in (True, Plain.YES, np.bool_(True)):
+        with pytest.raises(InvalidQuery, match="version True of 'q'"):
+            make_key("ns", "q", None, version)
