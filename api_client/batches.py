@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from api_client.answers import Answer, Entry, RefreshState
-from api_client.errors import CacheError, CacheUnavailable, InvalidQuery
+from api_client.errors import CacheError, CacheUnavailable, InvalidQuery, twin
 from api_client.judging import Floor
 from api_client.keys import CacheKey, make_key
 from api_client.local_tier import Fill
@@ -123,10 +123,9 @@ class Batch:
         self._keys.clear()
 
     def _fail(self, asked: _Key, error: CacheUnavailable) -> None:
-        own = error.about(asked.key.query)
         for place, _ in asked.wanted:
-            self._results[place] = own
-        self._core.tell_failed(asked.key, own)
+            self._results[place] = error.about(asked.key.query)
+        self._core.tell_failed(asked.key, error)
 
     def serve(self, found: Sequence[bytes | CacheUnavailable | None]) -> list[Miss]:
         """Answer from the entries' bytes, in the order of `begin`; return what has to be waited for.
@@ -166,7 +165,7 @@ class Batch:
                 self._core.tell_failed(asked.key, raw)
             for place, type_ in asked.wanted:
                 if isinstance(raw, CacheError):
-                    self._results[place] = raw
+                    self._results[place] = twin(raw)  # each may be raised
                 elif asked.miss is not None:
                     self._results[place] = self._or_error(asked.key, asked.miss.answer, raw, type_)
 

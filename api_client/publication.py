@@ -27,6 +27,7 @@ from api_client.breaker import Breaker
 from api_client.broker import Broker
 from api_client.broker_settings import queue_name, system_of
 from api_client.decisions import Decisions, TriggerOutcome
+from api_client.errors import twin
 from api_client.events import ReaderEvents, RefreshReason
 from api_client.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.settings import ReaderSettings
@@ -285,7 +286,7 @@ def _tell(trigger: Trigger, error: Exception | None) -> None:
     if error is None:
         trigger.done.set_result(None)
     else:
-        trigger.done.set_exception(error)
+        trigger.done.set_exception(twin(error))
 
 
 def _broker_errors() -> tuple[type[Exception], ...]:

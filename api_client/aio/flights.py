@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from api_client.errors import WaitTimeout
+from api_client.errors import CacheError, WaitTimeout, twin
 from api_client.flights import ReadBegins
 
 AsyncLead: TypeAlias = Callable[[float, ReadBegins], Awaitable[bytes]]
+Key: TypeAlias = tuple[int, str]
 
 
-@dataclass(slots=True)
 class _Flight:
-    task: asyncio.Task[bytes]
-    ends_at: float
-    read_began_at: float = 0.0
-    waiting: set[asyncio.Future[bool]] = field(default_factory=set)
+    """One wait: its task, when that one's time is over, what came of it, and those who wait for it."""
 
-    def landed(self, task: asyncio.Task[bytes]) -> None:
-        """Wake those who wait. Its error is seen, also when all of them are gone."""
-        if not task.cancelled():
-            task.exception()
-        for waiter in self.waiting:
-            if not waiter.done():
-                waiter.set_result(True)
+    __slots__ = ("ends_at", "error", "is_over", "raw", "read_began_at", "task", "waiting")
+
+    def __init__(self, ends_at: float) -> None:
+        self.ends_at = ends_at
+        self.read_began_at = 0.0
+        self.task: asyncio.Task[None] | None = None
+        self.raw: bytes | None = None
+        self.error: Exception | None = None
+        self.is_over = False
+        self.waiting: set[asyncio.Future[None]] = set()
 
 
 class AsyncFlights:
-    """The waits under way, by event loop and entry key. Waiters share the bytes, never a decoded value."""
+    """The waits under way, by event loop and entry key. Waiters share the bytes, never a decoded value.
+
+    An exception from a signal handler may leave this at any point: what is registered is undone, and whoever waits is
+    woken.
+    """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._flights: dict[tuple[int, str], _Flight] = {}
+        self._flights: dict[Key, _Flight] = {}
 
     async def share(self, entry_key: str, timeout_seconds: float, lead: AsyncLead) -> tuple[bytes, bool]:
         """Return the entry's bytes, and whether another caller's wait brought them.
@@ -44,72 +47,95 @@ class AsyncFlights:
 
         Raises:
             TimeoutError: a follower's own time ran out first.
-            Exception: what ``lead`` raised, for all who share it.
+            CacheError: what ``lead`` raised; each who shares it gets an error of its own.
+            Exception: anything else that ``lead`` raised, for the first caller alone; the others lead on.
         """
         came_at = self._monotonic()
         deadline = came_at + timeout_seconds
-        key = (id(asyncio.get_running_loop()), entry_key)
+        loop = asyncio.get_running_loop()
+        key = (id(loop), entry_key)
         while True:
-            flight = self._flights.get(key)
-            leads = flight is None
-            if flight is None:
-                flight = self._take_off(key, deadline, lead)
-            # Who waits no shorter than the flight lasts needs no timer of its own.
-            if not await self._landed(key, flight, None if leads or deadline >= flight.ends_at else deadline):
-                raise TimeoutError
-            if flight.task.cancelled():  # its last waiter had gone just when this one came
-                continue
-            if leads:
-                return flight.task.result(), False
-            error = flight.task.exception()
-            if error is None and flight.read_began_at >= came_at:
-                return flight.task.result(), True
-            if error is not None and not isinstance(error, WaitTimeout):
-                raise error
+            flight = own = _Flight(deadline)
+            waiter: asyncio.Future[None] = loop.create_future()
+            # Twice, for an exception from a signal handler may cut the first one short.
+            try:
+                try:
+                    flight = self._join(key, own, lead, loop)
+                    await self._landed(flight, waiter, deadline)
+                finally:
+                    self._leave(key, flight, waiter)
+            finally:
+                self._leave(key, flight, waiter)
+            leads = flight is own
+            if flight.raw is not None and (leads or flight.read_began_at >= came_at):
+                return flight.raw, not leads
+            error = flight.error
+            if error is not None and (leads or (isinstance(error, CacheError) and not isinstance(error, WaitTimeout))):
+                raise error if leads else twin(error)
             if self._monotonic() >= deadline:
                 raise TimeoutError
 
-    def _take_off(self, key: tuple[int, str], deadline: float, lead: AsyncLead) -> _Flight:
+    def _join(self, key: Key, own: _Flight, lead: AsyncLead, loop: asyncio.AbstractEventLoop) -> _Flight:
+        """Return the flight to follow; ``own``, begun and registered, where there is none."""
+        flight = self._flights.get(key)
+        if flight is not None and flight.task is not None and not flight.task.done():
+            return flight
+        own.task = loop.create_task(self._fly(key, own, lead))
+        # Again, for an exception from a signal handler may end the task before its own landing.
+        own.task.add_done_callback(lambda _: self._land(key, own))
+        self._flights[key] = own
+        return own
+
+    async def _fly(self, key: Key, flight: _Flight, lead: AsyncLead) -> None:
         def read_begins() -> None:
             flight.read_began_at = self._monotonic()
 
-        async def fly() -> bytes:
-            try:
-                return await lead(deadline - self._monotonic(), read_begins)
-            finally:
-                # Gone before it is done: whoever comes now looks at the entry for itself.
-                self._forget(key, flight)
-
-        task = asyncio.get_running_loop().create_task(fly())
-        flight = self._flights[key] = _Flight(task, deadline)
-        task.add_done_callback(flight.landed)
-        return flight
-
-    async def _landed(self, key: tuple[int, str], flight: _Flight, deadline: float | None) -> bool:
-        """Wait for it; a task that is cancelled here leaves it to those who wait on."""
-        if flight.task.done():
-            return True
-        loop = flight.task.get_loop()
-        waiter: asyncio.Future[bool] = loop.create_future()
-        timer = None
-        if deadline is not None:
-            timer = loop.call_later(max(0.0, deadline - self._monotonic()), _give_up, waiter)
-        flight.waiting.add(waiter)
         try:
-            return await waiter
+            flight.raw = await lead(flight.ends_at - self._monotonic(), read_begins)
+        except Exception as error:  # noqa: BLE001 - raised by those who wait
+            flight.error = error
         finally:
-            if timer is not None:
-                timer.cancel()
-            flight.waiting.discard(waiter)
-            if not flight.waiting and not flight.task.done():
-                self._forget(key, flight)
-                flight.task.cancel()
+            self._land(key, flight)
 
-    def _forget(self, key: tuple[int, str], flight: _Flight) -> None:
+    async def _landed(self, flight: _Flight, waiter: asyncio.Future[None], deadline: float) -> None:
+        """Return when it is over.
+
+        Raises:
+            TimeoutError: this caller's time ran out first.
+        """
+        flight.waiting.add(waiter)
+        if flight.is_over:
+            return
+        # Who waits no shorter than the flight lasts needs no timer of its own.
+        if deadline >= flight.ends_at:
+            await waiter
+            return
+        timer = waiter.get_loop().call_later(max(0.0, deadline - self._monotonic()), _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+        if not flight.is_over:
+            raise TimeoutError
+
+    def _leave(self, key: Key, flight: _Flight, waiter: asyncio.Future[None]) -> None:
+        flight.waiting.discard(waiter)
+        if not flight.waiting and not flight.is_over and flight.task is not None:
+            self._forget(key, flight)
+            flight.task.cancel()
+
+    def _land(self, key: Key, flight: _Flight) -> None:
+        # Gone before it is over: whoever comes now looks at the entry for itself.
+        self._forget(key, flight)
+        flight.is_over = True
+        for waiter in flight.waiting:
+            _wake(waiter)
+
+    def _forget(self, key: Key, flight: _Flight) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
 
 
-def _give_up(waiter: asyncio.Future[bool]) -> None:
+def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
-        waiter.set_result(False)
+        waiter.set_result(None)

@@ -166,14 +166,17 @@ def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(
     run(share())
 
 
-def test_an_error_is_told_to_all(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+def test_an_error_is_told_to_all_each_by_its_own(run: Run, flights: AsyncFlights, lead: Lead) -> None:
     error = RefreshFailed("q", "syntax", 1, 30.0)
 
     async def share() -> None:
         tasks = follow(flights, lead, 4)
         await rounds()
         lead.ends[0].set_exception(error)
-        assert await ended(tasks) == [error] * 4
+        first, *others = await ended(tasks)
+        assert first is error
+        assert [(type(each), str(each)) for each in others] == [(RefreshFailed, str(error))] * 3
+        assert len({id(each) for each in (first, *others)}) == 4
         assert len(lead.timeouts) == 1
 
     run(share())

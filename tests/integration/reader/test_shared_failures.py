@@ -1,0 +1,120 @@
+"""Callers that share a failure: each gets an exception of its own, whose traceback is that caller's alone."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import traceback
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from api_client import AsyncCacheClient, CacheClient, CacheError, CacheUnavailable, ReaderSettings, RefreshFailed
+from refresher.embedded import RedisServer, free_port
+from tests.integration.reader.conftest import Play
+from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.waiting import eventually
+
+THREADS = 300
+TASKS = 2_000
+LINES = 80
+"""More than one caller's log entry has: its own frames, and those of the cause."""
+
+
+@pytest.fixture
+def cut_off() -> ReaderSettings:
+    nowhere = f"redis://127.0.0.1:{free_port()}/0"
+    return ReaderSettings(redis_url=nowhere, broker_url=nowhere)
+
+
+@pytest.fixture
+def client(settings: dict[str, Any]) -> Iterator[CacheClient]:
+    with CacheClient(ReaderSettings(**settings)) as made:
+        yield made
+
+
+def lines(error: BaseException) -> int:
+    return sum(part.count("\n") for part in traceback.format_exception(error))
+
+
+def are_each_their_own(errors: list[BaseException | None], kind: type[CacheError]) -> None:
+    """Fail unless all are of the kind, no two are one object, and each is short in a log."""
+    assert {type(error) for error in errors} == {kind}
+    assert len({id(error) for error in errors}) == len(errors)
+    assert max(lines(error) for error in errors if error is not None) < LINES
+
+
+async def failures(calls: list[Coroutine[Any, Any, Any]], fail: Callable[[], object]) -> list[BaseException | None]:
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    failing = asyncio.create_task(asyncio.to_thread(fail))
+    await asyncio.wait(tasks)
+    await failing
+    return [task.exception() for task in tasks]
+
+
+def test_threads_that_share_a_failed_wait(client: CacheClient, play: Play) -> None:
+    flights = client._reads._flights._flights
+    key = play()
+    with ThreadPoolExecutor(THREADS) as pool:
+        reads = [pool.submit(client.get, "q", {}) for _ in range(THREADS)]
+        eventually(
+            lambda: sum(len(flight.waiting) for flight in list(flights.values())) == THREADS - 1,
+            PATIENCE_SECONDS,
+            "all but one follow",
+        )
+        key.give_up(kind="syntax", attempts=3)
+        errors = [read.exception(PATIENCE_SECONDS) for read in reads]
+    are_each_their_own(errors, RefreshFailed)
+    for error in errors:
+        copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - its own
+        assert (copied.query, copied.kind, copied.attempts) == ("q", "syntax", 3)
+        assert isinstance(error, RefreshFailed)
+        assert 0 < error.retry_after_seconds <= 30
+
+
+def test_tasks_that_share_a_failed_wait(settings: dict[str, Any], play: Play) -> None:
+    async def read() -> list[BaseException | None]:
+        client = AsyncCacheClient(ReaderSettings(**settings))
+        found = await failures([client.get("q", {}) for _ in range(TASKS)], play().give_up)
+        await client.close()
+        return found
+
+    are_each_their_own(asyncio.run(read()), RefreshFailed)
+
+
+def test_tasks_that_share_a_refused_connection(cut_off: ReaderSettings) -> None:
+    async def read() -> list[BaseException | None]:
+        client = AsyncCacheClient(cut_off)
+        found = await failures([client.get("q", {}) for _ in range(TASKS)], lambda: None)
+        await client.close()
+        return found
+
+    errors = asyncio.run(read())
+    are_each_their_own(errors, CacheUnavailable)
+    assert {type(error.__cause__).__name__ for error in errors if error is not None} == {"ConnectionError"}
+
+
+def test_tasks_that_share_a_connection_that_is_lost(settings: dict[str, Any]) -> None:
+    async def read(server: RedisServer) -> list[BaseException | None]:
+        client = AsyncCacheClient(ReaderSettings(**settings | {"redis_url": server.url(0)}))
+        await client.explain("q", {})
+        found = await failures([client.get("q", {}) for _ in range(TASKS)], server.kill)
+        await client.close()
+        return found
+
+    with RedisServer.start() as server:
+        are_each_their_own(asyncio.run(read(server)), CacheUnavailable)
+
+
+def test_items_of_a_batch_that_share_a_failure(cut_off: ReaderSettings, client: CacheClient, play: Play) -> None:
+    with CacheClient(cut_off) as without:
+        errors = without.get_many([("q", {"n": n % 2}) for n in range(10)])
+    are_each_their_own([error for error in errors if isinstance(error, CacheError)], CacheUnavailable)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(client.get_many, [("q", {})] * 10)
+        play().give_up()
+        errors = reading.result(PATIENCE_SECONDS)
+    are_each_their_own([error for error in errors if isinstance(error, CacheError)], RefreshFailed)
+    assert len(errors) == 10

@@ -1,0 +1,54 @@
+"""An exception at a chosen bytecode of some modules, as a signal handler may raise one there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, ModuleType
+from typing import Any
+
+
+class Interrupted(BaseException):
+    """What the handler raises."""
+
+
+class InterruptedByTimer(Exception):
+    """What the handler raises: one that `except Exception` catches."""
+
+
+class Bytecodes:
+    """Counts the bytecodes that this thread executes in some modules, and raises ``error`` before the ``number``th."""
+
+    def __init__(self, number: int, error: type[BaseException], *modules: ModuleType) -> None:
+        self._number, self._error = number, error
+        self._files = {module.__file__ for module in modules}
+        self.count: int = 0
+
+    @property
+    def has_raised(self) -> bool:
+        """Whether so many have been executed."""
+        return self.count >= self._number
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        """Count in here, in what is called from here on."""
+        before = sys.gettrace()
+        sys.settrace(self._call)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _call(self, frame: FrameType, event: str, _: Any) -> Any:
+        if self.has_raised or frame.f_code.co_filename not in self._files:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._in_frame
+
+    def _in_frame(self, _: FrameType, event: str, __: Any) -> Any:
+        if event == "opcode" and not self.has_raised:
+            self.count += 1
+            if self.has_raised:
+                raise self._error
+        return self._in_frame

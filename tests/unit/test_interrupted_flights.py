@@ -1,0 +1,115 @@
+"""A signal handler's exception at each bytecode of a shared wait: nobody else waits for longer because of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from api_client import flights as sync_module
+from api_client.aio import flights as async_module
+from api_client.aio.flights import AsyncFlights
+from api_client.clock import monotonic_seconds
+from api_client.flights import Flights
+from tests.support.interrupting import Bytecodes, Interrupted, InterruptedByTimer
+from tests.support.waiting import eventually
+
+NEVER_SECONDS = 3_600.0
+PATIENCE_SECONDS = 20.0
+MORE_THAN_ENOUGH = 5_000
+ERRORS = pytest.mark.parametrize("error", [Interrupted, InterruptedByTimer])
+
+
+def at_each_bytecode(run: Callable[[int], bool]) -> int:
+    """Run with an interruption at the first bytecode, the second …, until none is left to meet it."""
+    for number in itertools.count(1):
+        assert number < MORE_THAN_ENOUGH
+        if not run(number):
+            return number
+    raise AssertionError
+
+
+@ERRORS
+def test_an_interrupted_leader_leaves_the_lead_to_its_follower(error: type[BaseException]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+
+        def run(number: int) -> bool:
+            flights, following = Flights(monotonic_seconds), list[Future[Any]]()
+            bytecodes = Bytecodes(number, error, sync_module)
+
+            def lead(_: float, read_begins: Callable[[], None]) -> bytes:
+                (flight,) = flights._flights.values()
+                following.append(pool.submit(flights.share, "k", NEVER_SECONDS, alone))
+                eventually(lambda: flight.waiting, PATIENCE_SECONDS, "it follows")
+                read_begins()
+                return b"led"
+
+            with suppress(error), bytecodes.traced():
+                flights.share("k", NEVER_SECONDS, lead)
+            assert all(one.result(PATIENCE_SECONDS)[0] in {b"led", b"alone"} for one in following)
+            assert flights._flights == {}
+            return bytecodes.has_raised
+
+        assert at_each_bytecode(run) > 100
+
+
+@ERRORS
+def test_an_interrupted_follower_leaves_leader_and_others_as_they_were(error: type[BaseException]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+
+        def run(number: int) -> bool:
+            flights, has_gone = Flights(monotonic_seconds), list[bool]()
+            bytecodes = Bytecodes(number, error, sync_module)
+
+            def lead(_: float, read_begins: Callable[[], None]) -> bytes:
+                (flight,) = flights._flights.values()
+                eventually(lambda: has_gone or flight.waiting, PATIENCE_SECONDS, "it follows, or has gone")
+                read_begins()
+                return b"led"
+
+            leading = pool.submit(flights.share, "k", NEVER_SECONDS, lead)
+            eventually(lambda: flights._flights, PATIENCE_SECONDS, "it leads")
+            with suppress(error), bytecodes.traced():
+                flights.share("k", NEVER_SECONDS, alone)
+            has_gone.append(True)
+            assert leading.result(PATIENCE_SECONDS) == (b"led", False)
+            assert flights._flights == {}
+            return bytecodes.has_raised
+
+        assert at_each_bytecode(run) > 100
+
+
+@ERRORS
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted in between
+@pytest.mark.parametrize("followers", [0, 3])
+def test_tasks_that_are_interrupted_leave_none_waiting(error: type[BaseException], followers: int) -> None:
+    async def share(number: int) -> bool:
+        flights, bytecodes = AsyncFlights(monotonic_seconds), Bytecodes(number, error, async_module)
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the interrupted one's
+
+        async def lead(_: float, read_begins: Callable[[], None]) -> bytes:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            read_begins()
+            return b"led"
+
+        with bytecodes.traced():
+            tasks = [asyncio.ensure_future(flights.share("k", NEVER_SECONDS, lead)) for _ in range(1 + followers)]
+            done, waiting = await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
+        assert waiting == set()
+        failed = [task for task in done if task.exception() is not None]
+        assert len(failed) <= 1
+        assert flights._flights == {}
+        return bytecodes.has_raised
+
+    assert at_each_bytecode(lambda number: asyncio.run(share(number))) > 100
+
+
+def alone(_: float, read_begins: Callable[[], None]) -> bytes:
+    read_begins()
+    return b"alone"
