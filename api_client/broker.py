@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from redis.exceptions import ConnectionError, DataError, ResponseError, TimeoutError
 
 from api_client import messages
-from api_client.broker_settings import MESSAGE_EXPIRES_SECONDS, is_rabbitmq, publisher_settings, queue_for
+from api_client.broker_settings import MESSAGE_EXPIRES_SECONDS, is_rabbitmq, queue_for
 from api_client.messages import RefreshItem
 
 if TYPE_CHECKING:
-    from celery import Celery
+    from api_client.private_app import PublishingApp
 
 TIMEOUT_SECONDS: Final = 0.5
 # Between two messages the publisher's thread lets go of the interpreter: a reader that comes back from Redis meanwhile
@@ -66,7 +66,7 @@ class CeleryBroker:
 
     def __init__(self, url: str, namespace: str) -> None:
         self._url, self._namespace = url, namespace
-        self._app: Celery | None = None
+        self._app: PublishingApp | None = None
 
     def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
         """Publish one message.
@@ -190,10 +190,12 @@ class CeleryBroker:
             self._app = None
 
     @property
-    def app(self) -> Celery:
+    def app(self) -> PublishingApp:
         """The Celery app that publishes."""
         if self._app is None:
-            self._app = _publishing_app(self._url)
+            from api_client.private_app import PublishingApp
+
+            self._app = PublishingApp.to(self._url, TIMEOUT_SECONDS)
         return self._app
 
 
@@ -227,12 +229,3 @@ def _is_out_of_reach(error: Exception) -> bool:
     if isinstance(cause, (ResponseError, DataError)):
         return False
     return isinstance(error, OperationalError) or isinstance(cause, (OSError, ConnectionError, TimeoutError))
-
-
-def _publishing_app(url: str) -> Celery:
-    # Not from celery itself, which loads its names lazily: two threads that do so at once may get an ImportError.
-    from celery.app.base import Celery
-
-    app = Celery("refresher-publisher", set_as_current=False)
-    app.conf.update(publisher_settings(url, TIMEOUT_SECONDS))
-    return app

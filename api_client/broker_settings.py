@@ -124,13 +124,8 @@ def publisher_settings(broker_url: str, timeout_seconds: float) -> dict[str, Any
 
     Each step of a publication may take ``timeout_seconds``: no reader waits for it, but the publisher's thread does.
     """
-    connection = connection_settings(broker_url)
     return {
-        **connection,
-        # Celery takes CELERY_BROKER_URL of the environment before its own setting, which may name another broker, and
-        # these before both. Not for a worker: its settings are shown, and Celery before 5.7 masks broker_url alone.
-        "broker_read_url": connection["broker_url"],
-        "broker_write_url": connection["broker_url"],
+        **connection_settings(broker_url),
         "task_serializer": "json",
         "accept_content": ["json"],
         # Nobody reads results.

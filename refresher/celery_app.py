@@ -20,6 +20,7 @@ from api_client.broker_settings import consumer_settings, queues
 from api_client.broker_tls import connection_settings
 from api_client.errors import ConfigurationError
 from api_client.events import guarded
+from api_client.private_app import PrivateApp
 from api_client.redis_edge import connect
 from refresher.dead_letters import DeadLetter, DeadLetters
 from refresher.events import WorkerEvents
@@ -40,52 +41,29 @@ from refresher.telemetry import Telemetry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    class _Celery:
-        """What is used of Celery's class, which has no types."""
-
-        def __init__(self, main: str) -> None: ...
-        def connection_for_read(self, url: Any = None, **options: Any) -> Any: ...
-        def connection_for_write(self, url: Any = None, **options: Any) -> Any: ...
-        def __getattr__(self, name: str) -> Any: ...
-        def __setattr__(self, name: str, value: Any) -> None: ...
-else:
-    _Celery = Celery
-
 log: Final = logging.getLogger(__name__)
 
 CONSUMER: Final = "refresher.consumer:RefreshConsumer"
 SCRAPE_SECONDS: Final = 1.0
 
 
-class RefreshApp(_Celery):
-    """A Celery app that connects to the broker of its settings, to no other.
+class RefreshApp(PrivateApp):
+    """The workers' app."""
 
-    Celery's own takes CELERY_BROKER_URL of the environment first: that may name another broker than the settings that
-    `make_app` was given, and may have options of TLS that py-amqp does not know.
-    """
-
-    broker_of_settings: str = ""
     log_cls = "refresher.log_escaping:EscapingLogging"
-
-    def connection_for_read(self, url: Any = None, **options: Any) -> Any:
-        """Return a connection to consume by."""
-        return super().connection_for_read(self.broker_of_settings or url, **options)
-
-    def connection_for_write(self, url: Any = None, **options: Any) -> Any:
-        """Return a connection to publish by."""
-        return super().connection_for_write(self.broker_of_settings or url, **options)
 
 
 def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
     """Return a Celery app that refreshes, set up from ``settings`` (default: the environment's).
 
+    It becomes no thread's current app and not the default one, until a worker of it starts. It has no fix-ups: a worker
+    whose queries need Django set up is that of the application's own app, with `install`.
+
     Raises:
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
     """
     chosen = settings or WorkerSettings.from_env()
-    app, configured = RefreshApp("refresher"), celery_settings(chosen)
-    app.conf.update(configured)
-    app.broker_of_settings = configured["broker_url"]
+    app = RefreshApp.configured("refresher", celery_settings(chosen))
     _add(app, chosen, events)
     signals.worker_init.connect(keep := _forget_compression_of(app))
     app.refresher_receivers = (*app.refresher_receivers, keep)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from redis.exceptions import NoPermissionError, RedisError
 
-from api_client.broker_settings import miss_queue, publisher_settings, refresh_queue
+from api_client.broker_settings import miss_queue, refresh_queue
 from api_client.redis_edge import connect, reason
 from api_client.settings import ReaderSettings
 from refresher.findings import FULL_SHARE, Finding, Level, unreachable, used_share
@@ -81,11 +81,11 @@ def _memory(settings: WorkerSettings, cache_run_id: str, timeout_seconds: float)
 
 def _workers(settings: WorkerSettings, timeout_seconds: float, answer_seconds: float) -> Finding:
     from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # py-amqp has no types
-    from celery import Celery
+
+    from api_client.private_app import PublishingApp
 
     start = "celery -A refresher worker, with the same CELERY_BROKER_URL and CACHE_NAMESPACE"
-    app = Celery("refresher-doctor", set_as_current=False)
-    app.conf.update(publisher_settings(settings.broker_url, timeout_seconds))
+    app = PublishingApp.to(settings.broker_url, timeout_seconds)
     try:
         queues_of_each = app.control.inspect(timeout=answer_seconds).active_queues() or {}
     except Exception as error:  # noqa: BLE001 - whatever a broker raises

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from api_client.broker import CeleryBroker, queue_length, shown_as
-from api_client.broker_settings import miss_queue, publisher_settings, queues, refresh_queue
+from api_client.broker_settings import miss_queue, queues, refresh_queue
 from api_client.settings import SharedSettings
 
 TIMEOUT_SECONDS: Final = 0.5
@@ -52,10 +52,9 @@ def queues_of(settings: SharedSettings) -> Queues:
 
 def workers_of(settings: SharedSettings) -> list[WorkerSeen]:
     """Ask workers for a sign of life: those that take refreshes of this namespace; raises what the broker raises."""
-    from celery.app.base import Celery  # here: importing it takes time that no other command has to spend
+    from api_client.private_app import PublishingApp  # here: it imports Celery, for which no other command has time
 
-    app = Celery("refresher-status", set_as_current=False)
-    app.conf.update(publisher_settings(settings.broker_url, LINK_SECONDS))
+    app = PublishingApp.to(settings.broker_url, LINK_SECONDS)
     wanted = {queue.name for queue in queues(settings.namespace, settings.broker_url)}
     try:
         consumed = app.control.inspect(timeout=ANSWER_SECONDS).active_queues() or {}

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from celery import Celery
 from kombu.exceptions import OperationalError
 
 from api_client.broker import queue_length
 from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.private_app import PrivateApp
 from refresher.demo.errors import DemoError
 from refresher.outcome import OutcomeKind
 
@@ -132,20 +132,20 @@ class WorkerEvents:
         self.counts: WorkerCounts = WorkerCounts()
         self.lock: threading.Lock = threading.Lock()
         self._queues = (miss_queue(namespace), refresh_queue(namespace))
-        self._app = Celery("refresher-demo", set_as_current=False)
-        self._app.conf.update(
-            event_queue_prefix=f"{namespace}.events",
-            broker_connection_timeout=_CONNECTION_SECONDS,
+        settings = {
+            "broker_url": broker_url,
+            "event_queue_prefix": f"{namespace}.events",
+            "broker_connection_timeout": _CONNECTION_SECONDS,
             # Longer than the transport's own blocking reads, which would end in an error otherwise.
-            broker_transport_options={
+            "broker_transport_options": {
                 "socket_timeout": _SOCKET_SECONDS,
                 "socket_connect_timeout": _CONNECTION_SECONDS,
                 "socket_keepalive": True,
             },
-        )
-        # By name: CELERY_BROKER_URL of the environment would go before the app's own, and be another broker.
-        self._connection = self._app.connection_for_read(broker_url)
-        self._asking = self._app.connection_for_read(broker_url)
+        }
+        self._app = PrivateApp.configured("refresher-demo", settings)
+        self._connection = self._app.connection_for_read()
+        self._asking = self._app.connection_for_read()
         self._listens = threading.Event()
         self._receiver = self._app.events.Receiver(self._connection, handlers={"*": self._take})
         self._receiver.on_consume_ready = self._on_ready

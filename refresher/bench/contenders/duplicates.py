@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, ClassVar, Final
 
-from celery import Celery
-
 from api_client import CacheClient, ReaderEvents, RefreshReason, lease
 from api_client.asked import AskedRecently
 from api_client.broker import CeleryBroker
-from api_client.broker_settings import publisher_settings, refresh_queue
+from api_client.broker_settings import refresh_queue
 from api_client.clock import monotonic_seconds
 from api_client.decisions import Decisions
 from api_client.link import CacheLink
+from api_client.private_app import PublishingApp
 from api_client.publication import Publication
 from api_client.publisher import BATCH
 from api_client.triggers import Trigger
@@ -233,9 +232,8 @@ def _friends_of(person_id: int) -> None:
     """Never run: nobody consumes."""
 
 
-def _app(place: Place) -> Celery:
-    app = Celery("bench-duplicates", set_as_current=False)
-    app.conf.update(publisher_settings(place.broker_url, _SETTLE_SECONDS))
+def _app(place: Place) -> PublishingApp:
+    app = PublishingApp.to(place.broker_url, _SETTLE_SECONDS)
     # Where `drop_messages` finds what was asked for first.
     app.conf.task_default_queue = refresh_queue(place.namespace)
     return app

@@ -16,9 +16,9 @@ from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import redis
-from celery import Celery
 
-from api_client.broker_settings import publisher_settings, queue_for
+from api_client.broker_settings import queue_for
+from api_client.private_app import PublishingApp
 from refresher.bench.errors import BenchError
 from refresher.bench.herd.worker import celery_process
 from refresher.bench.places import Place
@@ -48,8 +48,7 @@ class RunningWorker:
         self.pool: Pool = pool
         self._process, self._control = process, control
         # As readers publish, but patiently: a machine that stands still for half a second is not to end the run.
-        self._app = Celery("bench", set_as_current=False)
-        self._app.conf.update(publisher_settings(place.broker_url, _ANSWER_SECONDS))
+        self._app = PublishingApp.to(place.broker_url, _ANSWER_SECONDS)
         self._queue: Any = queue_for(place.namespace, place.broker_url, someone_waits=False)
 
     def send(self, task: str, *args: object) -> None:
