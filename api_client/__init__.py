@@ -14,7 +14,7 @@ from api_client.aio import AsyncCacheClient
 from api_client.aio.handles import AsyncCachedQuery
 from api_client.answers import Entry, EntryState, Invalidation, RefreshState
 from api_client.batches import QueryCall
-from api_client.default_client import aget_cached, get_cached
+from api_client.default_client import aget_cached, configure, get_cached
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
@@ -59,5 +59,6 @@ __all__ = [
     "__version__",
     "aget_cached",
     "cached_query",
+    "configure",
     "get_cached",
 ]

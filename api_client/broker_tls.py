@@ -32,7 +32,7 @@ def connection_settings(broker_url: str) -> dict[str, Any]:
     try:
         parts = urlsplit(broker_url)
     except ValueError:
-        raise ConfigurationError("CELERY_BROKER_URL", "'***'", "allowed is a URL that can be read") from None
+        raise ConfigurationError("CACHE_BROKER_URL", "'***'", "allowed is a URL that can be read") from None
     given = parse_qsl(parts.query, keep_blank_values=True)
     options = {name: value for name, value in given if name.startswith("ssl_")}
     verifies = _CHECKS.get(options.pop("ssl_cert_reqs", "required").lower().removeprefix("cert_"))
@@ -56,4 +56,4 @@ def connection_settings(broker_url: str) -> dict[str, Any]:
 
 
 def _refuse(broker_url: str, allowed: str) -> NoReturn:
-    raise ConfigurationError("CELERY_BROKER_URL", f"'{without_password(broker_url)}'", allowed)
+    raise ConfigurationError("CACHE_BROKER_URL", f"'{without_password(broker_url)}'", allowed)

@@ -1,4 +1,4 @@
-"""`get_cached` and `aget_cached`: the readers of an application that needs only one."""
+"""`get_cached` and `aget_cached`: the readers of an application that needs only one, and how they are configured."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from api_client.aio import AsyncCacheClient
+from api_client.errors import ConfigurationError
+from api_client.events import ReaderEvents
 from api_client.floors import ReadOptions
 from api_client.params import Params
 from api_client.reader import CacheClient
+from api_client.settings import ReaderSettings
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -22,10 +25,32 @@ D = TypeVar("D")
 _lock = threading.Lock()
 _client: CacheClient | None = None
 _async_client: AsyncCacheClient | None = None
+_settings: ReaderSettings | None = None
+_events: ReaderEvents | None = None
+
+
+def configure(settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
+    """Say in code what the process's own clients, sync and async, are made with; before the first read.
+
+    Called again before it, the last call counts.
+
+    Args:
+        settings: default: the environment's, read at the first read.
+        events: who counts what happens; default: nobody but what the settings name.
+
+    Raises:
+        ConfigurationError: a default client has been made already.
+    """
+    global _settings, _events
+    with _lock:
+        if _client is not None or _async_client is not None:
+            allowed = "allowed is before the first read by get_cached, aget_cached or a handle"
+            raise ConfigurationError("configure()", "after the first read", allowed)
+        _settings, _events = settings, events
 
 
 def default_client() -> CacheClient:
-    """Return the process's own client, made from the environment at the first call.
+    """Return the process's own client, made at the first call as `configure` said, or from the environment.
 
     Raises:
         ConfigurationError: a variable is wrong.
@@ -34,13 +59,13 @@ def default_client() -> CacheClient:
     if _client is None:
         with _lock:
             if _client is None:
-                _client = CacheClient.from_env()
+                _client = CacheClient(_settings, events=_events)
                 atexit.register(_client.close)
     return _client
 
 
 def default_async_client() -> AsyncCacheClient:
-    """Return the process's own async client, made from the environment at the first call; any event loop may use it.
+    """Return the process's own async client, made as `default_client` makes the other; any event loop may use it.
 
     Raises:
         ConfigurationError: a variable is wrong.
@@ -49,7 +74,7 @@ def default_async_client() -> AsyncCacheClient:
     if _async_client is None:
         with _lock:
             if _async_client is None:
-                _async_client = AsyncCacheClient.from_env()
+                _async_client = AsyncCacheClient(_settings, events=_events)
                 atexit.register(_async_client.close_threads)
     return _async_client
 
@@ -90,7 +115,7 @@ def get_cached(
     query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
 ) -> Any: ...
 def get_cached(query: str, params: Params | None = None, **options: Any) -> Any:
-    """Return the value of a query, through a client made from the environment at the first call.
+    """Return the value of a query, through a client made at the first call: as `configure` said, else the environment.
 
     The value within its grace is returned at once, stale or not; a refresh is asked for in the background when it is
     due. Options and errors are those of `CacheClient.get`.

@@ -56,26 +56,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ConfigurationError: the first wrong value, by variable, value and what is allowed.
         """
         source = os.environ if environ is None else environ
-        values = {
-            field: _converted(annotation, field, source[variable(annotation, field)])
-            for field, annotation in _annotations(cls).items()
-            if source.get(variable(annotation, field), "") != ""
-        }
-        return cls(**values)
+        notes = _annotations(cls)
+        names = {field: _first_set(source, note, field) for field, note in notes.items()}
+        try:
+            return cls(
+                **{field: _converted(notes[field], field, source[name]) for field, name in names.items() if name}
+            )
+        except ConfigurationError as error:
+            for field, name in names.items():
+                if name and variable(notes[field], field) == error.variable != name:
+                    raise ConfigurationError(name, error.shown, error.allowed) from error.__cause__
+            raise
 
     def __repr__(self) -> str:
         shown = (f"{field}={_shown(note, getattr(self, field))}" for field, note in _annotations(type(self)).items())
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def env(name: str, *, secret: bool = False) -> msgspec.Meta:
-    """Name the variable of a field, and whether its value must never be shown."""
-    return msgspec.Meta(extra={"variable": name, "secret": secret})
+def env(name: str, *, secret: bool = False, fallback: str = "") -> msgspec.Meta:
+    """Name the variable of a field, one to read where that is not set, and whether its value must never be shown."""
+    return msgspec.Meta(extra={"variable": name, "secret": secret, "fallback": fallback})
 
 
 def variable(annotation: Any, field: str) -> str:
     """Return the name of the environment variable of a field."""
     return str(_extra(annotation).get("variable", field))
+
+
+def _first_set(source: Mapping[str, str], annotation: Any, field: str) -> str:
+    """Return the variable that a field is read from: its own, its fallback, or '' where neither is set."""
+    names = (variable(annotation, field), str(_extra(annotation).get("fallback", "")))
+    return next((name for name in names if source.get(name, "") != ""), "")
 
 
 _hints: dict[type, dict[str, Any]] = {}

@@ -142,4 +142,5 @@ class ConfigurationError(CacheError, ValueError):
     def __init__(self, variable: str, shown: str, allowed: str) -> None:
         super().__init__(f"{variable}={shown} is not valid: {allowed}")
         self.variable: str = variable
+        self.shown: str = shown
         self.allowed: str = allowed

@@ -31,7 +31,7 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
     broker_url: Annotated[
         Url,
         msgspec.Meta(pattern="^(rediss?|amqps?|pyamqp)://", description="redis://…, rediss://…, amqp://… or amqps://…"),
-        env("CELERY_BROKER_URL"),
+        env("CACHE_BROKER_URL", fallback="CELERY_BROKER_URL"),
     ] = "redis://127.0.0.1:6379/1"
     namespace: Annotated[
         str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z", description=NAMESPACE_ALLOWED), env("CACHE_NAMESPACE")

@@ -99,7 +99,7 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
     - ``worker_consumer``, unless the app has its own, becomes `RefreshConsumer`: it survives the loss of the broker,
       and messages to the refresh task that are none. It leaves the messages of other tasks to Celery.
 
-    The app consumes from its own broker: CELERY_BROKER_URL, to which readers and refreshes publish, has to be the same.
+    The app consumes from its own broker: CACHE_BROKER_URL, to which readers and refreshes publish, has to be the same.
     It has to accept JSON, as it does by default. An ``amqps://`` URL may name a CA of one's own, as a reader's may.
 
     Raises:

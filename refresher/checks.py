@@ -59,7 +59,7 @@ def broker_memory_problem(settings: WorkerSettings) -> str | None:
     except NoPermissionError:
         return None  # who may publish need not have this right
     except (RedisError, OSError) as error:
-        return f"the broker at CELERY_BROKER_URL={without_password(settings.broker_url)} can't be used: {reason(error)}"
+        return f"the broker at CACHE_BROKER_URL={without_password(settings.broker_url)} can't be used: {reason(error)}"
     finally:
         client.close()
     return None

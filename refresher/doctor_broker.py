@@ -36,7 +36,7 @@ def of_broker(
     try:
         waiting = queues_of(settings)
     except Exception as error:  # noqa: BLE001 - whatever a broker raises
-        yield unreachable("broker", "CELERY_BROKER_URL", settings.broker_url, error)
+        yield unreachable("broker", "CACHE_BROKER_URL", settings.broker_url, error)
         return
     said = f"{waiting.refresh} refreshes wait, and {waiting.miss} for which readers wait"
     mend = "start more workers, or find out what they wait for"
@@ -84,7 +84,7 @@ def _workers(settings: WorkerSettings, timeout_seconds: float, answer_seconds: f
 
     from api_client.private_app import PublishingApp
 
-    start = "celery -A refresher worker, with the same CELERY_BROKER_URL and CACHE_NAMESPACE"
+    start = "celery -A refresher worker, with the same CACHE_BROKER_URL and CACHE_NAMESPACE"
     app = PublishingApp.to(settings.broker_url, timeout_seconds)
     try:
         queues_of_each = app.control.inspect(timeout=answer_seconds).active_queues() or {}

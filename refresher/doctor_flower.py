@@ -36,7 +36,7 @@ def flower(url: str) -> Finding:
         return Finding("flower", Level.OK, f"answers at {shown}; workers that it has heard of: {workers}")
     return Finding(
         "flower", Level.WARNING, f"answers at {shown}, and has heard of no worker",
-        "is a worker there, and has Flower the same CELERY_BROKER_URL, as a user who may listen?",
+        "is a worker there, and has Flower the same CACHE_BROKER_URL, as a user who may listen?",
     )  # fmt: skip
 
 

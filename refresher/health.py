@@ -111,5 +111,5 @@ def _broker_problem(settings: WorkerSettings, broker: CeleryBroker) -> str | Non
     except Exception as error:  # noqa: BLE001 - whatever a broker raises
         cause = error.__cause__ or error
         why = reason(cause) if isinstance(cause, RedisError | OSError) else type(cause).__name__
-        return f"the broker at CELERY_BROKER_URL={without_password(settings.broker_url)} can't be used: {why}"
+        return f"the broker at CACHE_BROKER_URL={without_password(settings.broker_url)} can't be used: {why}"
     return broker_memory_problem(settings)

@@ -110,7 +110,7 @@ class Watcher:
         if part in {"keys", "dead"}:
             return f"the cache at CACHE_REDIS_URL={without_password(self._settings.redis_url)}"
         what = "the broker" if part == "queues" else "the workers of the broker"
-        return f"{what} at CELERY_BROKER_URL={without_password(self._settings.broker_url)}"
+        return f"{what} at CACHE_BROKER_URL={without_password(self._settings.broker_url)}"
 
 
 def _why(error: Exception) -> str:

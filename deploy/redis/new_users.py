@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--namespace", default="cache", help="CACHE_NAMESPACE (default: cache)")
     parser.add_argument("--cache", choices=TEMPLATES, default="single", help="what the cache is (default: single)")
-    parser.add_argument("--broker-db", type=int, default=0, help="the database in CELERY_BROKER_URL (default: 0)")
+    parser.add_argument("--broker-db", type=int, default=0, help="the database in CACHE_BROKER_URL (default: 0)")
     arguments = parser.parse_args()
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", arguments.namespace):
         sys.exit("error: a namespace is 1 to 64 of A-Z a-z 0-9 _ . -")

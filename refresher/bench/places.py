@@ -48,7 +48,7 @@ class Place:
         """What a worker's environment says of the servers, passwords included."""
         return {
             "CACHE_REDIS_URL": self.cache_url,
-            "CELERY_BROKER_URL": self.broker_url,
+            "CACHE_BROKER_URL": self.broker_url,
             "CACHE_NAMESPACE": self.namespace,
         }
 

@@ -26,7 +26,7 @@ app: Final = typer.Typer(
     name="refresher",
     help="A background-refresh cache for expensive graph queries.",
     epilog="Exit codes: 0 done, 1 something is wrong, 2 wrong usage. Servers are those of the environment "
-    "(CACHE_REDIS_URL, CELERY_BROKER_URL, NEO4J_URI); demo and bench start their own.",
+    "(CACHE_REDIS_URL, CACHE_BROKER_URL, NEO4J_URI); demo and bench start their own.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

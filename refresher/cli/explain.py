@@ -32,7 +32,7 @@ def explain(
 ) -> None:
     """Tell why a cached value is refreshed now, or not: what is left of it, how likely a refresh is, and whose it is.
 
-    Redis and broker are those of the environment (CACHE_REDIS_URL, CELERY_BROKER_URL, CACHE_NAMESPACE). What a reader
+    Redis and broker are those of the environment (CACHE_REDIS_URL, CACHE_BROKER_URL, CACHE_NAMESPACE). What a reader
     drew last is known to its process alone: there, client.explain() tells it.
 
     Exits with 1 when the cache could not be asked.
@@ -83,6 +83,6 @@ def _print(explained: Explanation) -> None:
     for name, line in details_of(explained):
         table.add_row(name, Text(line))
     if explained.queue_length is None:
-        table.add_row("queue", Text("the broker at CELERY_BROKER_URL can't be asked"))
+        table.add_row("queue", Text("the broker at CACHE_BROKER_URL can't be asked"))
     table.add_row("key", Text(explained.key))
     console.print(table)

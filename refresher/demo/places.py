@@ -96,7 +96,7 @@ def _environment(options: DemoOptions) -> dict[str, str]:
     if options.redis_url:
         environ["CACHE_REDIS_URL"] = with_password(options.redis_url, environ)
         if _can_be_broker(options.redis_url):
-            environ["CELERY_BROKER_URL"] = environ["CACHE_REDIS_URL"]
+            environ["CACHE_BROKER_URL"] = environ["CACHE_REDIS_URL"]
     if options.neo4j_uri:
         environ["NEO4J_URI"] = options.neo4j_uri
     return environ
@@ -106,12 +106,12 @@ def _environment(options: DemoOptions) -> dict[str, str]:
 def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[None]:
     if not options.redis_url:
         with RedisServer.start() as server:
-            environ["CACHE_REDIS_URL"], environ["CELERY_BROKER_URL"] = server.url(0), server.url(1)
+            environ["CACHE_REDIS_URL"], environ["CACHE_BROKER_URL"] = server.url(0), server.url(1)
             yield
         return
     with ExitStack() as stack:
         if not _can_be_broker(options.redis_url):
-            environ["CELERY_BROKER_URL"] = stack.enter_context(RedisServer.start()).url(1)
+            environ["CACHE_BROKER_URL"] = stack.enter_context(RedisServer.start()).url(1)
         client = stack.enter_context(connect(environ["CACHE_REDIS_URL"], timeout_seconds=_CONNECTION_SECONDS))
         stack.enter_context(translated())
         client.ping()

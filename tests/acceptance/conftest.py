@@ -45,7 +45,7 @@ class System:
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "CACHE_REDIS_URL": server.url(0),
-            "CELERY_BROKER_URL": server.url(1),
+            "CACHE_BROKER_URL": server.url(1),
             CONTROL_URL: control.url(2),
             "NEO4J_URI": graph.bolt_uri,
             "NEO4J_USER": graph.user,
@@ -109,7 +109,7 @@ class System:
 
     def waiting(self, queue: Callable[[str, str], str]) -> int:
         """How many messages wait in a queue of the broker that the workers have; `queue` names it."""
-        url = self.env["CELERY_BROKER_URL"]
+        url = self.env["CACHE_BROKER_URL"]
         with Connection(url) as connection:
             return queue_length(connection, queue(self.env.get("CACHE_NAMESPACE", "cache"), url))
 

@@ -57,8 +57,8 @@ def outage(stack: ExitStack, system: System, broker_url: str) -> Iterator[Outage
     far = stack.enter_context(FaultProxy.before(broker_url))
     near = stack.enter_context(FaultProxy.before(far.url(broker_url)))
     system.env["CACHE_NAMESPACE"] = f"t{uuid.uuid4().hex[:8]}"
-    worker = system.start_worker(CELERY_BROKER_URL=near.url(broker_url))
-    client = system.client(CELERY_BROKER_URL=broker_url)
+    worker = system.start_worker(CACHE_BROKER_URL=near.url(broker_url))
+    client = system.client(CACHE_BROKER_URL=broker_url)
     made = Outage(near, far, broker_url, worker, client)
     eventually(made.consumes, 20, "the worker consumes")
     yield made

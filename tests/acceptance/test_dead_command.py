@@ -71,7 +71,7 @@ def busy_desk(system: System) -> BusyDesk:
 @pytest.fixture
 def desk(clean_redis: RedisServer) -> Iterator[Desk]:
     with redis.Redis.from_url(clean_redis.url(0)) as cache:
-        yield Desk(cache, {"CACHE_REDIS_URL": clean_redis.url(0), "CELERY_BROKER_URL": clean_redis.url(1)})
+        yield Desk(cache, {"CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1)})
 
 
 def test_a_failing_key_is_listed_shown_retried_and_gone(busy_desk: BusyDesk) -> None:
@@ -181,7 +181,7 @@ def test_a_letter_that_keeps_no_params_can_be_dropped_and_says_why_it_is_not_ret
 
 def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(desk: Desk) -> None:
     desk.letters.add(a_letter(1, "a"))
-    done = desk.run("retry", "--all", CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
+    done = desk.run("retry", "--all", CACHE_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     assert done.exit_code == 1
     assert "1-aaaaaaaa  q: could not be asked for" in done.output
     assert len(desk.letters.newest()) == 1

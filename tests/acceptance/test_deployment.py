@@ -38,7 +38,7 @@ pytestmark = [full_runs_only, pytest.mark.timeout(900)]
 PERSON = 42
 # Which servers a unit's process finds is the test's to say.
 SERVERS = (
-    "CACHE_REDIS_URL", "CELERY_BROKER_URL", "NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE",
+    "CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE",
     "REFRESHER_QUERIES", CONTROL_URL,
 )  # fmt: skip
 

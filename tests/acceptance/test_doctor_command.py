@@ -116,8 +116,8 @@ def test_the_eviction_policy(office: Office, policy: str, bound: str, check: str
     ("variable", "url", "check"),
     [
         ("CACHE_REDIS_URL", "redis://:{secret}@127.0.0.1:{port}/0", "cache"),
-        ("CELERY_BROKER_URL", "redis://:{secret}@127.0.0.1:{port}/0", "broker"),
-        ("CELERY_BROKER_URL", "amqp://me:{secret}@127.0.0.1:{port}//", "broker"),
+        ("CACHE_BROKER_URL", "redis://:{secret}@127.0.0.1:{port}/0", "broker"),
+        ("CACHE_BROKER_URL", "amqp://me:{secret}@127.0.0.1:{port}//", "broker"),
         ("NEO4J_URI", "bolt://127.0.0.1:{port}", "graph"),
         ("REFRESHER_QUERIES", "no_such_module", "queries"),
     ],
@@ -164,7 +164,7 @@ def test_a_full_cache_that_evicts_nothing_is_a_problem(office: Office, level: st
 
 def test_a_full_broker_is_a_problem(office: Office) -> None:
     with RedisServer.start(extra_config={"maxmemory": "1", "maxmemory-policy": "noeviction"}) as full:
-        findings = office.told(exit_code=1, CELERY_BROKER_URL=full.url())["findings"]
+        findings = office.told(exit_code=1, CACHE_BROKER_URL=full.url())["findings"]
     said = {one["check"]: (one["level"], one["said"]) for one in findings}
     assert said["broker's memory"][0] == "problem"
     assert "nothing can be published" in said["broker's memory"][1]

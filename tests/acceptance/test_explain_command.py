@@ -47,7 +47,7 @@ class Cache:
             [sys.executable, "-m", "refresher.cli", "explain", *arguments],
             env={
                 **os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "CACHE_REDIS_URL": self.server.url(0),
-                "CELERY_BROKER_URL": self.server.url(1), **changes,
+                "CACHE_BROKER_URL": self.server.url(1), **changes,
             },
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
@@ -101,9 +101,9 @@ def test_a_key_that_nobody_has_asked_for_is_no_failure(cache: Cache) -> None:
 
 
 def test_without_a_broker_the_rest_is_told(cache: Cache) -> None:
-    done = cache.explain("friends_of", CELERY_BROKER_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/1")
+    done = cache.explain("friends_of", CACHE_BROKER_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/1")
     assert done.returncode == 0
-    assert "the broker at CELERY_BROKER_URL can't be asked" in done.stdout
+    assert "the broker at CACHE_BROKER_URL can't be asked" in done.stdout
     assert SECRET not in done.stdout + done.stderr
 
 

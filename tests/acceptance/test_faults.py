@@ -45,7 +45,7 @@ def test_a_dead_broker_costs_readers_nothing_and_leaves_no_claim(system: System,
     healthy = system.client()
     stale_entry(healthy, {"key": "a"})
     worker.kill()
-    client = system.reader(kind, events, CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
+    client = system.reader(kind, events, CACHE_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     entry = client.get_entry("short_lived", {"key": "a"})
     assert (entry.state, entry.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
     assert client.flush(5)
@@ -76,7 +76,7 @@ def test_without_redis_a_read_fails_at_once_or_takes_the_default_and_heals(syste
 
 def test_a_refresh_that_has_lost_its_broker_still_commits(system: System, stack: ExitStack) -> None:
     broker = stack.enter_context(RedisServer.start())
-    at = {"CELERY_BROKER_URL": broker.url(0)}
+    at = {"CACHE_BROKER_URL": broker.url(0)}
     worker = system.start_worker(**at)
     client = system.client(**at)
     params = {"key": "a", "hold": "gate"}

@@ -35,7 +35,7 @@ def broker() -> Iterator[RedisServer]:
 
 
 def start(url: str, folder: Path) -> Flower:
-    flower = Flower({**os.environ, "PYTHONPATH": str(ROOT), "CELERY_BROKER_URL": url}, folder)
+    flower = Flower({**os.environ, "PYTHONPATH": str(ROOT), "CACHE_BROKER_URL": url}, folder)
     eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, WAIT_SECONDS, "it answers")
     return flower
 

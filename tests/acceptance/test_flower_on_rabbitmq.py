@@ -49,7 +49,7 @@ def test_queues_are_shown_by_a_user_who_may_only_look(managed: ManagedRabbitMq, 
         item = item_for(make_key("cache", "waiting", {"n": number}, 1), 1, RefreshReason.MISS)
         broker.publish([item], someone_waits=number == 0)
     broker.close()
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "CELERY_BROKER_URL": managed.url}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "CACHE_BROKER_URL": managed.url}
     flower = Flower(env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}", FLOWER_BROKER_API=managed.api_url)
     try:
         expected = {"cache.refresh.quorum": "2", "cache.refresh-miss.quorum": "1"}

@@ -164,10 +164,10 @@ def test_fastapi_answers_and_refreshes_in_several_processes(
 def test_a_graceful_stop_publishes_what_was_triggered_just_before(
     system: System, stack: ExitStack, tmp_path: Path, example: str
 ) -> None:
-    broker = system.env["CELERY_BROKER_URL"]
+    broker = system.env["CACHE_BROKER_URL"]
     proxy = stack.enter_context(FaultProxy.before(broker))
     command = commands_of(example)[0].replace("--workers 2", "--workers 1")
-    server = started(stack, system, command, tmp_path, CELERY_BROKER_URL=proxy.url(broker))
+    server = started(stack, system, command, tmp_path, CACHE_BROKER_URL=proxy.url(broker))
     client = system.client()
     key, other_key = (client.key("friends_of", {"person_id": person}) for person in (PERSON, 43))
     for person in (PERSON, 43):
@@ -192,7 +192,7 @@ def test_a_graceful_stop_publishes_what_was_triggered_just_before(
 def test_without_the_cache_an_application_starts_and_says_503(stack: ExitStack, tmp_path: Path, example: str) -> None:
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
-    env |= {"CACHE_REDIS_URL": nowhere, "CELERY_BROKER_URL": nowhere}
+    env |= {"CACHE_REDIS_URL": nowhere, "CACHE_BROKER_URL": nowhere}
     server = WebServer.start(commands_of(example)[0], env, tmp_path / "server.log")
     stack.callback(server.process.kill)
     stack.callback(server.http.close)

@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
 
-VARIABLES = {"cache": "CACHE_REDIS_URL", "broker": "CELERY_BROKER_URL", "graph": "NEO4J_URI"}
+VARIABLES = {"cache": "CACHE_REDIS_URL", "broker": "CACHE_BROKER_URL", "graph": "NEO4J_URI"}
 WELL = {"consumer": "ok", "cache": "ok", "broker": "ok", "graph": "ok"}
 
 
@@ -122,7 +122,7 @@ def test_one_that_waits_for_its_broker_is_live_and_one_whose_loop_hangs_is_not(p
 
 
 def _hangs(proxied: Proxied) -> None:
-    with Celery(broker=proxied.system.env["CELERY_BROKER_URL"], set_as_current=False) as sender:
+    with Celery(broker=proxied.system.env["CACHE_BROKER_URL"], set_as_current=False) as sender:
         sender.control.broadcast("hang")
     eventually(lambda: proxied.system.control.llen("hangs"), 30, "its loop is held up")
     eventually(lambda: proxied.ask("/live")[0] == http.client.SERVICE_UNAVAILABLE, 30, "it is not live")

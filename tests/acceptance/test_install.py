@@ -10,7 +10,7 @@ from tests.support.waiting import eventually
 
 def test_a_worker_of_an_application_runs_its_tasks_and_refreshes(system: System) -> None:
     worker = system.start_worker("-c", "1", app="tests.support.host_app", C_FORCE_ROOT="1")  # it accepts pickle
-    with Celery("publisher", broker=system.env["CELERY_BROKER_URL"], set_as_current=False) as publisher:
+    with Celery("publisher", broker=system.env["CACHE_BROKER_URL"], set_as_current=False) as publisher:
         # As the application sends it: pickled, with callbacks, to its default queue.
         mark = publisher.signature("host.mark", ("first",), serializer="pickle", queue="host.work")
         mark.apply_async(link=publisher.signature("host.mark", ("second",), immutable=True, serializer="pickle"))

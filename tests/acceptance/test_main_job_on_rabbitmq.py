@@ -25,5 +25,5 @@ pytestmark = [full_runs_only, pytest.mark.usefixtures("patient_publishers")]
 def system(system: System, rabbitmq: RabbitMqServer) -> System:
     """The system with RabbitMQ, and queues that nobody has used yet."""
     rabbitmq.forget_queues("cache")
-    system.env["CELERY_BROKER_URL"] = rabbitmq.url
+    system.env["CACHE_BROKER_URL"] = rabbitmq.url
     return system

@@ -119,7 +119,7 @@ def on_rabbitmq(
 ) -> Iterator[Running]:
     with ExitStack() as stack:
         namespace = f"t{uuid.uuid4().hex[:8]}"
-        env = {"CELERY_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": namespace}
+        env = {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": namespace}
         system = start(stack, redis_server, arcadedb, tmp_path_factory.mktemp("poison"), **env)
         worker = system.start_worker("-c", "1", app="tests.support.telling_app")
         queue = queue_for(namespace, rabbitmq.url, someone_waits=True)

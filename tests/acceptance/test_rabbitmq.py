@@ -29,7 +29,7 @@ def no_connection_outlives_it() -> Iterator[None]:
 @pytest.fixture
 def on_rabbitmq(no_connection_outlives_it: None, system: System, rabbitmq: RabbitMqServer) -> System:
     """The system, with RabbitMQ, and queues that no other test uses."""
-    system.env |= {"CELERY_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
+    system.env |= {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
     return system
 
 

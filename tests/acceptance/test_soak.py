@@ -125,7 +125,7 @@ def in_order(span: float, stack: ExitStack, system: System, broker: RedisServer,
     """Let it all run; what was seen, and the figures in a few lines."""
     way = FaultProxy.before(broker.url(1))
     stack.callback(way.close)
-    env = {**SETTINGS, "CELERY_BROKER_URL": way.url(broker.url(1))}
+    env = {**SETTINGS, "CACHE_BROKER_URL": way.url(broker.url(1))}
     faults = Faults(system, stack.enter_context(redis.Redis.from_url(broker.url(1))), way, env)
     client = system.client(**env)
     for number in range(NODES):

@@ -64,7 +64,7 @@ def judged(seen: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_what_workers_do_is_seen_on_rabbitmq(system: System, rabbitmq: RabbitMqServer) -> None:
-    system.env |= {"CELERY_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
+    system.env |= {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
     seen = busy(system)
     assert seen["workers"][0]["pool"] == "threads"
     assert seen["queues"]["refresh"] + seen["queues"]["miss"] <= 1  # RabbitMQ has handed one out already, or has not

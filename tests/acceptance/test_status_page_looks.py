@@ -37,7 +37,7 @@ NAMES = ("friends_of", "paths_between", "recommended", "reachable")
 MANY = (*(f"query_{number:02}" for number in range(48)), "q" * 100, "a.very.long_name-" * 5)
 WIDTHS = (1300, 390)
 AWAY = "the cache at CACHE_REDIS_URL=redis://:**@127.0.0.1:6379/0 can't be asked: Connection refused"
-BROKER_AWAY = "at CELERY_BROKER_URL=amqp://reader:**@broker:5672// can't be asked: ConnectionRefusedError"
+BROKER_AWAY = "at CACHE_BROKER_URL=amqp://reader:**@broker:5672// can't be asked: ConnectionRefusedError"
 # Texts whose colour does not stand out from what is behind it (WCAG 2.1, AA: 4.5 to 1).
 FAINT_TEXTS = """() => {
   const rgb = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -108,7 +108,7 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def shown(browser: Browser, cache: RedisServer, look: Callable[[int], Status]) -> Iterator[Page]:
     """The page of a series of such looks, in a browser; what goes wrong in it is an error in the end."""
-    settings = ReaderSettings.from_env({"CACHE_REDIS_URL": cache.url(0), "CELERY_BROKER_URL": cache.url(1)})
+    settings = ReaderSettings.from_env({"CACHE_REDIS_URL": cache.url(0), "CACHE_BROKER_URL": cache.url(1)})
     history = History(lambda: look(LOOKS), every_seconds=600)
     history._samples.extend(sample_of(look(number)) for number in range(LOOKS))
     history.latest = look(LOOKS - 1)

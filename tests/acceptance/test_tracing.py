@@ -139,7 +139,7 @@ def test_over_rabbitmq_it_is_one_trace_too_with_the_pause_before_a_retry(
     system: System, rabbitmq: RabbitMqServer, collector: Collector, memory: SpanMemory, events: OTelEvents
 ) -> None:
     rabbitmq.forget_queues("cache")
-    system.env["CELERY_BROKER_URL"] = rabbitmq.url
+    system.env["CACHE_BROKER_URL"] = rabbitmq.url
     start_worker(system, collector, CACHE_XFETCH_TIMEOUT=f"{BUDGET_SECONDS}s")
     client = system.client(events)
     params = {"person": CANARY}

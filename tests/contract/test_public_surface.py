@@ -17,7 +17,8 @@ API_CLIENT = [
     "AsyncCacheClient", "AsyncCachedQuery", "CacheClient", "CacheError", "CacheUnavailable", "CachedQuery",
     "ConfigurationError", "DecodeError", "Entry", "EntryState", "Explanation", "InvalidQuery", "Invalidation",
     "QueryCall", "ReadFailure", "ReaderEvents", "ReaderSettings", "RefreshFailed", "RefreshReason", "RefreshState",
-    "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "aget_cached", "cached_query", "get_cached",
+    "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "aget_cached", "cached_query", "configure",
+    "get_cached",
 ]  # fmt: skip
 REFRESHER = [
     "RefreshMode", "RefresherError", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__", "install",

@@ -69,7 +69,7 @@ def read_secret(mutator: Mutator) -> None:
         head, _, tail = url.partition(CANARY)
         url = head + CANARY + mutator.of_text([tail])
     shown = [without_password(url)]
-    for name in ("CACHE_REDIS_URL", "CELERY_BROKER_URL", "NEO4J_URI"):
+    for name in ("CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI"):
         try:
             shown.append(repr(WorkerSettings.from_env({name: url})))
         except ConfigurationError as error:

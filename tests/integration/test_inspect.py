@@ -29,7 +29,7 @@ class Desk:
 
     def __init__(self, server: RedisServer, client: redis.Redis) -> None:
         self.client, self.world = client, World(client, LeaseStore(client), KEY)
-        self.env = {"CACHE_REDIS_URL": server.url(0), "CELERY_BROKER_URL": server.url(1)}
+        self.env = {"CACHE_REDIS_URL": server.url(0), "CACHE_BROKER_URL": server.url(1)}
 
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(app, ["inspect", *arguments], env=self.env)

@@ -37,7 +37,7 @@ class Place:
 
     def __init__(self, server: RedisServer, client: redis.Redis) -> None:
         self.server, self.client = server, client
-        self.env = {"CACHE_REDIS_URL": server.url(0), "CELERY_BROKER_URL": server.url(1)}
+        self.env = {"CACHE_REDIS_URL": server.url(0), "CACHE_BROKER_URL": server.url(1)}
 
     def world(self, query: str, number: int) -> World:
         """One key, and all that can happen to it."""
@@ -117,7 +117,7 @@ def test_another_namespace_is_not_counted(place: Place) -> None:
 
 
 def test_queues_and_dead_letters_are_told(place: Place) -> None:
-    broker = CeleryBroker(place.env["CELERY_BROKER_URL"], "cache")
+    broker = CeleryBroker(place.env["CACHE_BROKER_URL"], "cache")
     broker.publish([RefreshItem(query="q")], someone_waits=False)
     broker.publish([RefreshItem(query="q")], someone_waits=False)
     broker.publish([RefreshItem(query="q")], someone_waits=True)
@@ -168,7 +168,7 @@ def test_what_redis_counts_of_reads_is_told_under_lfu_alone(place: Place) -> Non
     ("variable", "fault", "parts"),
     [
         ("CACHE_REDIS_URL", "refuses", {"keys", "dead"}),
-        ("CELERY_BROKER_URL", "hangs", {"queues", "workers"}),
+        ("CACHE_BROKER_URL", "hangs", {"queues", "workers"}),
     ],
 )
 def test_a_server_that_is_gone_or_silent_is_told_and_the_rest_is_shown(
@@ -239,7 +239,7 @@ def test_nothing_at_all_is_no_failure(place: Place) -> None:
 
 
 def test_without_a_broker_nothing_hangs(place: Place) -> None:
-    done = place.run(CELERY_BROKER_URL=f"amqp://guest:{SECRET}@127.0.0.1:{free_port()}//")
+    done = place.run(CACHE_BROKER_URL=f"amqp://guest:{SECRET}@127.0.0.1:{free_port()}//")
     assert done.exit_code == 1
-    assert "the broker at CELERY_BROKER_URL=amqp://guest:***@127.0.0.1" in done.stdout
+    assert "the broker at CACHE_BROKER_URL=amqp://guest:***@127.0.0.1" in done.stdout
     assert SECRET not in done.stdout

@@ -88,7 +88,7 @@ def served(**env: str) -> Iterator[Page]:
 
 @pytest.fixture
 def page(clean_redis: RedisServer) -> Iterator[Page]:
-    with served(CACHE_REDIS_URL=clean_redis.url(0), CELERY_BROKER_URL=clean_redis.url(1)) as one:
+    with served(CACHE_REDIS_URL=clean_redis.url(0), CACHE_BROKER_URL=clean_redis.url(1)) as one:
         yield one
 
 
@@ -160,7 +160,7 @@ def test_without_the_cache_it_says_so_and_goes_on(clean_redis: RedisServer) -> N
     url = clean_redis.url(0)
     with (
         FaultProxy.before(url) as proxy,
-        served(CACHE_REDIS_URL=proxy.url(url), CELERY_BROKER_URL=clean_redis.url(1)) as page,
+        served(CACHE_REDIS_URL=proxy.url(url), CACHE_BROKER_URL=clean_redis.url(1)) as page,
     ):
         token = page.token()
         eventually(lambda: page.told()["status"], 60, "a look")

@@ -229,7 +229,7 @@ def test_any_params_reach_the_worker_through_the_broker_s_json_as_they_were(para
 
 VARIABLES = sorted(
     {
-        "CACHE_REDIS_URL", "CACHE_NAMESPACE", "CELERY_BROKER_URL", "NEO4J_URI", "CACHE_XFETCH_ENABLED",
+        "CACHE_REDIS_URL", "CACHE_NAMESPACE", "CACHE_BROKER_URL", "NEO4J_URI", "CACHE_XFETCH_ENABLED",
         "CACHE_XFETCH_BETA", "CACHE_XFETCH_MIN_TTL", "CACHE_XFETCH_WORKERS", "CACHE_XFETCH_QUEUE_SIZE",
         "CACHE_XFETCH_TIMEOUT", "CACHE_XFETCH_RETRY_MAX", "CACHE_XFETCH_RETRY_BACKOFF", "CACHE_XFETCH_RND_PRECISION",
         "TSPR_REFRESH_MODE", "STAMPEDE_LOCK_TIMEOUT_MS", "STAMPEDE_JITTER_MIN_MS", "STAMPEDE_JITTER_MAX_MS",
@@ -255,7 +255,7 @@ def test_any_text_in_the_environment_is_a_setting_or_a_configuration_error(envir
         assert told.allowed in str(told)
 
 
-@given(st.sampled_from(["CACHE_REDIS_URL", "CELERY_BROKER_URL", "NEO4J_URI"]), url_like)
+@given(st.sampled_from(["CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI"]), url_like)
 def test_no_spelling_of_a_url_shows_its_password(name: str, url: str) -> None:
     try:
         shown = repr(WorkerSettings.from_env({name: url}))

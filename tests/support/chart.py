@@ -22,9 +22,9 @@ RELEASE, NAMESPACE, KUBERNETES = "graph", "caches", "1.37.0"
 URLS = {
     "redis": {
         "CACHE_REDIS_URL": "redis://worker:p@cache:6379/0",
-        "CELERY_BROKER_URL": "redis://worker:p@broker:6379/0",
+        "CACHE_BROKER_URL": "redis://worker:p@broker:6379/0",
     },
-    "rabbitmq": {"CACHE_REDIS_URL": "redis://worker:p@cache:6379/0", "CELERY_BROKER_URL": "amqps://worker:p@broker//"},
+    "rabbitmq": {"CACHE_REDIS_URL": "redis://worker:p@cache:6379/0", "CACHE_BROKER_URL": "amqps://worker:p@broker//"},
 }
 PASSWORDS = {
     "NEO4J_PASSWORD": "p",

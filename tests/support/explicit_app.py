@@ -1,4 +1,4 @@
-"""An app whose settings name another broker than CELERY_BROKER_URL."""
+"""An app whose settings name another broker than CACHE_BROKER_URL."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from refresher.settings import WorkerSettings
 BROKER = "TEST_BROKER_OF_SETTINGS"
 
 if BROKER in os.environ:
-    app = make_app(WorkerSettings.from_env({**os.environ, "CELERY_BROKER_URL": os.environ[BROKER]}))
+    app = make_app(WorkerSettings.from_env({**os.environ, "CACHE_BROKER_URL": os.environ[BROKER]}))

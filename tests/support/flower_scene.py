@@ -59,7 +59,7 @@ class Scene:
         client, system = self.client, self.system
         params = self._named("skipped", "twice")
         client.get("long_lived", params, timeout=WAIT_SECONDS)
-        broker = CeleryBroker(system.env["CELERY_BROKER_URL"], system.env.get("CACHE_NAMESPACE", "cache"))
+        broker = CeleryBroker(system.env["CACHE_BROKER_URL"], system.env.get("CACHE_NAMESPACE", "cache"))
         broker.publish([item_for(client.key("long_lived", params), 0, RefreshReason.EARLY)], someone_waits=False)
         broker.close()
         params = self._named("rejected", "overtaken") | {"hold": "overtaken"}
@@ -93,7 +93,7 @@ class Scene:
 
     def _control(self, order: str) -> None:
         """Tell the worker to take messages, or to take none; returns when it has answered for each queue."""
-        url = self.system.env["CELERY_BROKER_URL"]
+        url = self.system.env["CACHE_BROKER_URL"]
         with Celery("scene", broker=url, set_as_current=False) as app:
             app.conf.broker_url = url
             for queue in queues(self.system.env.get("CACHE_NAMESPACE", "cache"), url):

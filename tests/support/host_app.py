@@ -12,7 +12,7 @@ from tests.support.scripted_queries import CONTROL_URL
 
 app = Celery("host")
 app.conf.update(
-    broker_url=os.environ["CELERY_BROKER_URL"],
+    broker_url=os.environ["CACHE_BROKER_URL"],
     task_serializer="pickle",
     accept_content=["json", "pickle"],
     task_default_queue="host.work",

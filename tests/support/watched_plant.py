@@ -72,7 +72,7 @@ class Plant:
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "CACHE_REDIS_URL": self.cache_server.url(0),
-            "CELERY_BROKER_URL": self.broker_server.url(0),
+            "CACHE_BROKER_URL": self.broker_server.url(0),
             CONTROL_URL: control.url(2),
             "NEO4J_URI": self.graph_proxy.url(graph.bolt_uri),
             "NEO4J_USER": graph.user,

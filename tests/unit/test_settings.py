@@ -20,7 +20,7 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "REFRESHER_QUERIES": ((WORKER,), "", ()),
     "CACHE_REDIS_URL": (BOTH, "redis://127.0.0.1:6379/0", ("http://h", "localhost:6379", " ", "redis:/h")),
     "CACHE_NAMESPACE": (BOTH, "cache", ("a b", "a:b", "{a}", "x" * 65, "ä", "a\nb", " ")),
-    "CELERY_BROKER_URL": (BOTH, "redis://127.0.0.1:6379/1", ("memory://", "kafka://h", "sentinel://h", "x")),
+    "CACHE_BROKER_URL": (BOTH, "redis://127.0.0.1:6379/1", ("memory://", "kafka://h", "sentinel://h", "x")),
     "NEO4J_URI": (
         (WORKER,),
         "bolt://127.0.0.1:7687",
@@ -65,7 +65,7 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
 }
 # What is there to be set, and is accepted as it stands.
 GOOD = {
-    "CACHE_REDIS_URL": ("rediss://u:p@h:1/2", "unix:///run/redis.sock"), "CELERY_BROKER_URL": ("amqps://h//", "pyamqp://h"),
+    "CACHE_REDIS_URL": ("rediss://u:p@h:1/2", "unix:///run/redis.sock"), "CACHE_BROKER_URL": ("amqps://h//", "pyamqp://h"),
     "NEO4J_URI": ("neo4j+s://h", "bolt+ssc://h", "neo4j://h:1", "bolt://[::1]:7687", "neo4j://h?policy=eu"),
     "CACHE_XFETCH_ENABLED": ("false", " On ", "0"),
     "CACHE_XFETCH_MIN_TTL": ("0", "1m30s"), "CACHE_XFETCH_TIMEOUT": ("0.1", "1h"), "TSPR_REFRESH_MODE": ("plain",),
@@ -163,11 +163,32 @@ URLS_WITH_A_SECRET = [
 ]
 
 
+@pytest.mark.parametrize("who", BOTH)
+def test_the_broker_is_named_by_a_variable_of_our_own_and_else_by_celery_s(who: type[READER | WORKER]) -> None:
+    ours, celerys = {"CACHE_BROKER_URL": "redis://ours:1/0"}, {"CELERY_BROKER_URL": "redis://celerys:1/0"}
+    assert who.from_env(ours | celerys).broker_url == "redis://ours:1/0"
+    assert who.from_env(celerys).broker_url == "redis://celerys:1/0"
+    assert who.from_env(celerys | {"CACHE_BROKER_URL": ""}).broker_url == "redis://celerys:1/0"
+
+
+@pytest.mark.parametrize("who", BOTH)
+@pytest.mark.parametrize("url", ["memory://", "rediss://h?ssl_what=1", "rediss://[h"])
+def test_a_wrong_broker_is_told_of_the_variable_that_named_it(who: type[Settings], url: str) -> None:
+    for environ, name in (
+        ({"CELERY_BROKER_URL": url}, "CELERY_BROKER_URL"),
+        ({"CACHE_BROKER_URL": url}, "CACHE_BROKER_URL"),
+        ({"CACHE_BROKER_URL": url, "CELERY_BROKER_URL": "redis://h"}, "CACHE_BROKER_URL"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^{name}=") as caught:
+            who.from_env(environ)
+        assert caught.value.variable == name
+
+
 @pytest.mark.parametrize("url", URLS_WITH_A_SECRET)
 def test_no_password_of_a_url_is_ever_shown(url: str) -> None:
     assert CANARY not in without_password(url)
     for who in BOTH:
-        for name in ("CACHE_REDIS_URL", "CELERY_BROKER_URL", "NEO4J_URI"):
+        for name in ("CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI"):
             if name not in fields_of(who):
                 continue
             try:

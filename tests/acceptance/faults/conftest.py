@@ -36,7 +36,7 @@ class World:
         self.parts, self.cache_server = parts, cache_server
         self.broker_server = broker if isinstance(broker, RedisServer) else None
         self.broker_url = broker.url() if isinstance(broker, RedisServer) else broker
-        parts.env |= {"CELERY_BROKER_URL": self.broker_url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
+        parts.env |= {"CACHE_BROKER_URL": self.broker_url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
         # The machine may be busy: what this client does is not what is tested.
         self.healthy = parts.client(CACHE_REDIS_TIMEOUT="10s")
         self._workers: list[GuardedProcess] = []

@@ -73,7 +73,7 @@ def watched(
         cache, broker = (stack.enter_context(RedisServer.start()) for _ in range(2))
         system = System(stack, cache, redis_server, arcadedb, folder)
         system.env |= {
-            "CELERY_BROKER_URL": broker.url(), "REFRESHER_QUERIES": "tests.support.sensitive_queries",
+            "CACHE_BROKER_URL": broker.url(), "REFRESHER_QUERIES": "tests.support.sensitive_queries",
             "CACHE_XFETCH_RETRY_MAX": "2", "CACHE_XFETCH_RETRY_BACKOFF": "3",
             "CACHE_RECORD_RETENTION": "1h",  # they are looked at in the end
         }  # fmt: skip
@@ -147,7 +147,7 @@ def test_no_command_shows_one(watched: Watched, command: tuple[str, ...]) -> Non
 
 
 def test_no_setting_that_a_worker_tells_is_one(watched: Watched) -> None:
-    with Celery(broker=watched.system.env["CELERY_BROKER_URL"], set_as_current=False) as app:
+    with Celery(broker=watched.system.env["CACHE_BROKER_URL"], set_as_current=False) as app:
         told = eventually(lambda: app.control.inspect(timeout=5).conf(with_defaults=True), 30, "the worker answers")
     assert "broker_use_ssl" in str(told)
     assert watched.found_in(str(told)) == []
@@ -203,7 +203,7 @@ def test_no_log_error_or_repr_of_a_reader_shows_one(watched: Watched, caplog: py
                 client.get("kept_private", {"person": PERSON}, timeout=2)
         except CacheError as error:
             shown += ["".join(traceback.format_exception(error)), repr(error), str(vars(error))]
-    with watched.system.client(CELERY_BROKER_URL=env["CELERY_BROKER_URL"].replace("@", "x@")) as client:
+    with watched.system.client(CACHE_BROKER_URL=env["CACHE_BROKER_URL"].replace("@", "x@")) as client:
         with pytest.raises(TriggerFailed) as caught:
             client.refresh("kept_private", {"person": PERSON})
         shown.append("".join(traceback.format_exception(caught.value)))
@@ -217,7 +217,7 @@ def test_the_main_process_of_a_worker_that_can_t_reach_anything_shows_none(watch
     worker = watched.system.start_worker(
         "--loglevel", "DEBUG", ready=False,
         CACHE_REDIS_URL=env["CACHE_REDIS_URL"].replace("@", "x@"),
-        CELERY_BROKER_URL=env["CELERY_BROKER_URL"].replace("@", "x@"),
+        CACHE_BROKER_URL=env["CACHE_BROKER_URL"].replace("@", "x@"),
         NEO4J_PASSWORD=env["NEO4J_PASSWORD"] + "x",
     )  # fmt: skip
     try:

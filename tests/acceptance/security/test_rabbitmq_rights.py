@@ -122,8 +122,8 @@ def running(
     with ExitStack() as stack:
         cache = stack.enter_context(RedisServer.start())
         system = System(stack, cache, redis_server, arcadedb, tmp_path_factory.mktemp("rabbitmq"))
-        system.env |= {"CELERY_BROKER_URL": server.url_of("publisher")}
-        system.start_worker("-c", "1", CELERY_BROKER_URL=server.url_of("worker"))
+        system.env |= {"CACHE_BROKER_URL": server.url_of("publisher")}
+        system.start_worker("-c", "1", CACHE_BROKER_URL=server.url_of("worker"))
         yield system
 
 
@@ -138,7 +138,7 @@ def test_reader_and_worker_work_with_their_rights_over_tls(running: System) -> N
 
 
 def test_a_worker_of_an_application_trusts_the_same_authority(running: System, server: RabbitMqWithUsers) -> None:
-    broker = {"CELERY_BROKER_URL": server.url_of(server.user, vhost=OF_AN_APPLICATION)}
+    broker = {"CACHE_BROKER_URL": server.url_of(server.user, vhost=OF_AN_APPLICATION)}
     client = running.client(**broker)
     running.control.rpush("script:own", "fail", "ok")
     worker = running.start_worker("-c", "1", app="tests.support.host_app", C_FORCE_ROOT="1", **broker)
@@ -157,9 +157,9 @@ def test_an_operator_asks_workers_and_how_many_refreshes_wait(
     running: System, server: RabbitMqWithUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refresher.doctor.ANSWER_SECONDS", 5.0)
-    env = {**running.env, "CELERY_BROKER_URL": server.url_of("operator")}
+    env = {**running.env, "CACHE_BROKER_URL": server.url_of("operator")}
     assert doctor_of(env) == {"broker": "ok", "workers": "ok"}
-    assert doctor_of({**env, "CELERY_BROKER_URL": server.url_of("publisher")}) == {"broker": "ok", "workers": "warning"}
+    assert doctor_of({**env, "CACHE_BROKER_URL": server.url_of("publisher")}) == {"broker": "ok", "workers": "warning"}
 
 
 def doctor_of(env: dict[str, str]) -> dict[str, str]:
@@ -228,7 +228,7 @@ def test_a_worker_says_that_its_broker_has_a_wrong_certificate(
     running: System, server: RabbitMqWithUsers, tmp_path: Path
 ) -> None:
     url = server.url_of("worker", trusted=Authority(tmp_path).root)
-    worker = running.start_worker(ready=False, CELERY_BROKER_URL=url)
+    worker = running.start_worker(ready=False, CACHE_BROKER_URL=url)
     try:
         eventually(lambda: "Cannot connect to amqps://" in worker.log_file.read_text(), 30, "it says so")
         said = worker.log_file.read_text()

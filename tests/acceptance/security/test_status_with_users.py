@@ -22,7 +22,7 @@ pytestmark = full_runs_only
 
 def told(users: Users, on_the_broker: str) -> tuple[int, dict[str, Any]]:
     env = {
-        "CACHE_REDIS_URL": users.url("cache", "operator"), "CELERY_BROKER_URL": users.url("broker", on_the_broker),
+        "CACHE_REDIS_URL": users.url("cache", "operator"), "CACHE_BROKER_URL": users.url("broker", on_the_broker),
     }  # fmt: skip
     done = CliRunner().invoke(app, ["status", "--json"], env=env)
     return done.exit_code, json.loads(done.stdout)

@@ -43,7 +43,7 @@ class SystemWithUsers(System):
     def _as(self, on_the_cache: str, on_the_broker: str) -> dict[str, str]:
         return {
             "CACHE_REDIS_URL": self.users.url("cache", on_the_cache),
-            "CELERY_BROKER_URL": self.users.url("broker", on_the_broker),
+            "CACHE_BROKER_URL": self.users.url("broker", on_the_broker),
         }
 
     def denied(self) -> set[tuple[str, str, str]]:
@@ -140,7 +140,7 @@ def test_doctor_sees_all_as_the_operator(system: SystemWithUsers, monkeypatch: p
 def test_flower_shows_workers_tasks_and_queues_and_sends_nothing(system: SystemWithUsers, tmp_path: Path) -> None:
     env = {
         **system.env,
-        "CELERY_BROKER_URL": system.users.url("broker", "flower"),
+        "CACHE_BROKER_URL": system.users.url("broker", "flower"),
         "CACHE_REDIS_URL": "redis://nowhere.invalid/0",
     }
     flower = Flower(env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")

@@ -77,7 +77,7 @@ def running(
         system = System(stack, tls.server(), redis_server, arcadedb, tmp_path_factory.mktemp("system"))
         system.env |= {
             "CACHE_REDIS_URL": tls.url(db=0),
-            "CELERY_BROKER_URL": tls.url(db=1),
+            "CACHE_BROKER_URL": tls.url(db=1),
             "CACHE_REDIS_TIMEOUT": "20s",
         }
         system.start_worker("-c", "1")
@@ -142,7 +142,7 @@ def test_a_broker_s_certificate_is_checked_where_the_url_says_nothing_of_it(tls:
 def test_a_worker_says_that_its_broker_has_a_wrong_certificate_and_does_not_talk_to_it(
     running: System, tls: TlsRedis, wrong: str
 ) -> None:
-    worker = running.start_worker(ready=False, CELERY_BROKER_URL=tls.url(wrong, 1), CACHE_REDIS_URL=tls.url(wrong))
+    worker = running.start_worker(ready=False, CACHE_BROKER_URL=tls.url(wrong, 1), CACHE_REDIS_URL=tls.url(wrong))
     try:
         eventually(lambda: "Cannot connect to rediss://" in worker.log_file.read_text(), 30, "it says so")
         said = worker.log_file.read_text()
@@ -169,8 +169,8 @@ def test_a_worker_says_that_its_broker_has_a_wrong_certificate_and_does_not_talk
 def test_an_option_of_tls_that_can_t_be_is_a_configuration_error(
     settings: type[ReaderSettings | WorkerSettings], url: str, words: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match="CELERY_BROKER_URL") as caught:
-        settings.from_env({"CELERY_BROKER_URL": url})
+    with pytest.raises(ConfigurationError, match="CACHE_BROKER_URL") as caught:
+        settings.from_env({"CACHE_BROKER_URL": url})
     assert words in str(caught.value)
     assert "canary" not in str(caught.value)
 

@@ -67,7 +67,7 @@ class World:
         self.history = self.cache_way.history
         parts.env |= SETTINGS | {
             "CACHE_REDIS_URL": self.cache_way.url(cache.url(0)),
-            "CELERY_BROKER_URL": self.broker_way.url(broker.url(1)),
+            "CACHE_BROKER_URL": self.broker_way.url(broker.url(1)),
         }
         self.cache = stack.enter_context(redis.Redis.from_url(cache.url(0)))
         self.broker = stack.enter_context(redis.Redis.from_url(broker.url(1)))

@@ -146,7 +146,7 @@ def test_a_reader_killed_between_claim_and_publish_delays_the_others_by_the_time
     key = world.stale_key()
     dead_end = stack.enter_context(FaultProxy.before(world.broker_server.url()))
     dead_end.hangs()
-    env = world.parts.env | {"CELERY_BROKER_URL": dead_end.url(world.broker_server.url(1))}
+    env = world.parts.env | {"CACHE_BROKER_URL": dead_end.url(world.broker_server.url(1))}
     reader = stack.enter_context(
         subprocess.Popen([sys.executable, "-m", "tests.support.lasting_reader", VERSIONED, key], env=env, cwd=ROOT)
     )

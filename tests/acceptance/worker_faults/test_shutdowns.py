@@ -60,7 +60,7 @@ class Ending:
 
     def keep_one_for_later(self) -> None:
         """Give it a message for later, which it takes at once and keeps in its memory."""
-        url = self._system.env["CELERY_BROKER_URL"]
+        url = self._system.env["CACHE_BROKER_URL"]
         broker = CeleryBroker(url, self._name)
         item = item_for(self._client.key("long_lived", self._params("later")), 0, RefreshReason.MANUAL)
         queue = queue_for(self._name, url, someone_waits=False)
@@ -103,7 +103,7 @@ class Ending:
 
     def _left(self) -> list[str]:
         """Take all that waits out of the queue."""
-        url = self._system.env["CELERY_BROKER_URL"]
+        url = self._system.env["CACHE_BROKER_URL"]
         with Connection(url) as connection:
             channel, queue = connection.default_channel, refresh_queue(self._name, url)
             bodies = [json.loads(told.body) for told in iter(lambda: channel.basic_get(queue, no_ack=True), None)]
@@ -119,7 +119,7 @@ def test_a_worker_told_to_end_does_so_in_time_and_leaves_nothing_half_done(
     system = System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
     if broker == "rabbitmq":
         server: RabbitMqServer = request.getfixturevalue("rabbitmq")
-        system.env["CELERY_BROKER_URL"] = server.url
+        system.env["CACHE_BROKER_URL"] = server.url
         for pool, load in ROLES:
             server.forget_queues(f"{pool}-{load}")
     endings = [Ending(system, pool, load) for pool, load in ROLES]

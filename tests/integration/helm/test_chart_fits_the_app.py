@@ -114,7 +114,7 @@ def test_the_limits_nest_in_each_example(name: str) -> None:
 @WITH_FLOWER
 def test_flower_knows_every_variable_and_lets_nobody_in_without_a_password(name: str) -> None:
     environ = environment(name, "flower")
-    for variable_name in environ.keys() - {"CELERY_BROKER_URL", "CACHE_NAMESPACE"}:
+    for variable_name in environ.keys() - {"CACHE_BROKER_URL", "CACHE_NAMESPACE"}:
         assert variable_name.removeprefix("FLOWER_").lower() in options
     signs_in = [entry["name"] for entry in container(name, "flower")["env"] if not _is_optional(entry)]
     by_oauth = {"FLOWER_AUTH", "FLOWER_AUTH_PROVIDER", "FLOWER_OAUTH2_KEY", "FLOWER_OAUTH2_SECRET"}

@@ -39,7 +39,7 @@ def let_out(name: str, part: str) -> list[tuple[frozenset[int], Any]]:
 @pytest.mark.parametrize("name", [name for name in VALUES if name != "cluster-oauth"])
 def test_workers_get_out_to_their_servers_and_nowhere_else(name: str) -> None:
     said, environ = values(name), environment(name, "worker")
-    urls = {"cache": "CACHE_REDIS_URL", "broker": "CELERY_BROKER_URL", "graph": "NEO4J_URI"}
+    urls = {"cache": "CACHE_REDIS_URL", "broker": "CACHE_BROKER_URL", "graph": "NEO4J_URI"}
     ports = {part: set(said[part]["ports"]) or ports_of_url(environ[url]) for part, url in urls.items()}
     assert all(ports_of_url(environ[url]) <= ports[part] for part, url in urls.items())
     policy = said["networkPolicy"]
@@ -76,7 +76,7 @@ def test_keda_asks_for_the_queues_that_the_workers_take(name: str) -> None:
     [scaled] = of_kind(name, "ScaledObject")
     triggers = {trigger["name"]: trigger for trigger in scaled["spec"]["triggers"]}
     queues = {"misses": broker_settings.miss_queue, "refreshes": broker_settings.refresh_queue}
-    url = environment(name, "worker")["CELERY_BROKER_URL"]
+    url = environment(name, "worker")["CACHE_BROKER_URL"]
     assert triggers.keys() - {"lead-time"} == set(said["worker"]["queues"])
     for which in said["worker"]["queues"]:
         metadata = triggers[which]["metadata"]

@@ -87,7 +87,7 @@ def test_passwords_stand_in_secrets_alone(name: str) -> None:
 
 def test_flower_does_not_get_the_worker_s_secret() -> None:
     assert secrets("keda-redis")["graph-cache-flower"] == {
-        "CELERY_BROKER_URL": "redis://flower:of-a-test@redis-broker.data/3",
+        "CACHE_BROKER_URL": "redis://flower:of-a-test@redis-broker.data/3",
         "FLOWER_BASIC_AUTH": "looker:of-a-test,other:of-a-test",
         "FLOWER_COOKIE_SECRET": "of-a-test",
     }

@@ -38,7 +38,7 @@ def own_environment(redis_server: RedisServer, tmp_path: Path) -> dict[str, str]
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{queries}:{DEPLOY.parent}",
         "CACHE_REDIS_URL": redis_server.url(4),
-        "CELERY_BROKER_URL": redis_server.url(5),
+        "CACHE_BROKER_URL": redis_server.url(5),
         "NEO4J_URI": f"bolt://127.0.0.1:{free_port()}",
         "CACHE_XFETCH_WORKERS": "1",
         "CACHE_HEALTH_ADDRESS": "127.0.0.1",

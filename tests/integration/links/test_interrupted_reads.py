@@ -31,7 +31,7 @@ def test_a_call_to_a_silent_redis_ends_in_time_whatever_signals_come(
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.interrupted_reader", call, thread],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "CACHE_REDIS_URL": url, "CELERY_BROKER_URL": url, "CACHE_REDIS_TIMEOUT": REDIS_TIMEOUT},
+        env={**os.environ, "CACHE_REDIS_URL": url, "CACHE_BROKER_URL": url, "CACHE_REDIS_TIMEOUT": REDIS_TIMEOUT},
     ) as process:  # fmt: skip
         try:
             assert process.stdout is not None

@@ -35,7 +35,7 @@ CLASSES: dict[str, type[ClientBase]] = {"sync": CacheClient, "async": AsyncCache
 @pytest.fixture
 def environment(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CACHE_REDIS_URL", settings["redis_url"])
-    monkeypatch.setenv("CELERY_BROKER_URL", settings["broker_url"])
+    monkeypatch.setenv("CACHE_BROKER_URL", settings["broker_url"])
     monkeypatch.setenv("CACHE_NAMESPACE", settings["namespace"])
     monkeypatch.setenv("CACHE_REDIS_TIMEOUT", "5s")
 

@@ -58,7 +58,7 @@ def test_the_demo_has_a_broker_of_its_own_beside_a_cluster(
     url, environ = as_the_demo_gets_it(cluster, arcadedb)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("CELERY_BROKER_URL", raising=False)
+    monkeypatch.delenv("CACHE_BROKER_URL", raising=False)
     with places(DemoOptions(redis_url=url, neo4j_uri=arcadedb.bolt_uri)) as found:
         with redis.Redis.from_url(found.settings.broker_url) as broker:
             assert broker.info("cluster")["cluster_enabled"] == 0

@@ -62,7 +62,7 @@ class SystemOfUsers(System):
 
     def as_user(self, on_the_cache: str, on_the_broker: str = "publisher") -> dict[str, str]:
         broker = self.servers.broker.url_of(on_the_broker, self.servers.passwords["broker", on_the_broker])
-        return {"CACHE_REDIS_URL": self.servers.url_of(on_the_cache), "CELERY_BROKER_URL": broker}
+        return {"CACHE_REDIS_URL": self.servers.url_of(on_the_cache), "CACHE_BROKER_URL": broker}
 
     def reader_as(self, user: str, kind: str) -> AnyReader:
         return self.reader(kind, **self.as_user(user))

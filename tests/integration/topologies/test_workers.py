@@ -102,7 +102,7 @@ def test_values_are_loaded_refreshed_and_given_up_on_a_cluster(
         letters = DeadLetters(client, "cache")
         (letter,) = eventually(letters.newest, PATIENCE_SECONDS, "a dead letter")
     assert letter.query == "syntax_error"
-    for name in ("CACHE_REDIS_URL", "CELERY_BROKER_URL"):
+    for name in ("CACHE_REDIS_URL", "CACHE_BROKER_URL"):
         monkeypatch.setenv(name, system.env[name])
     explained = CliRunner().invoke(app, ["explain", "long_lived", "key=sync-1", "--json"])
     assert json.loads(explained.stdout)["state"] == "fresh", explained.output

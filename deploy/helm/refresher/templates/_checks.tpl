@@ -24,7 +24,7 @@
 {{- with .Values -}}
 {{- if not .secrets.worker -}}
 {{- if not .cache.url -}}{{- fail "cache.url: where is the cache? redis://user:password@host:6379/0, or name a Secret with CACHE_REDIS_URL in secrets.worker" -}}{{- end -}}
-{{- if not .broker.url -}}{{- fail "broker.url: where is the broker? redis://… or amqp://…, or name a Secret with CELERY_BROKER_URL in secrets.worker" -}}{{- end -}}
+{{- if not .broker.url -}}{{- fail "broker.url: where is the broker? redis://… or amqp://…, or name a Secret with CACHE_BROKER_URL in secrets.worker" -}}{{- end -}}
 {{- if not .graph.password -}}{{- fail "graph.password: of the user graph.user, or name a Secret with NEO4J_PASSWORD in secrets.worker" -}}{{- end -}}
 {{- else if or .cache.url .broker.url .graph.password -}}
 {{- fail "secrets.worker: the Secret has the URLs and the password; leave cache.url, broker.url and graph.password empty" -}}

@@ -3,7 +3,7 @@
 {{- end -}}
 
 {{- define "refresher.flowerEnv" -}}
-{{ include "refresher.secretEnv" (list . "flower" "CELERY_BROKER_URL") }}
+{{ include "refresher.secretEnv" (list . "flower" "CACHE_BROKER_URL") }}
 {{- if .Values.flower.oauth.provider }}
 {{- range list "FLOWER_OAUTH2_KEY" "FLOWER_OAUTH2_SECRET" "FLOWER_OAUTH2_REDIRECT_URI" }}
 {{ include "refresher.secretEnv" (list $ "flower" .) }}

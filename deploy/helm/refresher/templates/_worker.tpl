@@ -24,7 +24,7 @@
 {{- define "refresher.workerEnv" -}}
 {{- $worker := .Values.worker -}}
 {{ include "refresher.secretEnv" (list . "worker" "CACHE_REDIS_URL") }}
-{{ include "refresher.secretEnv" (list . "worker" "CELERY_BROKER_URL") }}
+{{ include "refresher.secretEnv" (list . "worker" "CACHE_BROKER_URL") }}
 {{ include "refresher.secretEnv" (list . "worker" "NEO4J_PASSWORD") }}
 {{ include "refresher.env" (dict
   "CACHE_NAMESPACE" .Values.namespace

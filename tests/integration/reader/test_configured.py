@@ -1,0 +1,71 @@
+"""`configure`: what the process's own clients, sync and async, are made with, said in code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api_client import (
+    CachedQuery,
+    ConfigurationError,
+    ReaderSettings,
+    aget_cached,
+    configure,
+    default_client,
+    get_cached,
+)
+from refresher.embedded import free_port
+from tests.integration.reader.conftest import Play
+from tests.support.recorded_events import RecordedEvents
+
+
+@pytest.fixture(autouse=True)
+def _another_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No client yet, and variables that lead nowhere."""
+    for variable in ("CACHE_REDIS_URL", "CACHE_BROKER_URL"):
+        monkeypatch.setenv(variable, f"redis://127.0.0.1:{free_port()}/0")
+    for name in ("_client", "_async_client", "_settings", "_events"):
+        monkeypatch.setattr(default_client, name, None)
+    yield
+    client, async_client = default_client._client, default_client._async_client
+    if client is not None:
+        client.close()
+    if async_client is not None:
+        async_client.close_threads()
+
+
+def test_the_default_clients_have_the_settings_and_events_of_the_last_call(
+    settings: dict[str, Any], play: Play
+) -> None:
+    play().plant_value("v")
+    events = RecordedEvents()
+    configure(ReaderSettings(**settings | {"namespace": "another"}))
+    configure(ReaderSettings(**settings), events=events)
+    assert get_cached("q") == "v"
+    assert CachedQuery("q", returns=str)() == "v"
+    assert asyncio.run(aget_cached("q")) == "v"
+    assert default_client.default_client().settings.redis_timeout_seconds == 5
+    assert len(events["hit"]) == 3
+
+
+def test_without_settings_they_are_the_environment_s(
+    settings: dict[str, Any], play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play().plant_value("v")
+    monkeypatch.setenv("CACHE_REDIS_URL", settings["redis_url"])
+    monkeypatch.setenv("CACHE_NAMESPACE", settings["namespace"])
+    configure(ReaderSettings(redis_url=settings["redis_url"], namespace="another"))
+    configure()
+    assert get_cached("q") == "v"
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_after_the_first_read_it_is_too_late(settings: dict[str, Any], play: Play, kind: str) -> None:
+    play().plant_value("v")
+    configure(ReaderSettings(**settings))
+    assert (get_cached("q") if kind == "sync" else asyncio.run(aget_cached("q"))) == "v"
+    with pytest.raises(ConfigurationError, match=r"^configure\(\)=after the first read is not valid: allowed"):
+        configure(ReaderSettings(**settings))
