@@ -205,7 +205,7 @@ def test_what_is_no_envelope_is_dropped_from_the_channel_of_remote_control_too(o
 
 
 def test_a_message_of_remote_control_forges_no_line_of_the_log(running: Running) -> None:
-    with Celery(broker=running.system.env["CELERY_BROKER_URL"], set_as_current=False) as sender:
+    with Celery(broker=running.system.env["CACHE_BROKER_URL"], set_as_current=False) as sender:
         sender.control.revoke(f"before{FORGED}")
     eventually(lambda: "before" in running.said(), 10, "the worker has logged it")
     assert FORGED not in running.said()
