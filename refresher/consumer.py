@@ -16,6 +16,7 @@ from celery.worker.state import active_requests, reserved_requests
 
 from api_client.broker_settings import CONNECT_AGAIN_SECONDS
 from api_client.messages import TASK_NAME
+from refresher.broker_keys import replaced_keys
 from refresher.dropped import DroppedMessages
 from refresher.envelopes import NO_ENVELOPE, read_any_envelope
 from refresher.events import events_of
@@ -94,6 +95,7 @@ class RefreshConsumer(_Consumer):
                 # What it refuses now (full, read-only, without its replicas) it may take later. A new connection, since
                 # this one counts messages that it could not acknowledge as being worked on, and takes no more.
                 log.error("the broker refused a command of this worker: %s", describe_refusal(error))
+                self._log_replaced_keys(error)
                 time.sleep(REFUSED_PAUSE_SECONDS)
                 raise ConnectionError("the broker refused a command") from None
 
@@ -153,7 +155,7 @@ class RefreshConsumer(_Consumer):
     def connection_for_read(self, heartbeat: float | None = None) -> Any:
         """Connect to the broker, to take messages."""
         connection = self.app.connection_for_read(heartbeat=heartbeat)
-        read_any_envelope(connection, self._tell_of_no_envelope)
+        read_any_envelope(connection, self._tell_of_no_envelope, self._log_replaced_keys)
         return self.ensure_connected(connection)
 
     def ensure_connected(self, conn: Any) -> Any:
@@ -174,6 +176,17 @@ class RefreshConsumer(_Consumer):
             interval_max=CONNECT_AGAIN_SECONDS,
         )
         return super().ensure_connected(conn)
+
+    def _log_replaced_keys(self, error: Exception) -> None:
+        if "WRONGTYPE" not in str(error):
+            return
+        # Over a connection of its own: what is in use may be in the middle of a reply.
+        with self.app.connection_for_read() as connection:
+            try:
+                for key in replaced_keys(connection.default_channel.client, self.app.amqp.queues):
+                    log.error("%s: %s", key.fault, key.remedy)
+            except (*connection.connection_errors, *connection.channel_errors) as refusal:
+                log.error("which of the broker's keys has a wrong type could not be queried: %s", refusal)
 
     def _drop(self, message: Any, fault: Fault) -> None:
         message.reject_log_error(log, self.connection_errors)

@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 
 from redis.exceptions import NoPermissionError, RedisError
 
-from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.broker_settings import miss_queue, queues, refresh_queue
 from api_client.redis_edge import connect, reason
 from api_client.settings import ReaderSettings
+from refresher.broker_keys import replaced_keys
 from refresher.findings import FULL_SHARE, Finding, Level, unreachable, used_share
 from refresher.rights import forbidden
 from refresher.settings import WorkerSettings
@@ -33,10 +34,14 @@ def of_broker(
         timeout_seconds: for each step.
         answer_seconds: how long workers have to answer: nobody knows how many there are.
     """
+    is_redis = urlsplit(settings.broker_url).scheme in {"redis", "rediss"}
+    replaced = _replaced_keys(settings, timeout_seconds) if is_redis else []
+    yield from replaced
     try:
         waiting = queues_of(settings)
     except Exception as error:  # noqa: BLE001 - whatever a broker raises
-        yield unreachable("broker", "CACHE_BROKER_URL", settings.broker_url, error)
+        if not replaced:
+            yield unreachable("broker", "CACHE_BROKER_URL", settings.broker_url, error)
         return
     said = f"{waiting.refresh} refreshes wait, and {waiting.miss} for which readers wait"
     mend = "start more workers, or find out what they wait for"
@@ -47,9 +52,22 @@ def of_broker(
         yield Finding("broker", Level.WARNING, said, mend)
     else:
         yield Finding("broker", Level.OK, f"answers: {said}")
-    if urlsplit(settings.broker_url).scheme in {"redis", "rediss"}:
+    if is_redis:
         yield _memory(settings, cache_run_id, timeout_seconds)
     yield _workers(settings, timeout_seconds, answer_seconds)
+
+
+def _replaced_keys(settings: WorkerSettings, timeout_seconds: float) -> list[Finding]:
+    client = connect(settings.broker_url, timeout_seconds=timeout_seconds)
+    names = [queue.name for queue in queues(settings.namespace, settings.broker_url)]
+    try:
+        return [Finding("broker's keys", Level.PROBLEM, key.fault, key.remedy) for key in replaced_keys(client, names)]
+    except NoPermissionError as error:
+        return [forbidden("broker's keys", error)]
+    except (RedisError, OSError):
+        return []  # the next check says so
+    finally:
+        client.close()
 
 
 def _memory(settings: WorkerSettings, cache_run_id: str, timeout_seconds: float) -> Finding:

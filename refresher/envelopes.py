@@ -26,24 +26,44 @@ _BEFORE_PROPERTIES: Final = 12
 _UNREADABLE_ALONE: Final = pack(">HB", 0x8000, len(UNREADABLE)) + UNREADABLE.encode()
 
 
-def read_any_envelope(connection: Any, tell: Callable[[Exception], None]) -> None:
+def read_any_envelope(
+    connection: Any, tell: Callable[[Exception], None], on_wrong_type: Callable[[Exception], None]
+) -> None:
     """Have a connection of kombu's, which is not connected yet, pass over messages that it can't read.
 
     On Redis, reading takes a message from its queue: ``tell`` is called with what was raised, and that is all. On
     RabbitMQ such a message comes like others, to be rejected: with nothing but its body and the content type
     `UNREADABLE`.
+
+    ``on_wrong_type`` is called where a queue's binding on Redis could not be renewed because its key has a wrong type;
+    kombu would log a traceback each second. Whatever else is refused there is left to kombu.
     """
     make = connection.create_transport
 
     def create_transport() -> Any:
         transport = make()
         if transport.driver_type == "redis":
-            transport.Channel = _forgiving(transport.Channel, tell)
+            transport.Channel = _reporting(_forgiving(transport.Channel, tell), on_wrong_type)
         elif transport.driver_name == "py-amqp":
             transport.Connection = functools.partial(transport.Connection, frame_handler=_forgiving_frames)
         return transport
 
     connection.create_transport = create_transport
+
+
+def _reporting(channel_class: Any, on_wrong_type: Callable[[Exception], None]) -> type:
+    """Return a class of Redis channels that report a binding whose key has a wrong type."""
+
+    class ReportingChannel(channel_class):  # type: ignore[misc]
+        def maybe_refresh_binding_expiry(self) -> None:
+            try:
+                super().maybe_refresh_binding_expiry()
+            except self.ResponseError as error:
+                if "WRONGTYPE" not in str(error):
+                    raise
+                on_wrong_type(error)
+
+    return ReportingChannel
 
 
 def _forgiving(channel_class: Any, tell: Callable[[Exception], None]) -> type:
