@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import redis
 from redis import ConnectionPool, RedisCluster
-from redis.cluster import ClusterNode
+from redis.cluster import PRIMARY, ClusterNode
 from redis.exceptions import (
     AuthenticationError,
     ConnectionError,
@@ -75,10 +75,23 @@ class LazyCluster:
                 if made is None:
                     nodes = [ClusterNode(*member) for member in self._members]  # type: ignore[no-untyped-call]
                     try:
-                        made = self._made = RedisCluster(startup_nodes=nodes, **self._options)
+                        made = self._made = _Cluster(startup_nodes=nodes, **self._options)
                     except RedisClusterException as error:  # no error of redis-py's usual ones
                         raise _refusal(error) or ConnectionError(str(error)) from error
         return made
+
+
+class _Cluster(RedisCluster):
+    """redis-py's client, which also follows ASK to a node that has no slot yet: to itself that one is unknown."""
+
+    def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
+        """Return a node by its name; one that is not known yet is known from then on."""
+        found = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
+        if found is None and node_name:
+            new_host, _, new_port = str(node_name).rpartition(":")
+            new = ClusterNode(new_host, int(new_port), PRIMARY)  # type: ignore[no-untyped-call]
+            found = self.nodes_manager.nodes_cache.setdefault(new.name, new)
+        return found
 
 
 def _refusal(error: BaseException) -> RedisError | None:

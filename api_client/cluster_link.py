@@ -21,6 +21,7 @@ from api_client.cluster_state import (
     may_have_moved,
 )
 from api_client.cluster_store import ClusterStore
+from api_client.error_replies import is_wrong_type
 from api_client.errors import CacheUnavailable
 from api_client.keys import CacheKey
 from api_client.lease import Call
@@ -244,7 +245,7 @@ class ClusterLink(CacheLink):
         try:
             if isinstance(reply, CacheUnavailable):
                 self._other_owner(reply, owner, key.entry)
-            elif not isinstance(reply, RedisError) or str(reply).startswith("WRONGTYPE"):
+            elif not isinstance(reply, RedisError) or is_wrong_type(reply):
                 return self._by_own_clock(self._node(owner).health.entry_of(reply, key.query), owner)
             return self.read(key)
         except CacheUnavailable as error:

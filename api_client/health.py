@@ -9,10 +9,11 @@ from redis.exceptions import ConnectionError, RedisError, TimeoutError
 from api_client.breaker import Breaker
 from api_client.clock import RedisClock
 from api_client.connections import AllInUse
+from api_client.error_replies import is_wrong_node, is_wrong_type
 from api_client.errors import CacheUnavailable
 from api_client.redis_edge import reason
 from api_client.sentinels import KnownMaster
-from api_client.wire import is_wrong_node, pack
+from api_client.wire import pack
 
 TIME_REQUEST = pack("TIME")
 
@@ -65,7 +66,7 @@ class Health:
             CacheUnavailable: an error reply.
         """
         if reply.__class__ is not bytes and isinstance(reply, RedisError):
-            if str(reply).startswith("WRONGTYPE"):
+            if is_wrong_type(reply):
                 self.breaker.succeeded()
                 return b""
             raise self.failure(reply, query)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import hiredis
 from redis.exceptions import ConnectionError, TimeoutError
 
+from api_client.error_replies import error_reply, is_passing
 from api_client.sockets import give_up_after
 from api_client.wire import CHUNK_BYTES, NEEDS_MORE, pack
 
@@ -22,8 +23,6 @@ PROBE_SECONDS: Final = 0.25
 # Switches to RESP3, which alone has push messages, and later is a question that changes nothing. The answer has the
 # node's role: a master that was demoted keeps its connections, and they are of no use.
 _PROBE: Final = pack("HELLO", 3)
-
-_PASSING: Final = ("BUSY", "LOADING", "MASTERDOWN")  # errors that say nothing of what the server can do
 
 
 class TrackingRefused(Exception):
@@ -42,7 +41,9 @@ class InvalidationStream:
     def __init__(self, made: Any, timeout_seconds: float, monotonic: Callable[[], float]) -> None:
         self._made, self._timeout_seconds, self._monotonic = made, timeout_seconds, monotonic
         # Names come as text at once, as the tier has them; a foreign one with other bytes in it just is not ours.
-        self._reader = hiredis.Reader(encoding="utf-8", errors="replace", notEnoughData=NEEDS_MORE)
+        self._reader = hiredis.Reader(
+            replyError=error_reply, encoding="utf-8", errors="replace", notEnoughData=NEEDS_MORE
+        )
         self._socket: socket.socket | None = None
         self._heard_at = self._asked_at = 0.0
         self._awaits_answer = False
@@ -153,4 +154,4 @@ class InvalidationStream:
 
 def _refusal(answer: object, command: str) -> Exception:
     told = f"it answered {str(answer)[:200]!r} to {command}"
-    return ConnectionError(told) if str(answer).startswith(_PASSING) else TrackingRefused(told)
+    return ConnectionError(told) if is_passing(answer) else TrackingRefused(told)

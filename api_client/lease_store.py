@@ -11,9 +11,10 @@ from typing import Any, Final, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError
 
+from api_client.error_replies import is_wrong_node
 from api_client.lease import Call
 from api_client.ways import RedisPyWay, Way
-from api_client.wire import Command, is_wrong_node
+from api_client.wire import Command
 
 T = TypeVar("T")
 

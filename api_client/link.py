@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 
 from api_client.clock import monotonic_seconds
 from api_client.connections import Connections
+from api_client.error_replies import is_wrong_node
 from api_client.errors import CacheUnavailable
 from api_client.health import TIME_REQUEST, Health
 from api_client.keys import CacheKey
@@ -17,7 +18,7 @@ from api_client.lease_store import LeaseStore
 from api_client.redis_edge import connection_maker
 from api_client.steps import Steps
 from api_client.ways import ThinWay
-from api_client.wire import Command, is_wrong_node, pack_all, pack_get
+from api_client.wire import Command, pack_all, pack_get
 
 T = TypeVar("T")
 

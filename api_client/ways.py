@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from api_client.cluster_client import LazyCluster, node_of
 from api_client.connections import Connections
+from api_client.error_replies import unwrapped
 from api_client.redis_edge import ConnectionMaker
 from api_client.wire import Command, pack, pack_all
 
@@ -68,14 +69,21 @@ class RedisPyWay(Way):
 
     def ask(self, command: Command) -> Any:
         """Send one command and return its reply."""
-        return self.client.execute_command(*command)  # type: ignore[no-untyped-call]
+        try:
+            return self.client.execute_command(*command)  # type: ignore[no-untyped-call]
+        except RedisError as error:
+            told = unwrapped(error)
+            if told is error:
+                raise
+            raise told from error
 
     def ask_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in a pipeline; not on a whole cluster."""
         with self.client.pipeline(transaction=False) as pipeline:
             for command in commands:
                 pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
-            return list(pipeline.execute(raise_on_error=False))
+            replies = pipeline.execute(raise_on_error=False)
+        return [unwrapped(reply) if isinstance(reply, RedisError) else reply for reply in replies]
 
     def to(self, key: str) -> Way:
         """Return the way to the node that has a key's slot.

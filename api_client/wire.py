@@ -10,21 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 import hiredis
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    MovedError,
-    NoPermissionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
+
+from api_client.error_replies import error_reply
 
 Argument: TypeAlias = str | bytes | int
 Command: TypeAlias = tuple[Argument, ...]
@@ -37,21 +24,6 @@ NEEDS_MORE: Final = object()
 
 CHUNK_BYTES: Final = 65_536
 LARGE_CHUNK_BYTES: Final = 1_048_576  # for the rest of a reply that did not fit into the first
-
-# These read what follows the word.
-_REDIRECTIONS: Final[dict[str, type[AskError]]] = {"ASK": AskError, "MOVED": MovedError}
-_ERRORS: Final[dict[str, type[RedisError]]] = {
-    "CLUSTERDOWN": ClusterDownError,
-    "LOADING": BusyLoadingError,
-    "MASTERDOWN": MasterDownError,
-    "NOAUTH": AuthenticationError,
-    "NOPERM": NoPermissionError,
-    "NOSCRIPT": NoScriptError,
-    "OOM": OutOfMemoryError,
-    "READONLY": ReadOnlyError,
-    "TRYAGAIN": TryAgainError,
-    "WRONGPASS": AuthenticationError,
-}
 
 
 def pack(*command: Argument) -> bytes:
@@ -70,21 +42,9 @@ def pack_get(key: str) -> bytes:
     return b"*2\r\n$3\r\nGET\r\n$%d\r\n%b\r\n" % (len(name), name)
 
 
-def is_wrong_node(reply: object) -> bool:
-    """Tell whether a node says of itself that it is no master, or not yet: another connection may find a better one."""
-    return isinstance(reply, ReadOnlyError | MasterDownError | BusyLoadingError)
-
-
 def reply_reader() -> Any:
     """Return a reader: ``feed(bytes)``, then ``gets()`` until it returns `NEEDS_MORE`.
 
     Error replies are returned (not raised) as exceptions of redis-py; a broken stream raises hiredis.ProtocolError.
     """
-    return hiredis.Reader(replyError=_error, notEnoughData=NEEDS_MORE)
-
-
-def _error(message: str) -> RedisError:
-    word, _, rest = message.partition(" ")
-    if word in _REDIRECTIONS:
-        return _REDIRECTIONS[word](rest)
-    return _ERRORS.get(word, ResponseError)(message)
+    return hiredis.Reader(replyError=error_reply, notEnoughData=NEEDS_MORE)

@@ -10,11 +10,13 @@ import redis
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
 from tests.servers.neo4j_server import Neo4jServer
+from tests.servers.redis_binaries import oldest_redis, system_redis
 from tests.support.redis_clock import ClockedRedis, start_clocked_redis
 from tests.support.requirements import skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 # A shell without job control lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,6 +32,12 @@ def redis_server() -> Iterator[RedisServer]:
         skip_or_fail(str(error))
     with server:
         yield server
+
+
+@pytest.fixture(scope="session", params=["system", "oldest"])
+def redis_binary(request: pytest.FixtureRequest) -> Path:
+    """The program of the system's Redis, and that of the oldest supported one, 6.2: for tests that start their own."""
+    return system_redis() if request.param == "system" else oldest_redis()
 
 
 @pytest.fixture

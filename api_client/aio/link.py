@@ -10,13 +10,14 @@ from redis.exceptions import ConnectionError, NoScriptError, RedisError
 
 from api_client.aio.connections import AsyncConnections
 from api_client.clock import monotonic_seconds
+from api_client.error_replies import is_wrong_node
 from api_client.errors import CacheUnavailable
 from api_client.health import TIME_REQUEST, Health
 from api_client.keys import CacheKey
 from api_client.lease import Call
 from api_client.lease_store import by_hash, source
 from api_client.redis_edge import async_connection_maker
-from api_client.wire import Command, is_wrong_node, pack
+from api_client.wire import Command, pack
 
 T = TypeVar("T")
 

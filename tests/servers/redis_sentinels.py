@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import redis
 
 from refresher.embedded import RedisServer
-from refresher.embedded.redis_server import find_redis_server
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 MASTER_NAME = "the master"  # with a space: the URL has to encode it
 DOWN_AFTER_MS = 1_500  # a busy machine's servers are silent for a while
@@ -36,13 +36,13 @@ class SentinelServer(RedisServer):
 
     @classmethod
     def watch(cls, master: RedisServer, *, quorum: int, password: str) -> Self:
-        """Start one that asks for ``password``, and knows the master's own."""
+        """Start one, of the master's version, that asks for ``password`` and knows the master's own."""
         directives = [
             *watching(master, quorum),
             ("sentinel auth-pass", f'"{MASTER_NAME}" {master.password}'),
             ("sentinel sentinel-pass", password),
         ]
-        sentinel = cls(find_redis_server(), directives, 10.0)
+        sentinel = cls(master.binary, directives, 10.0)
         sentinel.password = password
         sentinel._launch_or_clean_up()
         return sentinel
@@ -53,9 +53,13 @@ class SentinelServer(RedisServer):
 
 
 class Sentinels:
-    """One master, its replicas, its Sentinels. All end with the stack."""
+    """One master, its replicas, its Sentinels. All end with the stack.
 
-    def __init__(self, stack: ExitStack, *, replicas: int = 1, sentinels: int = 1) -> None:
+    ``binary`` is their program; None: the system's.
+    """
+
+    def __init__(self, stack: ExitStack, *, replicas: int = 1, sentinels: int = 1, binary: Path | None = None) -> None:
+        self._binary = binary
         self.password, self.sentinel_password = secrets.token_hex(16), secrets.token_hex(16)
         first = stack.enter_context(self._node())
         self.nodes = [first]
@@ -126,6 +130,7 @@ class Sentinels:
 
     def _node(self, *more: tuple[str, str]) -> RedisServer:
         return RedisServer.start(
+            binary=self._binary,
             password=self.password,
             extra_config=[("masterauth", self.password), ("repl-diskless-sync-delay", "0"), *more],
         )

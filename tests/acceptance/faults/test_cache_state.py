@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import redis
@@ -28,6 +29,7 @@ from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
 
+HEALED_SECONDS = 15.0  # after a failover behind one address, while connections to the old master stay open
 BREAKER_PAUSE_SECONDS = 1.0  # of the one before Redis, after a few probes that failed
 
 
@@ -88,8 +90,11 @@ class Pair:
     new: RedisServer
     worker_way: FaultProxy
 
-    def fail_over(self, reader_way: FaultProxy) -> None:
-        """Promote the replica and demote the master. Connections stay open; new ones lead to the new master."""
+    def fail_over(self, reader_way: FaultProxy, *, cuts_worker: bool = True) -> None:
+        """Promote the replica and demote the master. Connections stay open; new ones lead to the new master.
+
+        Those of the worker are cut, or stay open, too.
+        """
         with redis.Redis.from_url(self.new.url()) as promoted, redis.Redis.from_url(self.old.url()) as demoted:
             demoted.wait(1, 10_000)
             promoted.replicaof("NO", "ONE")
@@ -97,14 +102,19 @@ class Pair:
             eventually(lambda: demoted.info("replication")["master_link_status"] == "up", 20, "it is a replica now")
         for way in (reader_way, self.worker_way):
             way.leads_to(self.new.url())
-        self.worker_way.cuts()
+        if cuts_worker:
+            self.worker_way.cuts()
 
 
 @pytest.fixture
 def pair(
-    stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
+    stack: ExitStack,
+    redis_server: RedisServer,
+    arcadedb: ArcadeDbServer,
+    tmp_path_factory: pytest.TempPathFactory,
+    redis_binary: Path,
 ) -> Pair:
-    old, new, broker = (stack.enter_context(RedisServer.start()) for _ in range(3))
+    old, new, broker = (stack.enter_context(RedisServer.start(binary=redis_binary)) for _ in range(3))
     with redis.Redis.from_url(old.url()) as master, redis.Redis.from_url(new.url()) as replica:
         # One password, as under one address.
         replica.config_set("masterauth", old.password)
@@ -151,3 +161,16 @@ def test_after_a_failover_a_refused_call_says_so_and_the_next_one_reaches_the_ne
     generation = reader.invalidate(QUERY, fresh).generation
     assert reader.get(QUERY, fresh, min_generation=generation, timeout="20s")["load"] == 2
     assert reader.get(QUERY, world.unknown(), timeout="20s")["load"] == 1
+
+
+def test_after_a_failover_a_worker_whose_connections_stay_open_reaches_the_new_master(
+    pair: Pair, make_reader: MakeReader, proxies: Proxies
+) -> None:
+    world = pair.world
+    stale, fresh = world.stale(), world.fresh()
+    reader = with_open_connections(make_reader(world), world)
+    pair.fail_over(proxies.before(pair.old.url()), cuts_worker=False)
+    # The old master answers all that only reads, and goes on to: nothing but its refusals tells.
+    assert eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, HEALED_SECONDS, "it is healed")
+    done = eventually(lambda: answer_of(reader.invalidate, QUERY, fresh).value, HEALED_SECONDS, "writers, too")
+    assert reader.get(QUERY, fresh, min_generation=done.generation, timeout="20s")["load"] == 2

@@ -38,8 +38,10 @@ def make(
     return made
 
 
-def test_a_failover_by_sentinel_under_load(make: Callable[[RedisServer], World], stack: ExitStack) -> None:
-    sentinels = Sentinels(stack)
+def test_a_failover_by_sentinel_under_load(
+    make: Callable[[RedisServer], World], stack: ExitStack, redis_binary: Path
+) -> None:
+    sentinels = Sentinels(stack, binary=redis_binary)
     world = make(sentinels.master)
     world.uses(sentinels.url())
     with Traffic(world, replicas=1) as traffic:
@@ -51,10 +53,12 @@ def test_a_failover_by_sentinel_under_load(make: Callable[[RedisServer], World],
     world.judge(within_seconds=WITHIN_SECONDS)
 
 
-def test_a_failover_behind_one_address_under_load(make: Callable[[RedisServer], World], stack: ExitStack) -> None:
-    old = stack.enter_context(RedisServer.start())
+def test_a_failover_behind_one_address_under_load(
+    make: Callable[[RedisServer], World], stack: ExitStack, redis_binary: Path
+) -> None:
+    old = stack.enter_context(RedisServer.start(binary=redis_binary))
     joins = [("replicaof", f"{old.host} {old.port}"), ("masterauth", old.password)]
-    new = stack.enter_context(RedisServer.start(password=old.password, extra_config=joins))
+    new = stack.enter_context(RedisServer.start(binary=redis_binary, password=old.password, extra_config=joins))
     demoted, promoted = (stack.enter_context(redis.Redis.from_url(server.url())) for server in (old, new))
     demoted.config_set("masterauth", old.password)
     eventually(lambda: promoted.info("replication")["master_link_status"] == "up", 20, "it replicates")

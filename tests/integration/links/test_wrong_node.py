@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
 from api_client import CacheUnavailable, ReaderEvents, ReaderSettings
+from api_client.error_replies import is_wrong_node
 from api_client.keys import make_key
 from api_client.lease_store import LeaseStore
-from api_client.wire import is_wrong_node, reply_reader
+from api_client.wire import reply_reader
 from refresher.embedded import RedisServer, free_port
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.fault_proxy import FaultProxy
@@ -20,18 +22,21 @@ from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
 
 
 @pytest.fixture(scope="module")
-def demoted() -> Iterator[RedisServer]:
+def demoted(redis_binary: Path) -> Iterator[RedisServer]:
     """A replica that has lost its master, and serves nothing old."""
-    with RedisServer.start(extra_config={"replica-serve-stale-data": "no"}) as server:
+    with RedisServer.start(binary=redis_binary, extra_config={"replica-serve-stale-data": "no"}) as server:
         with redis.Redis.from_url(server.url()) as client:
             client.replicaof(server.host, str(free_port()))
         yield server
 
 
 @pytest.fixture(scope="module")
-def master(demoted: RedisServer) -> Iterator[RedisServer]:
+def master(demoted: RedisServer, redis_binary: Path) -> Iterator[RedisServer]:
     """Another server under the same password, with a value."""
-    with RedisServer.start(password=demoted.password) as server, redis.Redis.from_url(server.url()) as control:
+    with (
+        RedisServer.start(binary=redis_binary, password=demoted.password) as server,
+        redis.Redis.from_url(server.url()) as control,
+    ):
         PlayedKey(control, LeaseStore(control), make_key("test", "q", {}, 1)).plant_value("there")
         yield server
 

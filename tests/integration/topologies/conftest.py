@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -51,10 +52,10 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def sentinels(stack: ExitStack) -> Sentinels:
+def sentinels(stack: ExitStack, redis_binary: Path) -> Sentinels:
     """A master, a replica and one Sentinel."""
     try:
-        return Sentinels(stack)
+        return Sentinels(stack, binary=redis_binary)
     except ServerMissing as error:
         skip_or_fail(str(error))
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.crc import key_slot
 from typer.testing import CliRunner
 
 from api_client import CacheUnavailable, EntryState
+from api_client.keys import make_key
+from api_client.lease import CommitStatus, renew
 from api_client.redis_edge import connect
+from refresher.cache_link import WorkerLink
 from refresher.cli.commands import app
 from refresher.dead_letters import DeadLetters
 from refresher.embedded import ArcadeDbServer, RedisServer
@@ -22,6 +26,7 @@ from tests.integration.topologies.conftest import PATIENCE_SECONDS
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader
+from tests.support.lease_world import LEASE_SECONDS, World
 from tests.support.read_load import ReadLoad
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
@@ -106,3 +111,24 @@ def test_values_are_loaded_refreshed_and_given_up_on_a_cluster(
         monkeypatch.setenv(name, system.env[name])
     explained = CliRunner().invoke(app, ["explain", "long_lived", "key=sync-1", "--json"])
     assert json.loads(explained.stdout)["state"] == "fresh", explained.output
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["alone", "together"])
+def test_a_worker_s_steps_go_on_while_a_slot_moves_to_a_new_node(stack: ExitStack, count: int) -> None:
+    cluster = Cluster(stack)
+    target = cluster.add_node(stack)
+    key = make_key("test", "q", {"slot": "moves"}, 1)
+    slot, source = key_slot(key.entry.encode()), cluster.node_of(key.entry)
+    with closing(WorkerLink(cluster.url())) as link:
+        world = World(link.client, link.store, key)
+        world.plant(1)
+        token = world.acquire(number=world.claim().number).token
+        # Both keys of a step are there, and the slot is not: ASK leads to a node that is not yet among those with
+        # slots, and has no script.
+        cluster.begin_move(slot, source, target)
+        cluster.move_keys(slot, source, target)
+        renewals = [renew(key, token=token, nonce=b"nonce--1", lease_seconds=LEASE_SECONDS)] * count
+        assert link.store.run_all(renewals) == [LEASE_SECONDS] * count
+        assert world.commit(token) is CommitStatus.ACCEPTED
+        cluster.end_move(slot, target)
+        assert world.acquire(b"nonce--2", number=world.claim().number).token > token

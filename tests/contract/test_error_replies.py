@@ -1,0 +1,134 @@
+"""What a script meets is the same error on each supported Redis, over either kind of connection."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import redis
+from redis.exceptions import MasterDownError, NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
+
+from api_client.connections import Connections
+from api_client.error_replies import error_reply, is_passing, is_wrong_node, is_wrong_type
+from api_client.redis_edge import connect, connection_maker
+from api_client.ways import RedisPyWay, ThinWay, Way
+from api_client.wire import Command
+from refresher.embedded import RedisServer, free_port
+
+TIMEOUT_SECONDS = 20.0
+WRITES = "return redis.call('SET', KEYS[1], 'x')"
+TELLS = "return redis.call('PUBLISH', KEYS[1], 'x')"
+
+
+@contextmanager
+def as_it_is(server: RedisServer, client: redis.Redis, key: str) -> Iterator[str]:
+    yield server.url()
+
+
+@contextmanager
+def as_a_replica(server: RedisServer, client: redis.Redis, key: str) -> Iterator[str]:
+    client.replicaof(server.host, str(free_port()))
+    try:
+        yield server.url()
+    finally:
+        client.replicaof("NO", "ONE")
+
+
+@contextmanager
+def as_a_replica_that_serves_nothing_old(server: RedisServer, client: redis.Redis, key: str) -> Iterator[str]:
+    client.config_set("replica-serve-stale-data", "no")
+    try:
+        with as_a_replica(server, client, key) as url:
+            yield url
+    finally:
+        client.config_set("replica-serve-stale-data", "yes")
+
+
+@contextmanager
+def full(server: RedisServer, client: redis.Redis, key: str) -> Iterator[str]:
+    client.config_set("maxmemory", 1)
+    try:
+        yield server.url()
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+@contextmanager
+def as_another_type(server: RedisServer, client: redis.Redis, key: str) -> Iterator[str]:
+    client.rpush(key, "x")
+    yield server.url()
+
+
+def as_user(*rules: str) -> Callable[[RedisServer, redis.Redis, str], object]:
+    @contextmanager
+    def signed_in(server: RedisServer, client: redis.Redis, key: str) -> Iterator[str]:
+        name = uuid.uuid4().hex
+        client.execute_command("ACL", "SETUSER", name, "on", ">secret", "+@all", "~*", "&*", *rules)
+        try:
+            yield f"redis://{name}:secret@{server.host}:{server.port}"
+        finally:
+            client.acl_deluser(name)
+
+    return signed_in
+
+
+MET = {
+    "READONLY": (as_a_replica, WRITES, ReadOnlyError),
+    "MASTERDOWN": (as_a_replica_that_serves_nothing_old, WRITES, MasterDownError),
+    "OOM": (full, WRITES, OutOfMemoryError),
+    "WRONGTYPE": (as_another_type, "return redis.call('GET', KEYS[1])", ResponseError),
+    "no right to the command": (as_user("-set"), WRITES, NoPermissionError),
+    "no right to the channel": (as_user("resetchannels"), TELLS, NoPermissionError),
+    "no right to the key": (as_user("resetkeys", "~nothing"), WRITES, NoPermissionError),
+    "another error": (as_it_is, "return redis.call('INCR')", ResponseError),
+}
+
+
+def thin(url: str, stack: ExitStack) -> Way:
+    make = connection_maker(url, timeout_seconds=TIMEOUT_SECONDS)
+    connections = Connections(make, timeout_seconds=TIMEOUT_SECONDS)
+    stack.callback(connections.drop_idle)
+    return ThinWay(make, connections)
+
+
+def redis_py(url: str, stack: ExitStack) -> Way:
+    return RedisPyWay(stack.enter_context(connect(url, timeout_seconds=TIMEOUT_SECONDS)))
+
+
+@pytest.mark.parametrize("make_way", [thin, redis_py])
+@pytest.mark.parametrize("what", MET)
+def test_what_a_script_meets_is_told_by_the_class(
+    any_redis: RedisServer, client: redis.Redis, what: str, make_way: Callable[[str, ExitStack], Way]
+) -> None:
+    brought, script, expected = MET[what]
+    key = uuid.uuid4().hex
+    command: Command = ("EVAL", script, 1, key)
+    with ExitStack() as stack, brought(any_redis, client, key) as url:
+        way = make_way(url, stack)
+        (reply,) = way.ask_all([command])
+        with pytest.raises(expected) as raised:
+            way.ask(command)
+    assert type(reply) is type(raised.value) is expected
+    assert is_wrong_node(reply) == (expected in {ReadOnlyError, MasterDownError})
+    assert is_wrong_type(reply) == (what == "WRONGTYPE")
+    assert is_passing(reply) == (what == "MASTERDOWN")
+    assert "Error running script" not in str(reply)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ERR ACL failure in script: User app has no permissions to run the 'set' command",
+        "NOPERM this user has no permissions to run the 'set' command",
+    ],
+)
+def test_a_missing_right_is_known_by_the_words_of_other_versions_too(message: str) -> None:
+    assert type(error_reply(message)) is NoPermissionError
+
+
+def test_a_text_that_only_quotes_an_error_of_a_script_is_not_taken_for_it() -> None:
+    told = error_reply("ERR unknown command 'Error running script (call to f_00): -READONLY x'")
+    assert type(told) is ResponseError
+    assert not is_wrong_node(told)
