@@ -16,6 +16,7 @@ from api_client.redis_edge import connect, reason
 from refresher.errors import LoadFailed
 from refresher.graph import Graph
 from refresher.queries import registry
+from refresher.rights import missing_to_notify, user_of
 from refresher.settings import WorkerSettings
 
 log: Final = logging.getLogger(__name__)
@@ -40,11 +41,18 @@ def cache_problem(settings: WorkerSettings) -> str | None:
     try:
         # Changes nothing, for there is no such key; a replica, a full server and a user without the right refuse it.
         client.set(make_key(settings.namespace, READY_KEY, None, 1).entry, b"", xx=True)
+        missing = missing_to_notify(client, settings.namespace)
     except (RedisError, OSError) as error:
         url = without_password(settings.redis_url)
         return f"the cache at CACHE_REDIS_URL={url} can't be used: {reason(error)}; refreshes fail until it can"
     finally:
         client.close()
+    if missing is not None:
+        user = user_of(settings.redis_url)
+        return (
+            f"the user {user} of CACHE_REDIS_URL lacks the right {missing}: what is committed is stored, but readers "
+            f"that wait for it are not notified, and poll; ACL SETUSER {user} {missing}"
+        )
     return None
 
 

@@ -20,6 +20,7 @@ from refresher.findings import Finding, Level
 Command: TypeAlias = tuple[str | int, ...]
 
 _SCRIPT: Final = "return 1"
+_PUBLISH: Final = "+publish"
 _AS_OPERATOR: Final = "sign in as operator (docs/security.md)"
 
 
@@ -44,7 +45,10 @@ def rights(node: redis.Redis, url: str, namespace: str) -> Finding:
         )  # fmt: skip
     missing = _refused(node, key, namespace, _of_commands(key, namespace))
     if missing:
-        said = f"the user {user} lacks what doctor and `refresher dead` need: {' '.join(missing)}"
+        needs = "doctor and `refresher dead`"
+        if any(right in {_PUBLISH, _channels(key)} for right in missing):
+            needs += ", and notifying readers that wait (else they poll for what this user commits or invalidates),"
+        said = f"the user {user} lacks what {needs} need: {' '.join(missing)}"
         return Finding("rights", Level.WARNING, said, f"{_AS_OPERATOR}, or give it these")
     return Finding("rights", Level.OK, f"the user {user} has what readers, doctor and `refresher dead` need")
 
@@ -58,6 +62,20 @@ def user_of(url: str) -> str:
 def forbidden(check: str, error: Exception) -> Finding:
     """Return the finding of a check that could not look, for want of a right that the line on rights names."""
     return Finding(check, Level.WARNING, f"not looked at, a right is missing: {str(error)[:200]}", _AS_OPERATOR)
+
+
+def missing_to_notify(client: redis.Redis, namespace: str) -> str | None:
+    """Return the right that the user of ``client`` lacks to notify readers that wait; None: it has all.
+
+    Raises:
+        redis.exceptions.RedisError: Redis can't be asked.
+    """
+    key = make_key(namespace, "refresher.doctor", None, 1)
+    try:
+        client.publish(key.channel, "")
+    except NoPermissionError as error:
+        return _right(("PUBLISH", key.channel), key, namespace, str(error))
+    return None
 
 
 def _of_readers(key: CacheKey) -> list[Command]:
@@ -93,10 +111,14 @@ def _refused(node: redis.Redis, key: CacheKey, namespace: str, commands: list[Co
     return [right for right in dict.fromkeys(missing) if not (are_keys_missing and right.startswith("("))]
 
 
+def _channels(key: CacheKey) -> str:
+    return f"&{key.channel.partition('{')[0]}*"
+
+
 def _right(command: Command, key: CacheKey, namespace: str, refusal: str) -> str:
     """Return the right, as an ACL file spells it: of the key or the channel where the command itself is allowed."""
     if "channel" in refusal:
-        return f"&{key.channel.partition('{')[0]}*"
+        return _channels(key)
     if "key" not in refusal:
         return "+" + str(command[0]).lower().replace(" ", "|")
     if command[0] == "EVALSHA":  # whose keys have to be writable, by name

@@ -49,5 +49,5 @@ elseif stale then
 else
   redis.call('DEL', KEYS[2])
 end
-redis.call('PUBLISH', ARGV[6], 'committed')
+notify(ARGV[6], 'committed')
 return stale and 2 or 1

@@ -35,5 +35,5 @@ redis.call('HSET', KEYS[1], 'state', 'cooling', 'since', text(now), 'until', tex
 redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit')
 local pause_ms = math.ceil(pause_us / 1000)
 redis.call('PEXPIRE', KEYS[1], text(pause_ms + math.max(tonumber(ARGV[6]), pause_ms)))
-redis.call('PUBLISH', ARGV[7], 'failed')
+notify(ARGV[7], 'failed')
 return { 1, text(pause_us), failures, text(record.failed_token) }

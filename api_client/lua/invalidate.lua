@@ -34,5 +34,5 @@ if record.state ~= 'queued' and record.state ~= 'running' then
 elseif redis.call('PTTL', KEYS[2]) < retention_ms then
   redis.call('PEXPIRE', KEYS[2], retention_ms)
 end
-redis.call('PUBLISH', ARGV[5], 'invalidated')
+notify(ARGV[5], 'invalidated')
 return text(generation)

@@ -98,6 +98,11 @@ local function rest_invalidated(key, retention_ms)
   redis.call('PEXPIRE', key, retention_ms)
 end
 
+-- Tell those who wait to look: a hint. A user that may not publish has done its step all the same, and they poll.
+local function notify(channel, what)
+  redis.pcall('PUBLISH', channel, what)
+end
+
 -- Back to idle, or to the invalidation that still waits for a read.
 local function rest(key, record, retention_ms)
   if record.generation > 0 then

@@ -118,8 +118,9 @@ def test_no_script_loops_or_looks_for_keys(name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_touches_only_keys_that_it_was_given(name: str) -> None:
     first_arguments = re.findall(r"redis\.p?call\('(\w+)'(?:,\s*([^,)]+))?", body_of(name))
-    assert {key for command, key in first_arguments if command not in {"TIME", "PUBLISH"}} <= {"KEYS[1]", "KEYS[2]"}
-    assert {key for command, key in first_arguments if command == "PUBLISH"} <= {"ARGV[5]", "ARGV[6]", "ARGV[7]"}
+    assert {key for command, key in first_arguments if command != "TIME"} <= {"KEYS[1]", "KEYS[2]"}
+    channels = re.findall(r"\bnotify\(([^,]+),", body_of(name))
+    assert channels == [f"ARGV[{place}]" for place, word in declared(name, "ARGV").items() if word == "channel"]
 
 
 @pytest.mark.parametrize("name", [*SCRIPTS, "prelude"])

@@ -58,5 +58,16 @@ def test_a_right_that_is_missing_is_the_caches_problem_and_not_the_brokers(
     assert broker_memory_problem(weak) is None
 
 
+@pytest.mark.parametrize(("taken", "missing"), [("-publish", "+publish"), ("resetchannels", "&cache:n1:*")])
+def test_a_user_that_may_not_notify_is_named_with_the_right_that_it_lacks(
+    server: RedisServer, client: redis.Redis, taken: str, missing: str
+) -> None:
+    client.execute_command("ACL", "SETUSER", "weak", "on", ">pw-of-test", "~*", "&*", "+@all", taken)
+    told = str(cache_problem(settings(f"redis://weak:pw-of-test@127.0.0.1:{server.port}/0")))
+    assert f"the user weak of CACHE_REDIS_URL lacks the right {missing}: " in told
+    assert f"ACL SETUSER weak {missing}" in told
+    assert "pw-of-test" not in told
+
+
 def test_a_broker_that_is_no_redis_is_asked_otherwise() -> None:
     assert broker_memory_problem(WorkerSettings(broker_url=f"amqp://127.0.0.1:{free_port()}//")) is None

@@ -1,0 +1,28 @@
+"""A worker whose user may not publish on the cache."""
+
+from __future__ import annotations
+
+from tests.acceptance.conftest import System
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+QUERY, PARAMS = "long_lived", {"key": "unheard"}
+
+
+def test_it_refreshes_says_so_at_its_start_and_reports_no_failure(system: System) -> None:
+    rules = ("on", ">pw-of-test", "~*", "&*", "+@all", "resetchannels")
+    system.cache.execute_command("ACL", "SETUSER", "worker", *rules)
+    server = system.redis_server
+    worker = system.start_worker(CACHE_REDIS_URL=f"redis://worker:pw-of-test@{server.host}:{server.port}/0")
+    client = system.client()
+    assert client.get(QUERY, PARAMS, timeout=30)["load"] == 1
+    generation = client.invalidate(QUERY, PARAMS).generation
+    assert client.get(QUERY, PARAMS, min_generation=generation, timeout=30)["load"] == 2
+    worker.terminate()
+    log = eventually(lambda: worker.tail_of_log(100_000), 10, "its log")
+    assert "the user worker of CACHE_REDIS_URL lacks the right &cache:n1:*: " in log
+    assert log.count(": 'committed (") == 2, log
+    assert "can't be used" not in log
+    assert system.broker.keys("unacked*") == []
