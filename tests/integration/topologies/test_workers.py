@@ -127,7 +127,7 @@ def test_a_worker_s_steps_go_on_while_a_slot_moves_to_a_new_node(stack: ExitStac
         world = World(link.client, link.store, key)
         world.plant(1)
         token = world.acquire(number=world.claim().number).token
-        # Both keys of a step are there, and the slot is not: ASK leads to a node that is not yet among those with slots.
+        # Both keys of a step are there, and the slot is not: ASK leads to a node that has no slot yet.
         cluster.begin_move(slot, source, target)
         cluster.move_keys(slot, source, target)
         renewals = [renew(key, token=token, nonce=b"nonce--1", lease_seconds=LEASE_SECONDS)] * count
