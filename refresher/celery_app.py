@@ -30,6 +30,7 @@ from refresher.health import Health
 from refresher.health_server import HealthServer
 from refresher.metrics import WorkerMetrics
 from refresher.own_broker import understand_tls_options
+from refresher.pool_process import ShutdownFlag
 from refresher.pulse import Pulse, PulseStep
 from refresher.queries import import_queries, look_in_the_working_folder, registry
 from refresher.quiet_logs import keep_params_out_of_logs
@@ -136,7 +137,8 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     def told() -> WorkerEvents:
         return metrics.and_of(telemetry.and_of(events))
 
-    runtimes = PerProcess(lambda: Runtime(settings, broker(), events=told()))
+    app.refresher_shutdown = shutdown = ShutdownFlag()
+    runtimes = PerProcess(lambda: Runtime(settings, broker(), events=told(), shuts_down=shutdown.is_set))
     # For the messages that are dropped in the main process. Made when the worker has begun: metrics count from then on.
     app.refresher_events = functools.cache(lambda: guarded(told(), WorkerEvents))
     add_task(app, runtimes, task_options(settings))
@@ -224,6 +226,7 @@ def _connect_signals(
         health.after_fork()
 
     def begin_to_stop(**_: Any) -> None:
+        app.refresher_shutdown.set()
         health.stopping()
 
     def close_runtime(**_: Any) -> None:

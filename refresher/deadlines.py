@@ -16,8 +16,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
-from billiard.process import current_process
-
 from refresher.errors import LoadFailed
 
 log: Final = logging.getLogger(__name__)
@@ -27,11 +25,6 @@ MOST_ABANDONED: Final = 20
 """Loads of one process that never return. With so many it ends, warm, for its supervisor to start a new one."""
 GRACE_SECONDS: Final = 0.5
 """For a load that was interrupted to come back."""
-
-
-def pool_has_limits() -> bool:
-    """Tell whether this process is one of a prefork pool, which Celery's time limits end."""
-    return bool(current_process().name != "MainProcess")
 
 
 class Deadlines:

@@ -12,6 +12,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+MAX_TEXT: Final = 500
+
 
 class RefresherError(Exception):
     """Base of the errors of this package."""
@@ -47,3 +51,23 @@ class LoadFailed(RefresherError):
 
 def _load_failed(kind: str, message: str, is_transient: bool, most_attempts: int | None) -> LoadFailed:  # noqa: FBT001
     return LoadFailed(kind, message, is_transient=is_transient, most_attempts=most_attempts)
+
+
+def message_of(error: BaseException) -> str:
+    """Return an error's message, whatever its own ``__str__`` does, as text that can be encoded.
+
+    What is no Unicode, a lone surrogate, is escaped.
+    """
+    try:
+        message = str(error)
+    except BaseException as own:  # noqa: BLE001 - its author's code, of which nothing more is needed
+        message = f"(its message could not be read: {type(own).__name__})"
+    return message.encode(errors="backslashreplace").decode()
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's type and the first 500 characters of its message.
+
+    It may hold query text and values of params: it is for the dead letter, not for a log.
+    """
+    return f"{type(error).__name__}: {message_of(error)[:MAX_TEXT]}"

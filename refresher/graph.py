@@ -15,9 +15,10 @@ from celery.exceptions import SoftTimeLimitExceeded
 from neo4j import exceptions as driver_errors
 
 from api_client.clock import monotonic_seconds
-from refresher.deadlines import Deadlines, pool_has_limits
-from refresher.errors import LoadFailed, TransientFailure
+from refresher.deadlines import Deadlines
+from refresher.errors import LoadFailed, TransientFailure, text_of
 from refresher.graph_driver import open_driver
+from refresher.pool_process import pool_has_limits, process_is_ending
 from refresher.queries import Loaded, Query
 from refresher.settings import SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
 from refresher.spans import NO_SPANS, WorkerSpans
@@ -30,7 +31,6 @@ VERIFY_SECONDS: Final = 10.0
 _MEANT_FOR_A_RETRY: Final = (
     driver_errors.ServiceUnavailable,  # includes IncompleteCommit: harmless, for we only read
     driver_errors.SessionExpired,
-    driver_errors.TransientError,
 )
 _MISTAKES: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
 _TIMED_OUT: Final = frozenset(
@@ -114,12 +114,13 @@ class Graph:
         try:
             with begun, _cut_when_refused(begun):
                 tx = self._spans.transaction(begun, query, self._settings)
-                with _ends_no_worker():
-                    value = called(query, tx, params, self._settings.max_value_bytes)
+                value = called(query, tx, params, self._settings.max_value_bytes)
                 return Loaded(value, _degree(tx, query, params))
         except LoadFailed:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if process_is_ending():
+                raise
             failure = classified(error)
             if failure.kind == "auth":
                 # Each attempt is one of few that the graph allows before it locks the user out.
@@ -177,17 +178,6 @@ def _cut_when_refused(tx: ReadTransaction) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def _ends_no_worker() -> Iterator[None]:
-    try:
-        yield
-    except SystemExit as error:
-        if type(error) is not SystemExit or (isinstance(error.code, int) and error.code < 0):
-            raise  # the worker's own, from Celery or from the signal that ends a pool's process
-        # A worker that ends hands its run back, to be loaded by another, which would end as well.
-        raise LoadFailed("loader_error", "the loader called sys.exit", is_transient=False) from error
-
-
 def _degree(tx: RunsQueries, query: Query, params: Mapping[str, Any]) -> int:
     if query.degree_cypher is None:
         return 0
@@ -197,28 +187,43 @@ def _degree(tx: RunsQueries, query: Query, params: Mapping[str, Any]) -> int:
     return max(0, int(degree)) if isinstance(degree, int | float) else 0
 
 
-def classified(error: Exception) -> LoadFailed:
-    """Return what an error of the driver, or of a loader, means.
+def classified(error: BaseException) -> LoadFailed:
+    """Return what an error of the driver, or of code of a query's author, means; one that is a LoadFailed as it is.
 
     Its text is the error's own and may hold query text and values of params: it is for the dead letter, not for a log.
     """
-    message = f"{type(error).__name__}: {str(error)[:500]}{_of_certificate(error)}"
+    if isinstance(error, LoadFailed):
+        return error
+    message = f"{text_of(error)}{_of_certificate(error)}"
     if isinstance(error, driver_errors.Neo4jError):
         return _of_server(error, message)
+    if isinstance(error, driver_errors.DriverError | driver_errors.UnsupportedServerProduct):
+        return _of_driver(error, message)
     if isinstance(error, TransientFailure):
         return LoadFailed("transient", message, is_transient=True)
     if isinstance(error, SoftTimeLimitExceeded):
         return LoadFailed("timeout", "the soft time limit", is_transient=True, most_attempts=_FEW_ATTEMPTS)
+    if isinstance(error, OSError):
+        return LoadFailed("network", message, is_transient=True)
+    return _of_loader(error, message)
+
+
+def _of_driver(error: Exception, message: str) -> LoadFailed:
     if isinstance(error, _MEANT_FOR_A_RETRY):
         return LoadFailed("graph_unavailable", message, is_transient=True)
     if isinstance(error, driver_errors.ConfigurationError | driver_errors.UnsupportedServerProduct):
         return LoadFailed("configuration", message, is_transient=False)
-    if isinstance(error, driver_errors.DriverError):
-        # ResultError, SessionError, TransactionError …: a mistake in the loader. A connection that came late is not.
-        late = isinstance(error, driver_errors.ConnectionAcquisitionTimeoutError)
-        return LoadFailed("graph_unavailable" if late else "loader_error", message, is_transient=late)
-    if isinstance(error, OSError):
-        return LoadFailed("network", message, is_transient=True)
+    # ResultError, SessionError, TransactionError …: a mistake in the loader. A connection that came late is not.
+    late = isinstance(error, driver_errors.ConnectionAcquisitionTimeoutError)
+    return LoadFailed("graph_unavailable" if late else "loader_error", message, is_transient=late)
+
+
+def _of_loader(error: BaseException, message: str) -> LoadFailed:
+    if type(error) is SystemExit:
+        return LoadFailed("loader_error", "the loader called sys.exit", is_transient=False)
+    if not isinstance(error, Exception):
+        # KeyboardInterrupt, Celery's WorkerShutdown, a panic of an extension: they are meant to end a process.
+        return LoadFailed("loader_error", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
     # A mistake in a loader, or values that it refuses, will be there at the next attempt too.
     return LoadFailed("loader_error", message, is_transient=not isinstance(error, _MISTAKES))
 

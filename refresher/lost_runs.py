@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         def __init__(self, message: Any, **options: Any) -> None: ...
         def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any: ...
         def on_timeout(self, soft: bool, timeout: float) -> None: ...  # noqa: FBT001
+        def cancel(self, pool: Any, signal: Any = None, *, emit_retry: bool = True) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
 else:
     from celery.worker.request import Request as _Request
@@ -62,6 +63,12 @@ class RefreshRequest(_Request):
         super().on_timeout(soft, timeout)
         if not soft and not state.should_terminate:
             self._end_runs("hard_timeout", f"the load went on beyond the hard limit of {timeout:g} s, and was killed")
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: FBT001, FBT002 - as Celery
+        """Cancel the task, since the worker shuts down cold (Celery has announced that to nobody by then)."""
+        if not emit_retry:
+            self.task.app.refresher_shutdown.set()
+        super().cancel(pool, signal, emit_retry=emit_retry)
 
     def _end_runs(self, kind: str, text: str) -> None:
         # Off the main process's loop: the cache may be slow to answer.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from api_client.entry import Smoothed
+from refresher.errors import text_of
 from refresher.settings import RefreshMode
 
 BetaFunction: TypeAlias = Callable[[float, int, float], float]
@@ -44,7 +45,7 @@ def _own_beta(own: BetaFunction, beta0: float, degree: int, sigma: float) -> flo
         if isinstance(beta, int | float) and math.isfinite(beta) and beta >= 0:
             return float(beta)
     except Exception as error:
-        raise ValueError(f"the query's β function failed: {type(error).__name__}: {error}") from error
+        raise ValueError(f"the query's β function failed: {text_of(error)}") from error
     raise ValueError(f"the query's β function returned {beta!r}: allowed is a finite number, 0 or more")
 
 

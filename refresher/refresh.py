@@ -22,14 +22,13 @@ import msgspec
 
 from api_client import lease
 from api_client.compression import pack
-from api_client.entry import Header
 from api_client.entry import encode as encode_entry
 from api_client.errors import InvalidQuery
 from api_client.keys import CacheKey
 from api_client.lease import AcquireStatus, Call, CommitStatus, FailReply
 from api_client.messages import RefreshItem
 from refresher import retry
-from refresher.errors import LoadFailed
+from refresher.errors import LoadFailed, text_of
 from refresher.outcome import Outcome, OutcomeKind
 from refresher.queries import Query
 from refresher.renewals import HeldLease
@@ -87,9 +86,9 @@ class Refresher:
             try:
                 return self._attempts(run)
             except (KeyboardInterrupt, SystemExit):
-                # Beyond the soft limit it is the hard one that ends this process, and the main process ends the run:
-                # handed back, a load that hangs would go round for ever.
-                if run.elapsed_seconds() < self._settings.soft_limit_seconds:
+                # Any other end of this process, the hard time limit's too, is the main process's to count: handed back,
+                # a load that ends its process, or hangs, would go round forever.
+                if self._around.shuts_down() and run.elapsed_seconds() < self._settings.soft_limit_seconds:
                     hand_back(self._around, self._settings, run)
                 raise
             finally:
@@ -123,6 +122,18 @@ class Refresher:
             attempt += 1
 
     def _load_and_commit(self, run: Run) -> Outcome:
+        try:
+            with self._around.interruptible():
+                entry, keep_seconds = self._load(run)
+        except BaseException as error:
+            failure = self._around.failure_of(error)
+            if failure is None or failure is error:
+                raise
+            raise failure from error
+        return self._commit(run, entry, keep_seconds)
+
+    def _load(self, run: Run) -> tuple[bytes, float]:
+        """Return the new entry, and for how long Redis is to keep it. All code of the query's author runs in here."""
         query = self._query(run)
         read_started_us = run.now_us()
         left_seconds = self._settings.budget_seconds - run.elapsed_seconds()
@@ -133,10 +144,10 @@ class Refresher:
         try:
             header = header_of(run, query, loaded, read_started_us, self._settings)
         except ValueError as error:
-            raise LoadFailed("beta_function", str(error), is_transient=False) from error
+            raise LoadFailed("beta_function", text_of(error), is_transient=False) from error
         packed = pack(payload, self._settings.compress_min_bytes)
         header = msgspec.structs.replace(header, is_compressed=packed.is_compressed)
-        return self._commit(run, header, packed.content, hard_ttl_seconds(query))
+        return encode_entry(header, run.key.digest, packed.content), hard_ttl_seconds(query)
 
     def _query(self, run: Run) -> Query:
         query = self._around.registry.find(run.item.query, run.item.version)
@@ -152,14 +163,14 @@ class Refresher:
             raise LoadFailed("wrong_params", f"{query.name}: {error}", is_transient=False) from error
         return query
 
-    def _commit(self, run: Run, header: Header, payload: bytes, keep_seconds: float) -> Outcome:
+    def _commit(self, run: Run, entry: bytes, keep_seconds: float) -> Outcome:
         run_seconds, sample_seconds = run.elapsed_seconds(), run.lead_seconds()
         status = self._run(
             lease.commit(
                 run.key,
                 token=run.token,
                 nonce=run.nonce,
-                entry=encode_entry(header, run.key.digest, payload),
+                entry=entry,
                 hard_ttl_seconds=keep_seconds,
                 retention_seconds=self._settings.record_retention_seconds,
             )

@@ -12,7 +12,7 @@ from api_client.lease import AcquireReply
 from api_client.messages import RefreshItem
 from refresher import policy
 from refresher.dead_letters import DeadLetter
-from refresher.errors import LoadFailed
+from refresher.errors import LoadFailed, message_of
 from refresher.queries import Loaded, Query
 from refresher.settings import WorkerSettings
 
@@ -125,7 +125,7 @@ def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int, query
         digest=run.key.digest.hex(),
         token=run.token,
         kind=failure.kind,
-        message=str(failure) if keeps_all else None,
+        message=message_of(failure) if keeps_all else None,
         attempts=attempts,
         at_us=run.now_us(),
         failures=failures,

@@ -17,8 +17,10 @@ from api_client.redis_edge import translated
 from refresher import values
 from refresher.cache_link import TranslatingStore, WorkerLink
 from refresher.dead_letters import DeadLetter, DeadLetters
+from refresher.errors import LoadFailed
 from refresher.events import WorkerEvents
-from refresher.graph import Graph
+from refresher.graph import Graph, classified
+from refresher.pool_process import process_is_ending, soft_limit
 from refresher.queries import Registry, registry
 from refresher.refresh import Refresher
 from refresher.renewals import Renewals
@@ -38,6 +40,7 @@ class Runtime:
         *,
         events: WorkerEvents | None = None,
         queries: Registry = registry,
+        shuts_down: Callable[[], bool] = lambda: False,
     ) -> None:
         told = guarded(events or WorkerEvents(), WorkerEvents)
         self.settings: WorkerSettings = settings
@@ -67,6 +70,9 @@ class Runtime:
                 monotonic=monotonic_seconds,
                 sleep=time.sleep,
                 events=told,
+                failure_of=_failure_of,
+                interruptible=soft_limit.in_load,
+                shuts_down=shuts_down,
             ),
         )
 
@@ -94,6 +100,10 @@ class Runtime:
         self._renewals.close()
         self.graph.close()
         self._cache.close()
+
+
+def _failure_of(error: BaseException) -> LoadFailed | None:
+    return None if process_is_ending() else classified(error)
 
 
 class PerProcess:

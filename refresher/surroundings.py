@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from api_client.lease import Call
 from api_client.messages import RefreshItem
 from refresher.dead_letters import DeadLetter
+from refresher.errors import LoadFailed
 from refresher.events import WorkerEvents
 from refresher.queries import Loaded, Query, Registry
 from refresher.renewals import HeldLease
@@ -43,7 +44,9 @@ class Surroundings:
     """What the flow needs from outside.
 
     ``publish`` sends an item at once, ``bury`` keeps a dead letter if it can, in the place of the key's one with that
-    token (0: none).
+    token (0: none). ``failure_of`` says what anything means that is raised in a load: None, that this process ends.
+    ``interruptible`` is the context of a load, which a time limit may interrupt; ``shuts_down`` returns whether the
+    worker does, so that a run which can't be finished is handed back.
     """
 
     records: Records
@@ -56,4 +59,7 @@ class Surroundings:
     monotonic: Callable[[], float]
     sleep: Callable[[float], object]
     events: WorkerEvents
+    failure_of: Callable[[BaseException], LoadFailed | None]
+    interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
+    shuts_down: Callable[[], bool] = lambda: False
     uniform: Callable[[], float] = random.random

@@ -18,7 +18,7 @@ from api_client.messages import MalformedMessage, RefreshItem
 from refresher.events import events_of
 from refresher.guard import DropReason
 from refresher.outcome import Outcome, OutcomeKind
-from refresher.soft_limit import hear_it_once
+from refresher.pool_process import soft_limit
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -40,14 +40,14 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
     @registered  # type: ignore[untyped-decorator, unused-ignore]
     def refresh(task: Any, message: object) -> str:
         """Refresh the items of one message; returns their outcomes as text, which monitors show."""
-        hear_it_once()
         try:
             items = messages.decode(message)
         except MalformedMessage as error:
             log.error("a message that is none of ours was dropped: %s", error)
             events_of(task.app).message_dropped(reason=DropReason.NOT_OURS.value)
             return f"dropped: {error}"
-        return _refresh_all(task, runtimes.get(), items)
+        with soft_limit.in_task():
+            return _refresh_all(task, runtimes.get(), items)
 
     # For `lost_runs`, which looks a lost process's runs up from the main one.
     app.tasks[messages.TASK_NAME].refresher_runtimes = runtimes

@@ -100,6 +100,7 @@ class InlineCache:
                 monotonic=monotonic_seconds,
                 sleep=lambda _: None,
                 events=WorkerEvents(),
+                failure_of=classified,
             ),
         )
         # Nothing here is slow, but a debugger may sit in a loader: a test is not to fail for that.
@@ -172,7 +173,7 @@ class InlineCache:
             return Loaded(called(query, self._tx, params, self._max_value_bytes))
         except LoadFailed:
             raise
-        except Exception as error:
+        except BaseException as error:
             raise classified(error) from error
 
     def _refresh(self, item: RefreshItem) -> None:

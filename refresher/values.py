@@ -24,12 +24,13 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
+from celery.exceptions import SoftTimeLimitExceeded
 from neo4j import Record
 from neo4j.graph import Node, Path, Relationship
 from neo4j.spatial import Point
 from neo4j.time import Date, DateTime, Duration, Time
 
-from refresher.errors import LoadFailed
+from refresher.errors import LoadFailed, text_of
 
 _TEXT: Final = (str, bytes, bytearray)
 _NUMBER: Final = (int, float)
@@ -45,17 +46,20 @@ def encode(value: Any, *, query: str, max_bytes: int) -> bytes:
 
     Raises:
         LoadFailed: ``not_encodable`` or ``too_large``; neither gets better by another attempt.
+        MemoryError: there is none left.
+        SoftTimeLimitExceeded: the load's time was over.
     """
     walk = _Walk(max_bytes)
     try:
         encoded = msgspec.msgpack.Encoder(enc_hook=walk.shape).encode(walk.plain(value))
     except _NoRoom:
         raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (MemoryError, SoftTimeLimitExceeded):
+        raise
+    except Exception as error:
+        # Of the encoder, or of the value's own methods: __iter__, __len__, a property.
         raise LoadFailed(
-            "not_encodable",
-            f"the value of {query!r} can't be encoded: {type(error).__name__}: {error}",
-            is_transient=False,
+            "not_encodable", f"the value of {query!r} can't be encoded: {text_of(error)}", is_transient=False
         ) from error
     if len(encoded) > max_bytes:
         raise _too_large(query, str(len(encoded)), max_bytes)

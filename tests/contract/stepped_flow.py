@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from api_client.lease import AcquireReply, AcquireStatus
 from refresher.errors import LoadFailed
 from refresher.events import WorkerEvents
+from refresher.graph import classified
 from refresher.outcome import OutcomeKind
 from refresher.queries import Loaded, Registry, query
 from refresher.refresh import Refresher
@@ -70,7 +71,7 @@ class Flow:
             records=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
             hold=lambda held: nullcontext(), publish=self._publish, bury=lambda *_: None,
             monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.told,
-            uniform=lambda: 0.99,
+            failure_of=_failure_of, shuts_down=lambda: True, uniform=lambda: 0.99,
         )  # fmt: skip
         self._refresher = Refresher(SETTINGS, around)
         self._thread = threading.Thread(target=self._work, args=(item,), daemon=True)
@@ -132,3 +133,7 @@ class Flow:
             self._error = error
         self.pending = None
         self._parked.release()
+
+
+def _failure_of(error: BaseException) -> LoadFailed | None:
+    return None if isinstance(error, SystemExit) else classified(error)

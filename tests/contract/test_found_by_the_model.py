@@ -14,6 +14,7 @@ from api_client.events import RefreshReason
 from api_client.lease import Call
 from api_client.messages import RefreshItem, item_for
 from refresher.events import WorkerEvents
+from refresher.graph import classified
 from refresher.queries import Loaded, Registry, query
 from refresher.refresh import Refresher
 from refresher.settings import WorkerSettings
@@ -55,7 +56,7 @@ class Stage:
             Surroundings(
                 records=self, origin=self, encode=lambda value, **_: payload.encode(value), registry=registry,
                 hold=_held, publish=self.published.append, bury=lambda *_: None, monotonic=lambda: 0.0,
-                sleep=lambda _: None, events=WorkerEvents(), uniform=lambda: 0.5,
+                sleep=lambda _: None, events=WorkerEvents(), failure_of=classified, uniform=lambda: 0.5,
             ),
         ).refresh(item)  # fmt: skip
 

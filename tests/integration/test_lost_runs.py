@@ -28,6 +28,7 @@ from refresher import values
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
 from refresher.events import WorkerEvents
+from refresher.graph import classified
 from refresher.lost_runs import MOST_ATTEMPTS, RefreshRequest
 from refresher.outcome import Outcome, OutcomeKind
 from refresher.queries import Loaded, Registry, query
@@ -121,7 +122,7 @@ class Main:
             Surroundings(
                 records=doomed, origin=doomed, encode=values.encode, registry=REGISTRY, hold=lambda _: nullcontext(),
                 publish=lambda _: None, bury=lambda *_: None, monotonic=time.monotonic, sleep=lambda _: None,
-                events=WorkerEvents(), uniform=lambda: 1.0,
+                events=WorkerEvents(), failure_of=classified, uniform=lambda: 1.0,
             ),
         ).refresh  # fmt: skip
 

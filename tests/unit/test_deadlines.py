@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from refresher.deadlines import Deadlines, pool_has_limits
+from refresher.deadlines import Deadlines
 from refresher.errors import LoadFailed
 
 word = contextvars.ContextVar("word", default="none")
@@ -147,10 +147,6 @@ def test_what_a_load_raised_is_gone_with_whoever_caught_it() -> None:
     finally:
         gc.enable()
     deadlines.close()
-
-
-def test_this_process_is_of_no_prefork_pool() -> None:
-    assert not pool_has_limits()
 
 
 def test_a_system_without_a_thread_left_is_a_failure_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:

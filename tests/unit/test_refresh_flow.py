@@ -31,6 +31,7 @@ from api_client.messages import RefreshItem, item_for
 from refresher.dead_letters import DeadLetter
 from refresher.errors import LoadFailed
 from refresher.events import WorkerEvents
+from refresher.graph import classified
 from refresher.outcome import OutcomeKind
 from refresher.queries import Loaded, Registry, query
 from refresher.refresh import Refresher
@@ -69,6 +70,7 @@ class Worker(WorkerEvents):
         self.timeouts: list[float] = []
         self.held: list[HeldLease] = []
         self.letters: list[DeadLetter] = []
+        self.shuts_down = True
         self.publish_error: Exception | None = None
         self.bury_error: Exception | None = None
         self.registry = Registry()
@@ -78,7 +80,7 @@ class Worker(WorkerEvents):
             Surroundings(
                 records=self, origin=self, encode=self._encode, registry=self.registry, hold=self._hold,
                 publish=self._publish, bury=self._bury, monotonic=lambda: self.now, sleep=self._sleep, events=self,
-                uniform=lambda: self.u,
+                failure_of=self._failure_of, shuts_down=lambda: self.shuts_down, uniform=lambda: self.u,
             ),
         )  # fmt: skip
 
@@ -121,6 +123,9 @@ class Worker(WorkerEvents):
         if self.bury_error:
             raise self.bury_error
         self.letters.append(letter)
+
+    def _failure_of(self, error: BaseException) -> LoadFailed | None:
+        return None if isinstance(error, SystemExit | KeyboardInterrupt) else classified(error)
 
     def _sleep(self, seconds: float) -> None:
         self.diary.append(("sleep", seconds))

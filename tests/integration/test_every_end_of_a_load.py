@@ -1,0 +1,371 @@
+"""Every way in which a load can end is one outcome: counted, a dead letter, and an error for those who wait at once.
+
+Through the worker's own flow on a real Redis, with a reader that waits. Loads that end their process, or hang: see
+`tests/acceptance/worker_faults/test_every_end_counts.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+import msgspec
+import pytest
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown, WorkerTerminate
+from neo4j.exceptions import ConfigurationError, Neo4jError, ResultConsumedError, SessionExpired
+
+from api_client import CacheClient, CacheUnavailable, ReaderSettings, RefreshFailed
+from api_client.broker import Broker
+from api_client.messages import RefreshItem
+from refresher import TransientFailure
+from refresher.embedded import RedisServer
+from refresher.errors import LoadFailed
+from refresher.outcome import OutcomeKind
+from refresher.queries import Registry, query
+from refresher.runtime import Runtime
+from refresher.settings import WorkerSettings
+
+RETRY_MAX = 2
+ALL, FEW, ONE = 1 + RETRY_MAX, 2, 1
+_numbers = itertools.count(1)
+
+
+class Panic(BaseException):
+    """As pyo3's PanicException."""
+
+
+class Unprintable(Exception):
+    """Neither its text nor its representation can be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class UnprintablePanic(Panic):
+    """The same, and what it raises is no Exception either."""
+
+    def __str__(self) -> str:
+        raise Panic("again")
+
+
+class NoText(Exception):
+    """Its text is none."""
+
+    def __str__(self) -> str:
+        return cast("str", None)
+
+
+class UnprintableFailure(LoadFailed):
+    """A failure as the worker's own, from a loader."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def raises(error: BaseException) -> Callable[..., NoReturn]:
+    def load(tx: Any) -> NoReturn:
+        raise error
+
+    return load
+
+
+def returns(value: Callable[[], Any]) -> Callable[..., Any]:
+    return lambda tx: value()
+
+
+def recurses(tx: Any) -> Any:
+    return recurses(tx)
+
+
+def server_error(code: str) -> Neo4jError:
+    return Neo4jError._hydrate_neo4j(code=f"Neo.{code}", message="as the server said")
+
+
+def endless_causes() -> Exception:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    return first
+
+
+class BadIterator:
+    """An iterator whose rows fail."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __iter__(self) -> BadIterator:
+        return self
+
+    def __next__(self) -> NoReturn:
+        raise self._error
+
+
+def bad_list(method: str, error: BaseException) -> list[int]:
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    return cast("list[int]", type("BadList", (list,), {method: fail})([1, 2]))
+
+
+def bad_dict(error: BaseException) -> dict[str, int]:
+    def fail(_: object) -> NoReturn:
+        raise error
+
+    return cast("dict[str, int]", type("BadDict", (dict,), {"items": fail})({"a": 1}))
+
+
+class NoClass:
+    """What asks for its class gets an error."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        raise KeyError("no class")
+
+
+@dataclass
+class BadField:
+    """A dataclass with a field that can't be read."""
+
+    field: int = 1
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "field":
+            raise OSError("no field")
+        return super().__getattribute__(name)
+
+
+class BadStruct(msgspec.Struct):
+    """A Struct with a field that can't be read."""
+
+    field: int = 1
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "field":
+            raise Panic("no field")
+        return super().__getattribute__(name)
+
+
+def own_reference() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+def rows_that_fail() -> Iterator[int]:
+    yield 1
+    raise KeyError("the second row")
+
+
+def rows_that_panic() -> Iterator[int]:
+    yield 1
+    raise Panic("the second row")
+
+
+def rows_that_go_on() -> Iterator[str]:
+    while True:
+        try:
+            yield "x" * 1_000_000
+        except GeneratorExit:
+            yield "one more"
+
+
+async def coroutine() -> None:
+    """Never awaited."""
+
+
+def unawaited() -> Any:
+    made = coroutine()
+    made.close()
+    return made
+
+
+def closes_its_transaction(tx: Any) -> Any:
+    tx.close()
+
+
+def cuts_its_transaction(tx: Any) -> Any:
+    tx.cut()
+    raise SessionExpired("it is gone")
+
+
+def takes_another_param(tx: Any, other: int) -> int:
+    return other
+
+
+def beta(answer: Any) -> dict[str, Any]:
+    def function(beta0: float, degree: int, sigma: float) -> float:
+        if isinstance(answer, BaseException):
+            raise answer
+        return cast("float", answer)
+
+    return {"beta_function": function}
+
+
+RAISED: dict[str, tuple[BaseException, str, int]] = {
+    "an exception": (Exception("x"), "loader_error", ALL),
+    "a mistake": (ValueError("x"), "loader_error", ONE),
+    "an assertion": (AssertionError(), "loader_error", ONE),
+    "one without a text": (Unprintable(), "loader_error", ALL),
+    "one whose text is none": (NoText(), "loader_error", ALL),
+    "one whose text is no Unicode": (Exception("\udc80"), "loader_error", ALL),
+    "one with a text of megabytes": (ValueError("x" * 5_000_000), "loader_error", ONE),
+    "one that is its own cause's cause": (endless_causes(), "loader_error", ONE),
+    "a group": (ExceptionGroup("g", [ValueError()]), "loader_error", ALL),
+    "a group of panics": (BaseExceptionGroup("g", [Panic()]), "loader_error", FEW),
+    "a panic": (Panic("x"), "loader_error", FEW),
+    "a panic without a text": (UnprintablePanic(), "loader_error", FEW),
+    "KeyboardInterrupt": (KeyboardInterrupt(), "loader_error", FEW),
+    "sys.exit": (SystemExit(3), "loader_error", ONE),
+    "sys.exit as a signal's": (SystemExit(-241), "loader_error", ONE),
+    "WorkerShutdown": (WorkerShutdown(0), "loader_error", FEW),
+    "WorkerTerminate": (WorkerTerminate(True), "loader_error", FEW),
+    "GeneratorExit": (GeneratorExit(), "loader_error", FEW),
+    "CancelledError": (asyncio.CancelledError(), "loader_error", FEW),
+    "StopIteration": (StopIteration(), "loader_error", ALL),
+    "StopAsyncIteration": (StopAsyncIteration(), "loader_error", ALL),
+    "MemoryError": (MemoryError(), "loader_error", ALL),
+    "an error of the system": (OSError("x"), "network", ALL),
+    "Celery's Retry": (Retry("x"), "loader_error", ALL),
+    "Celery's Ignore": (Ignore(), "loader_error", ALL),
+    "Celery's Reject": (Reject("x", requeue=True), "loader_error", ALL),
+    "the soft time limit": (SoftTimeLimitExceeded(5), "timeout", FEW),
+    "a failure of the worker's own kind": (LoadFailed("own", "x", is_transient=False), "own", ONE),
+    "one of it without a text": (UnprintableFailure("own", "x", is_transient=False), "own", ONE),
+    "a failure that passes": (TransientFailure("x"), "transient", ALL),
+    "an error of the cache": (CacheUnavailable("x"), "network", ALL),
+    "the server's timeout": (server_error("ClientError.Transaction.TransactionTimedOut"), "timeout", FEW),
+    "a deadlock": (server_error("TransientError.Transaction.DeadlockDetected"), "deadlock", ALL),
+    "a syntax error": (server_error("ClientError.Statement.SyntaxError"), "syntax", ONE),
+    "a lost session": (SessionExpired("x"), "graph_unavailable", ALL),
+    "a consumed result": (ResultConsumedError(None, "x"), "loader_error", ONE),  # type: ignore[arg-type]
+    "the driver's configuration": (ConfigurationError("x"), "configuration", ONE),
+}  # fmt: skip
+VALUES: dict[str, tuple[Callable[[], Any], str, int]] = {
+    "without a shape": (object, "not_encodable", ONE),
+    "a coroutine": (unawaited, "not_encodable", ONE),
+    "__iter__ raises": (lambda: bad_list("__iter__", KeyError()), "not_encodable", ONE),
+    "__iter__ panics": (lambda: bad_list("__iter__", Panic()), "loader_error", FEW),
+    "__iter__ is interrupted": (lambda: bad_list("__iter__", KeyboardInterrupt()), "loader_error", FEW),
+    "__iter__ meets the soft limit": (lambda: bad_list("__iter__", SoftTimeLimitExceeded(5)), "timeout", FEW),
+    "__iter__ has no memory": (lambda: bad_list("__iter__", MemoryError()), "loader_error", ALL),
+    "__iter__ has lost the cache": (lambda: bad_list("__iter__", CacheUnavailable("x")), "not_encodable", ONE),
+    "__len__ raises": (lambda: bad_list("__len__", Unprintable()), "not_encodable", ONE),
+    "items() raises": (lambda: bad_dict(Unprintable()), "not_encodable", ONE),
+    "__class__ raises": (NoClass, "loader_error", ONE),
+    "a field of a dataclass": (BadField, "not_encodable", ONE),
+    "a field of a Struct": (BadStruct, "loader_error", FEW),
+    "its own item": (own_reference, "not_encodable", ONE),
+    "no Unicode": (lambda: "\udc80", "not_encodable", ONE),
+    "a number too large": (lambda: 1 << 70, "not_encodable", ONE),
+    "far too large": (lambda: "x" * 2_000_000, "too_large", ONE),
+    "rows that fail": (rows_that_fail, "loader_error", ONE),
+    "rows that panic": (rows_that_panic, "loader_error", FEW),
+    "rows that don't end when told to": (rows_that_go_on, "loader_error", ALL),
+    "an iterator that fails": (lambda: BadIterator(Unprintable()), "loader_error", ALL),
+    "an iterator that panics": (lambda: BadIterator(Panic()), "loader_error", FEW),
+}
+OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any], str, int]] = {
+    "it recurses without end": (recurses, {}, "loader_error", ALL),
+    "it closes its transaction": (closes_its_transaction, {}, "loader_error", ONE),
+    "it cuts its transaction": (cuts_its_transaction, {}, "graph_unavailable", ALL),
+    "it takes another param": (takes_another_param, {}, "wrong_params", ONE),
+    "β raises": (returns(dict), beta(Unprintable()), "beta_function", ONE),
+    "β panics": (returns(dict), beta(Panic()), "loader_error", FEW),
+    "β is no number": (returns(dict), beta("x"), "beta_function", ONE),
+    "β is NaN": (returns(dict), beta(float("nan")), "beta_function", ONE),
+    "the degree's graph is down": (returns(dict), {"degree": "RETURN 1"}, "graph_unavailable", ALL),
+}  # fmt: skip
+ENDS = {
+    **{f"raises: {name}": (raises(error), {}, kind, loads) for name, (error, kind, loads) in RAISED.items()},
+    **{f"value: {name}": (returns(value), {}, kind, loads) for name, (value, kind, loads) in VALUES.items()},
+    **OTHERS,
+}
+
+
+class Worker:
+    """Runs what is published by the worker's own flow, on the publisher's thread; retries come at once."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.outcomes: list[OutcomeKind] = []
+
+    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
+        for item in items:
+            again: RefreshItem | None = item
+            while again is not None:
+                outcome = self._runtime.refresher.refresh(again)
+                self.outcomes.append(outcome.kind)
+                again = outcome.again
+
+    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+        self.publish(items, someone_waits=someone_waits)
+        return [None] * len(items)
+
+    def waiting(self, *, someone_waits: bool = False) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+class InProcess(CacheClient):
+    """A reader whose refreshes run in this process."""
+
+    def __init__(self, settings: ReaderSettings, worker: Worker) -> None:
+        self._worker = worker
+        super().__init__(settings)
+
+    def _make_broker(self) -> Broker:
+        return self._worker
+
+
+@pytest.fixture(params=["in the pool's process", "on a thread of its own"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the load runs: as in a prefork pool, or as in one without time limits."""
+    monkeypatch.setattr("refresher.graph.pool_has_limits", lambda: request.param == "in the pool's process")
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("end", ENDS)
+def test_a_load_that_ends_so_is_given_up_and_all_who_wait_are_told(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    loader, options, kind, loads = ENDS[end]
+    monkeypatch.setattr("refresher.retry.BASE_SECONDS", 0.05)
+    name, own, begun = f"query_{next(_numbers)}", Registry(), 0
+
+    def load(tx: Any, **params: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        return loader(tx, **params)
+
+    load.__signature__ = inspect.signature(loader)  # type: ignore[attr-defined]
+    query(name, ttl="1h", into=own, **options)(load)
+    url = redis_server.url(0)
+    settings = WorkerSettings(
+        redis_url=url, namespace=name, retry_max=RETRY_MAX, cooling_seconds=600, max_value_bytes=1_000_000,
+        neo4j_uri="bolt://127.0.0.1:1",
+    )  # fmt: skip
+    reader = ReaderSettings(redis_url=url, namespace=name, redis_timeout_seconds=5.0)
+    with (
+        closing(Runtime(settings, cast("Broker", None), queries=own)) as runtime,
+        InProcess(reader, worker := Worker(runtime)) as client,
+    ):
+        with pytest.raises(RefreshFailed) as caught:
+            client.get(name, timeout=30)
+        assert (caught.value.kind, caught.value.attempts) == (kind, loads)
+        assert begun == (0 if kind == "wrong_params" else loads)
+        assert client.flush(30)  # what it tells afterwards is told
+        assert worker.outcomes[-1] is OutcomeKind.FAILED
+        assert client.explain(name).record.state == "cooling"
+        [letter] = runtime.dead_letters.newest()
+        assert (letter.kind, letter.attempts, letter.failures) == (kind, loads, letter.failures)
+        assert letter.message
+        assert len(letter.message) < 1_000
