@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from refresher.dead_letters import DeadLetter, DeadLetters
 from refresher.embedded import GuardedProcess, RedisServer
 from tests.acceptance.conftest import NO_GRAPH, System
-from tests.support.ending_loaders import LOCK_FOLDER, OVERLAPS, QUERY
+from tests.support.ending_loaders import ENDS_PROCESS, LOCK_FOLDER, OVERLAPS, QUERY, RAISES
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
@@ -24,6 +26,7 @@ SETTINGS = {
     "CACHE_XFETCH_RETRY_BACKOFF": "1",
     "CACHE_COOLING": "10m",
 }
+RETRY_MAX = 3
 
 
 class Scene:
@@ -70,6 +73,10 @@ class Scene:
         """How many loads there were since the key is stale."""
         return self.system.loads(key) - 1
 
+    def process_of(self, key: str) -> int:
+        """The process of the newest load."""
+        return int(self.system.control.lindex(f"calls:{key}", -1) or 0)
+
     def overlaps(self) -> list[str]:
         """The keys of which two loads were under way at a time."""
         return self.system.control.lrange(OVERLAPS, 0, -1)
@@ -94,3 +101,51 @@ def test_loads_that_hang_are_given_up_while_their_keys_are_read(loaders: System)
     assert {key: (scene.loads(key), letters[key].attempts) for key in ends} == dict.fromkeys(ends, (2, 2))
     assert scene.overlaps() == []
     assert scene.exit_codes == []
+
+
+@pytest.mark.parametrize("ends", [RAISES, ENDS_PROCESS], ids=["raises", "ends its process"])
+def test_loads_that_would_end_their_worker_are_given_up_though_nobody_reads(
+    loaders: System, ends: dict[str, object]
+) -> None:
+    scene = Scene(loaders, "-c", "4")
+    for end in ends:
+        scene.stale(end, end)
+        scene.client.get_entry(QUERY, {"key": end})  # once: it asks for the refresh
+    eventually(lambda: set(scene.letters()) >= set(ends), 120, f"all of {len(ends)} keys are given up")
+    # Each load that is under way by now shows itself; whatever comes round does so within milliseconds.
+    for end in ends:
+        scene.client.get(QUERY, {"key": f"other than {end}"}, timeout=30)
+    loads = {"sys.exit": 1, "MemoryError": 1 + RETRY_MAX}
+    assert {end: scene.loads(end) for end in ends} == {end: loads.get(end, 2) for end in ends}
+    kind = "loader_error" if ends is RAISES else "worker_lost"
+    assert {end: letter.kind for end, letter in scene.letters().items()} == dict.fromkeys(ends, kind)
+    assert scene.overlaps() == []
+    assert scene.worker.poll() is None
+
+
+def test_a_pool_process_that_is_told_to_end_is_counted_and_one_of_a_worker_that_ends_hands_its_run_back(
+    loaders: System,
+) -> None:
+    loaders.env["CACHE_XFETCH_TIMEOUT"] = "60s"
+    scene = Scene(loaders, "-c", "1")
+    scene.stale("a", "hangs")
+    scene.client.get_entry(QUERY, {"key": "a"})
+    for load in (1, 2):
+        eventually(lambda: scene.loads("a") == load, 60, f"load {load} has begun")  # noqa: B023
+        os.kill(scene.process_of("a"), signal.SIGTERM)
+    eventually(lambda: scene.letters().get("a"), 60, "it is given up")
+    assert (scene.letters()["a"].kind, scene.loads("a")) == ("worker_lost", 2)
+
+    scene.stale("b", "hangs")
+    scene.client.get_entry(QUERY, {"key": "b"})
+    eventually(lambda: scene.loads("b") == 1, 60, "a load has begun")
+    os.kill(scene.worker.pid, signal.SIGTERM)
+    eventually(lambda: "Warm shutdown" in scene.worker.tail_of_log(1_000), 30, "the worker has begun to end")
+    os.kill(scene.process_of("b"), signal.SIGTERM)  # as a service manager does, which tells all processes
+    assert scene.worker.wait(60) == 0
+    assert loaders.record(scene.client.key(QUERY, {"key": "b"}))["state"] == "queued"
+    loaders.control.delete("ends:b")
+    scene.supervise()
+    eventually(lambda: scene.client.get(QUERY, {"key": "b"})["load"] == 3, 60, "the next worker has loaded it")
+    assert "b" not in scene.letters()
+    assert scene.overlaps() == []
