@@ -49,8 +49,9 @@ class Entry(msgspec.Struct, Generic[T], frozen=True):
 
     ``ttl_remaining`` is negative past the soft expiry, and not positive once invalidated; ``delta`` is the mean lead
     time of a refresh, ``beta`` the effective β, ``degree`` that of the query's node (0: not known). ``token`` grows
-    with each refresh of this key, ``generation`` with each invalidation; the value was read after every invalidation
-    below ``token``.
+    with each refresh of this key, ``generation`` with each invalidation, while its entry or record is there: after
+    that they begin at Redis' clock, which may have been set back. The value was read after every invalidation below
+    ``token``.
     """
 
     value: T

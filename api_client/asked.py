@@ -14,8 +14,8 @@ class AskedRecently:
     """What this process was told of a key.
 
     It asks no more for as long as that lasts, at most 1 s, and at once when the entry has become another one. Which
-    entry is meant is told by its number: the larger one of token and generation, which both only grow. So a reader that
-    decides late, by an entry that has been replaced since, asks no more either.
+    entry is meant is told by its number: the larger one of token and generation, which grow as long as entry or
+    record is there. So a reader that decides late, by an entry that has been replaced since, asks no more either.
 
     Thread-safe. Past the soft expiry every read comes here, so a key that is covered costs no lock.
     """

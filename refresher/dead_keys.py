@@ -156,8 +156,10 @@ class DeadKeys:
         asked = [number for number, result in enumerate(looked) if result.what is Retried.ASKED]
         explained = self._explained([looked[number].dead.key for number in asked])
         for number, now in zip(asked, explained, strict=True):
+            before = looked[number].dead.now.token
             dead = replace(looked[number].dead, now=now)
-            if dead.standing is Standing.REFRESHED:
+            # Another token, too: it need not be a larger one where Redis' clock was set back, and the entry had gone.
+            if dead.standing is Standing.REFRESHED or now.token not in {0, before}:
                 looked[number] = RetryResult(dead, Retried.REFRESHED)
             elif dead.standing in {Standing.COOLING, Standing.QUARANTINED} and now.record is not None:
                 looked[number] = RetryResult(dead, Retried.FAILED_AGAIN, now.record.kind)

@@ -169,6 +169,25 @@ def test_a_live_worker_whose_lease_was_taken_is_fenced(clocked_world: ClockedWor
     assert world.commit(taken.token, OTHER) is CommitStatus.ACCEPTED
 
 
+def test_once_entry_and_record_are_gone_numbers_begin_at_the_clock_and_no_run_from_before_commits(
+    clocked_world: ClockedWorld,
+) -> None:
+    world = clocked_world
+    before = world.acquire().token
+    world.pass_time(-HOUR)
+    world.client.delete(world.key.record)
+    assert world.commit(before) is CommitStatus.LOST
+    after = world.acquire(OTHER).token
+    assert after == world.now_us() < before
+    assert world.commit(before) is CommitStatus.SUPERSEDED
+    generation = world.invalidate()
+    assert after < generation < before
+    assert world.commit(before) is CommitStatus.SUPERSEDED
+    assert world.commit(after, OTHER) is CommitStatus.ACCEPTED_AS_STALE
+    assert world.commit(before) is CommitStatus.SUPERSEDED
+    assert world.acquire(number=generation).token > generation
+
+
 def test_a_step_that_is_repeated_after_the_clock_was_set_back_is_the_same_step(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     number = world.claim("mine").number

@@ -1,6 +1,11 @@
-"""Redis' clock was set back: an entry that was stored in what is the future now is served, and refreshed at once."""
+"""Redis' clock was set back: an entry that was stored in what is the future now is served, and refreshed at once.
+
+Once entry and record of a key are both gone its numbers begin again at that clock, below those that are known.
+"""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -9,7 +14,7 @@ from api_client import EntryState, RefreshState
 from api_client.clock import monotonic_seconds
 from tests.integration.reader.conftest import MakeReader, Play, has_heard_all
 from tests.support.any_reader import AnyReader, client_of
-from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
 from tests.support.waiting import eventually
 
 HOUR_SECONDS = 3_600.0
@@ -56,3 +61,71 @@ def test_a_reader_that_is_wrong_about_the_clock_learns_it_again(make_reader: Mak
     eventually(
         lambda: reader.get_entry("q", {"n": 1}).state is EntryState.FRESH, PATIENCE_SECONDS, "it has learnt the clock"
     )
+
+
+def planted_ahead(key: PlayedKey, **changes: float) -> int:
+    """Put an entry there with a number that the clock will not reach for an hour; the number."""
+    return key.plant_value("old", age_seconds=-HOUR_SECONDS, **changes)
+
+
+def lose(key: PlayedKey) -> None:
+    """Let entry and record expire."""
+    key.client.delete(key.key.entry, key.key.record)
+
+
+def test_a_value_whose_number_is_lower_takes_the_place_of_the_one_before(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    ahead = planted_ahead(key)
+    assert reader.get("q", {}) == "old"
+    lose(key)
+    eventually(lambda: reader.get("q", {}, timeout=0, default="gone") == "gone", PATIENCE_SECONDS, "nobody has it")
+    read = pool.submit(reader.get, "q", {})
+    assert key.load("new") < ahead
+    assert read.result(PATIENCE_SECONDS) == "new"
+    assert [reader.get("q", {}) for _ in range(AGAIN)] == ["new"] * AGAIN
+
+
+def test_a_generation_from_before_is_met_by_a_load_each_time(
+    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    planted_ahead(key)
+    generation = reader.invalidate("q", {}).generation
+    lose(key)
+    for value in ("first", "second"):
+        read = pool.submit(reader.get, "q", {}, min_generation=generation)
+        assert key.load(value) < generation
+        assert read.result(PATIENCE_SECONDS) == value
+
+
+def test_a_wait_that_began_before_ends_by_its_next_claim(
+    make_reader: MakeReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    reader, key = make_reader(), play()
+    ahead = planted_ahead(key)
+    read = pool.submit(reader.get, "q", {}, fresh=True)
+    assert key.asked() > ahead
+    lose(key)
+    # The lost claim's message: its run is below the number of the claim, and not what the wait is for.
+    token = key.acquire(number=ahead + 1).token
+    assert token < ahead
+    key.end(token, "too early to tell")
+    assert ahead > key.load("new") > token
+    assert read.result(PATIENCE_SECONDS) == "new"
+
+
+def test_what_was_asked_for_before_holds_up_a_refresh_for_a_second_at_most(make_reader: MakeReader, play: Play) -> None:
+    reader, key = make_reader(), play()
+    planted_ahead(key)
+    assert reader.get_entry("q", {}).refresh is RefreshState.TRIGGERED
+    key.asked()
+    lose(key)
+    assert key.plant_value("stale", age_seconds=60.0, ttl_seconds=30.0) < key.now_us()
+    entry = eventually(
+        lambda: (found := reader.get_entry("q", {})).refresh is RefreshState.TRIGGERED and found,
+        PATIENCE_SECONDS, "it is asked for",
+    )  # fmt: skip
+    assert (entry.value, entry.state) == ("stale", EntryState.STALE)
+    assert key.load("new") > entry.token

@@ -1,0 +1,52 @@
+"""A retry of a key that was given up, where Redis' clock was set back since and its numbers began again below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+import redis
+
+from api_client import CacheClient, ReaderSettings
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from refresher.dead_keys import DeadKeys, Retried
+from refresher.dead_letters import DeadLetter, DeadLetters
+from refresher.embedded import RedisServer
+from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+
+NAMESPACE = "test"
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture
+def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(clean_redis.url(0)) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("has_old_value", [False, True])
+def test_it_is_refreshed_though_its_token_is_below_the_letter_s(
+    clean_redis: RedisServer, control: redis.Redis, has_old_value: bool
+) -> None:
+    settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), namespace=NAMESPACE)
+    key = PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {}, 1))
+    if has_old_value:
+        key.plant_value("old", age_seconds=60.0)
+    ahead, letters = key.now_us() + HOUR_US, DeadLetters(control, NAMESPACE)
+    letters.add(
+        DeadLetter(
+            query="q", version=1, params={}, digest=key.key.digest.hex(), token=ahead, kind="syntax", message="",
+            attempts=1, at_us=ahead,
+        )
+    )  # fmt: skip
+    with ExitStack() as stack:
+        client, pool = stack.enter_context(CacheClient(settings)), stack.enter_context(ThreadPoolExecutor(1))
+        dead = DeadKeys(control, settings)
+        retrying = pool.submit(dead.retry, dead.all(), client, wait_seconds=PATIENCE_SECONDS)
+        assert key.load("new") < ahead
+        (result,) = retrying.result(PATIENCE_SECONDS)
+    assert result.what is Retried.REFRESHED
+    assert letters.newest() == []
