@@ -7,6 +7,7 @@ names and the wording of the error.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self, TypeAlias, get_type_hints
 from urllib.parse import urlsplit
@@ -18,6 +19,17 @@ from api_client.durations import LONGEST_SECONDS, seconds
 from api_client.errors import ConfigurationError
 
 _DURATION: Final = {"duration": True}
+# A host, and what can be a port: in anything else there may be a password.
+_HOST: Final = re.compile(
+    r"(?:\[[^\[\]]*\]|[^:\[\]]*)"
+    r"(?::(?:[0-9]{0,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
+)
+# A path, or a host and a port without a scheme.
+_NO_HOST: Final = re.compile("[^:@]*(?::(?:[0-9]{1,5}|/[^:@]*))?")
+_SHOWN_OPTIONS: Final = frozenset(
+    {"db", "client_name", "ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_cert_reqs", "ssl_check_hostname",
+     "ssl_keyfile", "heartbeat", "login_method", "policy"}
+)  # fmt: skip
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 
 Seconds: TypeAlias = Annotated[
@@ -47,6 +59,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 msgspec.convert(value, annotation)
             except msgspec.ValidationError as error:
                 raise _wrong(annotation, field, value) from error
+            fault_of = _extra(annotation).get("fault_of")
+            if fault_of is not None and (allowed := fault_of(value)):
+                raise ConfigurationError(
+                    variable(annotation, field), _shown(annotation, value), f"allowed is {allowed}"
+                )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -150,18 +167,32 @@ def _shown(annotation: Any, value: object) -> str:
 
 
 def without_password(url: str) -> str:
-    """Return a URL that may be shown: a password in it is replaced by ``***``."""
+    """Return a URL that may be shown: in place of what is, or may be, a secret stands ``***``.
+
+    That is a password, a user without one (a forgotten colon), what stands where a port should (a forgotten @), the
+    values of options but for a few, and all of it where a part can't be told from the next.
+    """
     try:
         parts = urlsplit(url)
-        if "password" in parts.query:
-            url = (parts := parts._replace(query="***")).geturl()
         if "@" in parts.path + parts.query + parts.fragment:
             # A password with a slash in it, or several URLs in one: where the secrets are can't be told.
             return "***"
-        if "@" not in parts.netloc:
-            return url
-        user = (parts.username or "") + (":***" if parts.password is not None else "")
-        host = parts.netloc.rpartition("@")[2]
-        return parts._replace(netloc=f"{user}@{host}").geturl()
+        query = "?" + _without_secrets(parts.query) if parts.query else ""
+        if not parts.netloc:
+            without_query = url.partition("?")[0]
+            return without_query + query if _NO_HOST.fullmatch(without_query) else "***"
+        user, at, hosts = parts.netloc.rpartition("@")
+        if not all(_HOST.fullmatch(host) for host in hosts.split(",")):
+            return f"{parts.scheme}://{'***@' if at else ''}{'' if '[' in hosts else hosts.partition(':')[0]}:***"
+        shown_user = f"{user.partition(':')[0]}:***@" if ":" in user else "***@" if at else ""
+        return parts._replace(netloc=shown_user + hosts, query="", fragment="").geturl() + query
     except ValueError:
         return "***"
+
+
+def _without_secrets(query: str) -> str:
+    shown = []
+    for option in query.split("&"):
+        name, equals, _ = option.partition("=")
+        shown.append(option if name in _SHOWN_OPTIONS else f"{name}=***" if equals else "***")
+    return "&".join(shown)

@@ -19,13 +19,13 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from api_client.environment import without_password
 from api_client.errors import ConfigurationError
+from api_client.url_checks import is_number_of_a_port
 
 Address: TypeAlias = tuple[str, int]
 """A host (a name or an IP address, IPv6 without brackets) and a port."""
 
 SENTINEL_PORT: Final = 26_379
 REDIS_PORT: Final = 6_379
-HIGHEST_PORT: Final = 65_535
 _SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 
 
@@ -106,7 +106,7 @@ def _member(url: str, text: str, topology: Topology) -> Address:
     if not colon or text.endswith("]"):
         host, port = text, str(SENTINEL_PORT if topology is Topology.SENTINEL else REDIS_PORT)
     host = unquote(host.removeprefix("[").removesuffix("]"))
-    if not host or not port.isdecimal() or not 0 < int(port) <= HIGHEST_PORT:
+    if not host or not is_number_of_a_port(port):
         _refuse(
             url, "host:port,host:port… after ://, user and password before an @, special characters in them encoded"
         )

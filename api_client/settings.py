@@ -13,6 +13,7 @@ from api_client.environment import Milliseconds, PositiveMilliseconds, PositiveS
 from api_client.errors import ConfigurationError
 from api_client.keys import NAMESPACE_ALLOWED
 from api_client.redis_url import Topology, read_url
+from api_client.url_checks import broker_url_fault, cache_url_fault
 
 MEBIBYTE: Final = 1024 * 1024
 
@@ -25,12 +26,17 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
         msgspec.Meta(
             pattern=r"^(rediss?(\+sentinel|\+cluster)?|unix)://",
             description="redis://…, redis+sentinel://…, redis+cluster://…, the same with rediss, or unix://…",
+            extra={"fault_of": cache_url_fault},
         ),
         env("CACHE_REDIS_URL"),
     ] = "redis://127.0.0.1:6379/0"
     broker_url: Annotated[
         Url,
-        msgspec.Meta(pattern="^(rediss?|amqps?|pyamqp)://", description="redis://…, rediss://…, amqp://… or amqps://…"),
+        msgspec.Meta(
+            pattern="^(rediss?|amqps?|pyamqp)://",
+            description="redis://…, rediss://…, amqp://… or amqps://…",
+            extra={"fault_of": broker_url_fault},
+        ),
         env("CACHE_BROKER_URL", fallback="CELERY_BROKER_URL"),
     ] = "redis://127.0.0.1:6379/1"
     namespace: Annotated[

@@ -186,8 +186,11 @@ def import_queries(modules: Iterable[str]) -> None:
             importlib.import_module(module)
         except ConfigurationError:
             raise  # a wrong @query: it names the query and what is allowed
-        except Exception as error:
-            # The module's own code has run: whatever it raises is told in a line, the rest is the cause.
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # The module's own code has run, and may have called sys.exit: whatever it raises is reported in a line,
+            # the rest is the cause.
             raise ConfigurationError(
                 "REFRESHER_QUERIES",
                 repr(module),

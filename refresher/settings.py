@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
 from api_client.environment import PositiveMilliseconds, PositiveSeconds, Seconds, env
 from api_client.errors import ConfigurationError
 from api_client.settings import MEBIBYTE, SharedSettings
+from api_client.url_checks import is_number_of_a_port
 from api_client.xfetch import MAX_DRAW_DIGITS
 
 
@@ -34,6 +37,23 @@ NEO4J_URI_ALLOWED: Final = (
     "NEO4J_PASSWORD"
 )
 
+
+def neo4j_uri_fault(uri: str) -> str | None:
+    """Return what is allowed in place of a URI that has NEO4J_URI's pattern; None: nothing is wrong with it."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return NEO4J_URI_ALLOWED
+    port = parts.netloc.rpartition("]")[2].partition(":")[2]
+    if port and not is_number_of_a_port(port):
+        return f"a port from 1 to 65535: {NEO4J_URI_ALLOWED}"
+    context = [pair.partition("=") for pair in parts.query.split("&")] if "?" in uri else []
+    names = [name for name, _, _ in context]
+    if not all(name and value for name, _, value in context) or len(set(names)) < len(names) or "address" in names:
+        return f"a routing context of name=value, each name once and none of them address: {NEO4J_URI_ALLOWED}"
+    return None
+
+
 Count: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a whole number, 1 to 10000")]
 
 
@@ -48,7 +68,9 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     queries: Annotated[str, msgspec.Meta(description="module names, comma-separated"), env("REFRESHER_QUERIES")] = ""
     neo4j_uri: Annotated[
         str,
-        msgspec.Meta(pattern=NEO4J_URI_PATTERN, extra={"url": True}, description=NEO4J_URI_ALLOWED),
+        msgspec.Meta(
+            pattern=NEO4J_URI_PATTERN, extra={"url": True, "fault_of": neo4j_uri_fault}, description=NEO4J_URI_ALLOWED
+        ),
         env("NEO4J_URI"),
     ] = "bolt://127.0.0.1:7687"
     neo4j_user: Annotated[str, env("NEO4J_USER")] = "neo4j"
@@ -114,6 +136,8 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
                 repr(self.neo4j_ca_certs)[:100],
                 "allowed is a file, with bolt+s:// or neo4j+s:// in NEO4J_URI",
             )
+        if self.neo4j_ca_certs and not Path(self.neo4j_ca_certs).is_file():
+            raise ConfigurationError("NEO4J_CA_CERTS", repr(self.neo4j_ca_certs)[:100], "allowed is a file (PEM)")
 
     @property
     def query_modules(self) -> tuple[str, ...]:

@@ -78,9 +78,31 @@ def read_secret(mutator: Mutator) -> None:
         assert not any(CANARY in text for text in shown), url
 
 
+def read_secret_without_its_place(mutator: Mutator) -> None:
+    """A URL whose @ or colons were forgotten, or in which the password stands where an option's value should."""
+    pick = mutator.random.choice
+    url = pick((*SECRET_URLS, f"redis://h/0?token={CANARY}", f"amqp://h//?pw={CANARY}&heartbeat=3"))
+    forgotten = pick(("@", ":", "//", "/", ""))
+    url = url.replace(forgotten, "", mutator.random.randint(1, 2)) if forgotten else url
+    if f"//{CANARY}" in url or f"/{CANARY}" in url or CANARY not in url:
+        return  # a host, or a path: no place of a secret
+    shown = [without_password(url)]
+    for who in BOTH:
+        for name in ("CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI"):
+            try:
+                shown.append(repr(who.from_env({name: url})))
+            except ConfigurationError as error:
+                shown.append(f"{error} {error!r}")
+    assert not any(CANARY in text for text in shown), url
+
+
 def test_environments(fuzz: Callable[[Feed], None]) -> None:
     fuzz(lambda mutator: read(environment(mutator)))
 
 
 def test_no_damage_to_a_url_brings_its_password_to_light(fuzz: Callable[[Feed], None]) -> None:
     fuzz(read_secret)
+
+
+def test_no_password_in_a_wrong_place_is_shown(fuzz: Callable[[Feed], None]) -> None:
+    fuzz(read_secret_without_its_place)

@@ -23,7 +23,7 @@ def system(stack: ExitStack, users: Users, redis_server: RedisServer, tmp_path: 
     made = System(stack, users.cache, redis_server, NO_GRAPH, tmp_path)
     made.env["C_FORCE_ROOT"] = "1"  # the application's own app takes pickle
     made.env["CACHE_REDIS_URL"] = users.url("cache", "worker")
-    made.env["CELERY_BROKER_URL"] = users.url("broker", "worker")
+    made.env["CACHE_BROKER_URL"] = users.url("broker", "worker")
     return made
 
 
@@ -37,7 +37,7 @@ def start(system: System, stack: ExitStack, folder: Path, *command: str) -> Guar
 
 
 def reads(system: System, users: Users, key: str) -> object:
-    reading = {"CACHE_REDIS_URL": users.url("cache", "reader"), "CELERY_BROKER_URL": users.url("broker", "publisher")}
+    reading = {"CACHE_REDIS_URL": users.url("cache", "reader"), "CACHE_BROKER_URL": users.url("broker", "publisher")}
     return system.client(**reading).get("long_lived", {"key": key}, timeout=60)["load"]
 
 

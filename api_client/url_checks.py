@@ -1,0 +1,132 @@
+"""Checks of the servers' URLs: all that can be found wrong with one before anything is sent.
+
+What redis-py and kombu make of a wrong URL is found out at the first connection at the earliest: a database that is
+not a number is 0, a port or an option that there is not fails each command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+MAX_PORT: Final = 65_535
+
+Options: TypeAlias = Mapping[str, str]
+"""The options of a URL that are allowed: name → pattern of the value; `FILE` and `FOLDER`: it has to be there."""
+
+FILE: Final = "FILE"
+FOLDER: Final = "FOLDER"
+TLS: Final[Options] = {
+    "ssl_ca_certs": FILE,
+    "ssl_certfile": FILE,
+    "ssl_keyfile": FILE,
+    "ssl_cert_reqs": "(?i:(cert_)?(required|optional|none))",
+    "ssl_check_hostname": "(?i:true|false)",
+}
+_IN_WORDS: Final = {
+    "db": "the number of a database",
+    "client_name": "printable characters without a space",
+    "ssl_cert_reqs": "required, optional or none",
+    "ssl_check_hostname": "true or false",
+    "heartbeat": "whole seconds",
+    "login_method": "PLAIN, AMQPLAIN or EXTERNAL",
+}
+_BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+_NOT_IN_URLS: Final = re.compile(r"[\x00-\x20\x7f]")
+_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\],;]+)(?::([0-9]{1,5}))?")
+_DATABASE: Final = re.compile("/?|/[0-9]{1,6}/?")
+_ANY_PATH: Final = re.compile(".*")
+_REDIS: Final[Options] = {"db": "[0-9]{1,6}", "username": ".+", "password": ".+", "client_name": "[!-~]+"}
+_TLS_OF_CACHE: Final[Options] = {**TLS, "ssl_ca_path": FOLDER, "ssl_password": ".+"}
+_SENTINEL: Final[Options] = {"sentinel_username": ".+", "sentinel_password": ".+"}
+_RABBITMQ: Final[Options] = {"heartbeat": "[0-9]{1,4}", "login_method": "PLAIN|AMQPLAIN|EXTERNAL"}
+ENCODED: Final = "special characters in user and password percent-encoded"
+ADDRESS: Final = f"host or host:port, port 1 to {MAX_PORT}"
+
+
+def cache_url_fault(url: str) -> str | None:
+    """Return what is allowed in place of this CACHE_REDIS_URL; None: nothing is wrong that shows without connecting.
+
+    Of Sentinels and clusters, what stands after the hosts is left to `redis_url.read_url`.
+    """
+    scheme = url.partition(":")[0]
+    options = {**_REDIS, **(_TLS_OF_CACHE if scheme.startswith("rediss") else {})}
+    if "+" in scheme:
+        return _fault(url, {**options, **_SENTINEL}, several_hosts=True, path=_ANY_PATH)
+    if "?" in url and url.partition("?")[0].rpartition("/")[2].isdecimal() and scheme != "unix":
+        del options["db"]  # the path has it
+    return _fault(url, options)
+
+
+def broker_url_fault(url: str) -> str | None:
+    """Return what is allowed in place of this broker's URL; None: nothing is wrong that shows without connecting.
+
+    For RabbitMQ without TLS there may be several, separated by semicolons, that are tried one after the other.
+    """
+    scheme = url.partition(":")[0]
+    if scheme.startswith("redis"):
+        return _fault(url, TLS if scheme == "rediss" else {})
+    several = url.split(";")
+    if len(several) > 1 and not all(one.startswith(("amqp://", "pyamqp://")) for one in several):
+        return "one URL; several, separated by semicolons, only where each begins with amqp://"
+    options = {**_RABBITMQ, **(TLS if scheme == "amqps" else {})}
+    return next(filter(None, (_fault(one, options, path=_ANY_PATH) for one in several)), None)
+
+
+def _fault(url: str, options: Options, *, several_hosts: bool = False, path: re.Pattern[str] = _DATABASE) -> str | None:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"an address that can be read: {ADDRESS}, IPv6 in brackets, {ENCODED}"
+    if _NOT_IN_URLS.search(url) or "#" in url or "@" in parts.path or not _is_encoded(url):
+        return f"a URL with {ENCODED}: no space, no #, and a % only before two hexadecimal digits"
+    hosts = parts.netloc.rpartition("@")[2]
+    if parts.scheme == "unix":
+        if hosts or len(parts.path) < len("/x"):
+            return "unix:///path/of/the/socket, with ?db=N for a database"
+    elif not all(_is_address(host) for host in (hosts.split(",") if several_hosts else [hosts])):
+        return f"{ADDRESS}, after user and password and an @"
+    elif not path.fullmatch(parts.path):
+        return "the number of a database after the host, as in redis://host:6379/0"
+    return _options_fault(parts.query, options)
+
+
+def is_number_of_a_port(text: str) -> bool:
+    """Return whether ``text`` is a port, 1 to 65535, in decimal digits."""
+    return re.fullmatch("[0-9]{1,5}", text) is not None and 0 < int(text) <= MAX_PORT
+
+
+def _is_address(text: str) -> bool:
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and (found[2] is None or is_number_of_a_port(found[2]))
+
+
+def _is_encoded(url: str) -> bool:
+    try:
+        unquote(url, errors="strict")
+    except UnicodeDecodeError:
+        return False
+    return _BAD_ESCAPE.search(url) is None
+
+
+def _options_fault(query: str, allowed: Options) -> str | None:
+    given = parse_qsl(query, keep_blank_values=True)
+    if query and not allowed:
+        return "no option after a ?"
+    # Never what is given: it may be the end of a password with a ? in it.
+    if len(dict(given)) < len(given) or not dict(given).keys() <= allowed.keys():
+        return f"no option but {', '.join(allowed)}, each once"
+    for name, value in given:
+        match allowed[name]:
+            case "FILE" if not Path(value).is_file():
+                return f"a file (PEM) that is there for {name}"
+            case "FOLDER" if not Path(value).is_dir():
+                return f"a folder that is there for {name}"
+            case "FILE" | "FOLDER":
+                pass
+            case pattern if not re.fullmatch(pattern, value):
+                return f"{_IN_WORDS.get(name, 'a value')} for {name}"
+    return None if given or not query else "options as name=value after the ?"

@@ -1,0 +1,155 @@
+"""Wrong URLs: each is one error at the start, for readers and workers, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from api_client import AsyncCacheClient, CacheClient, ConfigurationError, ReaderSettings
+from api_client.environment import Settings
+from refresher.celery_app import make_app
+from refresher.settings import WorkerSettings
+
+CANARY = "c4nary-s3cret"
+CACHE, BROKER, GRAPH = "CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI"
+
+# variable, wrong value, a part of what is said to be allowed
+REDIS = [
+    (f"redis://u:{CANARY}@h:notaport/0", "port 1 to 65535"),
+    (f"redis://u:{CANARY}@h:0/0", "port 1 to 65535"),
+    (f"redis://u:{CANARY}@h:65536/0", "port 1 to 65535"),
+    ("redis://h:/0", "port 1 to 65535"),
+    ("redis://:6379/0", "host or host:port"),
+    ("redis:///0", "host or host:port"),
+    ("redis://h:1:2/0", "host or host:port"),
+    ("redis://a,b/0", "host or host:port"),
+    ("redis://[::1/0", "address that can be read"),
+    ("redis://::1/0", "host or host:port"),
+    ("redis://h/zero", "number of a database"),
+    ("redis://h/-1", "number of a database"),
+    ("redis://h/0/1", "number of a database"),
+    ("redis://h/0?bogus=1", "option"),
+    ("redis://h/0?socket_timeout=60", "option"),
+    ("redis://h/0?bogus", "option"),
+    ("redis://h/0#1", "percent-encoded"),
+    ("redis://h/ 0", "percent-encoded"),
+    ("redis://h\n/0", "percent-encoded"),
+    (f"redis://:{CANARY}#x@h/0", "percent-encoded"),
+    (f"redis://:{CANARY}/x@h/0", "port 1 to 65535|percent-encoded"),
+    (f"redis://:{CANARY}?x@h/0", "port 1 to 65535|option"),
+    (f"redis://:{CANARY}%zz@h/0", "a % only before two hexadecimal digits"),
+    (f"redis://:{CANARY}%ff@h/0", "percent-encoded"),
+    ("rediss://h/0?ssl_ca_certs=/no/such.pem", "a file|no file"),
+    ("rediss://h/0?ssl_certfile=", "a file|no file"),
+    ("rediss://h/0?ssl_cert_reqs=perhaps", "required, optional or none"),
+    ("rediss://h/0?ssl_check_hostname=x", "true or false"),
+    ("rediss://h/0?ssl_what=1", "option"),
+    ("redis://h/0?ssl_ca_certs=/etc/hostname", "option"),
+]
+TABLE = [
+    *[(variable, url, allowed) for variable in (CACHE, BROKER) for url, allowed in REDIS],
+    (CACHE, "redis://h/0?db=1", "option"),
+    (CACHE, "redis://h?db=one", "number of a database"),
+    (CACHE, "redis://h?db=1&db=2", "each once"),
+    (CACHE, f"redis://h?password={CANARY}&password={CANARY}", "each once"),
+    (CACHE, "redis://h?db", "number of a database"),
+    (CACHE, "redis://h?&", "options as name=value"),
+    (CACHE, "unix://", "unix:///path"),
+    (CACHE, "unix:///", "unix:///path"),
+    (CACHE, "unix://host/path", "unix:///path"),
+    (CACHE, "unix:///run/redis.sock?bogus=1", "option"),
+    (CACHE, "unix:///run/redis.sock?db=x", "number of a database"),
+    (CACHE, f"redis+sentinel://u:{CANARY}@a:1,b:x/m/0", "host or host:port"),
+    (CACHE, f"redis+sentinel://u:{CANARY}@a,,b/m", "host or host:port"),
+    (CACHE, f"redis+sentinel://a/m/0?sentinel_password={CANARY}&bogus=1", "option"),
+    (CACHE, f"redis+sentinel://u:{CANARY}@a", "the name that the Sentinels have"),
+    (CACHE, f"redis+sentinel://u:{CANARY}@a/m/zero", "a number of a database"),
+    (CACHE, "rediss+sentinel://a/m?ssl_ca_certs=/no/such.pem", "a file"),
+    (CACHE, f"redis+cluster://u:{CANARY}@a:1,b:99999", "host or host:port"),
+    (CACHE, "redis+cluster://a/1", "one database"),
+    (CACHE, "redis+cluster://a?bogus=1", "option"),
+    (CACHE, "rediss+cluster://a?ssl_cert_reqs=x", "required, optional or none"),
+    (BROKER, f"amqp://u:{CANARY}@h:x//", "port 1 to 65535"),
+    (BROKER, f"amqp://u:{CANARY}@h:70000//", "port 1 to 65535"),
+    (BROKER, "amqp://", "host or host:port"),
+    (BROKER, "amqp://h//?bogus=1", "option"),
+    (BROKER, "amqp://h//?heartbeat=soon", "whole seconds"),
+    (BROKER, "amqp://h//?login_method=NONE", "PLAIN, AMQPLAIN or EXTERNAL"),
+    (BROKER, "amqp://h//?ssl_ca_certs=/etc/hostname", "option"),
+    (BROKER, f"amqp://u:{CANARY}%@h//", "a % only before"),
+    (BROKER, f"amqp://u:{CANARY}@a//;amqp://u:{CANARY}@b:x//", "port 1 to 65535"),
+    (BROKER, f"redis://:{CANARY}@a/0;redis://:{CANARY}@b/0", "one URL|percent-encoded"),
+    (BROKER, "amqps://a//;amqps://b//", "one URL"),
+    (BROKER, "redis://h/0?db=1", "no option"),
+    (GRAPH, "bolt://h:0", "a port from 1 to 65535"),
+    (GRAPH, "bolt://h:99999", "a port from 1 to 65535"),
+    (GRAPH, "bolt://[::1]:99999", "a port from 1 to 65535"),
+    (GRAPH, "bolt://[:21]:7687", "bolt://host:port"),
+    (GRAPH, "bolt://h:x", "bolt://host:port"),
+    (GRAPH, "neo4j://h?a", "name=value"),
+    (GRAPH, "neo4j://h?a=1&a=2", "each name once"),
+    (GRAPH, "neo4j://h?address=x", "none of them address"),
+    (GRAPH, f"neo4j://u:{CANARY}@h", "NEO4J_USER and NEO4J_PASSWORD"),
+]
+STARTS: dict[str, Callable[[], object]] = {
+    "reader": CacheClient.from_env,
+    "async reader": AsyncCacheClient.from_env,
+    "worker": make_app,
+}
+RIGHT = [
+    (CACHE, "redis://h"), (CACHE, "redis://h:6379/"), (CACHE, "redis://u:p%40ss%2F%C3%A4@[::1]:1/15"),
+    (CACHE, "redis://h?db=3&client_name=me&username=u&password=p%20w"),
+    (CACHE, "rediss://h?ssl_cert_reqs=CERT_REQUIRED&ssl_check_hostname=False&ssl_ca_certs={file}&ssl_ca_path={folder}"),
+    (CACHE, "unix:///run/redis.sock"), (CACHE, "unix://:p%40@/run/redis.sock?db=3"),
+    (CACHE, "redis+sentinel://u:p@a,[::1]:2/my%20m/3?sentinel_password=p%26&sentinel_username=u"),
+    (CACHE, "rediss+cluster://u:p@a:1,b?ssl_ca_certs={file}"),
+    (BROKER, "redis://:p%25@h:1/2"), (BROKER, "rediss://h?ssl_ca_certs={file}"), (BROKER, "pyamqp://h"),
+    (BROKER, "amqp://u:p%2Fw@h:5672/a%2Fb?heartbeat=10&login_method=PLAIN"), (BROKER, "amqp://a//;amqp://u:p@b:1/v"),
+    (BROKER, "amqps://h//?ssl_certfile={file}&ssl_keyfile={file}&login_method=EXTERNAL"),
+    (GRAPH, "neo4j+s://h:65535?policy=eu&region=x"), (GRAPH, "bolt://[::1]:7687/"),
+]  # fmt: skip
+
+
+CASES = [
+    pytest.param(variable, url, allowed, start, id=f"{who}-{variable}={url!r}")
+    for variable, url, allowed in TABLE
+    for who, start in STARTS.items()
+    if variable is not GRAPH or who == "worker"
+]
+
+
+@pytest.mark.parametrize(("variable", "url", "allowed", "start"), CASES)
+def test_a_wrong_url_is_an_error_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, variable: str, url: str, allowed: str, start: Callable[[], object]
+) -> None:
+    monkeypatch.setenv(variable, url)
+    with pytest.raises(ConfigurationError, match=allowed) as caught:
+        start()
+    said = str(caught.value)
+    assert said.startswith(f"{variable}='")
+    assert "is not valid: " in said
+    assert caught.value.variable == variable
+    assert CANARY not in f"{said}{caught.value!r}"
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("who", [ReaderSettings, WorkerSettings])
+@pytest.mark.parametrize(("variable", "url"), RIGHT)
+def test_a_right_one_is_accepted(tmp_path: Path, who: type[Settings], variable: str, url: str) -> None:
+    file = tmp_path / "a.pem"
+    file.touch()
+    given = url.format(file=file, folder=tmp_path)
+    if not (variable is GRAPH and who is ReaderSettings):
+        assert given in vars_of(who.from_env({variable: given}))
+
+
+def vars_of(settings: Settings) -> list[object]:
+    return [getattr(settings, name) for name in settings.__struct_fields__]
+
+
+def test_the_files_of_the_graph_s_tls_have_to_be_there() -> None:
+    environ = {GRAPH: "bolt+s://h", "NEO4J_CA_CERTS": "/no/such.pem"}
+    with pytest.raises(ConfigurationError, match=r"^NEO4J_CA_CERTS='/no/such\.pem' is not valid: allowed is a file"):
+        WorkerSettings.from_env(environ)
