@@ -25,6 +25,10 @@ HEARTBEAT_SECONDS: Final = 3
 # Celery would wait 2 s longer after each attempt, up to 30 s: an outage of minutes would go on for half a minute more.
 CONNECT_AGAIN_SECONDS: Final = 1.0
 
+# How late after the visibility timeout a message is delivered again that a killed worker had taken, on Redis.
+RESTORE_SECONDS: Final = 5
+MUTEX_SECONDS: Final = 10
+
 # A message that takes its worker's connection or process with it comes back so often, and is then dropped. Ours need
 # none of it: the lease of the run that died runs out, and the next reader claims.
 MOST_REDELIVERIES: Final = 3
@@ -216,6 +220,11 @@ def consumer_transport_options(broker_url: str, visibility_timeout_seconds: int)
         # Misses first.
         "queue_order_strategy": "priority",
         "visibility_timeout": visibility_timeout_seconds,
+        # What has been taken for longer than that is looked for as often, where kombu does so each 100 s …
+        "unacked_restore_interval": RESTORE_SECONDS,
+        "unacked_restore_throttle": 1,
+        # … and by one worker at a time. One that dies over it keeps the others from it for so long, not for 5 minutes.
+        "unacked_mutex_expire": MUTEX_SECONDS,
         # Without them a worker never comes back from a link that has gone silent.
         "socket_timeout": SOCKET_SECONDS,
         "socket_connect_timeout": SOCKET_SECONDS,

@@ -17,6 +17,7 @@ from celery.worker.state import active_requests, reserved_requests
 from api_client.broker_settings import CONNECT_AGAIN_SECONDS
 from api_client.messages import TASK_NAME
 from refresher.broker_keys import replaced_keys
+from refresher.carried import CarriedDeliveries
 from refresher.dropped import DroppedMessages
 from refresher.envelopes import NO_ENVELOPE, read_any_envelope
 from refresher.events import events_of
@@ -51,8 +52,8 @@ class RefreshConsumer(_Consumer):
     When its connection is lost, Celery 5.7 with kombu 5.7 ends the worker in two ways: closing the connection, it
     restores the messages that are not acknowledged, over that very connection; and when their tasks end, it
     acknowledges them over it. Both meet an AttributeError that nobody expects. So neither is tried: the refreshes go
-    on and commit (the lease decides, not the acknowledgement), and Redis delivers their messages again after the
-    visibility timeout, when acquire finds that there is nothing left to do.
+    on and commit (the lease decides, not the acknowledgement), and their messages are acknowledged over the next
+    connection (`CarriedDeliveries`), or RabbitMQ delivers them again, when acquire finds that nothing is left to do.
 
     A broker that refuses what the worker has to write, because it is full for example, would end it as well. It is left
     alone for a second, and connected to anew.
@@ -71,6 +72,7 @@ class RefreshConsumer(_Consumer):
             # one, and need rights on the broker that nothing else does. An application's own app decides for itself.
             options |= {"without_gossip": True, "without_mingle": True}
         super().__init__(*args, app=app, **options)
+        self._carried = CarriedDeliveries(lambda: self.connection)
         self._dropped = DroppedMessages(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
         loop: Callable[..., None] = self.loop  # type: ignore[has-type, unused-ignore]
 
@@ -141,10 +143,14 @@ class RefreshConsumer(_Consumer):
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Give the lost connection up, and all that could only be said over it."""
         transport: Any = self.connection.transport
-        for channel in getattr(transport, "channels", None) or ():
-            channel.do_restore = False
-        for request in {*active_requests, *reserved_requests}:
-            request.acknowledged = True
+        if transport.driver_type == "redis":
+            running = [request for request in tuple(active_requests) if not request.acknowledged]
+            self._carried.lost(transport, [request.message for request in running])
+            for channel in transport.channels:
+                channel.do_restore = False
+        else:
+            for request in {*active_requests, *reserved_requests}:
+                request.acknowledged = True
         for connection in (self.connection, getattr(self.event_dispatcher, "connection", None)):
             _let_go(connection)
         with warnings.catch_warnings():
@@ -156,7 +162,9 @@ class RefreshConsumer(_Consumer):
         """Connect to the broker, to take messages."""
         connection = self.app.connection_for_read(heartbeat=heartbeat)
         read_any_envelope(connection, self._tell_of_no_envelope, self._log_replaced_keys)
-        return self.ensure_connected(connection)
+        connected = self.ensure_connected(connection)
+        self._carried.connected(connected)
+        return connected
 
     def ensure_connected(self, conn: Any) -> Any:
         """Connect, for as long as it takes; once a second, where Celery's pauses would grow to half a minute."""

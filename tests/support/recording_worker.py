@@ -35,5 +35,3 @@ class _Told(WorkerEvents):
 
 
 app = make_app(events=_Told())
-# A message that a killed worker had taken is looked for each second, and not every hundred: a test says when it is due.
-app.conf.broker_transport_options |= {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}

@@ -24,7 +24,7 @@ def test_a_load_that_kills_its_process_is_tried_once_more_and_then_given_up(watc
         watched.let(misdeed, misdeed)
         watched.client.invalidate(QUERY, {"key": misdeed})
         watched.client.get_entry(QUERY, {"key": misdeed})
-        eventually(lambda: watched.told("failed: worker_lost") == count, 30, "it is given up")  # noqa: B023
+        eventually(lambda: watched.told("failed: worker_lost") == count, 120, "it is given up")  # noqa: B023
         assert watched.system.loads(misdeed) == 3
         assert watched.told("retried: worker_lost") == count
         eventually(lambda: watched.system.cache.zcard("cache:dead1") == count, 10, "its dead letter is there")  # noqa: B023

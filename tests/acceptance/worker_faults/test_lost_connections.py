@@ -1,0 +1,123 @@
+"""What a worker had taken over a connection to the broker that is lost: none of it waits for the visibility timeout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from api_client.broker_settings import MUTEX_SECONDS, RESTORE_SECONDS
+from refresher import WorkerSettings
+from tests.acceptance.worker_faults.conftest import WITHIN_QUEUE_TTL_SECONDS, World
+from tests.acceptance.worker_faults.traffic import Traffic
+from tests.support.recording_proxy import Moment
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+BUSY_MACHINE_SECONDS = 30.0
+KILLS = 40
+
+
+def visibility_seconds(world: World) -> float:
+    return WorkerSettings.from_env(world.parts.env).visibility_timeout_seconds
+
+
+def is_acknowledged(world: World) -> bool:
+    return not world.broker.exists("unacked", "unacked_index", "cache.refresh", "cache.refresh-miss")
+
+
+def consumes(world: World) -> None:
+    """The worker is connected: it has taken what was put into the queue just now."""
+    key = world.stale_key()
+    world.read(key)
+    eventually(lambda: world.is_fresh(key), WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS, "it takes messages again")
+
+
+def held_load(world: World) -> str:
+    """A key whose load goes on, and whose message is not acknowledged."""
+    key = world.stale_key()
+    eventually(lambda: is_acknowledged(world), BUSY_MACHINE_SECONDS, "nothing else is under way")
+    world.hold(key)
+    before = len(world.loads(key))
+    world.read(key)
+    eventually(lambda: len(world.loads(key)) == before + 1, BUSY_MACHINE_SECONDS, "it loads")
+    assert world.broker.hlen("unacked") == 1
+    return key
+
+
+@pytest.mark.parametrize("ends", ["while_there_is_none", "over_the_next"])
+def test_the_message_of_a_load_that_outlives_its_connection_is_acknowledged(world: World, ends: str) -> None:
+    assert visibility_seconds(world) > 2 * BUSY_MACHINE_SECONDS
+    key = held_load(world)
+    loads = len(world.loads(key))
+    if ends == "while_there_is_none":
+        world.broker_way.refuses()
+        world.let_go(key)
+        eventually(lambda: world.runs(key)[-1:] == ["committed"], BUSY_MACHINE_SECONDS, "it commits without a broker")
+        world.broker_way.passes()
+    else:
+        world.broker_way.cuts()
+        consumes(world)
+        eventually(lambda: world.broker.hlen("unacked") == 1, BUSY_MACHINE_SECONDS, "only the first is under way")
+        world.let_go(key)
+    eventually(lambda: is_acknowledged(world), BUSY_MACHINE_SECONDS, "its message is acknowledged")
+    assert len(world.loads(key)) == loads
+    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
+
+
+def test_a_message_that_waits_for_its_next_attempt_is_put_back_at_once(world: World) -> None:
+    key = world.stale_key()
+    world.control.set("failing", 100)
+    world.read(key)
+    eventually(lambda: world.broker.hlen("unacked") == 1, BUSY_MACHINE_SECONDS, "its retry waits in the worker")
+    eventually(lambda: len(world.loads(key)) >= 3, BUSY_MACHINE_SECONDS, "it was tried again")
+    world.broker_way.cuts()
+    world.control.delete("failing")
+    eventually(lambda: world.is_fresh(key), WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS, "it is loaded")
+    eventually(lambda: is_acknowledged(world), BUSY_MACHINE_SECONDS, "all messages are acknowledged")
+    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
+
+
+def test_a_worker_that_dies_over_its_sweep_keeps_no_other_from_it(world: World) -> None:
+    key = held_load(world)
+    with world.broker_way.stopping("SET", Moment.REPLY) as stop:
+        stop.wait(BUSY_MACHINE_SECONDS)
+        assert world.broker.exists("unacked_mutex")
+        world.worker().kill()
+    world.let_go(key)
+    world.add_worker()
+    # It is due now; what is waited for is the look.
+    world.broker.zadd("unacked_index", dict.fromkeys(world.broker.zrange("unacked_index", 0, -1), 0), xx=True)
+    within_seconds = MUTEX_SECONDS + RESTORE_SECONDS + BUSY_MACHINE_SECONDS
+    eventually(lambda: is_acknowledged(world), within_seconds, "what the dead one had taken is done")
+    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS, killed=True)
+
+
+@pytest.fixture
+def busy_machine() -> Iterator[None]:
+    """Programs that compute, one more than a small machine has processors."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@pytest.mark.usefixtures("busy_machine")
+def test_nothing_is_left_after_many_lost_connections_on_a_busy_machine(world: World) -> None:
+    with Traffic(world) as traffic:
+        for _ in range(KILLS):
+            world.broker.client_kill_filter(_type="normal", skipme=True)
+            traffic.goes_on_for(2)
+    assert traffic.errors.total() == 0
+    # A connection that is lost between the broker's note that a message was taken and the worker's knowing of it
+    # leaves what only the visibility timeout brings back; all else is done long before.
+    within_seconds = visibility_seconds(world) + MUTEX_SECONDS + RESTORE_SECONDS + BUSY_MACHINE_SECONDS
+    eventually(lambda: is_acknowledged(world), within_seconds, "all messages are acknowledged")
+    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS)
