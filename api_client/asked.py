@@ -24,7 +24,7 @@ class AskedRecently:
         self._monotonic, self._most = monotonic, most
         self._until: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._told = self._until.get
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def covers(self, entry_key: str, number: int) -> bool:
         """Tell whether a refresh of the entry with this number has been asked for, and the answer still holds."""
@@ -63,5 +63,5 @@ class AskedRecently:
     def _set(self, entry_key: str, number: int, left_seconds: float) -> None:
         self._until[entry_key] = (number, self._monotonic() + min(left_seconds, LONGEST_SILENCE_SECONDS))
         self._until.move_to_end(entry_key)
-        if len(self._until) > self._most:
+        while len(self._until) > self._most:
             self._until.popitem(last=False)

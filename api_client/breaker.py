@@ -30,7 +30,7 @@ class Breaker:
         self._threshold = threshold
         self._first_pause, self._longest_pause = first_pause_seconds, longest_pause_seconds
         self._monotonic = monotonic
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._failures = 0
         self._pause = first_pause_seconds
         self._closed_until_probe = 0.0

@@ -35,7 +35,7 @@ class LazyCluster:
         self._options = {name: value for name, value in read.items() if name not in {"host", "port", "db"}}
         self._options |= {**options, "ssl": url.uses_tls, "retry": retry}
         self._members = url.members
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._made: RedisCluster | None = None
 
     def __getattr__(self, name: str) -> Any:

@@ -50,7 +50,7 @@ class ClusterLink(CacheLink):
         self.health = ClusterState(self._url.members)
         self._store = ClusterStore(self)
         self._nodes: dict[Address, CacheLink] = {}
-        self._lock, self._learning = threading.Lock(), threading.Lock()
+        self._lock, self._learning = threading.RLock(), threading.RLock()
         self.health.when_learned(self._keep_only)
 
     @property
@@ -184,13 +184,16 @@ class ClusterLink(CacheLink):
     def _learn_slots(self, besides: Collection[Address] = ()) -> CacheUnavailable | None:
         """Ask for the slots, for two timeouts at most; the error where nobody has told."""
         was_known = self.health.is_known
-        # Without slots all wait for who asks for them.
-        if not self._learning.acquire(blocking=not was_known, timeout=-1 if was_known else 2 * self._timeout_seconds):
-            return None
-        try:
+        try:  # in here, for a signal handler may raise as soon as it is held
+            # Without slots all wait for who asks for them.
+            if not self._learning.acquire(timeout=0 if was_known else 2 * self._timeout_seconds):
+                return None
             return None if self.health.is_known and not was_known else self._ask_for_slots(besides)
         finally:
-            self._learning.release()
+            try:  # noqa: SIM105 - one call more could be interrupted
+                self._learning.release()
+            except RuntimeError:  # another thread has it
+                pass
 
     def _ask_for_slots(self, besides: Collection[Address]) -> CacheUnavailable | None:
         failed: CacheUnavailable | None = None

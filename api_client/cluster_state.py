@@ -51,7 +51,7 @@ class ClusterState(Health):
         self._owners: list[Address | None] = [None] * SLOTS
         self._healths: dict[Address, Health] = {}
         self._keep_only: list[Callable[[Collection[Address]], object]] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._refresh_at = 0.0
         self.is_known: bool = False
 

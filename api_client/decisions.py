@@ -58,7 +58,7 @@ class Decisions:
         self._young: dict[str, _Noted] = {}
         self._old: dict[str, _Noted] = {}
         self._outcomes: dict[str, _Came] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def note(self, entry_key: str, now_us: int, u: float, refresh: RefreshState) -> None:
         """Note a decision; every read comes here, so there is no lock and no object but a tuple."""
@@ -73,7 +73,7 @@ class Decisions:
         with self._lock:
             outcomes.pop(entry_key, None)
             outcomes[entry_key] = (what, why, self._monotonic())
-            if len(outcomes) > self._most:
+            while len(outcomes) > self._most:
                 del outcomes[next(iter(outcomes))]
 
     def last(self, entry_key: str) -> Decision | None:

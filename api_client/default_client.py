@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 D = TypeVar("D")
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _client: CacheClient | None = None
 _async_client: AsyncCacheClient | None = None
 _settings: ReaderSettings | None = None
@@ -82,7 +82,7 @@ def default_async_client() -> AsyncCacheClient:
 def _after_fork_in_child() -> None:
     # Another thread of the parent may have held it at the fork.
     global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
 from threading import get_ident
 from typing import Final, TypeAlias
 
 from api_client.errors import CacheError, WaitTimeout, twin
+from api_client.threads import Waker
 
 ReadBegins: TypeAlias = Callable[[], None]
 Lead: TypeAlias = Callable[[float, ReadBegins], bytes]
@@ -29,15 +28,14 @@ class _Flight:
         self.raw: bytes | None = None
         self.error: CacheError | None = None
         self.is_over = False
-        self.waiting: list[Callable[[None], None]] = []
+        self.waiting: list[Waker] = []
 
     def wait(self, timeout_seconds: float) -> None:
         """Return when it is over, or the time is."""
-        woken: SimpleQueue[None] = SimpleQueue()
-        self.waiting.append(woken.put)
+        waker = Waker()
+        self.waiting.append(waker)
         if not self.is_over:
-            with suppress(Empty):
-                woken.get(timeout=max(0.0, timeout_seconds))
+            waker.wait(timeout_seconds)
 
 
 class Flights:
@@ -115,6 +113,6 @@ class Flights:
         if self._flights.get(entry_key) is flight:
             self._flights.pop(entry_key, None)
         flight.is_over = True
-        for wake in flight.waiting[:]:
-            wake(None)
+        for waker in flight.waiting[:]:
+            waker.wake()
         flight.waiting.clear()

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from itertools import repeat
 from typing import Final, TypeAlias
 
 from api_client.events import HitNote
+from api_client.threads import start_thread
 
 FOLD_AT: Final = 256
 FLUSH_SECONDS: Final = 0.5
@@ -45,7 +49,7 @@ class HitNotes:
     def begin(self) -> None:
         """Begin to note hits, in this process: what its parent has noted is the parent's to count."""
         self._noted: deque[HitNote] = deque()
-        self._folding = threading.Lock()
+        self._folding = threading.RLock()
         self._is_flushed = self._is_asked()
 
     def note(self, note: HitNote) -> None:
@@ -60,23 +64,27 @@ class HitNotes:
             self._fold()
 
     def _noted_enough(self) -> None:
-        # Whoever meets another one at it leaves it to that one.
-        if not self._folding.acquire(blocking=False):
-            return
-        try:
+        try:  # in here, for a signal handler may raise as soon as it is held
+            # Whoever meets another one at it leaves it to that one.
+            if not self._folding.acquire(blocking=False):
+                return
             if not self._is_flushed:
+                start_thread(partial(_flush_for_ever, weakref.ref(self)), "refresher-metrics")
                 self._is_flushed = True
-                threading.Thread(
-                    target=_flush_for_ever, args=(weakref.ref(self),), name="refresher-metrics", daemon=True
-                ).start()
             self._fold()
         finally:
-            self._folding.release()
+            try:  # noqa: SIM105 - one call more could be interrupted
+                self._folding.release()
+            except RuntimeError:  # another thread has it
+                pass
 
     def _fold(self) -> None:
-        count, take = self._count(), self._noted.popleft
+        count, noted = self._count(), list[HitNote]()
+        with suppress(IndexError):  # a signal handler has taken some
+            for _ in repeat(None, len(self._noted)):
+                noted.append(self._noted.popleft())
         by_query: defaultdict[str, list[HitNote]] = defaultdict(list)
-        for note in [take() for _ in repeat(None, len(self._noted))]:
+        for note in noted:
             by_query[note[0]].append(note)
         for query, notes in by_query.items():
             _, ages_us, left_us, triggered = zip(*notes, strict=True)
@@ -90,11 +98,10 @@ class HitNotes:
 
 
 def _flush_for_ever(notes: weakref.ref[HitNotes]) -> None:
-    pause = threading.Event()
     while (found := notes()) is not None:
         found.flush()
         del found
-        pause.wait(FLUSH_SECONDS)
+        time.sleep(FLUSH_SECONDS)
 
 
 _all_notes: weakref.WeakSet[HitNotes] = weakref.WeakSet()

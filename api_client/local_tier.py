@@ -62,7 +62,7 @@ class LocalTier:
         self.entries: OrderedDict[str, LocalEntry] = OrderedDict()
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._max_age_seconds, self._monotonic = max_age_seconds, monotonic
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._bypassed = True
         self._held_bytes = 0
         self._fills: dict[str, set[Fill]] = {}
@@ -194,6 +194,8 @@ class LocalTier:
 
     def _make_room(self, now: float) -> None:
         chances = MOST_SECOND_CHANCES
+        if not self.entries:  # an exception in between has left it too high
+            self._held_bytes = 0
         while len(self.entries) > self._max_entries or self._held_bytes > self._max_bytes:
             key, entry = next(iter(self.entries.items()))
             if entry.used and entry.expires_at > now and chances:

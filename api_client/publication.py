@@ -280,13 +280,9 @@ class Publication:
 
 
 def _tell(trigger: Trigger, error: Exception | None) -> None:
-    """End the future of whoever waits for the trigger's end; one that was cancelled meanwhile is left alone."""
-    if trigger.done is None or not trigger.done.set_running_or_notify_cancel():
-        return
-    if error is None:
-        trigger.done.set_result(None)
-    else:
-        trigger.done.set_exception(twin(error))
+    """Tell whoever waits for the trigger's end; those of one batch get an error each."""
+    if trigger.done is not None:
+        trigger.done(None if error is None else twin(error))
 
 
 def _broker_errors() -> tuple[type[Exception], ...]:

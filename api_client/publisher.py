@@ -2,12 +2,15 @@
 
 A reader hands a `Trigger` over and goes on; what becomes of it is `publication`'s. A slow or dead broker never shows
 in a reader's latency.
+
+What a reader does here are single operations in C on deques and dicts, and no lock: an exception from a signal handler
+may leave it at any point, and neither the publisher nor another reader waits for what was not done.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -22,6 +25,7 @@ from api_client.publication import Publication
 from api_client.settings import ReaderSettings
 from api_client.spans import SILENT
 from api_client.steps import Steps
+from api_client.threads import OwnThread, Waker
 from api_client.triggers import Backlog, Trigger, TriggerDropped
 
 __all__ = ["Publisher", "Trigger", "TriggerDropped"]
@@ -37,6 +41,9 @@ BATCH: Final = 16
 class Publisher:
     """The process's own publisher. Its thread starts with the first trigger; `close` ends it within a bound.
 
+    The thread is replaced when it has died. A forked child has its own thread and backlog, also after a fork of which
+    Python was not told: the parent publishes what it was given.
+
     Args:
         settings: a reader's.
         store: runs the steps of lease records.
@@ -45,7 +52,8 @@ class Publisher:
         events: who counts what happens.
         monotonic: the clock, in seconds.
         decisions: is told what came of each trigger; default: nobody is.
-        backlog: how many triggers may wait, beside those that somebody waits for.
+        backlog: how many triggers may wait, beside those that somebody waits for; about, where several threads hand
+            triggers over at one time.
     """
 
     def __init__(
@@ -64,13 +72,18 @@ class Publisher:
         self._publication = Publication(
             settings, store, broker, asked, decisions or Decisions(), events, monotonic=monotonic
         )
+        self._is_closing = False
+        self._begin(backlog)
+
+    def _begin(self, backlog: int) -> None:
+        """Begin in this process, with nothing to do."""
         self._backlog = Backlog(backlog)
         self._chores: deque[Callable[[], None]] = deque(maxlen=8)
-        lock = threading.RLock()
-        # Two, so that what is meant for the thread never wakes one who waits for its end instead.
-        self._wake, self._idle = threading.Condition(lock), threading.Condition(lock)
-        self._thread: threading.Thread | None = None
-        self._closing = self._busy = False
+        self._flushes: deque[Waker] = deque()
+        self._waker = Waker()
+        self._is_resting = False
+        self._thread = OwnThread(self._run, "cache-publisher")
+        self._pid = os.getpid()
 
     def submit(self, trigger: Trigger) -> bool:
         """Hand a trigger over; False when it was dropped.
@@ -78,23 +91,15 @@ class Publisher:
         That is so when the backlog is full, the publisher is closed, or the system has no thread left for it. A claim
         that came with it is taken back then.
         """
-        trigger = self._traced(trigger)
-        with self._wake:
-            accepted = not self._closing and self._has_thread() and self._backlog.put(trigger)
-            if not self._busy:
-                self._wake.notify()
-        if not accepted:
-            self._give_back(trigger)
-        return accepted
+        return self.submit_all((trigger,))[0]
 
     def submit_all(self, triggers: Sequence[Trigger]) -> list[bool]:
         """Hand several over at once, as `submit` does each; in their order, False for each that was dropped."""
         triggers = [self._traced(trigger) for trigger in triggers]
-        with self._wake:
-            can = bool(triggers) and not self._closing and self._has_thread()
-            accepted = [can and self._backlog.put(trigger) for trigger in triggers]
-            if not self._busy:
-                self._wake.notify()
+        can = bool(triggers) and self._has_thread()
+        accepted = [can and self._backlog.put(trigger) for trigger in triggers]
+        if self._is_resting:
+            self._waker.wake()
         for trigger, was_accepted in zip(triggers, accepted, strict=True):
             if not was_accepted:
                 self._give_back(trigger)
@@ -102,15 +107,21 @@ class Publisher:
 
     def do_soon(self, chore: Callable[[], None]) -> None:
         """Run ``chore`` on the thread: what the reader needs done off its path (its errors are its own)."""
-        with self._wake:
-            if not self._closing and self._has_thread():
-                self._chores.append(chore)
-                self._wake.notify()
+        if self._has_thread():
+            self._chores.append(chore)
+            if self._is_resting:
+                self._waker.wake()
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until nothing is left to do; False when the time ran out before."""
-        with self._idle:
-            return self._idle.wait_for(lambda: not (self._backlog or self._chores or self._busy), timeout_seconds)
+        if not self._backlog and not self._chores and not self._thread.is_running:
+            return True
+        if not self._has_thread():
+            return False
+        done = Waker()
+        self._flushes.append(done)
+        self._waker.wake()
+        return done.wait(timeout_seconds)
 
     @property
     def known_queue_length(self) -> int | None:
@@ -120,15 +131,12 @@ class Publisher:
     def close(self, timeout_seconds: float = 1.0) -> None:
         """Publish what is left, for at most ``timeout_seconds``, and end the thread."""
         self.flush(timeout_seconds)
-        with self._wake:
-            self._closing = True
-            self._wake.notify_all()
-        if self._thread is not None:
-            self._thread.join(timeout_seconds)
-        with self._wake:
-            left = self._backlog.take(len(self._backlog)) + self._backlog.take(len(self._backlog))
-        for trigger in left:
-            self._give_back(trigger)
+        self._is_closing = True
+        self._waker.wake()
+        self._thread.join(timeout_seconds)
+        while left := self._backlog.take(BATCH):
+            for trigger in left:
+                self._give_back(trigger)
         self._broker.close()
 
     def _traced(self, trigger: Trigger) -> Trigger:
@@ -136,35 +144,38 @@ class Publisher:
         return trigger if asking is SILENT else replace(trigger, asking=asking)
 
     def _has_thread(self) -> bool:
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="cache-publisher", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # the system's limit: a read must not fail for that
-                log.warning("no thread for the publisher: %s", error)
-                return False
-            self._thread = thread
+        if self._is_closing:
+            return False
+        if self._pid != os.getpid():
+            self._begin(self._backlog.most)
+        try:
+            self._thread.ensure()
+        except RuntimeError as error:  # the system's limit: a read must not fail for that
+            log.warning("no thread for the publisher: %s", error)
+            return False
         return True
 
     def _give_back(self, trigger: Trigger) -> None:
-        self._publication.give_back(trigger, "closed" if self._closing else "backlog")
+        self._publication.give_back(trigger, "closed" if self._is_closing else "backlog")
 
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._busy = False
-                self._idle.notify_all()
-                self._wake.wait_for(lambda: self._backlog or self._chores or self._closing)
-                if self._closing:
-                    return
-                self._busy = True
-                chore = self._chores.popleft() if self._chores else None
-                batch = [] if chore is not None else self._backlog.take(BATCH)
+        while not self._is_closing:
             try:
-                if chore is not None:
-                    chore()
-                else:
+                if self._chores:
+                    self._chores.popleft()()
+                elif batch := self._backlog.take(BATCH):
                     self._publication.handle(batch)
+                else:
+                    self._rest()
             except Exception:
                 # The thread must outlive whatever one batch meets; its claims run out by themselves.
                 log.exception("the publisher met an error it does not know")
+
+    def _rest(self) -> None:
+        """Wait to be woken. Whoever hands something over does that first, and looks then whether it is to wake."""
+        self._is_resting = True
+        if not (self._chores or self._backlog or self._is_closing):
+            while self._flushes:
+                self._flushes.popleft().wake()
+            self._waker.wait()
+        self._is_resting = False

@@ -35,8 +35,9 @@ class ReadPath:
         try:
             if self._core.tier is not None and (local := self._core.serve_local(key, floor, type_)) is not None:
                 return local
-            fill = self._core.begin(key)
+            fill = None
             try:
+                fill = self._core.begin(key)
                 raw = self._link.read(key)
                 self._know_the_time()
             except BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from api_client.local_entry import NOT_KEPT
 from api_client.params import Params
 from api_client.publisher import Trigger
 from api_client.read_path import ReadPath
+from api_client.threads import Waker
 from api_client.waits import WaitDriver
 
 if TYPE_CHECKING:
@@ -237,9 +237,14 @@ class CacheClient(ClientBase):
         return self._reads.read(key, floor, timeout_seconds, type_)
 
     def _publish_now(self, trigger: Trigger) -> None:
-        done: Future[None] = Future()
+        waker, came = Waker(), list[Exception | None]()
+
+        def done(error: Exception | None) -> None:
+            came.append(error)
+            waker.wake()
+
         self._publisher.submit(replace(trigger, done=done))
-        try:
-            done.result(PUBLISH_BOUND_SECONDS)
-        except Exception as error:
+        waker.wait(PUBLISH_BOUND_SECONDS)
+        error = came[0] if came else TimeoutError()
+        if error is not None:
             raise not_published(trigger, error) from error

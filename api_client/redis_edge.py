@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -106,6 +107,20 @@ class _MasterPool(BlockingConnectionPool):
         return connection
 
 
+@functools.cache
+def _driver_info() -> dict[str, Any]:
+    """Return what connections say of their package, looked up once.
+
+    Else redis-py reads the package's metadata at each connection, and imports for that in the middle of a read: an
+    exception from a signal handler can leave CPython's lock of imports held.
+    """
+    try:
+        from redis.driver_info import DriverInfo
+    except ImportError:  # an older redis-py looks it up when it is imported
+        return {}
+    return {"driver_info": DriverInfo()}
+
+
 class ConnectionMaker:
     """Makes single connections of redis-py, not connected yet, for `connections`.
 
@@ -117,7 +132,7 @@ class ConnectionMaker:
     """
 
     def __init__(self, pool: Any, finder: MasterFinder | None = None) -> None:
-        self._class, self._options = pool.connection_class, pool.connection_kwargs
+        self._class, self._options = pool.connection_class, _driver_info() | pool.connection_kwargs
         self._finder = finder
 
     def __call__(self) -> Any:
@@ -139,7 +154,7 @@ class AsyncConnectionMaker:
     """Makes single connections of redis.asyncio, as `ConnectionMaker` does."""
 
     def __init__(self, pool: Any, finder: AsyncMasterFinder | None = None) -> None:
-        self._class, self._options = pool.connection_class, pool.connection_kwargs
+        self._class, self._options = pool.connection_class, _driver_info() | pool.connection_kwargs
         self._finder = finder
 
     def __call__(self) -> Any:

@@ -105,7 +105,7 @@ class MasterFinder:
         retry = Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
         asked_with = sentinel_options(options, members, timeout_seconds, retry)
         self._sentinel: Any = Sentinel(members, sentinel_kwargs=asked_with)  # type: ignore[no-untyped-call]
-        self._asking = threading.Lock()
+        self._asking = threading.RLock()
         self._told: Address | None = None
         self._told_at = -1.0
         self._look_times = LookTimes()
@@ -140,9 +140,9 @@ class MasterFinder:
     def _asked(self) -> Address | None:
         """Ask, or share what another thread has been told since; None where no Sentinel knows."""
         came_at = monotonic_seconds()
-        if not self._asking.acquire(timeout=2 * self._timeout_seconds):
-            raise TimeoutError("the Sentinels did not answer in time")
-        try:
+        try:  # in here, for a signal handler may raise as soon as it is held
+            if not self._asking.acquire(timeout=2 * self._timeout_seconds):
+                raise TimeoutError("the Sentinels did not answer in time")
             if self._told_at >= came_at:
                 return self._told
             asked_at = monotonic_seconds()
@@ -154,7 +154,10 @@ class MasterFinder:
             self._told_at = asked_at
             told = self._told
         finally:
-            self._asking.release()
+            try:  # noqa: SIM105 - one call more could be interrupted
+                self._asking.release()
+            except RuntimeError:  # another thread has it
+                pass
         if told is not None:
             self._known.found(told)
         return told

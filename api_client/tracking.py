@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -25,6 +24,7 @@ from api_client.keys import entry_prefix
 from api_client.local_tier import LocalTier
 from api_client.redis_edge import connection_maker, reason
 from api_client.sentinels import KnownMaster
+from api_client.threads import OwnThread, Waker
 
 log: Final = logging.getLogger(__name__)
 
@@ -72,51 +72,45 @@ class TrackingLink:
         self._timeout_seconds, self._tier, self._prefix = timeout_seconds, tier, entry_prefix(namespace)
         self._monotonic, self._sleep, self._jitter = monotonic, sleep, jitter
         self._owner_pid = os.getpid()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = OwnThread(self._run, "cache-invalidations")
         self._stream: InvalidationStream | None = None
         self._moves = 0
-        self._ended = threading.Event()
+        self._is_ended = False
+        self._end = Waker()
         self._start_at = 0.0
         self._failures = 0
         self._told = ""
 
     def start(self) -> None:
         """Start listening, in a thread of its own; returns at once. May be repeated, which costs next to nothing."""
-        if self._thread is not None or self._monotonic() < self._start_at:
+        if self._thread.is_running or self._is_ended or self._monotonic() < self._start_at:
             return
-        with self._lock:
-            if self._thread is not None or self._ended.is_set():
-                return
-            thread = threading.Thread(target=self._run, name="cache-invalidations", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # the system's limit: the tier stays off, and the next second tries again
-                self._start_at = self._monotonic() + 1.0
-                self._tell("refused", str(error))
-            else:
-                self._thread = thread
+        try:
+            self._thread.ensure()
+        except RuntimeError as error:  # the system's limit: the tier stays off, and the next second tries again
+            self._start_at = self._monotonic() + 1.0
+            self._tell("refused", str(error))
 
     def close(self) -> None:
         """End thread and connection; the tier is off for good. Waits at most a second."""
-        self._ended.set()
+        self._is_ended = True
+        self._end.wake()
         # A forked child has a copy of the socket: to shut it down there would end the parent's connection.
         if os.getpid() != self._owner_pid:
             return
-        stream, thread = self._stream, self._thread
+        stream = self._stream
         if stream is not None:
             stream.wake()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(JOIN_SECONDS)
+        self._thread.join(JOIN_SECONDS)
         self._tier.bypass()
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        while not self._is_ended:
             try:
                 self._hold()
             except Exception as error:  # noqa: BLE001 - whatever it was: without this thread the tier would be off for good
                 self._lost(error)
-            self._ended.wait(self._pause_seconds())
+            self._end.wait(self._pause_seconds())
 
     def _hold(self) -> None:
         """Hold one connection for as long as it is good."""
@@ -131,7 +125,7 @@ class TrackingLink:
             self._tier.resume()
             self._regained()
             steady_at = self._monotonic() + STEADY_SECONDS
-            while not self._ended.is_set():
+            while not self._is_ended:
                 self._step(stream)
                 if self._failures and self._monotonic() >= steady_at:
                     self._failures = 0
@@ -166,7 +160,7 @@ class TrackingLink:
         return pause_seconds * (0.5 + self._jitter() / 2)
 
     def _lost(self, error: Exception) -> None:
-        if self._ended.is_set():
+        if self._is_ended:
             return
         if isinstance(error, TrackingRefused):
             self._tell("refused", str(error))

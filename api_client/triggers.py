@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -19,8 +19,9 @@ class Trigger(msgspec.Struct, frozen=True):
     ``claim_number`` and ``claim_id`` are those of a claim that the caller has made itself (it waits for the value, and
     needed the stamp); without them the publisher claims, for the entry that carried ``seen_token``. ``mark`` is the
     number under which the caller noted that it asks (`AskedRecently`); default ``seen_token``. ``is_again``: the
-    claim is another one's, whose message may be lost. ``done`` is told the outcome. ``asking`` is its way to the
-    workers, for a trace.
+    claim is another one's, whose message may be lost. ``done`` is called with the outcome (None: published, or need not
+    be), on the publisher's thread or at once; it must neither block nor raise. ``asking`` is its way to the workers,
+    for a trace.
     """
 
     key: CacheKey
@@ -29,7 +30,7 @@ class Trigger(msgspec.Struct, frozen=True):
     claim_number: int = 0
     claim_id: str = ""
     someone_waits: bool = False
-    done: Future[None] | None = None
+    done: Callable[[Exception | None], object] | None = None
     mark: int | None = None
     is_again: bool = False
     asking: Asking = SILENT
@@ -50,7 +51,7 @@ class TriggerDropped(ConnectionError):
 
 @dataclass(slots=True)
 class Backlog:
-    """Two queues, the first for those who wait. Not thread-safe.
+    """Two queues, the first for those who wait. Any thread may `put`, without a lock: each step is one of a dict's.
 
     A key for which a trigger is in the second already takes no second place: the newer one, which knows the newer
     entry, replaces it. So a publisher that is held up for seconds is not filled by one key that is read often.
@@ -75,7 +76,8 @@ class Backlog:
     def take(self, most: int) -> list[Trigger]:
         """Remove up to ``most`` of the oldest triggers: of those who wait, and only else of the others."""
         queue = self.waiting or self.others
-        return [queue.pop(place) for place in list(islice(queue, most))]
+        taken = [queue.pop(place, None) for place in list(islice(queue, most))]
+        return [trigger for trigger in taken if trigger is not None]
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.others)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any, Final
 
 from api_client import lease
@@ -32,6 +30,7 @@ from api_client.read_plan import (
     wait_plan,
 )
 from api_client.settings import ReaderSettings
+from api_client.threads import Waker
 
 REPUBLISH_INTERVAL_SECONDS: Final = 1.0
 
@@ -58,7 +57,7 @@ class WaitSteps:
         self.plan: WaitPlan = wait_plan(key, floor, seen_token, _options(settings, timeout_seconds), asked)
         self._claim_id = ""
         self._is_again = False
-        self._published: Future[None] | None = None
+        self._published: list[Exception | None] = []  # at most one: what came of it
         self._ends_at = monotonic_seconds() + timeout_seconds
         self._call: Call[Any] | None = None
         self._failed = False
@@ -100,7 +99,7 @@ class WaitSteps:
 
     def publish(self, claim_number: int) -> None:
         """Hand a `Publish` to the publisher."""
-        self._published = Future()
+        self._published = []
         self._publisher.submit(
             Trigger(
                 self.key,
@@ -109,14 +108,13 @@ class WaitSteps:
                 claim_id=self._claim_id,
                 someone_waits=True,
                 is_again=self._is_again,
-                done=self._published,
+                done=self._published.append,
             )
         )
 
     def explained(self, timeout: WaitTimeout) -> WaitTimeout:
         """Return the timeout, with the failure of the last publication as its cause if there was one."""
-        published = self._published
-        failure = published.exception() if published is not None and published.done() else None
+        failure = self._published[0] if self._published else None
         if failure is None:
             return timeout
         state = f"{timeout.state}, but it could not be published: {type(failure).__name__}"
@@ -179,14 +177,19 @@ class WaitDriver:
         self, all_steps: Sequence[WaitSteps], read_begins: Callable[[], None] = lambda: None
     ) -> list[bytes | CacheError]:
         """Wait for several, with one round trip for what they ask at one time. The errors are those of `wait`."""
-        woken = threading.Event()
-        waits = [_Wait(steps, woken) for steps in all_steps]
-        with self._notifications.listening({wait.steps.key.channel: wait.wake for wait in waits}):
+        waker = Waker()
+        waits = [_Wait(steps, waker) for steps in all_steps]
+        listener = None
+        try:
+            listener = self._notifications.listen({wait.steps.key.channel: wait.wake for wait in waits})
             while under_way := [wait for wait in waits if wait.result is None]:
                 if busy := [wait for wait in under_way if not isinstance(wait.step, Pause)]:
                     self._do(busy, read_begins)
                 else:
-                    _pause(under_way, woken)
+                    _pause(under_way, waker)
+        finally:
+            if listener is not None:
+                listener.close()
         return [wait.result for wait in waits if wait.result is not None]
 
     def _do(self, waits: Sequence[_Wait], read_begins: Callable[[], None]) -> None:
@@ -233,8 +236,8 @@ class WaitDriver:
 class _Wait:
     """One of several waits on a thread."""
 
-    def __init__(self, steps: WaitSteps, woken: threading.Event) -> None:
-        self.steps, self._woken = steps, woken
+    def __init__(self, steps: WaitSteps, waker: Waker) -> None:
+        self.steps, self._waker = steps, waker
         self.notified = False
         self.pauses_until = 0.0
         self.result: bytes | CacheError | None = None
@@ -244,7 +247,7 @@ class _Wait:
     def wake(self) -> None:
         """Take a notification (on the listening thread)."""
         self.notified = True
-        self._woken.set()
+        self._waker.wake()
 
     def fail(self, error: CacheUnavailable) -> None:
         """Stay at the step, or end: Redis could not be asked, or refused."""
@@ -267,10 +270,9 @@ class _Wait:
                 self.pauses_until = monotonic_seconds() + self.step.duration_seconds
 
 
-def _pause(waits: Sequence[_Wait], woken: threading.Event) -> None:
+def _pause(waits: Sequence[_Wait], waker: Waker) -> None:
     """Pause until the first of them is notified or has paused for long enough."""
-    woken.wait(max(0.0, min(wait.pauses_until for wait in waits) - monotonic_seconds()))
-    woken.clear()  # before their own flags are looked at: what comes now sets it again
+    waker.wait(min(wait.pauses_until for wait in waits) - monotonic_seconds())
     now = monotonic_seconds()
     for wait in waits:
         if wait.notified or now >= wait.pauses_until:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable
-from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from msgspec.structs import replace
@@ -192,10 +192,23 @@ class AsyncCacheClient(ClientBase):
         return self._reads.read(key, floor, timeout_seconds, type_)
 
     async def _publish_now(self, trigger: Trigger) -> None:
-        done: Future[None] = Future()
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Exception | None] = loop.create_future()
+
+        def done(error: Exception | None) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(_settle, outcome, error)
+
         self._publisher.submit(replace(trigger, done=done))
         try:
             async with asyncio.timeout(PUBLISH_BOUND_SECONDS):
-                await asyncio.shield(asyncio.wrap_future(done))
-        except Exception as error:
+                error = await outcome
+        except TimeoutError as late:
+            error = late
+        if error is not None:
             raise not_published(trigger, error) from error
+
+
+def _settle(outcome: asyncio.Future[Exception | None], error: Exception | None) -> None:
+    if not outcome.done():
+        outcome.set_result(error)

@@ -47,8 +47,9 @@ class AsyncReadPath:
         try:
             if self._core.tier is not None and (local := self._core.serve_local(key, floor, type_)) is not None:
                 return local
-            fill = self._core.begin(key)
+            fill = None
             try:
+                fill = self._core.begin(key)
                 # Written out here: each read would pay for a coroutine around it.
                 reading = self._link.begin_read(key)
                 if reading is None:

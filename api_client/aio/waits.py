@@ -44,17 +44,21 @@ class AsyncWaitDriver:
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(notified.set)
 
-        with self._notifications.listening({key.channel: wake}):
-            try:
-                step = next(steps.plan)
-                while True:
-                    step = steps.plan.send(await self._done(step, steps, notified, read_begins))
-            except StopIteration as done:
-                raw: bytes = done.value
-                return raw
-            except WaitTimeout as timeout:
-                told = steps.explained(timeout)
-                raise told from told.__cause__
+        listener = None
+        try:
+            listener = self._notifications.listen({key.channel: wake})
+            step = next(steps.plan)
+            while True:
+                step = steps.plan.send(await self._done(step, steps, notified, read_begins))
+        except StopIteration as done:
+            raw: bytes = done.value
+            return raw
+        except WaitTimeout as timeout:
+            told = steps.explained(timeout)
+            raise told from told.__cause__
+        finally:
+            if listener is not None:
+                listener.close()
 
     async def _done(
         self, step: Step, steps: WaitSteps, notified: asyncio.Event, read_begins: Callable[[], None]

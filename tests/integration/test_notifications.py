@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 import redis
 
+from api_client import notifications as module
 from api_client.notifications import Notifications
 from api_client.redis_edge import connect
 from refresher.embedded import RedisServer
@@ -32,18 +35,19 @@ def notifications(clean_redis: RedisServer) -> Iterator[Notifications]:
 def test_the_first_who_wait_are_woken_when_they_can_be_heard(notifications: Notifications) -> None:
     """A failure that is told while the connection is still being made is seen then, not at the next question."""
     woken = threading.Event()
-    with notifications.listening({"first": woken.set}):
+    with closing(notifications.listen({"first": woken.set})):
         assert woken.wait(PATIENCE_SECONDS)
 
 
 def test_who_comes_later_is_woken_by_what_is_published_alone(
-    notifications: Notifications, control: redis.Redis
+    notifications: Notifications, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "LATE_SECONDS", math.inf)  # however busy the machine is
     first, later = threading.Event(), threading.Event()
-    with notifications.listening({"first": first.set}):
+    with closing(notifications.listen({"first": first.set})):
         assert first.wait(PATIENCE_SECONDS)
         first.clear()
-        with notifications.listening({"later": later.set}):
+        with closing(notifications.listen({"later": later.set})):
             eventually(lambda: control.pubsub_numsub("later") == [(b"later", 1)], PATIENCE_SECONDS, "it is subscribed")
             control.publish("first", "")  # heard after what the subscription itself was answered
             assert first.wait(PATIENCE_SECONDS)
@@ -68,10 +72,12 @@ def test_many_channels_are_subscribed_and_left_by_one_command_each(
     def subscribed(count: int) -> bool:
         return sum(each for _, each in control.pubsub_numsub(*woken)) == count
 
-    with notifications.listening({"first": first.set}):
+    with closing(notifications.listen({"first": first.set})):
         assert first.wait(PATIENCE_SECONDS)
         before = commands()
-        with notifications.listening({"first": first.set} | {channel: event.set for channel, event in woken.items()}):
+        with closing(
+            notifications.listen({"first": first.set} | {channel: event.set for channel, event in woken.items()})
+        ):
             eventually(lambda: subscribed(50), PATIENCE_SECONDS, "all are subscribed")
             control.publish("later-49", "")
             assert woken["later-49"].wait(PATIENCE_SECONDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 
 import pytest
 import redis
@@ -17,7 +16,7 @@ from api_client.messages import RefreshItem
 from api_client.publisher import TriggerDropped
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
-from tests.support.publisher_bench import NAMESPACE, Bench, Script, key
+from tests.support.publisher_bench import NAMESPACE, Bench, Ended, Script, key
 
 
 @pytest.fixture
@@ -58,20 +57,20 @@ def test_a_batch_is_a_few_round_trips_and_a_message_an_item(celery_bench: Bench,
 
 def test_a_claim_that_redis_refuses_fails_alone(bench: Bench, script: Script) -> None:
     bench.client.set(key(2).record, "no hash")
-    ends: list[Future[None]] = [Future() for _ in range(3)]
+    ends: list[Ended] = [Ended() for _ in range(3)]
     bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
     assert sorted(bench.events.told) == [("failed", "ResponseError"), *[("triggered", "stale")] * 2]
-    assert [done.exception(0) is None for done in ends] == [True, False, True]
+    assert [done.error() is None for done in ends] == [True, False, True]
     assert script.messages == [([1, 3], False)]
 
 
 def test_a_message_that_fails_gives_its_own_claim_back_and_no_other(bench: Bench, script: Script) -> None:
     script.error = failing(2)
-    ends: list[Future[None]] = [Future() for _ in range(3)]
+    ends: list[Ended] = [Ended() for _ in range(3)]
     bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
     assert [bench.claimed(n) for n in (1, 2, 3)] == [True, False, True]
     assert sorted(bench.events.told) == [("failed", "OSError"), *[("triggered", "stale")] * 2]
-    assert [done.exception(0) is None for done in ends] == [True, False, True]
+    assert [done.error() is None for done in ends] == [True, False, True]
     told = [bench.decisions.outcome(key(n).entry) for n in (1, 2)]
     assert [(came.what.value, came.why) for came in told if came] == [("published", ""), ("failed", "OSError")]
 
@@ -82,7 +81,7 @@ def test_a_broker_that_is_gone_opens_the_breaker_and_leaves_no_claim(bench: Benc
         bench.handle(*(bench.trigger(n) for n in range(round_ * 10, round_ * 10 + 10)))
     assert bench.events.told == [("failed", "OSError")] * 30
     bench.events.told.clear()
-    ended: Future[None] = Future()
+    ended = Ended()
     # A claim that its reader made, and now nobody publishes.
     own = steps.claim(key(40), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
     number = LeaseStore(bench.client).run(own).number
@@ -90,7 +89,7 @@ def test_a_broker_that_is_gone_opens_the_breaker_and_leaves_no_claim(bench: Benc
         bench.trigger(41), bench.trigger(40, claim_id="own", claim_number=number, someone_waits=True, done=ended)
     )
     assert bench.events.told == [("dropped", "breaker")] * 2
-    assert isinstance(ended.exception(0), TriggerDropped)
+    assert isinstance(ended.error(), TriggerDropped)
     assert not any(bench.claimed(n) for n in range(50))
     script.error = failing()
     bench.clock.ahead_seconds += 1.1  # the probe is a whole batch
@@ -184,14 +183,6 @@ def test_an_invalidation_is_asked_for_at_once_after_a_refusal(bench: Bench) -> N
     assert not bench.asked.note(key(1).entry, generation, 1.0)
 
 
-def test_an_end_that_nobody_waits_for_any_more_is_no_error(bench: Bench) -> None:
-    given_up, other = Future[None](), Future[None]()
-    assert given_up.cancel()
-    bench.handle(bench.trigger(1, done=given_up), bench.trigger(2, done=other))
-    assert other.result(0) is None
-    assert bench.events.told == [("triggered", "stale")] * 2
-
-
 def test_a_full_backlog_takes_some_and_says_which(clean_redis: RedisServer, script: Script) -> None:
     bench = Bench(clean_redis, script)
     bench.publisher._backlog.most = 2
@@ -209,9 +200,9 @@ def test_a_redis_that_is_gone_fails_all_and_the_thread_lives_on(script: Script) 
         bench = Bench(server, script)
         bench.handle(bench.trigger(0))
         server.kill()
-        ends: list[Future[None]] = [Future() for _ in range(3)]
+        ends: list[Ended] = [Ended() for _ in range(3)]
         bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
-        assert all(isinstance(done.exception(0), redis.ConnectionError) for done in ends)
+        assert all(isinstance(done.error(), redis.ConnectionError) for done in ends)
         assert bench.events.told[1:] == [("failed", "ConnectionError")] * 3
         server.restart(keep_data=False)
         bench.handle(bench.trigger(1), bench.trigger(2))

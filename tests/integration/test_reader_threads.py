@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 import redis
 
-from api_client import ReaderEvents, ReaderSettings, RefreshReason, WaitTimeout, default_client
+from api_client import ReaderEvents, ReaderSettings, RefreshReason, WaitTimeout, default_client, threads
 from api_client.breaker import Breaker
 from api_client.notifications import Notifications
 from api_client.publisher import Trigger
@@ -32,7 +33,7 @@ def reader(make_reader: Callable[[], AnyReader]) -> Iterator[AnyReader]:
     made.close()
 
 
-def no_thread(_: threading.Thread) -> None:
+def no_thread(*_: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
@@ -42,7 +43,7 @@ def test_without_a_thread_a_trigger_is_dropped_and_the_next_one_is_not(
     trigger = Trigger(reader.key("q", {}), RefreshReason.STALE, seen_token=0)
     publisher = client_of(reader)._publisher
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", no_thread)
+        patched.setattr(threads, "start_new_thread", no_thread)
         assert not publisher.submit(trigger)
         with pytest.raises(WaitTimeout):
             reader.get("q", {}, timeout=0.05)
@@ -54,6 +55,8 @@ def test_a_wait_does_not_wait_for_its_subscription() -> None:
     silent = threading.Event()
 
     class Silent:
+        subscribed = False
+
         def pubsub(self, **_: Any) -> Any:
             return self
 
@@ -67,7 +70,7 @@ def test_a_wait_does_not_wait_for_its_subscription() -> None:
     notifications = Notifications(Silent())  # type: ignore[arg-type]
     for number in range(50):
         event = threading.Event()
-        with notifications.listening({f"channel-{number}": event.set}):
+        with closing(notifications.listen({f"channel-{number}": event.set})):
             assert not event.is_set()
     assert not silent.is_set()  # fifty have come and gone while the first connection is still being opened
     silent.set()

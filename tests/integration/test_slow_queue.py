@@ -6,7 +6,6 @@ Time passes in the lease records, and in the publisher's clock, not in the test.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 
 import pytest
 import redis
@@ -18,7 +17,7 @@ from api_client.keys import CacheKey
 from api_client.lease_store import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
-from tests.support.publisher_bench import NAMESPACE, Bench, Script, key
+from tests.support.publisher_bench import NAMESPACE, Bench, Ended, Script, key
 
 BOUND = 10
 REFUSED, HELD_BACK = ("deduplicated", "queued"), ("dropped", "repeat")
@@ -51,14 +50,14 @@ def test_beyond_the_bound_nothing_is_published_again_and_below_it_as_many_as_the
     assert script.asked_for_length == 0  # nothing has waited for long
     let_pass(bench.client, 6, *keys)
     script.length = BOUND
-    ended: Future[None] = Future()
+    ended = Ended()
     bench.handle(*(bench.trigger(n) for n in range(4)), bench.trigger(4, done=ended))
     assert len(script.messages) == 1
     assert bench.events.told[5:] == [REFUSED] * 5 + [HELD_BACK] * 5
     came = bench.decisions.outcome(key(0).entry)
     assert came is not None
     assert (came.what.value, came.why) == REFUSED
-    assert ended.result(0) is None
+    assert ended.error() is None
     assert bench.client.hget(key(0).record, "republished") == b"0"  # the next time is no further away for it
 
     script.length = BOUND - 2

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from api_client import threads
 from api_client.invalidations import PROBE_SECONDS
 from api_client.local_entry import LocalEntry
 from api_client.tracking import (
@@ -193,17 +194,17 @@ def test_jitter_spreads_the_pauses(server: RedisServer) -> None:
 def test_without_a_thread_the_tier_is_off_and_the_next_second_tries_again(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_thread(_: threading.Thread) -> None:
+    def no_thread(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     offset = [0.0]
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", no_thread)
+        patched.setattr(threads, "start_new_thread", no_thread)
         made = Tracked(server.url(), monotonic=lambda: time.monotonic() + offset[0])
         for _ in range(100):
             made.link.start()
     with made as tracked:  # starts again, too early
-        assert tracked.link._thread is None
+        assert not tracked.link._thread.is_running
         assert len(losses(caplog)) == 1
         offset[0] = 1.0
         tracked.link.start()

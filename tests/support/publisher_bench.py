@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 
 import redis
 
@@ -81,6 +82,20 @@ class Clock:
 
     def __call__(self) -> float:
         return time.monotonic() + self.ahead_seconds
+
+
+class Ended:
+    """What came of a trigger that was handed over with this as its ``done``."""
+
+    def __init__(self) -> None:
+        self._came: SimpleQueue[Exception | None] = SimpleQueue()
+
+    def __call__(self, error: Exception | None) -> None:
+        self._came.put(error)
+
+    def error(self, timeout_seconds: float = 20.0) -> Exception | None:
+        """Return why it failed; None: it did not."""
+        return self._came.get(timeout=timeout_seconds)
 
 
 class Bench:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -16,6 +15,7 @@ from api_client.errors import CacheUnavailable
 from api_client.judging import PLAIN
 from api_client.keys import make_key
 from api_client.lease import Call, ClaimReply, ClaimStatus, RecordState
+from api_client.notifications import Wakes
 from api_client.publisher import Trigger
 from api_client.waits import WaitDriver
 from tests.support.lease_world import a_header
@@ -82,9 +82,11 @@ class Published(list[Trigger]):
 class Silent:
     """Tells of nothing."""
 
-    @contextmanager
-    def listening(self, wakes: Mapping[str, Callable[[], object]]) -> Iterator[None]:
-        yield
+    def listen(self, _: Wakes) -> Silent:
+        return self
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture(params=["sync", "async"])

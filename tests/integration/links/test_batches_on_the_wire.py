@@ -86,7 +86,8 @@ def test_without_redis_each_item_has_an_error_of_its_own(reader: AnyReader, prox
     results = reader.get_many([("a", None), ("b", {"n": 1}), ("no name", None), ("a", None)])
     assert [type(result) for result in results] == [CacheUnavailable, CacheUnavailable, InvalidQuery, CacheUnavailable]
     assert [result.query for result in results[:2]] == ["a", "b"]
-    assert results[0] is results[3]
+    assert results[0] is not results[3]
+    assert str(results[0]) == str(results[3])
     assert isinstance(results[1].__cause__, OSError | redis.ConnectionError)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -66,7 +65,7 @@ def test_without_notifications_it_polls(
 ) -> None:
     monkeypatch.setattr(read_plan, "REASK_SECONDS", NEVER_SECONDS)
     reader, key = make_reader(), play()
-    client_of(reader)._notifications._retry_at = math.inf  # as after a failure, for good
+    client_of(reader)._notifications._is_closed = True
     read = pool.submit(reader.get, "q", {})
     token = key.begin()
     assert not key.is_listened_to()

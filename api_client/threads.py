@@ -1,0 +1,112 @@
+"""Threads of this library's own: begun when they are needed, one of each, and begun again when they have ended.
+
+Signal handlers run on the main thread, between any two of its steps, and may raise there. So what an application's
+thread does here is one call in C: `threading.Thread.start`, which waits on a Condition, could be left half done.
+"""
+
+from __future__ import annotations
+
+import threading
+from _thread import start_new_thread
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from api_client.clock import monotonic_seconds
+
+START_SECONDS: Final = 1.0
+
+
+class Waker:
+    """Wakes a thread that waits, or will: what a `threading.Event` does that is cleared by who has waited for it.
+
+    It is one lock, held while there is nothing to wake for. An Event is Python code over a lock, which a handler's
+    exception can leave held; and a signal at the end of its timeout makes `SimpleQueue.get` wait for ever.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wake(self) -> None:
+        """Wake it, once for all calls until it has waited."""
+        with suppress(RuntimeError):  # it was woken already
+            self._lock.release()
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Return True as soon as it is woken, False when the time ran out; None: wait for ever."""
+        if timeout_seconds is None:
+            return self._lock.acquire()
+        return self._lock.acquire(timeout=min(max(0.0, timeout_seconds), threading.TIMEOUT_MAX))
+
+
+def start_thread(run: Callable[[], object], name: str) -> None:
+    """Start a daemon thread.
+
+    Raises:
+        RuntimeError: the system has none left.
+    """
+    start_new_thread(_begin, (run, name))
+
+
+def _begin(run: Callable[[], object], name: str) -> None:
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:  # this was the last one
+        run()
+
+
+class OwnThread:
+    """A daemon thread of which there is one at most. Thread-safe.
+
+    Args:
+        run: what it does; when it returns or raises, the next `ensure` starts another thread.
+        name: the thread's.
+    """
+
+    def __init__(self, run: Callable[[], object], name: str) -> None:
+        self._run, self._name = run, name
+        self._seat = threading.Lock()  # held by the thread, never by those who ask for it
+        self._thread: threading.Thread | None = None
+        self._starts_until = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has begun, and not ended."""
+        return self._seat.locked()
+
+    def ensure(self) -> None:
+        """Start it unless it runs, or is being started.
+
+        Raises:
+            RuntimeError: the system has no thread left.
+        """
+        if self._seat.locked():
+            return
+        now = monotonic_seconds()
+        if now < self._starts_until:
+            return
+        self._starts_until = now + START_SECONDS
+        try:
+            start_thread(self._hold_seat, self._name)
+        except RuntimeError:
+            self._starts_until = 0.0
+            raise
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for its end, for at most so long; at once on the thread itself."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_seconds)
+
+    def _hold_seat(self) -> None:
+        if not self._seat.acquire(blocking=False):
+            return  # two had asked for it at one time
+        try:
+            self._thread = threading.current_thread()
+            self._run()
+        finally:
+            self._starts_until = 0.0
+            self._seat.release()
