@@ -24,6 +24,7 @@ from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
 from api_client.judging import PLAIN, Floor
 from api_client.keys import CacheKey, make_key
 from api_client.lease import Call, ClaimReply, ClaimStatus
+from api_client.lease_store import read_scripts
 from api_client.local_tier import LocalTier
 from api_client.notifications import Notifications
 from api_client.open_link import open_link
@@ -73,6 +74,7 @@ class ClientBase:
         return make_key(self.settings.namespace, query, params, version)
 
     def _set_up(self) -> None:
+        read_scripts()
         settings = self.settings
         url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
         self._link = open_link(url, timeout_seconds)

@@ -136,6 +136,15 @@ def _loading(script: str) -> Command:
     return ("SCRIPT", "LOAD", source(script))
 
 
+def read_scripts() -> None:
+    """Read all scripts now.
+
+    That imports. In the middle of a call an exception from a signal handler could leave CPython's lock of imports held.
+    """
+    for name in SCRIPTS:
+        _sha(name)
+
+
 @cache
 def _sha(name: str) -> str:
     return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
