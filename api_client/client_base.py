@@ -77,7 +77,7 @@ class ClientBase:
         read_scripts()
         settings = self.settings
         url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
-        self._link = open_link(url, timeout_seconds)
+        self._link = open_link(url, timeout_seconds, settings.redis_reply_timeout_seconds)
         master = self._link.health.master
         self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
         master.when_moved(self._notifications.leave)

@@ -18,6 +18,15 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from api_client.redis_url import RedisUrl
+from api_client.wire import pack_bytes_only
+
+
+class _NodePool(ConnectionPool):
+    """The pool of one node: redis-py's cluster passes no packer on to its connections."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        pack_bytes_only(self)
 
 
 class LazyCluster:
@@ -34,6 +43,7 @@ class LazyCluster:
         read = ConnectionPool.from_url(url.node_url).connection_kwargs
         self._options = {name: value for name, value in read.items() if name not in {"host", "port", "db"}}
         self._options |= {**options, "ssl": url.uses_tls, "retry": retry}
+        self._options["connection_pool_class"] = _NodePool
         self._members = url.members
         self._lock = threading.RLock()
         self._made: RedisCluster | None = None

@@ -44,9 +44,9 @@ class ClusterLink(CacheLink):
 
     health: ClusterState
 
-    def __init__(self, url: str, timeout_seconds: float) -> None:
+    def __init__(self, url: str, timeout_seconds: float, reply_seconds: float) -> None:
         # Its parts are those of the nodes' own links.
-        self._url, self._timeout_seconds = read_url(url), timeout_seconds
+        self._url, self._timeout_seconds, self._reply_seconds = read_url(url), timeout_seconds, reply_seconds
         self.health = ClusterState(self._url.members)
         self._store = ClusterStore(self)
         self._nodes: dict[Address, CacheLink] = {}
@@ -219,7 +219,7 @@ class ClusterLink(CacheLink):
                 found = self._nodes.get(address)
                 if found is None:
                     url, health = self._url.url_of(address), self.health.health_of(address)
-                    found = self._nodes[address] = CacheLink(url, self._timeout_seconds, health)
+                    found = self._nodes[address] = CacheLink(url, self._timeout_seconds, self._reply_seconds, health)
         return found
 
     def _keep_only(self, kept: Collection[Address]) -> None:

@@ -8,6 +8,7 @@ from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from api_client.breaker import Breaker
 from api_client.clock import RedisClock
+from api_client.connection import SlowReply
 from api_client.connections import AllInUse
 from api_client.error_replies import is_wrong_node, is_wrong_type
 from api_client.errors import CacheUnavailable
@@ -42,7 +43,7 @@ class Health:
 
     def failure(self, error: Exception, query: str | None) -> CacheUnavailable:
         """Note what was raised or answered, and return the error for the caller; its cause is ``error``."""
-        if isinstance(error, AllInUse):
+        if isinstance(error, AllInUse | SlowReply):
             return self._unavailable(str(error), error, query)
         # An answer, even a refusal (out of memory, say), is no reason to stop asking: reads may go on well.
         if isinstance(error, ConnectionError | TimeoutError | OSError):

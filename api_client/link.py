@@ -29,10 +29,10 @@ class CacheLink:
     All goes over connections of its own, which cost half of what redis-py's do.
     """
 
-    def __init__(self, url: str, timeout_seconds: float, health: Health | None = None) -> None:
+    def __init__(self, url: str, timeout_seconds: float, reply_seconds: float, health: Health | None = None) -> None:
         self.health: Health = health or Health()
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=self.health.master)
-        self._connections = Connections(self._make, timeout_seconds=timeout_seconds)
+        self._connections = Connections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
         self.health.master.when_moved(self._connections.leave)
         self._own_store = LeaseStore(ThinWay(self._make, self._connections), on_read_only=self._leave_node)
 
@@ -114,8 +114,8 @@ class CacheLink:
         self.health.learn_time(reply, asked_at=asked_at)
 
     def close(self) -> None:
-        """Close the connections."""
-        self._connections.drop_idle()
+        """Close the connections; one that is in use when it is given back."""
+        self._connections.leave()
         self._make.close()
 
     def _guarded(self, step: Callable[[], T], query: str | None) -> T:

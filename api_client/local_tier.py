@@ -162,6 +162,11 @@ class LocalTier:
             self._bypassed = True
             self._clear()
 
+    def leave_parent(self) -> None:
+        """Forget everything, in a forked child: another thread of the parent may have held the lock."""
+        self._lock = threading.RLock()
+        self.bypass()
+
     def resume(self) -> None:
         """Begin to keep entries: from now on every invalidation is heard."""
         with self._lock:

@@ -27,6 +27,8 @@ from api_client.environment import without_password
 from api_client.errors import CacheUnavailable, ConfigurationError
 from api_client.redis_url import RedisUrl, Topology, read_url
 from api_client.sentinels import InTurn, KnownMaster, MasterFinder
+from api_client.sockets import keepalive_options
+from api_client.wire import pack_bytes_only
 
 if TYPE_CHECKING:
     from api_client.aio.sentinels import AsyncMasterFinder
@@ -69,6 +71,7 @@ def connect(
         )
     if told.topology is Topology.SENTINEL:
         pool.finder = _lead_to_master(pool, told, known or KnownMaster(), timeout_seconds)
+    pack_bytes_only(pool)
     # It owns the pool: closing it closes the connections.
     return redis.Redis.from_pool(pool)
 
@@ -185,6 +188,7 @@ def connection_maker(
             told.node_url, protocol=2, **_socket_options(url, timeout_seconds), retry=Retry(NoBackoff(), 0),
             redis_connect_func=giving_name(who),
         )  # fmt: skip
+    pack_bytes_only(pool)
     if told.topology is not Topology.SENTINEL:
         return ConnectionMaker(pool)
     return ConnectionMaker(pool, _lead_to_master(pool, told, known or KnownMaster(), timeout_seconds))
@@ -247,7 +251,7 @@ def _let_find(pool: Any, finder: object, connection_class: type) -> None:
 def _socket_options(url: str, timeout_seconds: float) -> dict[str, Any]:
     options: dict[str, Any] = {"socket_connect_timeout": timeout_seconds, "socket_timeout": timeout_seconds}
     if not url.startswith("unix:"):  # a unix socket has none, and redis-py refuses the word
-        options["socket_keepalive"] = True
+        options |= {"socket_keepalive": True, "socket_keepalive_options": keepalive_options()}
     return options
 
 

@@ -21,6 +21,8 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from api_client.clock import monotonic_seconds
 from api_client.redis_url import Address
+from api_client.sockets import keepalive_options
+from api_client.wire import pack_bytes_only
 
 IS_MASTER: Final = True
 LOOK_SECONDS: Final = 1.0
@@ -105,6 +107,8 @@ class MasterFinder:
         retry = Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
         asked_with = sentinel_options(options, members, timeout_seconds, retry)
         self._sentinel: Any = Sentinel(members, sentinel_kwargs=asked_with)  # type: ignore[no-untyped-call]
+        for sentinel in self._sentinel.sentinels:
+            pack_bytes_only(sentinel.connection_pool)
         self._asking = threading.RLock()
         self._told: Address | None = None
         self._told_at = -1.0
@@ -173,6 +177,7 @@ def sentinel_options(
         "socket_connect_timeout": share_seconds,
         "socket_timeout": share_seconds,
         "socket_keepalive": True,
+        "socket_keepalive_options": keepalive_options(),
         "protocol": 2,
         "retry": retry,
     }

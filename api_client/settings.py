@@ -80,6 +80,7 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
     """The settings of a reader; `Settings.from_env` reads them, a keyword each makes them by hand."""
 
     redis_timeout_seconds: Annotated[PositiveSeconds, env("CACHE_REDIS_TIMEOUT")] = 0.25
+    redis_reply_timeout_seconds: Annotated[PositiveSeconds, env("CACHE_REDIS_REPLY_TIMEOUT")] = 5.0
     wait_poll_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_POLL_MS")] = 10.0
     wait_timeout_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_TIMEOUT_MS")] = 5000.0
     queue_size: Annotated[

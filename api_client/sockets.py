@@ -6,8 +6,28 @@ import os
 import socket
 import ssl
 import struct
+from collections.abc import Mapping
+from typing import Final
 
 from api_client.overdue import Watched, watch
+
+KEEPALIVE_IDLE_SECONDS: Final = 30
+KEEPALIVE_INTERVAL_SECONDS: Final = 10
+KEEPALIVE_PROBES: Final = 3
+
+
+def keepalive_options() -> Mapping[int, int]:
+    """Return the socket options of TCP's keepalive: sooner than a firewall forgets a connection on which nothing goes.
+
+    The system's own begins after two hours.
+    """
+    idle = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)  # Linux, macOS
+    wanted = {
+        idle: KEEPALIVE_IDLE_SECONDS,
+        getattr(socket, "TCP_KEEPINTVL", None): KEEPALIVE_INTERVAL_SECONDS,
+        getattr(socket, "TCP_KEEPCNT", None): KEEPALIVE_PROBES,
+    }
+    return {option: value for option, value in wanted.items() if option is not None}
 
 
 def give_up_after(sock: socket.socket, timeout_seconds: float, watched: Watched) -> float | None:

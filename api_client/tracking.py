@@ -71,18 +71,25 @@ class TrackingLink:
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=known)
         self._timeout_seconds, self._tier, self._prefix = timeout_seconds, tier, entry_prefix(namespace)
         self._monotonic, self._sleep, self._jitter = monotonic, sleep, jitter
+        self._moves = 0
+        self._is_ended = False
+        self._told = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin in this process, without a link."""
         self._owner_pid = os.getpid()
         self._thread = OwnThread(self._run, "cache-invalidations")
         self._stream: InvalidationStream | None = None
-        self._moves = 0
-        self._is_ended = False
         self._end = Waker()
         self._start_at = 0.0
         self._failures = 0
-        self._told = ""
 
     def start(self) -> None:
         """Start listening, in a thread of its own; returns at once. May be repeated, which costs next to nothing."""
+        if self._owner_pid != os.getpid():  # a fork that ran no hooks of Python's: thread and link are the parent's
+            self._tier.leave_parent()
+            self._begin()
         if self._thread.is_running or self._is_ended or self._monotonic() < self._start_at:
             return
         try:

@@ -28,6 +28,7 @@ from api_client.wire import Command
 T = TypeVar("T")
 
 TIMEOUT_SECONDS: Final = 2.0
+REPLY_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 10.0
 _PASSES: Final = (ConnectionError, TimeoutError)
 _FOR_EVER: Final = -1
@@ -86,7 +87,7 @@ class _PatientWay(Way):
 
     def __init__(self, url: str, known: KnownMaster) -> None:
         self._make = connection_maker(url, timeout_seconds=TIMEOUT_SECONDS, known=known, who=WORKER)
-        self._connections = Connections(self._make, timeout_seconds=TIMEOUT_SECONDS)
+        self._connections = Connections(self._make, timeout_seconds=TIMEOUT_SECONDS, reply_seconds=REPLY_SECONDS)
         self._way = ThinWay(self._make, self._connections)
         known.when_moved(self._connections.leave)
         self._retry = Retry(_backoff(), _FOR_EVER, supported_errors=_PASSES)
@@ -117,7 +118,7 @@ class _PatientWay(Way):
 
     def close(self) -> None:
         """Close the connections."""
-        self._connections.drop_idle()
+        self._connections.leave()
         self._make.close()
 
 

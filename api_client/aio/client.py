@@ -56,7 +56,12 @@ class AsyncCacheClient(ClientBase):
 
     def _set_up_reads(self) -> None:
         settings = self.settings
-        self._aio = open_async_link(settings.redis_url, settings.redis_timeout_seconds, self._link.health)
+        self._aio = open_async_link(
+            settings.redis_url,
+            settings.redis_timeout_seconds,
+            settings.redis_reply_timeout_seconds,
+            self._link.health,
+        )
         self._driver = AsyncWaitDriver(self._aio, self._publisher, self._notifications, settings)
         self._reads = AsyncReadPath(self._core, self._aio, self._link, self._publisher, self._driver)
 

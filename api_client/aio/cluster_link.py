@@ -37,9 +37,10 @@ class AsyncClusterLink(AsyncCacheLink):
 
     health: ClusterState
 
-    def __init__(self, url: str, timeout_seconds: float, health: ClusterState) -> None:
+    def __init__(self, url: str, timeout_seconds: float, reply_seconds: float, health: ClusterState) -> None:
         # Its parts are those of the nodes' own links.
-        self._url, self._timeout_seconds, self.health = read_url(url), timeout_seconds, health
+        self._url, self.health = read_url(url), health
+        self._timeout_seconds, self._reply_seconds = timeout_seconds, reply_seconds
         self._nodes: dict[Address, AsyncCacheLink] = {}
         self._learning: dict[asyncio.AbstractEventLoop, asyncio.Task[CacheUnavailable | None]] = {}
         health.when_learned(self._keep_only)
@@ -174,7 +175,8 @@ class AsyncClusterLink(AsyncCacheLink):
     def _node(self, address: Address) -> AsyncCacheLink:
         found = self._nodes.get(address)
         if found is None:
-            made = AsyncCacheLink(self._url.url_of(address), self._timeout_seconds, self.health.health_of(address))
+            health = self.health.health_of(address)
+            made = AsyncCacheLink(self._url.url_of(address), self._timeout_seconds, self._reply_seconds, health)
             found = self._nodes.setdefault(address, made)  # another loop's thread may have been faster
         return found
 
@@ -211,11 +213,11 @@ class AsyncClusterLink(AsyncCacheLink):
         return self.health.shifted(raw, owner)
 
 
-def open_async_link(url: str, timeout_seconds: float, health: Health) -> AsyncCacheLink:
+def open_async_link(url: str, timeout_seconds: float, reply_seconds: float, health: Health) -> AsyncCacheLink:
     """Return the link for a URL; ``health`` is that of the sync link to the same."""
     if isinstance(health, ClusterState):
-        return AsyncClusterLink(url, timeout_seconds, health)
-    return AsyncCacheLink(url, timeout_seconds, health)
+        return AsyncClusterLink(url, timeout_seconds, reply_seconds, health)
+    return AsyncCacheLink(url, timeout_seconds, reply_seconds, health)
 
 
 async def _read_for_once(node: AsyncCacheLink, key: CacheKey) -> bytes | None:

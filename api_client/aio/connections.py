@@ -1,4 +1,4 @@
-"""One connection an event loop, shared by all its tasks: what they ask in one tick goes out in one write.
+"""One connection for each event loop, shared by all its tasks: what they request in one tick goes out in one write.
 
 Reads of one key that have not been sent yet are one GET. One that was sent may not be shared any more: its reply could
 be from before an invalidation that the next caller knows of.
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
+from os import getpid
 from typing import Any, Final
 
 import hiredis
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
+from api_client.connection import IDLE_SECONDS, SlowReply
 from api_client.wire import NEEDS_MORE, pack_get, reply_reader
 
 SECOND_LOOK_SECONDS: Final = 0.05
@@ -28,25 +29,31 @@ class Multiplexed(asyncio.Protocol):
     Args:
         made: a connection of redis.asyncio, connected: it has done TLS, authentication and SELECT.
         loop: the running event loop.
-        timeout_seconds: for a whole reply, from when it was asked for or the one before it came. Then all that is due
-            fails.
+        timeout_seconds: for each silence while replies are due; then all that is due fails, by a TimeoutError. After
+            `IDLE_SECONDS` without a request it is half of that, and a ConnectionError: the server may never have got
+            the request.
+        reply_seconds: for one whole reply, after the one before it. Then it alone fails by a `SlowReply`, and what is
+            due behind it by a ConnectionError.
     """
 
-    def __init__(self, made: Any, loop: asyncio.AbstractEventLoop, timeout_seconds: float) -> None:
+    def __init__(
+        self, made: Any, loop: asyncio.AbstractEventLoop, timeout_seconds: float, reply_seconds: float
+    ) -> None:
         self._made = made  # it closes the transport when it goes
         self._transport = made._writer.transport  # noqa: SLF001 - redis-py gives it no name; a test holds it
-        self._loop, self._timeout_seconds = loop, timeout_seconds
+        self._loop, self._timeout_seconds, self._reply_seconds = loop, timeout_seconds, reply_seconds
         self._reader = reply_reader()
         self._unsent: list[bytes] = []
         self._unsent_gets: dict[str, list[asyncio.Future[Any]]] = {}
         self._due: deque[list[asyncio.Future[Any]]] = deque()
         self._watch: asyncio.TimerHandle | None = None
-        self._waits_since = 0.0  # for the reply that is due next
-        self._was_late = False
+        self._waits_since = self._reply_since = loop.time()  # for the next bytes, and for a whole reply
+        self._was_idle = self._was_late = False
         self._error: Exception | None = None
         self.is_lost: bool = False
         self.guard: AsyncGenerator[None] | None = None
-        self.hook: object = None
+        self.pid: int = getpid()
+        self.inherited: Multiplexed | None = None
         self._transport.set_protocol(self)
 
     def ask(self, request: bytes) -> asyncio.Future[Any]:
@@ -89,8 +96,9 @@ class Multiplexed(asyncio.Protocol):
                         future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self._fail(ConnectionError(f"{type(error).__name__}: {error}"))
-        if len(self._due) != due_before:  # a part of a reply is none: a server that trickles is late, too
-            self._waits_since = self._loop.time()
+        self._waits_since, self._was_idle = self._loop.time(), False
+        if len(self._due) != due_before:
+            self._reply_since = self._waits_since
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is due."""
@@ -109,9 +117,11 @@ class Multiplexed(asyncio.Protocol):
         if self.is_lost:
             return
         if len(self._due) == len(self._unsent):
-            self._waits_since = self._loop.time()
+            now = self._loop.time()
+            self._was_idle = now - self._waits_since > IDLE_SECONDS
+            self._waits_since = self._reply_since = now
         if self._watch is None:
-            self._watch = self._loop.call_at(self._waits_since + self._timeout_seconds, self._look)
+            self._watch = self._loop.call_at(self._silence_ends_at(), self._look)
         self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
         self._unsent_gets.clear()
@@ -122,17 +132,29 @@ class Multiplexed(asyncio.Protocol):
         if not self._due or self.is_lost:
             self._was_late = False
             return
-        now = self._loop.time()
-        due_at = self._waits_since + self._timeout_seconds
-        if now < due_at:
+        now, due_at = self._loop.time(), self._silence_ends_at()
+        is_slow = now - self._reply_since > self._reply_seconds
+        if now < due_at and not is_slow:
             self._was_late = False
         elif self._was_late:
-            self._fail(TimeoutError("it did not answer in time"))
+            self._give_up(is_slow=now < due_at)
             return
         else:
             self._was_late = True
             due_at = now + min(SECOND_LOOK_SECONDS, self._timeout_seconds / 4)
         self._watch = self._loop.call_at(due_at, self._look)
+
+    def _give_up(self, *, is_slow: bool) -> None:
+        if is_slow:
+            _tell(self._due[0], SlowReply("its reply took too long"))
+            self._fail(ConnectionError("the reply before it took too long"))
+        elif self._was_idle:
+            self._fail(ConnectionError("it did not answer after it had been idle"))
+        else:
+            self._fail(TimeoutError("it did not answer in time"))
+
+    def _silence_ends_at(self) -> float:
+        return self._waits_since + (self._timeout_seconds / 2 if self._was_idle else self._timeout_seconds)
 
     def _fail(self, error: Exception) -> None:
         if self.is_lost:
@@ -170,28 +192,30 @@ class Closed(RedisError):
 
 
 class AsyncConnections:
-    """The connection of each event loop that asks; made at its first request, made anew when it is lost.
+    """The connection of each event loop that needs one; made at its first request, made anew when it is lost.
+
+    A forked child, also of a fork that runs no hooks of Python's, makes its own. The parent's are not closed in it: an
+    event loop that is forked shares what watches its sockets with the parent's.
 
     Args:
         make: makes a connection of redis.asyncio, not connected.
-        timeout_seconds: to connect, and for a reply.
+        timeout_seconds: to connect, and for each silence of a reply.
+        reply_seconds: for one whole reply, at least ``timeout_seconds``.
     """
 
-    def __init__(self, make: Callable[[], Any], *, timeout_seconds: float) -> None:
+    def __init__(self, make: Callable[[], Any], *, timeout_seconds: float, reply_seconds: float) -> None:
         self._make, self._timeout_seconds = make, timeout_seconds
+        self._reply_seconds = max(timeout_seconds, reply_seconds)
         self._by_loop: dict[asyncio.AbstractEventLoop, Multiplexed] = {}
-        self._by_hook: dict[object, Multiplexed] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Multiplexed]] = {}
-        self._era = 0  # connections of an earlier one lead to a node that was left
+        self._epoch = object()  # connections of an earlier one lead to a node that was left
 
     def current(self) -> Multiplexed | None:
         """Return this event loop's connection; None where there is none, or it is lost."""
-        # A running loop is also known by the hook that it has set on its thread: before Python 3.12 get_running_loop()
-        # asks the kernel for the process's id, each time, which takes a twentieth of a read.
-        connection = self._by_hook.get(sys.get_asyncgen_hooks().firstiter)
-        if connection is None:
-            connection = self._by_loop.get(asyncio.get_running_loop())
-        return None if connection is None or connection.is_lost else connection
+        connection = self._by_loop.get(asyncio.get_running_loop())
+        if connection is None or connection.is_lost or connection.pid != getpid():
+            return None
+        return connection
 
     async def get(self, key: str) -> Any:
         """Read one string, on a connection that is made where there is none; its reply is as for `Multiplexed.get`.
@@ -215,7 +239,7 @@ class AsyncConnections:
 
     def leave(self) -> None:
         """Leave the connections of all loops, from any thread; what is due on them may be asked again."""
-        self._era += 1
+        self._epoch = object()
         for loop, connection in list(self._by_loop.items()):
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(connection.close, ConnectionError("it was given up"))
@@ -228,15 +252,9 @@ class AsyncConnections:
             opening.add_done_callback(lambda _: self._close(Closed("it was closed")))
 
     def _close(self, why: Exception) -> None:
-        connection = self._popped(asyncio.get_running_loop())
+        connection = self._by_loop.pop(asyncio.get_running_loop(), None)
         if connection is not None:
             connection.close(why)
-
-    def _popped(self, loop: asyncio.AbstractEventLoop) -> Multiplexed | None:
-        connection = self._by_loop.pop(loop, None)
-        if connection is not None:
-            self._by_hook.pop(connection.hook, None)
-        return connection
 
     async def _opened(self) -> Multiplexed:
         """Return a connection that is not lost. Those who come while it is being made wait for the same one."""
@@ -252,11 +270,11 @@ class AsyncConnections:
         return await asyncio.shield(opening)
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> Multiplexed:
-        era, made = self._era, self._make()
+        epoch, made = self._epoch, self._make()
         try:
             async with asyncio.timeout(2 * self._timeout_seconds):
                 await made.connect()
-                if era != self._era:  # it may lead to what was left meanwhile
+                if epoch is not self._epoch:  # it may lead to what was left meanwhile
                     await made.disconnect()
                     await made.connect()
         except BaseException as error:
@@ -266,12 +284,11 @@ class AsyncConnections:
             raise
         for other in list(self._by_loop):  # a copy: the loops of other threads come and go meanwhile
             if other.is_closed():
-                self._popped(other)
-        self._popped(loop)  # one that is lost
-        connection = self._by_loop[loop] = Multiplexed(made, loop, self._timeout_seconds)
-        hook = sys.get_asyncgen_hooks().firstiter
-        if getattr(hook, "__self__", None) is loop:  # an application may have set one, for many loops
-            connection.hook, self._by_hook[hook] = hook, connection
+                self._by_loop.pop(other, None)
+        inherited = self._by_loop.get(loop)
+        connection = self._by_loop[loop] = Multiplexed(made, loop, self._timeout_seconds, self._reply_seconds)
+        if inherited is not None and inherited.pid != connection.pid:
+            connection.inherited = inherited  # kept: its end would be noticed in the parent
         connection.guard = _until_the_loop_ends(connection)
         await anext(connection.guard)
         return connection

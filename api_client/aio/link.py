@@ -25,10 +25,10 @@ T = TypeVar("T")
 class AsyncCacheLink:
     """Reads entries and runs lease steps; every failure is a CacheUnavailable, at once while the breaker is open."""
 
-    def __init__(self, url: str, timeout_seconds: float, health: Health) -> None:
+    def __init__(self, url: str, timeout_seconds: float, reply_seconds: float, health: Health) -> None:
         self.health = health
         self._make = async_connection_maker(url, timeout_seconds=timeout_seconds, known=health.master)
-        self._connections = AsyncConnections(self._make, timeout_seconds=timeout_seconds)
+        self._connections = AsyncConnections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
         health.master.when_moved(self._connections.leave)
 
     def begin_read(self, key: CacheKey) -> asyncio.Future[Any] | None:

@@ -27,13 +27,25 @@ def test_a_sync_connection_keeps_its_socket_in_sock(clean_redis: RedisServer) ->
 
 
 def test_the_kernel_bounds_what_a_sync_connection_waits(clean_redis: RedisServer) -> None:
-    connection = Connection(
-        connection_maker(clean_redis.url(0), timeout_seconds=TIMEOUT_SECONDS)(), timeout_seconds=TIMEOUT_SECONDS
-    )
+    maker = connection_maker(clean_redis.url(0), timeout_seconds=TIMEOUT_SECONDS)
+    connection = Connection(maker, timeout_seconds=TIMEOUT_SECONDS, reply_seconds=TIMEOUT_SECONDS)
+    connection.connect()
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         set_to = struct.unpack("@ll", connection._socket.getsockopt(socket.SOL_SOCKET, option, 16))
         assert set_to == (12, 500_000)
     assert connection._socket.gettimeout() is None, "with a timeout of Python's each call costs a poll()"
+    keepalive = [
+        connection._socket.getsockopt(level, option)
+        for level, option in (
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+        )
+    ]
+    assert keepalive == [1, 30, 10, 3], (
+        "a firewall forgets an idle connection sooner than the system's keepalive begins"
+    )
     connection.close()
 
 

@@ -19,15 +19,19 @@ SHORT_SECONDS = 0.3
 COUNT = 64
 
 
-def patient(url: str, timeout_seconds: float = PATIENCE_SECONDS) -> AsyncConnections:
+def patient(
+    url: str, timeout_seconds: float = PATIENCE_SECONDS, *, reply_seconds: float = PATIENCE_SECONDS
+) -> AsyncConnections:
     maker = async_connection_maker(url, timeout_seconds=timeout_seconds)
-    return AsyncConnections(maker, timeout_seconds=timeout_seconds)
+    return AsyncConnections(maker, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
 
 
 @asynccontextmanager
-async def opened(url: str, timeout_seconds: float = PATIENCE_SECONDS) -> AsyncIterator[AsyncConnections]:
+async def opened(
+    url: str, timeout_seconds: float = PATIENCE_SECONDS, *, reply_seconds: float = PATIENCE_SECONDS
+) -> AsyncIterator[AsyncConnections]:
     """Connections of which this loop's is open."""
-    connections = patient(url, timeout_seconds)
+    connections = patient(url, timeout_seconds, reply_seconds=reply_seconds)
     assert await connections.ask(pack("PING")) == b"PONG"
     try:
         yield connections

@@ -61,6 +61,7 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "CACHE_METRICS": ((READER,), False, ("maybe", "2", "truee")),
     "CACHE_OTEL": (BOTH, False, ("maybe", "2", "truee")),
     "CACHE_REDIS_TIMEOUT": ((READER,), 0.25, ("0", "-1", "nan", "x", "6000w")),
+    "CACHE_REDIS_REPLY_TIMEOUT": ((READER,), 5.0, ("0", "-1", "nan", "x", "6000w")),
     "CACHE_MAX_VALUE_BYTES": (BOTH, 8 * MIB, ("0", "-1", "x", "536870913", "8MiB")),
 }
 # What is there to be set, and is accepted as it stands.

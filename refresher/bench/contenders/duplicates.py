@@ -135,7 +135,7 @@ class OurTriggers(Duplicate):
         self._broker = CeleryBroker(place.broker_url, place.namespace)
         self._seeder = Seeder(self._redis, place.namespace, value_of(PayloadKind.ROWS))
         settings = place.patient_settings()
-        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds)
+        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
         self._publication = Publication(
             settings, self._link.store, self._broker,
             AskedRecently(monotonic=monotonic_seconds), Decisions(), ReaderEvents(), monotonic=monotonic_seconds,
@@ -174,7 +174,7 @@ class OurClaim(Duplicate):
     def _open(self) -> None:
         self._redis = self._place.plain()
         settings = self._place.patient_settings()
-        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds)
+        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
         self._seeder = Seeder(self._redis, self._place.namespace, value_of(PayloadKind.ROWS))
 
     def ask_first(self) -> None:

@@ -46,9 +46,19 @@ def connect(url: str) -> Iterator[Connect]:
     """Make a pool; through the proxy, and patient, unless told otherwise."""
     made: list[Connections] = []
 
-    def make(url: str = url, *, timeout_seconds: float = PATIENCE_SECONDS, most: int = 64) -> Connections:
+    def make(
+        url: str = url,
+        *,
+        timeout_seconds: float = PATIENCE_SECONDS,
+        reply_seconds: float = PATIENCE_SECONDS,
+        max_connections: int = 64,
+    ) -> Connections:
         maker = connection_maker(url, timeout_seconds=timeout_seconds)
-        made.append(Connections(maker, timeout_seconds=timeout_seconds, most=most))
+        made.append(
+            Connections(
+                maker, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds, max_connections=max_connections
+            )
+        )
         return made[-1]
 
     yield make

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
 
 import psutil
 import pytest
@@ -135,15 +133,12 @@ def test_closing_while_the_connection_is_being_made_leaves_none(
     run(read())
 
 
-@pytest.mark.parametrize("hook", [None, lambda _: None], ids=["hooks-of-the-loops", "one-of-the-application"])
 def test_two_event_loops_in_two_threads_have_a_connection_each(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor, hook: Any
+    run: Run, url: str, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
 ) -> None:
     connections, both = patient(url), threading.Barrier(2)
 
     async def read() -> None:
-        if hook is not None:
-            sys.set_asyncgen_hooks(firstiter=hook)
         await connections.get("key")
         both.wait(PATIENCE_SECONDS)
         for _ in range(50):
@@ -156,7 +151,6 @@ def test_two_event_loops_in_two_threads_have_a_connection_each(
         future.result()
     assert proxy.accepted == 2
     assert not connections._by_loop
-    assert not connections._by_hook
 
 
 # Nobody closes the connection of an event loop that is just left; the garbage collection does.
@@ -174,7 +168,7 @@ def test_event_loops_one_after_the_other_are_forgotten_with_their_connections(
     before = psutil.Process().num_fds()
     for _ in range(20):
         run(read())
-        assert len(connections._by_loop) == len(connections._by_hook) == 1
+        assert len(connections._by_loop) == 1
     gc.collect()
     assert psutil.Process().num_fds() <= before
 

@@ -14,6 +14,7 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
+from api_client.connection import SlowReply
 from api_client.connections import Connections
 from api_client.wire import pack, pack_all, pack_get
 from refresher.embedded import RedisServer
@@ -107,16 +108,16 @@ def test_a_large_reply_is_whole(connections: Connections, control: redis.Redis) 
     assert connections.ask(pack("PING")) == b"PONG"
 
 
-def test_a_large_reply_that_trickles_is_given_up_when_the_timeout_is_over(
+def test_a_large_reply_that_trickles_is_given_up_when_the_bound_on_a_whole_one_is_over(
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:
-    connections = connect(timeout_seconds=SHORT_SECONDS)
+    connections = connect(reply_seconds=0.0, timeout_seconds=SHORT_SECONDS)  # the larger of the two
     connections.ask(GET)
     control.set("key", LARGE)
     proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
     for ask in (lambda: connections.ask(GET), lambda: [*connections.begin(GET, 1)()]):
         began = time.monotonic()
-        with pytest.raises(TimeoutError):
+        with pytest.raises(SlowReply, match="took too long"):
             ask()
         assert time.monotonic() - began < 2 * SHORT_SECONDS + 2
         proxy.passes()

@@ -45,7 +45,7 @@ def claimed(replies: Sequence[Any]) -> list[bool]:
 
 @pytest.fixture
 def link(url: str, control: redis.Redis) -> Iterator[CacheLink]:
-    made = CacheLink(url, PATIENCE_SECONDS)
+    made = CacheLink(url, PATIENCE_SECONDS, PATIENCE_SECONDS)
     yield made
     made.close()
 
@@ -92,7 +92,7 @@ def test_a_step_that_redis_refuses_ends_alone(link: CacheLink, control: redis.Re
 def test_a_silence_ends_in_time_and_is_not_asked_again(
     url: str, control: redis.Redis, proxy: FaultProxy, run: Callable[[CacheLink, Claims], Sequence[Any]]
 ) -> None:
-    link = CacheLink(url, SHORT_SECONDS)
+    link = CacheLink(url, SHORT_SECONDS, SHORT_SECONDS)
     run(link, claims(1))
     proxy.hangs()
     began = time.monotonic()

@@ -28,7 +28,8 @@ LARGE = "x" * 3_000_000
 
 
 def ask_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
-    connections = Connections(connection_maker(url, timeout_seconds=PATIENCE_SECONDS), timeout_seconds=PATIENCE_SECONDS)
+    maker = connection_maker(url, timeout_seconds=PATIENCE_SECONDS)
+    connections = Connections(maker, timeout_seconds=PATIENCE_SECONDS, reply_seconds=PATIENCE_SECONDS)
     try:
         return [connections.ask(pack(*command)) for command in commands]
     finally:
@@ -36,9 +37,8 @@ def ask_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
 
 
 async def _ask(url: str, commands: tuple[tuple[str, ...], ...]) -> list[Any]:
-    connections = AsyncConnections(
-        async_connection_maker(url, timeout_seconds=PATIENCE_SECONDS), timeout_seconds=PATIENCE_SECONDS
-    )
+    maker = async_connection_maker(url, timeout_seconds=PATIENCE_SECONDS)
+    connections = AsyncConnections(maker, timeout_seconds=PATIENCE_SECONDS, reply_seconds=PATIENCE_SECONDS)
     try:
         return [await connections.ask(pack(*command)) for command in commands]
     finally:

@@ -1,0 +1,167 @@
+"""Connections that a firewall has dropped while they were idle, and values that take long on their way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from api_client import AsyncCacheClient, CacheUnavailable, Entry, ReaderSettings, connection
+from api_client.aio import connections as aio_connections
+from api_client.keys import make_key
+from api_client.lease import invalidate
+from api_client.lease_store import LeaseStore
+from refresher.cache_link import WorkerLink
+from refresher.embedded import RedisServer
+from tests.integration.links.conftest import PATIENCE_SECONDS
+from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.fault_proxy import FaultProxy
+from tests.support.played_worker import PlayedKey
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+NAMESPACE = "test"
+TIMEOUT_SECONDS = 3.0
+SHORT_SECONDS = 0.3
+LARGE = os.urandom(400_000).hex()  # nothing to compress
+LARGE_SECONDS = 2.0
+"""What the large value takes on its way, many times the timeout."""
+
+Make = Callable[..., AnyReader]
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> Iterator[Make]:
+    readers: list[AnyReader] = []
+
+    def make_reader(kind: str, **settings: Any) -> AnyReader:
+        given = {"redis_timeout_seconds": TIMEOUT_SECONDS, **settings}
+        settings_ = ReaderSettings(redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, **given)
+        readers.append(ALL_KINDS[kind](settings_, RecordedEvents()))
+        return readers[-1]
+
+    yield make_reader
+    for reader in readers:
+        reader.close()
+
+
+def plant(control: redis.Redis, query: str, value: object) -> PlayedKey:
+    key = PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, query, {}, 1))
+    key.plant_value(value)
+    return key
+
+
+@pytest.fixture
+def idle_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each connection count as idle for long at once."""
+    monkeypatch.setattr(connection, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(aio_connections, "IDLE_SECONDS", -1.0)
+
+
+CALLS: dict[str, Callable[[AnyReader], object]] = {
+    "get": lambda reader: reader.get("q", {}),
+    "get_many": lambda reader: [getattr(entry, "value", entry) for entry in reader.get_many([("q", {})])].pop(),
+    "invalidate": lambda reader: "value" if reader.invalidate("q", {}).generation else "none",
+}
+
+
+@pytest.mark.usefixtures("idle_for_long")
+@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("call", sorted(CALLS))
+def test_a_connection_that_was_dropped_while_idle_costs_no_call(
+    make: Make, control: redis.Redis, proxy: FaultProxy, kind: str, call: str
+) -> None:
+    plant(control, "q", "value")
+    reader = make(kind)
+    assert reader.get("q", {}) == "value"
+    proxy.goes_half_open()
+    began = time.monotonic()
+    assert CALLS[call](reader) == "value"
+    assert time.monotonic() - began < TIMEOUT_SECONDS
+
+
+@pytest.mark.usefixtures("idle_for_long")
+def test_a_worker_goes_on_over_a_new_connection_within_one_timeout(
+    url: str, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    key, link = make_key(NAMESPACE, "q", {}, 1), WorkerLink(url)
+    step = invalidate(key, hard=False, bookmarks=(), retention_seconds=60.0)
+    first = link.store.run(step)
+    proxy.goes_half_open()
+    accepted = proxy.accepted
+    assert link.store.run(step) > first
+    assert proxy.accepted == accepted + 1
+    link.close()
+
+
+def test_a_silence_on_a_connection_in_use_is_not_followed_by_a_repeat(
+    make: Make, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    plant(control, "q", "value")
+    reader = make("sync", redis_timeout_seconds=SHORT_SECONDS)
+    eventually(lambda: reader.get("q", {}, default=None, timeout=0), PATIENCE_SECONDS, "a hit")
+    accepted = proxy.accepted
+    proxy.goes_half_open()
+    with pytest.raises(CacheUnavailable, match="did not answer in time"):
+        reader.get("q", {})
+    assert proxy.accepted == accepted
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_value_that_takes_longer_than_the_timeout_is_read(
+    make: Make, control: redis.Redis, proxy: FaultProxy, kind: str
+) -> None:
+    plant(control, "large", LARGE)
+    reader = make(kind, redis_timeout_seconds=SHORT_SECONDS, redis_reply_timeout_seconds=PATIENCE_SECONDS)
+    eventually(lambda: reader.get("large", {}, default=None, timeout=0), PATIENCE_SECONDS, "a hit")
+    proxy.slows(0.0, len(LARGE) / LARGE_SECONDS)
+    began = time.monotonic()
+    assert reader.get("large", {}) == LARGE
+    assert [entry.value for entry in reader.get_many([("large", {})]) if isinstance(entry, Entry)] == [LARGE]
+    assert time.monotonic() - began > 2 * SHORT_SECONDS, "the proxy was not slow"
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_values_that_take_too_long_fail_alone_and_open_no_breaker(
+    make: Make, control: redis.Redis, proxy: FaultProxy, kind: str
+) -> None:
+    plant(control, "large", LARGE)
+    plant(control, "small", "value")
+    reader = make(kind, redis_timeout_seconds=SHORT_SECONDS, redis_reply_timeout_seconds=SHORT_SECONDS)
+    eventually(lambda: reader.get("small", {}, default=None, timeout=0), PATIENCE_SECONDS, "a hit")
+    proxy.slows(0.0, len(LARGE) / LARGE_SECONDS)
+    for _ in range(7):
+        with pytest.raises(CacheUnavailable, match="took too long"):
+            reader.get("large", {})
+        assert reader.get("small", {}) == "value"
+
+
+def test_small_values_on_a_shared_connection_wait_for_a_large_one_and_no_longer(
+    url: str, clean_redis: RedisServer, control: redis.Redis, proxy: FaultProxy
+) -> None:
+    plant(control, "large", LARGE)
+    plant(control, "small", "value")
+    settings = ReaderSettings(
+        redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=SHORT_SECONDS,
+        redis_reply_timeout_seconds=PATIENCE_SECONDS,
+    )  # fmt: skip
+
+    async def read() -> None:
+        client = AsyncCacheClient(settings)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while await client.get("small", timeout=0, default=None) is None:  # a busy machine: the connection is made
+            assert time.monotonic() < deadline
+        proxy.slows(0.0, len(LARGE) / LARGE_SECONDS)
+        accepted, began = proxy.accepted, time.monotonic()
+        values = await asyncio.gather(client.get("large"), *(client.get("small") for _ in range(20)))
+        assert time.monotonic() - began > 2 * SHORT_SECONDS, "the proxy was not slow"
+        assert values == [LARGE] + ["value"] * 20
+        assert proxy.accepted == accepted, "the connection was given up"
+        await client.close()
+
+    asyncio.run(read())

@@ -1,0 +1,141 @@
+"""Exceptions from signal handlers at every instruction: no lock stays held, no place in the pool is lost."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from api_client import connection, connections, overdue
+from api_client.connections import Connections
+from api_client.overdue import Watch
+from api_client.wire import pack, pack_get
+from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
+from tests.support.opcode_interrupts import Interrupted, interrupted_at_each_opcode
+from tests.support.waiting import eventually
+
+GET, PING = pack_get("key"), pack("PING")
+LEAST_INSTRUCTIONS = 12
+
+# A socket whose owner was interrupted before it could close it is closed by its destructor.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+def is_usable(pool: Connections) -> bool:
+    """Whether another thread gets replies on all places of the pool, at one time."""
+    gc.collect()  # what an exception's traceback has kept alive
+    replies: list[object] = []
+
+    def use_all() -> None:
+        begun = [pool.begin(PING, 1) for _ in range(pool._max_connections)]
+        replies.extend(finish()[0] for finish in begun)
+
+    thread = threading.Thread(target=use_all, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    return replies == [b"PONG"] * pool._max_connections
+
+
+CALLS: dict[str, Callable[[Connections], object]] = {
+    "ask": lambda pool: pool.ask(GET),
+    "several": lambda pool: pool.begin(GET * 3, 3)(),
+    "connect": lambda pool: (pool.drop_idle(), pool.ask(GET)),
+    "leave": lambda pool: (pool.leave(), pool.ask(GET)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick_collections() -> Iterator[None]:
+    """Have the garbage collector look at what these tests make alone: it runs thousands of times."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_a_call_may_be_interrupted_at_any_instruction(connect: Connect, control: redis.Redis, name: str) -> None:
+    pool = connect(max_connections=2)
+    number = 0
+    for number in interrupted_at_each_opcode(lambda: CALLS[name](pool), connections, connection, overdue):
+        assert is_usable(pool), f"after an interrupt at instruction {number}"
+        assert pool.ask(GET) == b"value"
+    assert number > LEAST_INSTRUCTIONS
+
+
+def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: Connect, control: redis.Redis) -> None:
+    pool = connect(max_connections=1)
+    pool.ask(PING)
+    ended = threading.Event()
+
+    def wait_for_a_turn() -> None:
+        """Ask while another thread has the only connection; it gives it back once this one waits."""
+        ended.clear()
+        in_use = [pool._take()]
+
+        def give_back() -> None:
+            eventually(lambda: pool._waiting or ended.is_set(), PATIENCE_SECONDS, "the other one waits")
+            pool._give_back(in_use.pop())
+
+        helper = threading.Thread(target=give_back)
+        helper.start()
+        try:
+            asks.append(pool.ask(GET))
+        finally:
+            ended.set()
+            helper.join()
+
+    number, asks = 0, list[object]()
+    for number in interrupted_at_each_opcode(wait_for_a_turn, connections, connection):
+        assert is_usable(pool), f"after an interrupt at instruction {number}"
+    assert number > LEAST_INSTRUCTIONS
+    assert asks == [b"value"]
+
+
+def test_an_interrupt_while_a_connection_is_given_to_a_thread_that_waits_leaves_it_its_turn(
+    connect: Connect, control: redis.Redis
+) -> None:
+    pool = connect(max_connections=1)
+    pool.ask(PING)
+    others: list[threading.Thread] = []
+    replies: list[object] = []
+
+    def give_to_another() -> None:
+        in_use = pool._take()
+        others.append(threading.Thread(target=lambda: replies.append(pool.ask(GET))))
+        others[-1].start()
+        eventually(lambda: pool._waiting, PATIENCE_SECONDS, "the other one waits")
+        pool._give_back(in_use)
+
+    for number in interrupted_at_each_opcode(give_to_another, connections):
+        for thread in others[-1:]:
+            thread.join(PATIENCE_SECONDS)
+        assert replies == [b"value"] * len(others), f"after an interrupt at instruction {number}"
+        assert pool.ask(GET) == b"value"
+    assert len(others) > LEAST_INSTRUCTIONS
+
+
+class Thing:
+    def __init__(self) -> None:
+        self.was_looked_at = threading.Event()
+
+    def end_if_overdue(self) -> None:
+        self.was_looked_at.set()
+
+
+def test_the_watch_over_sockets_goes_on_whatever_interrupts_those_who_add_to_it() -> None:
+    watch, number = Watch(look_seconds=0.001), 0
+    for number in interrupted_at_each_opcode(lambda: watch.add(Thing()), overdue):
+        thing = Thing()
+        assert watch.add(thing)
+        assert thing.was_looked_at.wait(PATIENCE_SECONDS), f"after an interrupt at instruction {number}"
+    assert number > LEAST_INSTRUCTIONS
+
+
+def test_the_interrupts_of_these_tests_are_raised() -> None:
+    """A tracer that met nothing would make all of the above green."""
+    with pytest.raises(Interrupted):
+        next(interrupted_at_each_opcode(overdue.watch, overdue)) and (_ for _ in ()).throw(Interrupted)
