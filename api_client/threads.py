@@ -88,12 +88,9 @@ class OwnThread:
         now = monotonic_seconds()
         if now < self._starts_until:
             return
+        start_thread(self._hold_seat, self._name)
+        # Not before: an exception may come in between. A second thread would end at once.
         self._starts_until = now + START_SECONDS
-        try:
-            start_thread(self._hold_seat, self._name)
-        except RuntimeError:
-            self._starts_until = 0.0
-            raise
 
     def join(self, timeout_seconds: float) -> None:
         """Wait for its end, for at most so long; at once on the thread itself."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 import redis
 import uvloop
+from redis.client import PubSub
 
 from api_client import AsyncCacheClient, ReaderSettings
 from tests.integration.reader.conftest import Play
@@ -165,3 +167,31 @@ def test_a_forked_child_reads_with_the_client_of_its_parent(client: AsyncCacheCl
     assert os.waitpid(pid, 0)[1] == 0
     assert run(client.get("there")) == "v"
     client.close_threads()
+
+
+def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(
+    run: Callable[[Coroutine[Any, Any, T]], T], client: AsyncCacheClient, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, is_over = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(*_: object) -> None:
+        """Take as long as a connection takes that is made anew, to a node that does not answer."""
+        begun.set()
+        go_on.wait(PATIENCE_SECONDS / 4)
+        is_over.set()
+
+    async def read() -> None:
+        first = asyncio.ensure_future(client.get("q", {"n": 1}))
+        await asyncio.to_thread(eventually, play("q", {"n": 1}).is_listened_to, PATIENCE_SECONDS, "it is subscribed")
+        monkeypatch.setattr(PubSub, "subscribe", slow)
+        second = asyncio.ensure_future(client.get("q", {"n": 2}))
+        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
+        assert not is_over.is_set(), "the loop went on meanwhile"
+        go_on.set()
+        await asyncio.to_thread(play("q", {"n": 2}).load, "two")
+        assert await second == "two"
+        await asyncio.to_thread(play("q", {"n": 1}).load, "one")
+        assert await first == "one"
+        await client.close()
+
+    run(read())

@@ -1,0 +1,137 @@
+"""A signal handler's exception at each bytecode of what a reader hands to its threads; and threads that have died."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+from api_client import notifications as notifications_module
+from api_client import publisher as publisher_module
+from api_client import threads, triggers
+from api_client.notifications import Notifications
+from refresher.embedded import RedisServer
+from tests.support.interrupting import Bytecodes, Interrupted
+from tests.support.publisher_bench import Bench, Script
+from tests.support.waiting import eventually
+
+PATIENCE_SECONDS = 20.0
+MORE_THAN_ENOUGH = 2_000
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def bench(clean_redis: RedisServer, script: Script) -> Iterator[Bench]:
+    made = Bench(clean_redis, script)
+    yield made
+    made.close()
+
+
+class Refusing:
+    """A client that gets no connection."""
+
+    subscribed = False
+
+    def pubsub(self) -> Refusing:
+        return self
+
+    def subscribe(self, *_: str) -> None:
+        raise redis.ConnectionError
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def notifications() -> Iterator[Notifications]:
+    made = Notifications(Refusing())  # type: ignore[arg-type]
+    yield made
+    made.close()
+
+
+def at_each_bytecode(run: Callable[[Bytecodes], Any], *modules: Any) -> int:
+    """Call with an interruption at the first bytecode of the modules, the second …, until none is left to meet it."""
+    for number in range(1, MORE_THAN_ENOUGH):
+        bytecodes = Bytecodes(number, Interrupted, *modules)
+        run(bytecodes)
+        if not bytecodes.has_raised:
+            return number
+    raise AssertionError("it has no end")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_after_an_interrupted_trigger_the_next_one_is_published(
+    clean_redis: RedisServer, script: Script, is_first: bool
+) -> None:
+    benches = [Bench(clean_redis, script)]
+    if not is_first:
+        assert benches[0].publisher.submit(benches[0].trigger(0))
+
+    def hand_over(bytecodes: Bytecodes) -> None:
+        if is_first:  # its thread is to be started
+            benches.append(Bench(clean_redis, script))
+        bench = benches[-1]
+        with suppress(Interrupted), bytecodes.traced():
+            bench.publisher.submit(bench.trigger(0))
+        script.messages.clear()
+        bench.client.flushdb()
+        eventually(lambda: bench.publisher.submit(bench.trigger(1)), PATIENCE_SECONDS, "it is taken")
+        assert bench.publisher.flush(PATIENCE_SECONDS)
+        assert 1 in {number for numbers, _ in script.messages for number in numbers}
+        if is_first:
+            bench.close()
+
+    assert at_each_bytecode(hand_over, publisher_module, triggers, threads) > 100
+    benches[0].close()
+
+
+def test_an_interrupted_listener_is_forgotten_and_the_next_one_is_heard_of(notifications: Notifications) -> None:
+    def listen(bytecodes: Bytecodes) -> None:
+        listener = None
+        with suppress(Interrupted), bytecodes.traced():
+            try:
+                listener = notifications.listen({"channel": list})
+            finally:
+                if listener is not None:
+                    listener.close()
+        del listener
+        eventually(lambda: notifications._channels == {}, PATIENCE_SECONDS, "nobody is waited for")
+
+    assert at_each_bytecode(listen, notifications_module, threads) > 50
+    listener = notifications.listen({"channel": list})
+    eventually(lambda: len(notifications._channels) == 1, PATIENCE_SECONDS, "it is known")
+    listener.close()
+    eventually(lambda: (notifications._channels, notifications._waiting) == ({}, {}), PATIENCE_SECONDS, "it is not")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it dies of one
+def test_a_publisher_that_has_died_is_replaced(bench: Bench, script: Script) -> None:
+    def die() -> None:
+        raise SystemExit
+
+    assert bench.handle(bench.trigger(1)) == [True]
+    bench.publisher.do_soon(die)
+    eventually(lambda: not bench.publisher._thread.is_running, PATIENCE_SECONDS, "it has died")
+    assert bench.publisher.submit(bench.trigger(2))
+    assert bench.publisher.flush(PATIENCE_SECONDS)
+    assert [numbers for numbers, _ in script.messages] == [[1], [2]]
+
+
+def test_after_a_fork_without_python_s_hooks_the_child_has_a_publisher_of_its_own(bench: Bench, script: Script) -> None:
+    assert bench.handle(bench.trigger(1)) == [True]
+    pid = ctypes.PyDLL(None).fork()
+    if not pid:
+        with suppress(BaseException):
+            accepted = bench.publisher.submit(bench.trigger(2)) and bench.publisher.flush(PATIENCE_SECONDS)
+            os._exit(0 if accepted and script.messages[-1] == ([2], False) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
