@@ -80,7 +80,10 @@ class ClaimReply:
 
 @dataclass(frozen=True, slots=True)
 class AcquireReply:
-    """``entry_header`` are the first bytes of the entry as it was; ``b""`` where there was none."""
+    """``entry_header`` are the first bytes of the entry as it was; ``b""`` where there was none.
+
+    ``attempts`` is how many attempts of this refresh have failed so far, runs that were taken over among them.
+    """
 
     status: AcquireStatus
     state: RecordState
@@ -91,6 +94,7 @@ class AcquireReply:
     generation: int
     bookmarks: tuple[str, ...]
     entry_header: bytes
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +292,9 @@ def _fail_reply(reply: Any) -> FailReply | None:
 
 
 def _acquire_reply(reply: Any) -> AcquireReply:
-    status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, header = reply
+    status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, header, attempts = reply
     return AcquireReply(
         AcquireStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), int(token), int(now_us),
         int(claimed_at_us), int(generation), tuple(bookmarks.decode().split("\n")) if bookmarks else (), header,
+        int(attempts),
     )  # fmt: skip

@@ -49,6 +49,7 @@ class Refresher:
 
     def __init__(self, settings: WorkerSettings, surroundings: Surroundings) -> None:
         self._settings, self._around = settings, surroundings
+        self._under_way: dict[bytes, Run] = {}
 
     def refresh(self, item: RefreshItem, by: str | None = None) -> Outcome:
         """Handle one item to its end; ``by`` is what the worker is called in the lease record (default: host:pid).
@@ -78,11 +79,19 @@ class Refresher:
         if reply.status is not AcquireStatus.ACQUIRED:
             fresh = reply.status is AcquireStatus.ALREADY_FRESH
             return self._skipped(key, "already_fresh" if fresh else reply.state.value)
+        item = msgspec.structs.replace(item, attempt=max(item.attempt, reply.attempts + 1))
         run = Run(item, key, nonce, reply, self._around.monotonic(), self._around.monotonic)
+        if reply.attempts >= self._settings.max_attempts:
+            return self._give_up(run, reply.attempts, _taken_over())
+        return self._load_under_lease(run)
+
+    def _load_under_lease(self, run: Run) -> Outcome:
+        key = run.key
         self._around.events.acquired(key.query)
         before = run.before
         learned = learned_lease_seconds(None if before is None else before.run, self._settings, self._jitter_seconds())
-        with self._around.hold(HeldLease(key, run.token, nonce, reply.left_seconds, learned)):
+        with self._around.hold(HeldLease(key, run.token, run.nonce, run.lease.left_seconds, learned)):
+            self._under_way[run.nonce] = run
             try:
                 return self._attempts(run)
             except (KeyboardInterrupt, SystemExit):
@@ -92,7 +101,13 @@ class Refresher:
                     hand_back(self._around, self._settings, run)
                 raise
             finally:
+                del self._under_way[run.nonce]
                 self._around.events.ended(key.query)
+
+    def hand_back_all(self) -> None:
+        """Put all runs of this process back into the queue, since it ends; raises nothing."""
+        for run in tuple(self._under_way.values()):
+            hand_back(self._around, self._settings, run)
 
     def end_lost(self, run: Run, failure: LoadFailed) -> Outcome:
         """End a run whose process is gone, as that would have done had it been told of ``failure``.
@@ -195,7 +210,7 @@ class Refresher:
 
     def _pause_seconds(self, attempt: int, failure: LoadFailed) -> float | None:
         settings = self._settings
-        if not (settings.retry_enabled and failure.is_transient) or attempt > settings.retry_max:
+        if not failure.is_transient or attempt >= settings.max_attempts:
             return None
         if failure.most_attempts is not None and attempt >= failure.most_attempts:
             return None
@@ -294,3 +309,9 @@ class Refresher:
 
     def _run(self, call: Call[T]) -> T:
         return self._around.records.run(call)
+
+
+def _taken_over() -> LoadFailed:
+    return LoadFailed(
+        "taken_over", "its lease ran out: the process that loaded it had ended, or stood still", is_transient=True
+    )

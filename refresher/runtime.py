@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
+
 from api_client.broker import Broker
 from api_client.clock import monotonic_seconds
 from api_client.events import guarded
@@ -84,15 +86,18 @@ class Runtime:
         """
         key = item.key(self.settings.namespace)
         with translated():
-            fields = self._cache.client.hmget(key.record, "state", "by", "token", "nonce", "claimed_at", "generation")
+            fields = self._cache.client.hmget(
+                key.record, "state", "by", "token", "nonce", "claimed_at", "generation", "attempts"
+            )
             seconds, microseconds = self._cache.client.time()
-        state, holder, token, nonce, claimed_at, generation = cast("list[bytes | None]", fields)
+        state, holder, token, nonce, claimed_at, generation, attempts = cast("list[bytes | None]", fields)
         if state != RecordState.RUNNING.encode() or holder != by.encode() or token is None or nonce is None:
             return None
         reply = AcquireReply(
             AcquireStatus.ACQUIRED, RecordState.RUNNING, 0.0, int(token), int(seconds) * 1_000_000 + int(microseconds),
             int(claimed_at or 0), int(generation or 0), (), b"",
         )  # fmt: skip
+        item = msgspec.structs.replace(item, attempt=max(item.attempt, int(attempts or 0) + 1))
         return Run(item, key, nonce, reply, monotonic_seconds(), monotonic_seconds)
 
     def close(self) -> None:

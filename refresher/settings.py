@@ -145,6 +145,11 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
         return tuple(name.strip() for name in self.queries.split(",") if name.strip())
 
     @property
+    def max_attempts(self) -> int:
+        """How many attempts a refresh has, the first included."""
+        return 1 + (self.retry_max if self.retry_enabled else 0)
+
+    @property
     def transaction_timeout_seconds(self) -> float:
         """What a read transaction may take on the server: nine tenths of the budget."""
         return self.budget_seconds * 0.9

@@ -10,9 +10,10 @@
 -- ARGV[6]  retention_ms        ms
 -- ARGV[7]  by                  text    who runs it, for people
 --
--- returns  {status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, entry_header}
+-- returns  {status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, entry_header, attempts}
 --          status: 1 acquired, 2 already fresh, 3 held (state says by what, left_us for how long)
 --          entry_header: the entry without its payload, for its δ state; '' where there is none
+--          attempts: how many of this refresh have failed; one is a run whose lease ran out, to which nobody put an end
 -- keeps    I1: the token is larger than any drawn before, and overwrites the one of whoever held the lease
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
@@ -25,13 +26,13 @@ end
 
 if record.state == 'running' and record.nonce == nonce then
   return { 1, 'running', text(left_us(record, now)), text(record.token), text(now), text(record.claimed_at),
-    text(record.generation), record.bookmarks, header }
+    text(record.generation), record.bookmarks, header, text(record.attempts) }
 end
 
 local free = not record.state or is_over(record, now) or record.state == 'queued' or record.state == 'invalidated'
   or (record.state == 'retrying' and ticket ~= '' and record.ticket == ticket)
 if not free then
-  return { 3, record.state, text(left_us(record, now)), '0', text(now), '0', '0', '', '' }
+  return { 3, record.state, text(left_us(record, now)), '0', text(now), '0', '0', '', '', '0' }
 end
 
 -- A claim that waits in the record counts like the message's own: a message that comes late may serve it.
@@ -41,7 +42,7 @@ if record.state == 'queued' then
   wanted = math.max(wanted, record.claim_number)
 end
 if entry and entry.token > math.max(wanted, entry.generation) then
-  return { 2, record.state or 'idle', '0', text(entry.token), text(now), '0', '0', '', '' }
+  return { 2, record.state or 'idle', '0', text(entry.token), text(now), '0', '0', '', '', '0' }
 end
 
 local token = draw(now, record, entry)
@@ -57,6 +58,10 @@ redis.call('HSET', KEYS[2], 'state', 'running', 'since', text(now), 'until', tex
   -- 0 says "none" where a run is handed back.
   'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)), 'by', ARGV[7])
 redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'attempts', 'ended_by')
+local attempts = failed_attempts(record)
+if attempts > 0 then
+  redis.call('HSET', KEYS[2], 'attempts', text(attempts))
+end
 redis.call('PEXPIRE', KEYS[2], text(math.ceil(limit_us / 1000) + tonumber(ARGV[6])))
 return { 1, 'running', text(math.min(lease_us, limit_us)), text(token), text(now), text(claimed_at),
-  text(record.generation), record.bookmarks, header }
+  text(record.generation), record.bookmarks, header, text(attempts) }

@@ -14,7 +14,8 @@
 -- returns  {status, state, left_us, kind, attempts, number, claim_number, now_us}
 --          status: 1 claimed, 2 already refreshed, 3 refused (state and left_us say by what and for how long)
 --          number: the stamp of this call; a token above it was drawn after this call
--- keeps    one claim a key at a time; token and nonce of a lapsed run stay, so that its late commit can be judged
+-- keeps    one claim a key at a time; token and nonce of a lapsed run stay, so that its late commit can be judged; that
+--          run is counted as a failed attempt
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
 local claim_id, seen_token, force = ARGV[1], ARGV[2], ARGV[5] == '1'
@@ -45,5 +46,9 @@ redis.call('HSET', KEYS[2], 'state', 'queued', 'since', text(now), 'until', text
   'number', text(number), 'claim', claim_id, 'claim_number', text(number), 'claimed_at', text(now),
   'published', text(now), 'republished', '0', 'bookmarks', merge_bookmarks(record.bookmarks, ARGV[6], tonumber(ARGV[7])), 'by', ARGV[8])
 redis.call('HDEL', KEYS[2], 'ticket', 'kind', 'attempts', 'ended_by')
+local attempts = failed_attempts(record)
+if attempts > 0 then
+  redis.call('HSET', KEYS[2], 'attempts', text(attempts))
+end
 redis.call('PEXPIRE', KEYS[2], text(math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])))
 return { 1, 'queued', text(queue_ttl_us), '', 0, text(number), text(number), text(now) }

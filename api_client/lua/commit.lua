@@ -29,7 +29,7 @@ if entry and entry.token >= record.token then
 end
 if record.hard > record.token then
   if record.state == 'queued' then
-    redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit')
+    redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit', 'attempts')
   else
     rest_invalidated(KEYS[2], ARGV[5])
   end
@@ -43,7 +43,7 @@ if stale then
 end
 if record.state == 'queued' then
   -- A late commit, after somebody claimed the lapsed lease: that claim goes on, this run is over.
-  redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit', 'failures')
+  redis.call('HDEL', KEYS[2], 'token', 'nonce', 'limit', 'failures', 'attempts')
 elseif stale then
   rest_invalidated(KEYS[2], ARGV[5])
 else

@@ -28,7 +28,7 @@ if hard then
   redis.call('HSET', KEYS[2], 'hard', text(generation))
 end
 -- What was changed may be what made it fail: a run under way that fails yet is the first of a new row.
-redis.call('HDEL', KEYS[2], 'failures')
+redis.call('HDEL', KEYS[2], 'failures', 'attempts')
 if record.state ~= 'queued' and record.state ~= 'running' then
   rest_invalidated(KEYS[2], retention_ms)
 elseif redis.call('PTTL', KEYS[2]) < retention_ms then

@@ -69,6 +69,15 @@ local function left_us(record, now)
   return math.min(record.deadline - now, record.deadline - record.since)
 end
 
+-- How many attempts of this refresh have failed when its next run is claimed or begins. A run whose lease ran out is one
+-- of them: its process is gone or stood still, and nobody else counts it. A refresh that was given up begins anew.
+local function failed_attempts(record)
+  if record.state == 'cooling' then
+    return 0
+  end
+  return record.attempts + (record.state == 'running' and 1 or 0)
+end
+
 -- A number larger than any before it for this key, also after a clock that stepped back.
 local function draw(now, record, entry)
   local number = math.max(now, record.number + 1)

@@ -117,7 +117,7 @@ def test_a_number_is_above_all_that_is_known_also_after_the_clock_stepped_back(
 def test_once_its_deadline_has_passed_any_state_may_be_claimed_and_acquired(world: World, state: str) -> None:
     world.pass_time(10_000)
     assert world.claim("second").status is ClaimStatus.CLAIMED
-    assert world.record().keys() & {"ticket", "kind", "attempts", "ended_by"} == set()
+    assert world.record().keys() & {"ticket", "kind", "ended_by"} == set()
     world.pass_time(10_000)
     assert world.acquire(OTHER).status is AcquireStatus.ACQUIRED
 
@@ -125,7 +125,7 @@ def test_once_its_deadline_has_passed_any_state_may_be_claimed_and_acquired(worl
 def test_an_acquire_takes_over_a_lapsed_record_in_any_state(world: World, state: str) -> None:
     world.pass_time(10_000)
     assert world.acquire(OTHER).status is AcquireStatus.ACQUIRED
-    assert world.record().keys() & {"claim", "ticket", "kind", "attempts", "ended_by"} == set()
+    assert world.record().keys() & {"claim", "ticket", "kind", "ended_by"} == set()
 
 
 @pytest.mark.parametrize("step", ["claim", "acquire"])
@@ -196,7 +196,7 @@ def test_an_old_message_refreshes_an_entry_that_was_invalidated_since(world: Wor
 def test_a_ticket_is_used_up_by_its_acquire(world: World) -> None:
     world.retry(world.acquire().token)
     taken = world.acquire(OTHER, ticket="ticket-1")
-    assert (taken.status, world.record().keys() & {"ticket", "kind", "attempts"}) == (AcquireStatus.ACQUIRED, set())
+    assert (taken.status, world.record().keys() & {"ticket", "kind"}) == (AcquireStatus.ACQUIRED, set())
     assert world.acquire(b"nonce--3", ticket="ticket-1").status is AcquireStatus.HELD
 
 

@@ -179,6 +179,16 @@ def test_what_it_did_not_hold_any_more_is_left_as_it_is(
     assert main.events.all == []
 
 
+def test_runs_that_were_taken_over_before_count_for_the_one_that_is_lost(main: Main) -> None:
+    main.let_one_die("in the load")
+    main.redis.hset(main.item.key(main.settings.namespace).record, "until", "1")
+    main.let_one_die("in the load")
+    assert main.record()["attempts"] == "1"
+    outcome = main.end_what_it_held()
+    assert outcome is not None
+    assert (outcome.kind, outcome.why, outcome.attempts) == (OutcomeKind.FAILED, "worker_lost", 2)
+
+
 def test_a_run_that_another_process_holds_is_left_alone(main: Main) -> None:
     main.let_one_die("in the load")
     main.by = f"w@{socket.gethostname()}:1"

@@ -90,7 +90,7 @@ class Model:
         self.record = replace(
             record or Record("idle"), state="queued", since=self.now, until=self.now + us(QUEUE_TTL_SECONDS),
             number=number, claim=claim_id, claim_number=number, claimed_at=self.now, bookmarks=merged, ticket=None,
-            kind=None, attempts=None, ended_by=None, published=self.now, republished=0, by=self.by,
+            kind=None, attempts=self._failed_attempts(), ended_by=None, published=self.now, republished=0, by=self.by,
             gone_at_ms=self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return CLAIMED, "queued"
@@ -132,10 +132,18 @@ class Model:
             claim=None, ticket=None,
             claim_number=max(number, record.claim_number or 0, 1),
             claimed_at=min(record.claimed_at, self.now) if waited else self.now,
-            run=Run(token, nonce, self.now + us(LIMIT_SECONDS)), kind=None, attempts=None, ended_by=None, by=self.by,
+            run=Run(token, nonce, self.now + us(LIMIT_SECONDS)), kind=None, attempts=self._failed_attempts(),
+            ended_by=None, by=self.by,
             gone_at_ms=self.after(LIMIT_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return ACQUIRED, "running", token
+
+    def _failed_attempts(self) -> int | None:
+        """How many attempts have failed when the next run is claimed or begins; a lapsed run is one. None: none."""
+        record = self.record
+        if record is None or record.state == "cooling":
+            return None
+        return ((record.attempts or 0) + (record.state == "running")) or None
 
     def _is_running(self, token: int, nonce: bytes) -> bool:
         run = self.record and self.record.run
@@ -175,7 +183,7 @@ class Model:
 
     def _end_run(self, claimed_since: bool) -> None:
         if claimed_since:
-            self.record = replace(self.record, run=None, failures=None)
+            self.record = replace(self.record, run=None, failures=None, attempts=None)
         else:
             self._rest()
 
@@ -244,7 +252,7 @@ class Model:
         record = self.record or Record("invalidated")
         self.record = replace(
             record, generation=generation, number=generation, hard=generation if hard else record.hard,
-            bookmarks=merge(record.bookmarks or (), bookmarks), failures=None,
+            bookmarks=merge(record.bookmarks or (), bookmarks), failures=None, attempts=None,
             gone_at_ms=max(record.gone_at_ms, self.after(RETENTION_SECONDS)),
         )  # fmt: skip
         if record.state not in {"queued", "running"}:

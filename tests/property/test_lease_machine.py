@@ -235,6 +235,7 @@ class LeaseMachine(RuleBasedStateMachine):
             self.watch.acquired((reply.token, nonce))
             assert (reply.generation, reply.bookmarks) == (record.generation or 0, record.bookmarks or ())
             assert reply.claimed_at_us == record.claimed_at
+            assert reply.attempts == (record.attempts or 0)
             length = int.from_bytes(before[6:8], "big") if self.model.entry else 0
             assert reply.entry_header == (before[:length] if length else b"")
 

@@ -535,3 +535,42 @@ def test_each_attempt_has_what_is_left_of_the_budget_for_its_query(worker: Worke
     worker.loads.extend([failing(), failing()])
     worker.refresher.refresh(ITEM)
     assert worker.timeouts == [27.0, 25.5, 20.5]
+
+
+@pytest.mark.parametrize(("attempts", "settings"), [(4, {}), (1, {"retry_max": 0}), (1, {"retry_enabled": False})])
+def test_a_key_whose_runs_were_taken_over_is_given_up_instead_of_loaded(
+    attempts: int, settings: dict[str, Any]
+) -> None:
+    worker = Worker(**settings)
+    worker.replies["acquire"] = replace(ACQUIRED, attempts=attempts)
+    outcome = worker.refresher.refresh(ITEM)
+    assert (outcome.kind, outcome.why, outcome.attempts) == (OutcomeKind.FAILED, "taken_over", attempts)
+    assert worker.diary == [("acquire",), ("fail",), ("failed", "taken_over", attempts), ("bury", 77)]
+    assert worker.calls["fail"].args[:2] == (TOKEN, worker.calls["acquire"].args[0])
+    assert (worker.letters[0].kind, worker.letters[0].attempts) == ("taken_over", attempts)
+
+
+def test_runs_that_were_taken_over_count_with_the_attempts_of_the_next_one(worker: Worker) -> None:
+    worker.replies["acquire"] = replace(ACQUIRED, attempts=2)
+    worker.loads.append(failing())
+    outcome = worker.refresher.refresh(ITEM)
+    assert (outcome.kind, outcome.why, outcome.attempts) == (OutcomeKind.RETRY, "deadlock", 3)
+    assert outcome.again is not None
+    assert (outcome.again.attempt, worker.calls["retry"].args[5]) == (4, 3)
+
+
+def test_a_process_that_ends_hands_back_what_is_under_way_and_nothing_else(worker: Worker) -> None:
+    worker.refresher.refresh(ITEM)
+    worker.refresher.hand_back_all()
+    assert "hand_back" not in worker.steps()
+    nonces: list[Any] = []
+
+    def load(*_: Any) -> Loaded:
+        worker.refresher.hand_back_all()
+        nonces.append(worker.calls["hand_back"].args[1])
+        return Loaded("value")
+
+    worker.load = load  # type: ignore[method-assign]
+    worker.refresher.refresh(ITEM)
+    assert nonces == [worker.calls["acquire"].args[0]]
+    assert worker.steps()[-5:] == ["hand_back", "publish", "commit", "committed", "let go"]

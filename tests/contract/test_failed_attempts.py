@@ -1,0 +1,125 @@
+"""How many attempts of a refresh have failed, counted in its record: also those whose process can tell of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from api_client.lease import AcquireStatus
+from tests.support.lease_world import World
+
+LONG_SECONDS = 10_000
+
+
+def nonce(number: int) -> bytes:
+    return b"nonce-%02d" % number
+
+
+def taken_over(world: World, times: int) -> None:
+    """So many runs, one after another, whose leases run out: the next claim finds the last one."""
+    for number in range(times):
+        world.claim(f"claim-{number}")
+        world.acquire(nonce(number))
+        world.pass_time(LONG_SECONDS)
+
+
+@pytest.mark.parametrize("claims", [True, False], ids=["claimed", "delivered again"])
+def test_each_run_whose_lease_ran_out_is_a_failed_attempt(world: World, *, claims: bool) -> None:
+    for before in range(4):
+        if claims:
+            world.claim(f"claim-{before}")
+        reply = world.acquire(nonce(before))
+        assert (reply.status, reply.attempts) == (AcquireStatus.ACQUIRED, before)
+        assert world.acquire(nonce(before)).attempts == before, "the same, repeated"
+        world.pass_time(LONG_SECONDS)
+
+
+def test_a_claim_that_nobody_serves_counts_no_run_twice(world: World) -> None:
+    taken_over(world, 1)
+    for number in range(3):
+        world.claim(f"again-{number}")
+        world.pass_time(LONG_SECONDS)
+    assert world.acquire(nonce(9)).attempts == 1
+
+
+def test_a_run_taken_over_after_a_retry_is_one_attempt_more(world: World) -> None:
+    world.retry(world.acquire(nonce(0)).token, nonce(0))
+    assert world.acquire(nonce(1), ticket="ticket-1").attempts == 1
+    world.pass_time(LONG_SECONDS)
+    world.claim()
+    assert world.acquire(nonce(2)).attempts == 2
+
+
+def test_attempts_are_kept_where_the_message_of_a_retry_is_lost(world: World) -> None:
+    world.retry(world.acquire(nonce(0)).token, nonce(0))
+    world.pass_time(LONG_SECONDS)
+    world.claim()
+    assert world.acquire(nonce(1)).attempts == 1
+
+
+def test_a_run_that_is_handed_back_is_no_attempt(world: World) -> None:
+    taken_over(world, 1)
+    world.claim("second")
+    world.hand_back(world.acquire(nonce(8)).token, nonce(8))
+    assert world.acquire(nonce(9)).attempts == 1
+
+
+def commits(world: World) -> None:
+    world.commit(world.acquire(nonce(8)).token, nonce(8))
+
+
+def commits_late(world: World) -> None:
+    token = world.acquire(nonce(8)).token
+    world.pass_time(LONG_SECONDS)
+    world.claim("while it stood still")
+    world.commit(token, nonce(8))
+
+
+def commits_late_what_was_hard_invalidated(world: World) -> None:
+    token = world.acquire(nonce(8)).token
+    world.invalidate(hard=True)
+    world.pass_time(LONG_SECONDS)
+    world.claim("while it stood still")
+    world.commit(token, nonce(8))
+
+
+def is_given_up(world: World) -> None:
+    world.fail(world.acquire(nonce(8)).token, nonce(8))
+    world.claim("forced", force=True)
+
+
+def is_given_up_and_taken_by_a_late_message(world: World) -> None:
+    world.fail(world.acquire(nonce(8)).token, nonce(8))
+    world.pass_time(LONG_SECONDS)
+
+
+def is_invalidated(world: World) -> None:
+    world.invalidate()
+
+
+def is_invalidated_while_it_runs(world: World) -> None:
+    token = world.acquire(nonce(8)).token
+    world.invalidate()
+    world.hand_back(token, nonce(8))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        commits, commits_late, commits_late_what_was_hard_invalidated, is_given_up,
+        is_given_up_and_taken_by_a_late_message, is_invalidated, is_invalidated_while_it_runs,
+    ],
+)  # fmt: skip
+def test_what_begins_the_count_anew(world: World, end: Callable[[World], None]) -> None:
+    taken_over(world, 2)
+    world.claim("third")
+    end(world)
+    assert world.acquire(nonce(9), number=2**52).attempts == 0
+
+
+def test_a_record_of_a_release_that_did_not_count_is_none(world: World) -> None:
+    world.claim()
+    assert "attempts" not in world.record()
+    assert world.acquire(nonce(0)).attempts == 0
+    assert "attempts" not in world.record()
