@@ -1,16 +1,13 @@
-"""A deadline for loads where the worker's pool has none: Celery ends what takes too long in processes, not in threads.
+"""Time limits of loads where the worker's pool has none: Celery ends what takes too long in processes, not in threads.
 
-A thread can't be ended. So the load runs in one of its own, and after the deadline nobody waits for it any more: the
-pool's thread goes on, and what the other returns, if it ever does, is dropped. Most come back soon, since their
-connection is cut. One that hangs in something else stays until its worker ends.
+A thread can't be ended. So the load runs in one of its own, which is interrupted at the soft limit: its connection is
+cut, and most come back then. One that hangs in something else is over when its process is: at the hard limit nobody
+waits for it any more, and the worker ends.
 """
 
 from __future__ import annotations
 
 import contextvars
-import logging
-import os
-import signal
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -18,36 +15,29 @@ from typing import Any, Final, Generic, TypeVar
 
 from refresher.errors import LoadFailed
 
-log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MOST_ABANDONED: Final = 20
-"""Loads of one process that never return. With so many it ends, warm, for its supervisor to start a new one."""
-GRACE_SECONDS: Final = 0.5
-"""For a load that was interrupted to come back."""
+MAX_ATTEMPTS: Final = 2
 
 
 class Deadlines:
-    """Runs calls that may have to be abandoned. Thread-safe."""
+    """Runs calls that may have to be abandoned. Thread-safe.
 
-    def __init__(
-        self,
-        *,
-        most_abandoned: int = MOST_ABANDONED,
-        grace_seconds: float = GRACE_SECONDS,
-        end: Callable[[], None] | None = None,
-    ) -> None:
-        self._most_abandoned, self._grace_seconds, self._end = most_abandoned, grace_seconds, end or _end_this_worker
-        self._abandoned: list[_Run[Any]] = []
-        self._lock = threading.Lock()
+    Attributes:
+        hangs: whether a call is still going on beyond its hard limit: the process has to end.
+    """
+
+    def __init__(self) -> None:
+        self.hangs: bool = False
         # As many as there have been loads at a time: to start one for each costs more than a short load.
         self._idle: list[_Thread] = []
 
-    def run(self, call: Callable[[], T], seconds: float, interrupt: Callable[[], None]) -> T:
-        """Return what ``call`` returns; ``interrupt`` is called when it has not in time.
+    def run(self, call: Callable[[], T], soft_seconds: float, hard_seconds: float, interrupt: Callable[[], None]) -> T:
+        """Return what ``call`` returns; ``interrupt`` is called when it has not within ``soft_seconds``.
 
         Raises:
-            LoadFailed: it did not return in time, or the system has no thread left for it.
+            LoadFailed: it did not return in time (``timeout``; ``hard_timeout``, where it still has not within
+                ``hard_seconds``), or the system has no thread left for it.
             BaseException: what it raised.
         """
         run = _Run(call)
@@ -56,12 +46,13 @@ class Deadlines:
         except IndexError:
             thread = self._new_thread()
         thread.runs.put(run)
-        if run.is_over_within(seconds):
+        if run.is_over_within(soft_seconds):
             return run.outcome()
         interrupt()
-        if not run.is_over_within(self._grace_seconds):
-            self._abandon(run)
-        raise LoadFailed("timeout", f"no end within {seconds:.1f} s", is_transient=True, most_attempts=2)
+        if run.is_over_within(hard_seconds - soft_seconds):
+            raise _timed_out("timeout", soft_seconds)
+        self.hangs = True
+        raise _timed_out("hard_timeout", hard_seconds)
 
     def close(self) -> None:
         """End the threads that have nothing to do."""
@@ -73,14 +64,6 @@ class Deadlines:
             return _Thread(self._idle)
         except RuntimeError as error:
             raise LoadFailed("transient", f"no thread for the load: {error}", is_transient=True) from error
-
-    def _abandon(self, run: _Run[Any]) -> None:
-        with self._lock:
-            self._abandoned = [other for other in self._abandoned if not other.is_over_within(0)] + [run]
-            count = len(self._abandoned)
-        if count >= self._most_abandoned:
-            log.critical("%d loads of this process have never returned; it ends, and has to be started again", count)
-            self._end()
 
 
 class _Run(Generic[T]):
@@ -141,5 +124,5 @@ class _Thread:
             del run
 
 
-def _end_this_worker() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def _timed_out(kind: str, seconds: float) -> LoadFailed:
+    return LoadFailed(kind, f"no end within {seconds:.1f} s", is_transient=True, most_attempts=MAX_ATTEMPTS)

@@ -20,7 +20,7 @@ from refresher.errors import LoadFailed, TransientFailure, text_of
 from refresher.graph_driver import open_driver
 from refresher.pool_process import pool_has_limits, process_is_ending
 from refresher.queries import Loaded, Query
-from refresher.settings import SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
+from refresher.settings import HARD_LIMIT_MARGIN_SECONDS, SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
 from refresher.spans import NO_SPANS, WorkerSpans
 from refresher.transactions import ReadTransaction, RunsQueries
 from refresher.values import rows_of
@@ -99,8 +99,14 @@ class Graph:
         if pool_has_limits():
             return self._load(query, params, tx)
         # The server ends the transaction sooner, if it answers at all.
-        deadline_seconds = timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS
-        return self._deadlines.run(lambda: self._load(query, params, tx), deadline_seconds, tx.cut)
+        soft_seconds = timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS
+        hard_seconds = timeout_seconds + HARD_LIMIT_MARGIN_SECONDS
+        return self._deadlines.run(lambda: self._load(query, params, tx), soft_seconds, hard_seconds, tx.cut)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a load goes on beyond its hard time limit, in a pool that ends none: the process has to end."""
+        return self._deadlines.hangs
 
     def _session(self, bookmarks: Sequence[str]) -> neo4j.Session:
         return self._driver.session(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import neo4j
 
 from api_client.environment import without_password
 from api_client.errors import ConfigurationError
-from refresher.deadlines import MOST_ABANDONED
 from refresher.settings import NEO4J_URI_ALLOWED, WorkerSettings
+
+SPARE_CONNECTIONS: Final = 22
+"""Celery's -c may ask for more threads than CACHE_XFETCH_WORKERS does."""
 
 
 def open_driver(settings: WorkerSettings, user: str, password: str, *, retry_seconds: float = 0) -> neo4j.Driver:
@@ -34,8 +36,7 @@ def open_driver(settings: WorkerSettings, user: str, password: str, *, retry_sec
             connection_acquisition_timeout=3,
             liveness_check_timeout=5,
             connection_write_timeout=5,
-            # What has been abandoned may keep its connection.
-            max_connection_pool_size=settings.workers + 2 + MOST_ABANDONED,
+            max_connection_pool_size=settings.workers + SPARE_CONNECTIONS,
             keep_alive=True,
             **tls,
         )

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
 from billiard.common import terminate_handler_fired
 from billiard.process import current_process
 
+log: Final = logging.getLogger(__name__)
+
+EX_FAILURE: Final = 1
+HAND_BACK_SECONDS: Final = 10.0
 SAME_SIGNAL_SECONDS: Final = 1.0
 """Of two signals that come so close together the second is the first once more: a limit is five seconds at least."""
 
@@ -28,6 +35,27 @@ def process_is_ending() -> bool:
     Whatever is raised now, it goes. Its main process gets no result of the task, and counts the process as lost.
     """
     return pool_has_limits() and terminate_handler_fired()
+
+
+def end_process(hand_back: Callable[[], None], limit_seconds: float) -> NoReturn:
+    """End this process, a worker's only one, since a load in it has no end: a thread can't be ended otherwise.
+
+    Args:
+        hand_back: called first, for its other runs; the process ends within `HAND_BACK_SECONDS` all the same.
+        limit_seconds: the hard time limit that the load has met, for the log.
+    """
+    log.critical(
+        "a load has gone on beyond the hard time limit of %g s, and nothing but the end of its process ends it in this "
+        "pool: this worker ends with exit code %d, to be started again; its other runs are handed back",
+        limit_seconds,
+        EX_FAILURE,
+    )
+    at_the_latest = threading.Timer(HAND_BACK_SECONDS, os._exit, (EX_FAILURE,))
+    at_the_latest.daemon = True
+    at_the_latest.start()
+    hand_back()
+    logging.shutdown()
+    os._exit(EX_FAILURE)
 
 
 class ShutdownFlag:

@@ -18,7 +18,7 @@ from api_client.messages import MalformedMessage, RefreshItem
 from refresher.events import events_of
 from refresher.guard import DropReason
 from refresher.outcome import Outcome, OutcomeKind
-from refresher.pool_process import soft_limit
+from refresher.pool_process import end_process, soft_limit
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -46,8 +46,13 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
             log.error("a message that is none of ours was dropped: %s", error)
             events_of(task.app).message_dropped(reason=DropReason.NOT_OURS.value)
             return f"dropped: {error}"
-        with soft_limit.in_task():
-            return _refresh_all(task, runtimes.get(), items)
+        runtime = runtimes.get()
+        try:
+            with soft_limit.in_task():
+                return _refresh_all(task, runtime, items)
+        finally:
+            if runtime.graph.hangs:
+                end_process(runtime.refresher.hand_back_all, runtime.settings.hard_limit_seconds)
 
     # For `lost_runs`, which looks a lost process's runs up from the main one.
     app.tasks[messages.TASK_NAME].refresher_runtimes = runtimes
@@ -60,7 +65,8 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
     ends: list[str] = []
     for done, item in enumerate(items):
         # Each item may take a whole budget: what does not fit before the soft limit goes back as a message of its own.
-        if done and monotonic() - began + settings.budget_seconds > settings.soft_limit_seconds:
+        is_late = monotonic() - began + settings.budget_seconds > settings.soft_limit_seconds
+        if done and (is_late or runtime.graph.hangs):
             send_again(task.app, _routing_key(task), settings, items[done:], countdown=None)
             break
         try:

@@ -28,41 +28,35 @@ def never() -> Iterator[threading.Event]:
 
 def test_a_call_that_returns_in_time_is_as_if_it_were_called_here() -> None:
     word.set("told")
-    assert Deadlines().run(word.get, 30, pytest.fail) == "told"
+    assert Deadlines().run(word.get, 30, 60, pytest.fail) == "told"
     with pytest.raises(KeyError, match="x"):
-        Deadlines().run(lambda: {}["x"], 30, pytest.fail)
+        Deadlines().run(lambda: {}["x"], 30, 60, pytest.fail)
     with pytest.raises(SystemExit):
-        Deadlines().run(lambda: (_ for _ in ()).throw(SystemExit), 30, pytest.fail)
+        Deadlines().run(lambda: (_ for _ in ()).throw(SystemExit), 30, 60, pytest.fail)
 
 
-def test_a_call_beyond_its_deadline_is_interrupted_and_abandoned(never: threading.Event) -> None:
+def test_a_call_beyond_its_hard_limit_was_interrupted_at_the_soft_one_and_is_abandoned(never: threading.Event) -> None:
     interrupted: list[bool] = []
+    deadlines = Deadlines()
     with pytest.raises(LoadFailed) as caught:
-        Deadlines(end=pytest.fail).run(never.wait, 0.01, lambda: interrupted.append(True))
-    assert (caught.value.kind, caught.value.is_transient, caught.value.most_attempts) == ("timeout", True, 2)
-    assert interrupted == [True]
+        deadlines.run(never.wait, 0.01, 0.02, lambda: interrupted.append(deadlines.hangs))
+    assert (caught.value.kind, caught.value.is_transient, caught.value.most_attempts) == ("hard_timeout", True, 2)
+    assert interrupted == [False]
+    assert deadlines.hangs
 
 
-def test_a_worker_with_too_many_loads_that_never_return_ends_itself_once_they_are_too_many(
-    never: threading.Event,
-) -> None:
-    ended: list[bool] = []
-    deadlines = Deadlines(most_abandoned=3, grace_seconds=0, end=lambda: ended.append(True))
-    for number in range(3):
-        with pytest.raises(LoadFailed):
-            deadlines.run(never.wait, 0.01, lambda: None)
-        assert bool(ended) == (number == 2)
-
-
-def test_a_load_that_comes_back_when_it_is_interrupted_does_not_count() -> None:
+def test_a_load_that_comes_back_when_it_is_interrupted_has_timed_out_and_hangs_no_more() -> None:
     back = threading.Event()
-    with pytest.raises(LoadFailed):
-        Deadlines(most_abandoned=1, grace_seconds=30, end=pytest.fail).run(back.wait, 0.01, back.set)
+    deadlines = Deadlines()
+    with pytest.raises(LoadFailed) as caught:
+        deadlines.run(back.wait, 0.01, 30, back.set)
+    assert (caught.value.kind, caught.value.is_transient, caught.value.most_attempts) == ("timeout", True, 2)
+    assert not deadlines.hangs
 
 
 def test_short_loads_share_a_thread_which_ends_with_the_graph() -> None:
     deadlines = Deadlines()
-    first, second = (deadlines.run(threading.current_thread, 30, pytest.fail) for _ in range(2))
+    first, second = (deadlines.run(threading.current_thread, 30, 60, pytest.fail) for _ in range(2))
     assert first is second is not threading.current_thread()
     deadlines.close()
     first.join(30)
@@ -70,7 +64,7 @@ def test_short_loads_share_a_thread_which_ends_with_the_graph() -> None:
 
 
 def test_a_load_gets_no_thread_that_another_is_in(never: threading.Event) -> None:
-    deadlines = Deadlines(grace_seconds=0, end=pytest.fail)
+    deadlines = Deadlines()
     busy: list[threading.Thread] = []
 
     def hang() -> None:
@@ -78,14 +72,14 @@ def test_a_load_gets_no_thread_that_another_is_in(never: threading.Event) -> Non
         never.wait()
 
     with pytest.raises(LoadFailed):
-        deadlines.run(hang, 0.01, lambda: None)
-    other = deadlines.run(threading.current_thread, 30, pytest.fail)
+        deadlines.run(hang, 0.01, 0.02, lambda: None)
+    other = deadlines.run(threading.current_thread, 30, 60, pytest.fail)
     assert busy != [other]
     deadlines.close()
 
 
 def test_what_a_load_returns_after_it_was_given_up_nobody_gets(never: threading.Event) -> None:
-    deadlines = Deadlines(grace_seconds=0, end=pytest.fail)
+    deadlines = Deadlines()
     ended = threading.Event()
 
     def late() -> str:
@@ -94,15 +88,17 @@ def test_what_a_load_returns_after_it_was_given_up_nobody_gets(never: threading.
         return "too late"
 
     with pytest.raises(LoadFailed):
-        deadlines.run(late, 0.01, lambda: None)
+        deadlines.run(late, 0.01, 0.02, lambda: None)
     never.set()
     assert ended.wait(30)
-    assert [deadlines.run(lambda number=number: number, 30, pytest.fail) for number in range(100)] == list(range(100))
+    assert [deadlines.run(lambda number=number: number, 30, 60, pytest.fail) for number in range(100)] == list(
+        range(100)
+    )
     deadlines.close()
 
 
 def test_a_thousand_loads_of_four_threads_take_four_threads() -> None:
-    deadlines = Deadlines(end=pytest.fail)
+    deadlines = Deadlines()
     used: set[threading.Thread] = set()
 
     def load() -> None:
@@ -110,7 +106,7 @@ def test_a_thousand_loads_of_four_threads_take_four_threads() -> None:
 
     def pool_thread() -> None:
         for _ in range(250):
-            deadlines.run(load, 30, pytest.fail)
+            deadlines.run(load, 30, 60, pytest.fail)
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(pool_thread) for _ in range(4)]:
@@ -139,10 +135,10 @@ def test_what_a_load_raised_is_gone_with_whoever_caught_it() -> None:
 
     gc.disable()
     try:
-        deadlines = Deadlines(end=pytest.fail)
+        deadlines = Deadlines()
         with suppress(Large):
-            deadlines.run(load, 30, pytest.fail)
-        deadlines.run(lambda: None, 30, pytest.fail)  # its thread has forgotten the load before
+            deadlines.run(load, 30, 60, pytest.fail)
+        deadlines.run(lambda: None, 30, 60, pytest.fail)  # its thread has forgotten the load before
         assert kept[0]() is None
     finally:
         gc.enable()
@@ -157,6 +153,6 @@ def test_a_system_without_a_thread_left_is_a_failure_that_may_pass(monkeypatch: 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", none_left)
         with pytest.raises(LoadFailed, match="no thread for the load") as caught:
-            deadlines.run(lambda: 1, 30, pytest.fail)
+            deadlines.run(lambda: 1, 30, 60, pytest.fail)
     assert (caught.value.kind, caught.value.is_transient) == ("transient", True)
-    assert deadlines.run(lambda: 1, 30, pytest.fail) == 1
+    assert deadlines.run(lambda: 1, 30, 60, pytest.fail) == 1

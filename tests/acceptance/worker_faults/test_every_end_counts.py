@@ -35,6 +35,7 @@ class Scene:
     def __init__(self, system: System, *worker: str) -> None:
         self.system, self.client, self._arguments = system, system.client(), worker
         self.exit_codes: list[int] = []
+        self.logs: list[str] = []
         self._letters = DeadLetters(system.cache, "cache")
         self.worker = self.start()
 
@@ -42,9 +43,10 @@ class Scene:
         return self.system.start_worker(*self._arguments, app="tests.support.telling_app")
 
     def supervise(self) -> None:
-        """Start the worker anew where it has ended."""
+        """Start the worker anew where it has ended; its exit code and the end of its log are kept."""
         if (code := self.worker.poll()) is not None:
             self.exit_codes.append(code)
+            self.logs.append(self.worker.tail_of_log(100))
             self.worker = self.start()
 
     def stale(self, key: str, end: str) -> None:
@@ -148,4 +150,26 @@ def test_a_pool_process_that_is_told_to_end_is_counted_and_one_of_a_worker_that_
     scene.supervise()
     eventually(lambda: scene.client.get(QUERY, {"key": "b"})["load"] == 3, 60, "the next worker has loaded it")
     assert "b" not in scene.letters()
+    assert scene.overlaps() == []
+
+
+@pytest.mark.parametrize("pool", ["threads", "solo"])
+def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_given_up(loaders: System, pool: str) -> None:
+    scene = Scene(loaders, "-P", pool, "-c", "4")
+    scene.stale("a", "hangs")
+    letter = scene.until_given_up(["a"], 150)["a"]
+    assert (letter.kind, letter.attempts, scene.loads("a")) == ("hard_timeout", 2, 2)
+    eventually(lambda: scene.supervise() or len(scene.exit_codes) == 2, 30, "the second load has ended its worker, too")
+    assert scene.exit_codes == [1, 1]
+    assert all("beyond the hard time limit of 16 s" in log for log in scene.logs)
+    assert scene.client.get(QUERY, {"key": "another"}, timeout=30)["load"] == 1
+    assert scene.overlaps() == []
+
+
+def test_a_load_that_ends_a_whole_worker_is_given_up(loaders: System) -> None:
+    scene = Scene(loaders, "-P", "solo")
+    scene.stale("a", "os._exit(1)")
+    letter = scene.until_given_up(["a"], 150)["a"]
+    assert (letter.kind, letter.attempts, scene.loads("a")) == ("taken_over", 1 + RETRY_MAX, 1 + RETRY_MAX)
+    assert scene.exit_codes == [1] * (1 + RETRY_MAX)
     assert scene.overlaps() == []
