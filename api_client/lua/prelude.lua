@@ -103,7 +103,7 @@ end
 -- No claim, no run: what an invalidation left behind stays until the next acquire takes it up.
 local function rest_invalidated(key, retention_ms)
   redis.call('HSET', key, 'state', 'invalidated', 'until', '0')
-  redis.call('HDEL', key, 'since', 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'attempts', 'by', 'failures')
+  redis.call('HDEL', key, 'since', 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'by', 'failures')
   redis.call('PEXPIRE', key, retention_ms)
 end
 

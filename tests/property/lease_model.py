@@ -193,7 +193,7 @@ class Model:
         if record.generation:
             self.record = replace(
                 record, state="invalidated", since=None, until=0, claim=None, run=None, ticket=None, kind=None,
-                attempts=None, by=None, failures=None, gone_at_ms=self.after(RETENTION_SECONDS),
+                by=None, failures=None, gone_at_ms=self.after(RETENTION_SECONDS),
             )  # fmt: skip
 
     def retry(self, token: int, nonce: bytes, ticket: str) -> bool:
