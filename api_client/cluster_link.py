@@ -25,7 +25,7 @@ from api_client.error_replies import is_wrong_type
 from api_client.errors import CacheUnavailable
 from api_client.keys import CacheKey
 from api_client.lease import Call
-from api_client.lease_store import by_hash, source
+from api_client.lease_store import by_text
 from api_client.link import CacheLink
 from api_client.redis_url import Address, read_url
 from api_client.steps import Steps
@@ -294,7 +294,7 @@ def _read_for_once(node: CacheLink, key: CacheKey) -> bytes | None:
 
 
 def _run_for_once(node: CacheLink, call: Call[T], query: str | None) -> T:
-    _, _, reply = node.ask_all([("SCRIPT", "LOAD", source(call.script)), ASKING, by_hash(call)], query)
+    _, reply = node.ask_all([ASKING, by_text(call)], query)
     if isinstance(reply, RedisError):
         raise node.health.failure(reply, query) from reply
     return call.parse(reply)

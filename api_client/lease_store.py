@@ -47,7 +47,7 @@ class LeaseStore:
         self._on_read_only = on_read_only
 
     def run(self, call: Call[T]) -> T:
-        """Run one step. A script that Redis has forgotten is loaded again."""
+        """Run one step; one whose script Redis has forgotten is sent again, with the script."""
         try:
             return call.parse(self._reply(call))
         except RedisError as error:
@@ -81,8 +81,8 @@ class LeaseStore:
         """Run one step, then ask the same connection how many replicas have it (WAIT): the reply and their number."""
         wait_ms = max(1, round(timeout_seconds * 1_000))
         try:
-            _, reply, acknowledged = _none_refused(
-                self._way.to(call.keys[0]).ask_all([_loading(call.script), by_hash(call), ("WAIT", replicas, wait_ms)])
+            reply, acknowledged = _none_refused(
+                self._way.to(call.keys[0]).ask_all([by_text(call), ("WAIT", replicas, wait_ms)])
             )
         except RedisError as error:
             self._look_at(error)
@@ -93,8 +93,7 @@ class LeaseStore:
         try:
             return self._way.ask(by_hash(call))
         except NoScriptError:
-            self._way.to(call.keys[0]).ask(_loading(call.script))
-            return self._way.ask(by_hash(call))
+            return self._way.ask(by_text(call))
 
     def _replies(self, way: Way, calls: Sequence[Call[Any]]) -> list[Any]:
         if way is self._way:
@@ -112,10 +111,10 @@ class LeaseStore:
 
 def _replies_of_node(way: Way, calls: Sequence[Call[Any]]) -> list[Any]:
     replies = way.ask_all([by_hash(call) for call in calls])
-    if any(isinstance(reply, NoScriptError) for reply in replies):
-        # Those that were run are run again: each may be repeated.
-        scripts = sorted({call.script for call in calls})
-        replies = way.ask_all([*map(_loading, scripts), *map(by_hash, calls)])[len(scripts) :]
+    unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+    if unknown:
+        for place, reply in zip(unknown, way.ask_all([by_text(calls[place]) for place in unknown]), strict=True):
+            replies[place] = reply
     return replies
 
 
@@ -131,9 +130,12 @@ def by_hash(call: Call[Any]) -> Command:
     return ("EVALSHA", _sha(call.script), len(call.keys), *call.keys, *call.args)
 
 
-def _loading(script: str) -> Command:
-    # Not EVAL: a reader's user need not be allowed it.
-    return ("SCRIPT", "LOAD", source(script))
+def by_text(call: Call[Any]) -> Command:
+    """Return the command that runs a step with its script's text, which Redis knows from then on.
+
+    One command: between SCRIPT LOAD and EVALSHA another client's SCRIPT FLUSH can make Redis forget the script again.
+    """
+    return ("EVAL", source(call.script), len(call.keys), *call.keys, *call.args)
 
 
 def read_scripts() -> None:

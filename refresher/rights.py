@@ -82,7 +82,8 @@ def _of_readers(key: CacheKey) -> list[Command]:
     return [
         ("TIME",), ("GET", key.entry), ("GETRANGE", key.entry, 0, 0), ("STRLEN", key.entry), ("PTTL", key.entry),
         ("HGETALL", key.record), ("HMGET", key.record, "x"), ("HSET", key.record, "x", "x"),
-        ("PEXPIRE", key.record, 1_000), ("HDEL", key.record, "x"), ("DEL", key.record), ("SCRIPT LOAD", _SCRIPT),
+        ("PEXPIRE", key.record, 1_000), ("HDEL", key.record, "x"), ("DEL", key.record),
+        ("EVAL", _SCRIPT, 2, key.entry, key.record),
         ("EVALSHA", hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest(), 2, key.entry, key.record),
     ]  # fmt: skip
 
@@ -106,7 +107,7 @@ def _refused(node: redis.Redis, key: CacheKey, namespace: str, commands: list[Co
         for command, reply in zip(commands, replies, strict=True)
         if isinstance(reply, NoPermissionError)
     ]
-    # Where keys are missing for other commands, too, EVALSHA needs no right of its own.
+    # Where keys are missing for other commands, too, those of scripts need no right of their own.
     are_keys_missing = any(right.startswith("%") for right in missing)
     return [right for right in dict.fromkeys(missing) if not (are_keys_missing and right.startswith("("))]
 
@@ -121,8 +122,8 @@ def _right(command: Command, key: CacheKey, namespace: str, refusal: str) -> str
         return _channels(key)
     if "key" not in refusal:
         return "+" + str(command[0]).lower().replace(" ", "|")
-    if command[0] == "EVALSHA":  # whose keys have to be writable, by name
-        return f"(+evalsha %RW~{key.entry.partition('{')[0]}* %RW~{key.record.partition('{')[0]}*)"
+    if command[0] in {"EVAL", "EVALSHA"}:  # whose keys have to be writable, by name
+        return f"(+evalsha +eval %RW~{key.entry.partition('{')[0]}* %RW~{key.record.partition('{')[0]}*)"
     name = str(command[1])
     if name == key.entry:
         return f"%R~{key.entry.partition('{')[0]}*"

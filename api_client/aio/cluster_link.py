@@ -24,7 +24,7 @@ from api_client.errors import CacheUnavailable
 from api_client.health import Health
 from api_client.keys import CacheKey
 from api_client.lease import Call
-from api_client.lease_store import by_hash, source
+from api_client.lease_store import by_text
 from api_client.redis_url import Address, read_url
 from api_client.wire import Command
 
@@ -226,7 +226,7 @@ async def _read_for_once(node: AsyncCacheLink, key: CacheKey) -> bytes | None:
 
 
 async def _run_for_once(node: AsyncCacheLink, call: Call[T], query: str) -> T:
-    _, _, reply = await node.ask_all([("SCRIPT", "LOAD", source(call.script)), ASKING, by_hash(call)], query)
+    _, reply = await node.ask_all([ASKING, by_text(call)], query)
     if isinstance(reply, RedisError):
         raise node.health.failure(reply, query) from reply
     return call.parse(reply)

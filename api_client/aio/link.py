@@ -15,7 +15,7 @@ from api_client.errors import CacheUnavailable
 from api_client.health import TIME_REQUEST, Health
 from api_client.keys import CacheKey
 from api_client.lease import Call
-from api_client.lease_store import by_hash, source
+from api_client.lease_store import by_hash, by_text
 from api_client.redis_edge import async_connection_maker
 from api_client.wire import Command, pack
 
@@ -86,13 +86,11 @@ class AsyncCacheLink:
         return list(await asyncio.gather(*(self._ask(pack(*command), query) for command in commands)))
 
     async def run(self, call: Call[T], query: str) -> T:
-        """Run one step of the lease record. A script that Redis has forgotten is loaded again."""
+        """Run one step of the lease record. One whose script Redis has forgotten is sent again with it."""
         await self._make.look()
         reply = await self._ask(pack(*by_hash(call)), query)
         if isinstance(reply, NoScriptError):
-            # Not by EVAL: a reader's user need not be allowed it.
-            await self._ask(pack("SCRIPT", "LOAD", source(call.script)), query)
-            reply = await self._ask(pack(*by_hash(call)), query)
+            reply = await self._ask(pack(*by_text(call)), query)
         if isinstance(reply, RedisError):
             if is_wrong_node(reply):
                 # A demoted master: the next connection finds the new one.

@@ -22,8 +22,8 @@ def admin(clean_redis: RedisServer) -> Iterator[redis.Redis]:
 @pytest.mark.parametrize(
     ("taken", "level", "missing"),
     [
-        (["-eval", "-evalsha"], Level.PROBLEM, "+evalsha"),
-        (["-script", "-hmget"], Level.PROBLEM, "+hmget +script|load"),
+        (["-eval", "-evalsha"], Level.PROBLEM, "+eval +evalsha"),
+        (["-script", "-hmget"], Level.PROBLEM, "+hmget"),
         (["-hmget", "-info"], Level.PROBLEM, "+hmget"),
         (["resetkeys", "~cache:e1:*", "~cache:dead1"], Level.PROBLEM, "%RW~cache:l1:*"),
         (["resetkeys", "~cache:l1:*", "~cache:dead1"], Level.PROBLEM, "%R~cache:e1:*"),

@@ -15,7 +15,7 @@ from typing import Any, Final
 import hiredis
 
 from api_client.lease import Call
-from api_client.lease_store import SCRIPTS, by_hash
+from api_client.lease_store import SCRIPTS, by_hash, by_text
 
 PENDING: Final = object()
 """The reply of an exchange that has none yet, and perhaps never will: whether Redis ran it is not known."""
@@ -113,13 +113,14 @@ def key_in(redis_key: bytes | str) -> str:
 def name_of(command: tuple[bytes, ...]) -> str:
     """Return the step that a command runs, or the command itself, in capitals."""
     first = command[0].decode().upper()
-    if first == "EVALSHA":
+    if first in {"EVAL", "EVALSHA"}:
         return _STEPS.get(command[1], first)
     return first
 
 
 def _steps() -> dict[bytes, str]:
-    return {str(by_hash(Call(name, (), (), _as_it_is))[1]).encode(): name for name in SCRIPTS}
+    calls = [Call(name, (), (), _as_it_is) for name in SCRIPTS]
+    return {str(command(call)[1]).encode(): call.script for call in calls for command in (by_hash, by_text)}
 
 
 def _as_it_is(reply: Any) -> Any:

@@ -26,7 +26,7 @@ NOBODY: tuple[Command, ...] = (
     ("CONFIG", "SET", "maxmemory", 1), ("ACL", "LIST"), ("ACL", "WHOAMI"), ("ACL", "SETUSER", "x", "on"), ("SHUTDOWN",),
     ("SAVE",), ("BGSAVE",), ("REPLICAOF", "NO", "ONE"), ("MONITOR",), ("CLIENT", "LIST"),
     ("CLIENT", "KILL", "TYPE", "normal"), ("SLOWLOG", "GET"), ("MODULE", "LIST"), ("SCRIPT", "FLUSH"),
-    ("EVAL", "return 1", 0), ("FUNCTION", "LIST"), ("FCALL", "f", 0), ("SWAPDB", 0, 1), ("DUMP", "x"),
+    ("FUNCTION", "LIST"), ("FCALL", "f", 0), ("SWAPDB", 0, 1), ("DUMP", "x"),
     ("RESTORE", "x", 0, "x"), ("MIGRATE", "h", 1, "x", 0, 1), ("OBJECT", "FREQ", "x"), ("COPY", "x", "y"),
     ("RENAME", "x", "y"), ("PUBSUB", "CHANNELS"), ("PSUBSCRIBE", "*"), ("SUBSCRIBE", "elsewhere"),
 )  # fmt: skip

@@ -15,6 +15,9 @@ import pytest
 from redis.crc import key_slot
 
 from api_client import CacheUnavailable, ConfigurationError, Entry, EntryState, ReaderSettings
+from api_client.lease import invalidate
+from api_client.lease_store import LeaseStore
+from api_client.redis_edge import connect
 from tests.integration.topologies.conftest import (
     KEYS,
     PATIENCE_SECONDS,
@@ -274,3 +277,24 @@ def test_without_any_node_each_call_says_so_and_heals(make_reader: MakeReader, o
 def test_an_in_process_tier_over_a_cluster_is_refused_at_the_start() -> None:
     with pytest.raises(ConfigurationError, match=r"CACHE_LOCAL_MAX_ENTRIES=10 .*cluster"):
         ReaderSettings(redis_url="redis+cluster://h:7000", local_max_entries=10)
+
+
+@pytest.mark.parametrize("who", ["reader", "worker"])
+def test_a_step_whose_script_a_node_has_forgotten_is_sent_again_as_one_command(
+    reader: AnyReader, cluster: Cluster, who: str
+) -> None:
+    """Nothing can make the node forget the script again in between."""
+    key = reader.key("q", {"n": 1})
+    with (
+        connect(cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client,
+        cluster.client(cluster.node_of(key.entry)) as node,
+    ):
+        store, step = LeaseStore(client), invalidate(key, hard=False, bookmarks=(), retention_seconds=60)
+        runs = {"reader": lambda: reader.invalidate("q", {"n": 1}).generation, "worker": lambda: store.run(step)}
+        first = runs[who]()
+        node.script_flush()
+        node.config_resetstat()
+        assert runs[who]() > first
+        stats = node.info("commandstats")
+    calls = {name: stats[f"cmdstat_{name}"]["calls"] for name in ("evalsha", "eval") if f"cmdstat_{name}" in stats}
+    assert (calls, [name for name in stats if "script" in name]) == ({"evalsha": 1, "eval": 1}, [])
