@@ -1,0 +1,95 @@
+"""hiredis packs bytes alone: of an int it makes a text, and crashes when a signal handler raises meanwhile (3.5.0)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hiredis
+import pytest
+import redis
+
+from api_client import CacheClient, ReaderSettings
+from api_client.keys import make_key
+from api_client.lease import invalidate
+from api_client.redis_edge import connect, connect_to_any
+from api_client.wire import BytesPacker, pack
+from refresher.cache_link import WorkerLink
+from refresher.dead_letters import DeadLetters
+from refresher.embedded import RedisServer
+from tests.integration.links.conftest import PATIENCE_SECONDS
+
+BROKERS_OWN = frozenset({"kombu", "celery"})  # on the publisher's thread, where no signal handler runs
+
+
+@pytest.fixture
+def packed(clean_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
+    """What hiredis is given to pack; but what the broker's client packs is not ours."""
+    commands: list[tuple[Any, ...]] = []
+    really: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+
+    def pack_command(words: tuple[Any, ...]) -> bytes:
+        frame: Any = sys._getframe()
+        callers = set()
+        while frame is not None:
+            callers.add(frame.f_globals.get("__name__", "").partition(".")[0])
+            frame = frame.f_back
+        if not callers & BROKERS_OWN:
+            commands.append(words)
+        return really(words)
+
+    monkeypatch.setattr(hiredis, "pack_command", pack_command)
+    yield commands
+    assert commands, "hiredis packs nothing any more: see api_client.wire"
+    assert [words for words in commands if {type(word) for word in words} != {bytes}] == []
+
+
+def test_a_reader_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
+    settings = ReaderSettings(
+        redis_url=clean_redis.url(3), broker_url=clean_redis.url(1), redis_timeout_seconds=PATIENCE_SECONDS,
+        local_max_entries=10,
+    )  # fmt: skip
+    with CacheClient(settings) as client:
+        client.invalidate("q", {"n": 1}, replicas=1)
+        client.refresh("q", {"n": 1})
+        client.get("q", {"n": 1}, timeout=0.2, default=None)
+        client.get_many([("q", {"n": 2}), ("q", {"n": 3})], timeout=0.2)
+        client.explain("q", {"n": 1})
+    assert {b"EVALSHA", b"HELLO", b"CLIENT", b"SELECT", b"WAIT"} <= {words[0] for words in packed}
+
+
+def test_a_worker_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
+    key = make_key("cache", "q", {"n": 1}, 1)
+    link = WorkerLink(clean_redis.url(3))
+    link.store.run(invalidate(key, hard=False, bookmarks=(), retention_seconds=60))
+    link.store.run_all([invalidate(key, hard=False, bookmarks=(), retention_seconds=60)] * 2)
+    assert DeadLetters(link.client, "cache").newest() == []
+    link.close()
+    assert {b"EVALSHA", b"SELECT"} <= {words[0] for words in packed}
+
+
+def test_what_uses_redis_py_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
+    for client in (
+        connect(clean_redis.url(3), timeout_seconds=PATIENCE_SECONDS),
+        connect_to_any(clean_redis.url(3), timeout_seconds=PATIENCE_SECONDS),
+    ):
+        with client, client.pipeline() as pipeline:
+            client.set("key", 1, px=60_000)
+            pipeline.expire("key", 60).zadd("letters", {"one": 1.5, b"two": 2}).execute()
+            assert client.get("key") == b"1"
+            assert client.zscore("letters", memoryview(b"one").tobytes()) == 1.5
+            assert client.config_get("maxmemory-policy")
+
+
+def test_it_packs_as_redis_py_does() -> None:
+    words = ("CONFIG GET", "ä", b"\xff\x00", 1, -5, 1.5, 1e300, bytearray(b"x"), memoryview(b"y"))
+    (packed,) = BytesPacker().pack(*words)
+    assert packed == b"".join(redis.Connection().pack_command(*words))
+    assert pack("A", 1, b"x") == b"*3\r\n$1\r\nA\r\n$1\r\n1\r\n$1\r\nx\r\n"
+
+
+@pytest.mark.parametrize("word", [None, True, object(), ["x"]])
+def test_what_redis_can_t_take_is_refused(word: object) -> None:
+    with pytest.raises(redis.DataError, match=f"type {type(word).__name__}: allowed are text, bytes and numbers"):
+        BytesPacker().pack("SET", "key", word)
