@@ -91,7 +91,13 @@ class Publisher:
         That is so when the backlog is full, the publisher is closed, or the system has no thread left for it. A claim
         that came with it is taken back then.
         """
-        return self.submit_all((trigger,))[0]
+        trigger = self._traced(trigger)
+        if not (self._has_thread() and self._backlog.put(trigger)):
+            self._give_back(trigger)
+            return False
+        if self._is_resting:
+            self._waker.wake()
+        return True
 
     def submit_all(self, triggers: Sequence[Trigger]) -> list[bool]:
         """Hand several over at once, as `submit` does each; in their order, False for each that was dropped."""
@@ -148,6 +154,8 @@ class Publisher:
             return False
         if self._pid != os.getpid():
             self._begin(self._backlog.most)
+        if self._thread.is_running:
+            return True
         try:
             self._thread.ensure()
         except RuntimeError as error:  # the system's limit: a read must not fail for that

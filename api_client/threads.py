@@ -32,8 +32,9 @@ class Waker:
 
     def wake(self) -> None:
         """Wake it, once for all calls until it has waited."""
-        with suppress(RuntimeError):  # it was woken already
-            self._lock.release()
+        if self._lock.locked():
+            with suppress(RuntimeError):  # somebody else has just woken it
+                self._lock.release()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         """Return True as soon as it is woken, False when the time ran out; None: wait for ever."""

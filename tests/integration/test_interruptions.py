@@ -1,0 +1,104 @@
+"""Exceptions from signal handlers, thousands of them, anywhere in a read: nothing hangs, and all goes on.
+
+LONG_TESTS=1 raises a million.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+
+from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.keys import make_key
+from api_client.lease_store import LeaseStore
+from refresher.embedded import RedisServer
+from tests.support.interrupted_reads import KEYS, QUERY
+from tests.support.played_worker import PlayedKey
+from tests.support.requirements import is_set
+
+NAMESPACE = "test"
+IS_LONG = is_set("LONG_TESTS")
+COUNT = int(os.environ.get("INTERRUPTIONS") or (1_000_000 if IS_LONG else 3_000))
+BOUND_SECONDS = 4 * 3_600.0 if IS_LONG else 300.0
+CALL_SECONDS = 30.0
+"""No call may take longer, on however busy a machine: far more than all timeouts together."""
+
+
+@contextmanager
+def emptied(server: RedisServer, queues: list[str]) -> Iterator[None]:
+    """Take what is published out of the broker, as workers do."""
+    is_over = threading.Event()
+
+    def empty() -> None:
+        with redis.Redis.from_url(server.url(1)) as broker:
+            while not is_over.wait(0.2):
+                broker.delete(*queues)
+
+    thread = threading.Thread(target=empty)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def plant(server: RedisServer) -> None:
+    """Plant entries, every second of them stale."""
+    with redis.Redis.from_url(server.url(0)) as client:
+        for number in range(KEYS):
+            key = make_key(NAMESPACE, QUERY, {"n": number}, 1)
+            planted = PlayedKey(client, LeaseStore(client), key)
+            planted.plant_value([number], age_seconds=20.0, ttl_seconds=10.0 if number % 2 else 100_000.0)
+
+
+@pytest.mark.timeout(BOUND_SECONDS + 60)
+def test_whatever_is_raised_wherever_nothing_hangs_and_misses_are_published(clean_redis: RedisServer) -> None:
+    plant(clean_redis)
+    environment = {
+        "CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1), "CACHE_NAMESPACE": NAMESPACE,
+        "CACHE_REDIS_TIMEOUT": "5s", "CACHE_QUEUE_TTL": "1s", "CACHE_XFETCH_QUEUE_SIZE": "100000",
+    }  # fmt: skip
+    queues = [miss_queue(NAMESPACE), refresh_queue(NAMESPACE)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.interrupted_reads", str(COUNT), "1"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment},
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ends = threading.Timer(BOUND_SECONDS, process.kill)
+        ends.start()
+        try:
+            with emptied(clean_redis, queues):
+                told: dict[str, Any] = json.loads(process.stdout.readline() or "{}")
+            with redis.Redis.from_url(clean_redis.url(1)) as broker:
+                broker.delete(*queues)
+                process.stdin.write("go on\n")
+                process.stdin.flush()
+                ends_of = [json.loads(process.stdout.readline()) for _ in range(2)]
+                published = broker.llen(miss_queue(NAMESPACE))
+            threads = json.loads(process.stdout.readline())
+            assert process.wait(60) == 0
+        finally:
+            ends.cancel()
+            process.kill()
+    sys.stdout.write(json.dumps(told))
+    assert told["raised"] >= COUNT
+    assert told["came"]["interrupted"] > COUNT / 4
+    assert told["came"]["returned"] > 0
+    assert told["others_have_ended"]
+    assert min(told["reads_of_others"]) > 0
+    assert max(told["longest_seconds"], told["others_longest_seconds"]) < CALL_SECONDS
+    assert told["flushed"] == [True, True]
+    assert ends_of == [{"missed": "WaitTimeout", "published": True}] * 2
+    assert published == 2
+    assert threads == ["MainThread"]

@@ -1,0 +1,181 @@
+"""A process whose main thread reads while a timer's handler raises, again and again, wherever it happens to be.
+
+``python -m tests.support.interrupted_reads COUNT SEED`` makes its clients from the environment, reads until so many
+exceptions have been raised, and prints what it has seen as JSON. A call that does not return within `STUCK_SECONDS`
+ends it with the stacks of all threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from api_client import CacheClient, CacheError, ReaderSettings
+
+STUCK_SECONDS: Final = 90.0
+OTHERS: Final = 3
+KEYS: Final = 200
+LATEST_SECONDS: Final = 0.0004
+"""A hit takes a tenth of it, a wait all of it and more."""
+QUERY: Final = "q"
+
+
+class Interrupted(BaseException):
+    """What the handler raises."""
+
+
+class InterruptedByTimer(Exception):
+    """What it raises at other times: one that ``except Exception`` catches."""
+
+
+class Timer:
+    """Raises at some moment of what is done next, and at times once more while that is undone."""
+
+    def __init__(self, random_: random.Random) -> None:
+        self._random = random_
+        self._left = 0
+        self.raised = 0
+        signal.signal(signal.SIGALRM, self._raise)
+
+    def _raise(self, *_: object) -> None:
+        if self._left:
+            self._left -= 1
+            self.raised += 1
+            raise self._random.choice((Interrupted, InterruptedByTimer))
+
+    def during(self, call: Callable[[], object]) -> str:
+        """Make a call; the name of what came of it."""
+        after = self._random.uniform(1e-6, LATEST_SECONDS)
+        try:
+            self._left = self._random.choice((1, 1, 1, 2))
+            signal.setitimer(signal.ITIMER_REAL, after, self._random.uniform(1e-5, 1e-4))
+            call()
+            self._left = 0
+        except (Interrupted, InterruptedByTimer):
+            self._left = 0
+            return "interrupted"
+        except CacheError as error:
+            self._left = 0
+            return type(error).__name__
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return "returned"
+
+
+class Others:
+    """Threads that read the same keys, and are never interrupted."""
+
+    def __init__(self, clients: list[CacheClient]) -> None:
+        self._clients, self._ends = clients, False
+        self.reads = [0] * OTHERS
+        self.longest_seconds = [0.0] * OTHERS
+        self._threads = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in range(OTHERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, number: int) -> None:
+        random_ = random.Random(number)  # noqa: S311 - no secret
+        while not self._ends:
+            began = time.monotonic()
+            _read(random_.choice(self._clients), random_)
+            self.longest_seconds[number] = max(self.longest_seconds[number], time.monotonic() - began)
+            self.reads[number] += 1
+            time.sleep(0.005)  # the interpreter is the main thread's
+
+    def end(self) -> bool:
+        """End them; whether all have."""
+        self._ends = True
+        for thread in self._threads:
+            thread.join(STUCK_SECONDS)
+        return not any(thread.is_alive() for thread in self._threads)
+
+
+def _read(client: CacheClient, random_: random.Random) -> None:
+    with contextlib.suppress(CacheError):
+        _calls(client, random_)[random_.randrange(4)]()
+
+
+def _calls(client: CacheClient, random_: random.Random) -> list[Callable[[], Any]]:
+    number = random_.randrange(KEYS)
+    return [
+        lambda: client.get(QUERY, {"n": number}),  # some fresh, some stale
+        lambda: client.get(QUERY, {"n": number}),
+        lambda: client.get("missing", {"n": number % 5}, timeout=0.002),
+        lambda: client.get_many([(QUERY, {"n": each}) for each in range(number, number + 3)], timeout=0.002),
+        lambda: client.get(QUERY, {"n": number}, fresh=True, timeout=0.002),
+        lambda: client.refresh(QUERY, {"n": number}),
+        lambda: client.flush(0.001),
+        lambda: client.invalidate("missing", {"n": number}),
+    ]
+
+
+def main() -> None:
+    """Read until so many exceptions have been raised."""
+    count, seed = int(sys.argv[1]), int(sys.argv[2])
+    faulthandler.enable()
+    sys.setswitchinterval(1e-4)
+    sys.unraisablehook = lambda _: None  # one that is raised in a destructor
+    random_ = random.Random(seed)  # noqa: S311 - no secret
+    settings = ReaderSettings.from_env()
+    clients = [CacheClient(settings), CacheClient(_with_a_tier(settings))]
+    others, timer, came = Others(clients), Timer(random_), Counter[str]()
+    began = beat = time.monotonic()
+    faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)
+    longest_seconds = 0.0
+    while timer.raised < count:
+        call = random_.choice(_calls(random_.choice(clients), random_))
+        call_began = time.monotonic()
+        came[timer.during(call)] += 1
+        now = time.monotonic()
+        longest_seconds = max(longest_seconds, now - call_began)
+        if now - beat > 1.0:
+            beat = now
+            faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)
+    faulthandler.dump_traceback_later(2 * STUCK_SECONDS, exit=True)
+    told = {
+        "raised": timer.raised,
+        "seconds": round(time.monotonic() - began, 1),
+        "came": dict(came),
+        "longest_seconds": round(longest_seconds, 3),
+        "others_have_ended": others.end(),
+        "reads_of_others": others.reads,
+        "others_longest_seconds": round(max(others.longest_seconds), 3),
+        "flushed": [client.flush(30) for client in clients],
+    }
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+    sys.stdin.readline()  # until the test has had what it wants to read
+    for client in clients:
+        told = {}
+        try:
+            client.get("asked_at_the_end", {"tier": client is clients[1]}, timeout=0.2)
+        except CacheError as error:
+            told["missed"] = type(error).__name__
+        told["published"] = client.flush(30)
+        sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+    for client in clients:
+        client.close()
+    until = time.monotonic() + STUCK_SECONDS / 2
+    while (left := [thread.name for thread in threading.enumerate()]) != ["MainThread"] and time.monotonic() < until:
+        time.sleep(0.05)
+    sys.stdout.write(json.dumps(left) + "\n")
+
+
+def _with_a_tier(settings: ReaderSettings) -> ReaderSettings:
+    return replace(settings, local_max_entries=100)
+
+
+if __name__ == "__main__":
+    main()
