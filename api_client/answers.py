@@ -14,7 +14,12 @@ T = TypeVar("T")
 
 
 class EntryState(StrEnum):
-    """What a read found. A MISS has a value all the same, for the read waited for it."""
+    """What a read returned: a fresh value, a stale one, or after a MISS one that it waited for.
+
+    STALE also for a value that was waited for, where a soft invalidation came while it was loaded: its load began
+    before the invalidation, so it may be older than what a read that began after that expects. Another refresh is
+    under way; ``min_generation`` waits for it.
+    """
 
     FRESH = "fresh"
     STALE = "stale"

@@ -59,4 +59,6 @@ class Miss:
         if self._followed:
             self._core.tell_followed(self.key, monotonic_seconds() - self._began)
         value, header = self._core.taken(self.key, raw, type_)
-        return value, header, EntryState.MISS, RefreshState.TRIGGERED, self._core.now_us()
+        # What an invalidation met while it was loaded is stale already, and may be older than this read.
+        state = EntryState.STALE if header.generation > header.token else EntryState.MISS
+        return value, header, state, RefreshState.TRIGGERED, self._core.now_us()

@@ -113,7 +113,11 @@ class CacheClient(ClientBase):
     def get_entry(
         self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
     ) -> Entry[Any]:
-        """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default."""
+        """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default.
+
+        Its ``state`` is STALE wherever the value is past its soft expiry or was invalidated after its load began, also
+        where this read has waited for it: see `EntryState`.
+        """
         return Entry.of(*self._read(query, params, type, options))
 
     def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:

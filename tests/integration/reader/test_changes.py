@@ -13,6 +13,7 @@ from api_client.broker_settings import miss_queue, refresh_queue
 from api_client.lease import CommitStatus
 from refresher.embedded import RedisServer, free_port
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
+from tests.integration.reader.test_misses import share_a_wait
 from tests.support.any_reader import AnyReader
 from tests.support.played_worker import PATIENCE_SECONDS
 from tests.support.recorded_events import RecordedEvents
@@ -61,6 +62,28 @@ def test_an_invalidation_meets_the_run_under_way(reader: AnyReader, play: Play) 
     assert hard.end(tokens[1], "read before") is CommitStatus.INVALIDATED
     assert reader.get_entry("soft", {}).state is EntryState.STALE
     assert hard.entry() is None
+
+
+def test_a_wait_that_a_soft_invalidation_met_returns_a_value_whose_state_is_stale(
+    reader: AnyReader, make_reader: MakeReader, play: Play, pool: ThreadPoolExecutor
+) -> None:
+    key = play()
+    before = [pool.submit(reader.get_entry, "q", {}) for _ in range(3)]
+    token = key.begin()
+    generation = reader.invalidate("q", {}).generation
+    # Later than the invalidation: one that shares the wait under way, one of another process, and batches.
+    after = [pool.submit(one.get_entry, "q", {}) for one in (reader, make_reader())]
+    batches = [pool.submit(reader.get_many, [("q", {}), ("q", {})]) for _ in range(2)]
+    # On an event loop batches share it, too.
+    eventually(lambda: any(share_a_wait(reader, n) for n in (4, 6)), PATIENCE_SECONDS, "they wait")
+    assert key.end(token, "read before") is CommitStatus.ACCEPTED_AS_STALE
+    entries = [read.result(PATIENCE_SECONDS) for read in before + after]
+    entries += [entry for batch in batches for entry in batch.result(PATIENCE_SECONDS)]
+    assert len(entries) == 9
+    assert {(entry.value, entry.state, entry.generation) for entry in entries} == {
+        ("read before", EntryState.STALE, generation)
+    }
+    assert all(entry.generation > entry.token for entry in entries)
 
 
 def test_bookmarks_are_handed_to_the_next_load(reader: AnyReader, play: Play) -> None:
