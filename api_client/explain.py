@@ -219,10 +219,11 @@ def _record(reply: Any, now_us: int) -> RecordView | None:
     fields = _fields(reply)
     if fields.get("state") not in _STATES:
         return None
-    bookmarks = fields.get("bookmarks", "")
+    since, until = _number(fields, "since"), _number(fields, "until")
+    bookmarks = "\n".join(filter(None, map(fields.get, ("bookmarks_before", "bookmarks", "claim_bookmarks"))))
     return RecordView(
         state=RecordState(fields["state"]),
-        left=left_seconds(_number(fields, "since"), _number(fields, "until"), now_us),
+        left=0.0 if fields.get("cools_only_bookmarks") else left_seconds(since, until, now_us),
         by=fields.get("by", ""),
         token=_number(fields, "token"),
         generation=_number(fields, "generation"),

@@ -64,6 +64,16 @@ class CommitStatus(IntEnum):
         return self <= CommitStatus.ACCEPTED_AS_STALE
 
 
+class BookmarkFault(IntEnum):
+    """Whether a load failed by the bookmarks that it was given."""
+
+    NONE = 0
+    NOT_REACHED = 1
+    """The graph did not reach them in time: the server lags, or they are of another history of the database."""
+    REFUSED = 2
+    """The graph can't read them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
     """``number`` is the stamp of the call; ``kind`` and ``attempts`` say why a record retries or cools."""
@@ -145,7 +155,6 @@ def claim(
             _ms(retention_seconds),
             int(force),
             _lines(bookmarks),
-            MAX_BOOKMARKS_BYTES,
             shown_name(by),
         ),
         _claim_reply,
@@ -226,15 +235,27 @@ def fail(
     attempts: int,
     retention_seconds: float,
     longest_seconds: float = 0.0,
+    bookmarks: BookmarkFault = BookmarkFault.NONE,
 ) -> Call[FailReply | None]:
     """Give the refresh up: the key cools. None where the run's lease is another's by now.
 
-    With ``longest_seconds`` the failure is counted: each in a row doubles the pause, up to that.
+    With ``longest_seconds`` the failure is counted: each in a row doubles the pause, up to that. ``bookmarks``: whether
+    those that the load was given are at fault.
     """
     return Call(
         "fail",
         (key.record,),
-        (token, nonce, _us(cooling_seconds), kind, attempts, _ms(retention_seconds), key.channel, _us(longest_seconds)),
+        (
+            token,
+            nonce,
+            _us(cooling_seconds),
+            kind,
+            attempts,
+            _ms(retention_seconds),
+            key.channel,
+            _us(longest_seconds),
+            int(bookmarks),
+        ),
         _fail_reply,
     )
 
@@ -295,6 +316,6 @@ def _acquire_reply(reply: Any) -> AcquireReply:
     status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, header, attempts = reply
     return AcquireReply(
         AcquireStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), int(token), int(now_us),
-        int(claimed_at_us), int(generation), tuple(bookmarks.decode().split("\n")) if bookmarks else (), header,
+        int(claimed_at_us), int(generation), tuple(dict.fromkeys(filter(None, bookmarks.decode().split("\n")))), header,
         int(attempts),
     )  # fmt: skip

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from api_client.lease import BookmarkFault
+
 MAX_TEXT: Final = 500
 
 
@@ -32,13 +34,23 @@ class LoadFailed(RefresherError):
         kind: a word for metrics, dead letters and readers, such as ``timeout`` or ``syntax``.
         is_transient: whether another attempt may succeed.
         most_attempts: attempts that this kind of failure is worth; None: as many as the settings allow.
+        bookmarks: whether the bookmarks that the load was given are at fault.
     """
 
-    def __init__(self, kind: str, message: str, *, is_transient: bool, most_attempts: int | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        is_transient: bool,
+        most_attempts: int | None = None,
+        bookmarks: BookmarkFault = BookmarkFault.NONE,
+    ) -> None:
         super().__init__(message)
         self.kind: str = kind
         self.is_transient: bool = is_transient
         self.most_attempts: int | None = most_attempts
+        self.bookmarks: BookmarkFault = bookmarks
 
     @property
     def shown(self) -> str:
@@ -46,11 +58,17 @@ class LoadFailed(RefresherError):
         return self.kind if self.__cause__ is None else f"{self.kind}: {type(self.__cause__).__name__}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _load_failed, (self.kind, str(self), self.is_transient, self.most_attempts)
+        return _load_failed, (self.kind, str(self), self.is_transient, self.most_attempts, self.bookmarks)
 
 
-def _load_failed(kind: str, message: str, is_transient: bool, most_attempts: int | None) -> LoadFailed:  # noqa: FBT001
-    return LoadFailed(kind, message, is_transient=is_transient, most_attempts=most_attempts)
+def _load_failed(
+    kind: str,
+    message: str,
+    is_transient: bool,  # noqa: FBT001
+    most_attempts: int | None,
+    bookmarks: BookmarkFault,
+) -> LoadFailed:
+    return LoadFailed(kind, message, is_transient=is_transient, most_attempts=most_attempts, bookmarks=bookmarks)
 
 
 def message_of(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from neo4j import exceptions as driver_errors
 
 from api_client.clock import monotonic_seconds
+from api_client.lease import BookmarkFault
 from refresher.deadlines import Deadlines
 from refresher.errors import LoadFailed, TransientFailure, text_of
 from refresher.graph_driver import open_driver
@@ -49,6 +50,15 @@ _TERMINATED: Final = frozenset(
     }
 )
 _LOCKED_OUT: Final = "Neo.ClientError.Security.AuthenticationRateLimit"
+_BOOKMARKS_REFUSED: Final = frozenset(
+    {"Neo.ClientError.Transaction.InvalidBookmark", "Neo.ClientError.Transaction.InvalidBookmarkMixture"}
+)
+_BOOKMARK_TIMEOUT: Final = "Neo.TransientError.Transaction.BookmarkTimeout"
+_UNKNOWN_ERROR: Final = "Neo.DatabaseError.General.UnknownError"
+_KINDS_OF_BOOKMARKS: Final = {
+    BookmarkFault.REFUSED: "bookmark",
+    BookmarkFault.NOT_REACHED: "bookmark_timeout",
+}
 _NO_DATABASE: Final = "Neo.ClientError.Database.DatabaseNotFound"
 # A graph that has just begun to refuse may have a reason that passes; one that goes on refusing has not.
 _FEW_ATTEMPTS: Final = 2
@@ -95,13 +105,18 @@ class Graph:
             raise LoadFailed(
                 "auth", "the graph has just refused our password; it was not asked again", is_transient=False
             )
-        tx = ReadTransaction(lambda: self._session(bookmarks), timeout_seconds)
+        tx = ReadTransaction(lambda: self._session(bookmarks), timeout_seconds, has_bookmarks=bool(bookmarks))
         if pool_has_limits():
             return self._load(query, params, tx)
         # The server ends the transaction sooner, if it answers at all.
         soft_seconds = timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS
         hard_seconds = timeout_seconds + HARD_LIMIT_MARGIN_SECONDS
-        return self._deadlines.run(lambda: self._load(query, params, tx), soft_seconds, hard_seconds, tx.cut)
+        try:
+            return self._deadlines.run(lambda: self._load(query, params, tx), soft_seconds, hard_seconds, tx.cut)
+        except LoadFailed as failure:
+            if failure.kind == "timeout" and tx.waits_for_bookmarks:
+                raise _due_to_bookmarks(failure) from failure
+            raise
 
     @property
     def hangs(self) -> bool:
@@ -127,7 +142,7 @@ class Graph:
         except BaseException as error:
             if process_is_ending():
                 raise
-            failure = classified(error)
+            failure = classified(error, waits_for_bookmarks=begun.waits_for_bookmarks)
             if failure.kind == "auth":
                 # Each attempt is one of few that the graph allows before it locks the user out.
                 self._refused_until = self._monotonic() + REFUSED_SECONDS
@@ -193,14 +208,19 @@ def _degree(tx: RunsQueries, query: Query, params: Mapping[str, Any]) -> int:
     return max(0, int(degree)) if isinstance(degree, int | float) else 0
 
 
-def classified(error: BaseException) -> LoadFailed:
+def classified(error: BaseException, *, waits_for_bookmarks: bool = False) -> LoadFailed:
     """Return what an error of the driver, or of code of a query's author, means; one that is a LoadFailed as it is.
+
+    With ``waits_for_bookmarks`` it is the answer to a BEGIN that was given bookmarks: a timeout there is theirs, and so
+    is an unknown error, which Neo4j has for some texts that are no bookmarks.
 
     Its text is the error's own and may hold query text and values of params: it is for the dead letter, not for a log.
     """
     if isinstance(error, LoadFailed):
         return error
     message = f"{text_of(error)}{_of_certificate(error)}"
+    if (fault := _fault_of_bookmarks(error, waits=waits_for_bookmarks)) is not BookmarkFault.NONE:
+        return _due_to_bookmarks(message, fault)
     if isinstance(error, driver_errors.Neo4jError):
         return _of_server(error, message)
     if isinstance(error, driver_errors.DriverError | driver_errors.UnsupportedServerProduct):
@@ -232,6 +252,20 @@ def _of_loader(error: BaseException, message: str) -> LoadFailed:
         return LoadFailed("loader_error", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
     # A mistake in a loader, or values that it refuses, will be there at the next attempt too.
     return LoadFailed("loader_error", message, is_transient=not isinstance(error, _MISTAKES))
+
+
+def _due_to_bookmarks(why: object, fault: BookmarkFault = BookmarkFault.NOT_REACHED) -> LoadFailed:
+    # Not tried again in this run: a claim without them is the better attempt.
+    return LoadFailed(_KINDS_OF_BOOKMARKS[fault], str(why), is_transient=False, bookmarks=fault)
+
+
+def _fault_of_bookmarks(error: BaseException, *, waits: bool) -> BookmarkFault:
+    code = (error.code or "") if isinstance(error, driver_errors.Neo4jError) else ""
+    if code in _BOOKMARKS_REFUSED or (waits and code == _UNKNOWN_ERROR):
+        return BookmarkFault.REFUSED
+    if code == _BOOKMARK_TIMEOUT or (waits and (code in _TIMED_OUT or isinstance(error, SoftTimeLimitExceeded))):
+        return BookmarkFault.NOT_REACHED
+    return BookmarkFault.NONE
 
 
 def _of_certificate(error: BaseException | None) -> str:

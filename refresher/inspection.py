@@ -147,6 +147,7 @@ def _header(header: Header, size: int) -> dict[str, Any]:
 def _fields(record: Mapping[bytes, bytes]) -> dict[str, str]:
     named = {name.decode(errors="replace"): value for name, value in record.items()}
     shown = {name: value.decode(errors="replace") for name, value in named.items() if name not in _HIDDEN}
-    if shown.get("bookmarks"):
-        shown["bookmarks"] = str(shown["bookmarks"].count("\n") + 1)
+    for name in ("bookmarks", "bookmarks_before", "claim_bookmarks"):
+        if shown.get(name):
+            shown[name] = str(shown[name].count("\n") + 1)
     return dict(sorted(shown.items()))

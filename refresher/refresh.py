@@ -268,6 +268,7 @@ class Refresher:
                 attempts=attempt,
                 retention_seconds=self._settings.record_retention_seconds,
                 longest_seconds=self._settings.cooling_max_seconds * spread if counts else 0.0,
+                bookmarks=failure.bookmarks,
             )
         )
         if cooling is None:

@@ -10,7 +10,16 @@ CAP_SECONDS: Final = 15.0
 SHORTEST_SECONDS: Final = 0.05
 COOLING_SPREAD: Final = 0.25
 FAULTS_OF_ALL: Final = frozenset(
-    {"network", "graph_unavailable", "auth", "configuration", "driver_shared", "unknown_query"}
+    {
+        "network",
+        "graph_unavailable",
+        "auth",
+        "configuration",
+        "driver_shared",
+        "unknown_query",
+        "bookmark",
+        "bookmark_timeout",
+    }
 )
 
 

@@ -18,6 +18,7 @@ from refresher.settings import WorkerSettings
 
 HANDOFF_SECONDS: Final = 5.0
 MOST_BOOKMARKS_KEPT: Final = 16
+MAX_BOOKMARKS_BYTES: Final = 49_152
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def _readable(header: bytes, digest: bytes) -> Header | None:
 
 
 def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
-    """Return what the load reads after: what invalidations asked for, and the newest of what the entry was loaded with.
+    """Return what the load reads after: the bookmarks of invalidations and its claim, and the entry's newest ones.
 
     The commit takes the former out of the record with it. Without the latter, the next load could get from a follower
     that still lags what is older than the entry. They are kept as long as a record keeps its own, so that one which the
@@ -70,8 +71,18 @@ def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
     """
     before, asked = run.before, run.lease.bookmarks
     if before is None or run.lease.now_us - before.fetched_at_us > settings.record_retention_seconds * 1e6:
-        return asked
-    return tuple(mark for mark in before.bookmarks if mark not in asked)[-MOST_BOOKMARKS_KEPT:] + asked
+        return _newest(asked)
+    return _newest(tuple(mark for mark in before.bookmarks if mark not in asked)[-MOST_BOOKMARKS_KEPT:] + asked)
+
+
+def _newest(bookmarks: tuple[str, ...]) -> tuple[str, ...]:
+    """Return as many of the last bookmarks as an entry's header has room for."""
+    left_bytes = MAX_BOOKMARKS_BYTES
+    for place, bookmark in reversed(list(enumerate(bookmarks))):
+        left_bytes -= len(bookmark) + 1
+        if left_bytes < 0:
+            return bookmarks[place + 1 :]
+    return bookmarks
 
 
 def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, settings: WorkerSettings) -> Header:

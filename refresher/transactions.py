@@ -15,6 +15,8 @@ from typing import Any, LiteralString, Protocol, Self
 
 import neo4j
 
+from api_client.clock import monotonic_seconds
+
 
 class RunsQueries(Protocol):
     """What a loader needs of a transaction."""
@@ -34,10 +36,15 @@ class ReadTransaction:
         open_session: called at the first query, since a session costs as much as all else of a short load. It has to
             be one for reading.
         timeout_seconds: after which the server ends the transaction.
+        has_bookmarks: whether the session has some. Then BEGIN, which waits for them, is a round trip of its own, so
+            that its failure can be told from one of a query.
     """
 
-    def __init__(self, open_session: Callable[[], neo4j.Session], timeout_seconds: float) -> None:
+    def __init__(
+        self, open_session: Callable[[], neo4j.Session], timeout_seconds: float, *, has_bookmarks: bool = False
+    ) -> None:
         self._open_session, self._timeout_seconds = open_session, timeout_seconds
+        self._has_bookmarks, self._begin_seconds = has_bookmarks, 0.0
         self._session: neo4j.Session | None = None
         self._begun: neo4j.Transaction | None = None
         self._refused: Exception | None = None
@@ -45,6 +52,15 @@ class ReadTransaction:
     def run(self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any) -> neo4j.Result:
         """Run a query, as `neo4j.ManagedTransaction.run`."""
         return self._begin().run(query, parameters, **more)
+
+    @property
+    def waits_for_bookmarks(self) -> bool:
+        """Whether BEGIN was sent with bookmarks and has not succeeded, or has used up half of the time limit.
+
+        Neo4j 5.26 waits there for 30 s, whatever the transaction's limit is, and then says that it has begun.
+        """
+        is_begun = self._begun is not None and self._begin_seconds < self._timeout_seconds / 2
+        return self._has_bookmarks and self._session is not None and not is_begun
 
     def cut(self) -> None:
         """Close the connection under it, from any thread: who waits for an answer gets an error."""
@@ -60,8 +76,11 @@ class ReadTransaction:
             try:
                 self._session = session = self._open_session()
                 # As the driver's own execute_query does: without it BEGIN would be a round trip of its own.
-                with getattr(session, "_pipelined_begin", nullcontext()):
+                pipelined = None if self._has_bookmarks else getattr(session, "_pipelined_begin", None)
+                began = monotonic_seconds()
+                with pipelined or nullcontext():
                     self._begun = session.begin_transaction(timeout=self._timeout_seconds)
+                self._begin_seconds = monotonic_seconds() - began
             except Exception as error:
                 self._refused = error
                 raise

@@ -12,6 +12,7 @@
 --
 -- returns  {status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, entry_header, attempts}
 --          status: 1 acquired, 2 already fresh, 3 held (state says by what, left_us for how long)
+--          bookmarks: lines, some of them empty or there twice
 --          entry_header: the entry without its payload, for its δ state; '' where there is none
 --          attempts: how many of this refresh have failed; one is a run whose lease ran out, to which nobody put an end
 -- keeps    I1: the token is larger than any drawn before, and overwrites the one of whoever held the lease
@@ -26,7 +27,7 @@ end
 
 if record.state == 'running' and record.nonce == nonce then
   return { 1, 'running', text(left_us(record, now)), text(record.token), text(now), text(record.claimed_at),
-    text(record.generation), record.bookmarks, header, text(record.attempts) }
+    text(record.generation), bookmarks_to_read_after(record, now), header, text(record.attempts) }
 end
 
 local free = not record.state or is_over(record, now) or record.state == 'queued' or record.state == 'invalidated'
@@ -57,11 +58,11 @@ redis.call('HSET', KEYS[2], 'state', 'running', 'since', text(now), 'until', tex
   'claimed_at', text(claimed_at),
   -- 0 says "none" where a run is handed back.
   'claim_number', text(math.max(tonumber(ARGV[2]), record.claim_number, 1)), 'by', ARGV[7])
-redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'attempts', 'ended_by')
+redis.call('HDEL', KEYS[2], 'claim', 'ticket', 'kind', 'attempts', 'ended_by', 'cools_only_bookmarks')
 local attempts = failed_attempts(record)
 if attempts > 0 then
   redis.call('HSET', KEYS[2], 'attempts', text(attempts))
 end
 redis.call('PEXPIRE', KEYS[2], text(math.ceil(limit_us / 1000) + tonumber(ARGV[6])))
 return { 1, 'running', text(math.min(lease_us, limit_us)), text(token), text(now), text(claimed_at),
-  text(record.generation), record.bookmarks, header, text(attempts) }
+  text(record.generation), bookmarks_to_read_after(record, now), header, text(attempts) }

@@ -7,15 +7,15 @@
 -- ARGV[3]  queue_ttl_us        µs      how long the claim holds while nobody acquires
 -- ARGV[4]  retention_ms        ms      how long the record outlives its deadline
 -- ARGV[5]  force               0|1     1 passes cooling
--- ARGV[6]  bookmarks           lines   to be read after; merged also when the claim is refused
--- ARGV[7]  bookmarks_limit     bytes
--- ARGV[8]  by                  text    who claims, for people
+-- ARGV[6]  bookmarks           lines   that this claim's load reads after; of a claim that is refused they are left out
+-- ARGV[7]  by                  text    who claims, for people
 --
 -- returns  {status, state, left_us, kind, attempts, number, claim_number, now_us}
 --          status: 1 claimed, 2 already refreshed, 3 refused (state and left_us say by what and for how long)
 --          number: the stamp of this call; a token above it was drawn after this call
 -- keeps    one claim a key at a time; token and nonce of a lapsed run stay, so that its late commit can be judged; that
---          run is counted as a failed attempt
+--          run is counted as a failed attempt.
+--          Bookmarks of claims go no further than their own load: a bad one fails nobody else's
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
 local claim_id, seen_token, force = ARGV[1], ARGV[2], ARGV[5] == '1'
@@ -27,15 +27,14 @@ end
 
 local number = draw(now, record, entry)
 if record.state then
-  redis.call('HSET', KEYS[2], 'number', text(number),
-    'bookmarks', merge_bookmarks(record.bookmarks, ARGV[6], tonumber(ARGV[7])))
+  redis.call('HSET', KEYS[2], 'number', text(number))
 end
 if seen_token ~= '' and entry and text(entry.token) ~= seen_token then
   return { 2, record.state or 'idle', '0', '', 0, text(number), '0', text(now) }
 end
 
 local free = not record.state or is_over(record, now) or record.state == 'invalidated'
-  or (force and record.state == 'cooling')
+  or (force and record.state == 'cooling') or (record.cools_only_bookmarks and ARGV[6] == '')
 if not free then
   return { 3, record.state, text(left_us(record, now)), record.kind, record.attempts, text(number),
     text(record.claim_number), text(now) }
@@ -44,8 +43,8 @@ end
 local queue_ttl_us = tonumber(ARGV[3])
 redis.call('HSET', KEYS[2], 'state', 'queued', 'since', text(now), 'until', text(now + queue_ttl_us),
   'number', text(number), 'claim', claim_id, 'claim_number', text(number), 'claimed_at', text(now),
-  'published', text(now), 'republished', '0', 'bookmarks', merge_bookmarks(record.bookmarks, ARGV[6], tonumber(ARGV[7])), 'by', ARGV[8])
-redis.call('HDEL', KEYS[2], 'ticket', 'kind', 'attempts', 'ended_by')
+  'published', text(now), 'republished', '0', 'claim_bookmarks', ARGV[6], 'by', ARGV[7])
+redis.call('HDEL', KEYS[2], 'ticket', 'kind', 'attempts', 'ended_by', 'cools_only_bookmarks')
 local attempts = failed_attempts(record)
 if attempts > 0 then
   redis.call('HSET', KEYS[2], 'attempts', text(attempts))

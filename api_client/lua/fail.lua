@@ -10,13 +10,17 @@
 -- ARGV[7]  channel             text
 -- ARGV[8]  longest_us          µs      the pause doubles with each failure in a row, up to this; 0: the failure is no
 --                                      fault of the key, is not counted, and the pause is the first one
+-- ARGV[9]  bookmarks           0|1|2   1: the graph did not reach those that the load was given; 2: it refused them
 --
 -- returns  {status, pause_us, failures, failed_token}
 --          status: 1 cooling, 0 not mine any more
 --          failures: in a row, this one included; failed_token: of the failed run before this one, 0 for none,
 --          and where the step is repeated
 -- keeps    the entry: a stale value is served as long as its grace lasts. The count goes through claims and runs; a
---          commit, an invalidation, and a pause that passed as long ago as it was long end it
+--          commit, an invalidation, and a pause that passed as long ago as it was long end it.
+--          I3: bookmarks of invalidations go only where the graph refused them, the claim had none of its own that may
+--          have been at fault, and no invalidation has come since. Where bookmarks at fault go, claims that have none
+--          pass the cooling
 local now = clock_us()
 local record = read_record(KEYS[1])
 if record.state == 'cooling' and record.ended_by == ARGV[2] then
@@ -32,7 +36,14 @@ if longest_us > 0 then
 end
 redis.call('HSET', KEYS[1], 'state', 'cooling', 'since', text(now), 'until', text(now + pause_us), 'kind', ARGV[4],
   'attempts', ARGV[5], 'ended_by', ARGV[2], 'failures', text(failures), 'failed_token', ARGV[1])
-redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit')
+redis.call('HDEL', KEYS[1], 'token', 'nonce', 'limit', 'claim_bookmarks')
+local are_refused = ARGV[9] == '2' and record.claim_bookmarks == '' and record.generation < record.token
+if are_refused then
+  redis.call('HDEL', KEYS[1], 'bookmarks', 'bookmarks_before', 'bookmarks_since')
+end
+if (are_refused and record.bookmarks ~= '') or (ARGV[9] ~= '0' and record.claim_bookmarks ~= '') then
+  redis.call('HSET', KEYS[1], 'cools_only_bookmarks', '1')
+end
 local pause_ms = math.ceil(pause_us / 1000)
 redis.call('PEXPIRE', KEYS[1], text(pause_ms + math.max(tonumber(ARGV[6]), pause_ms)))
 notify(ARGV[7], 'failed')

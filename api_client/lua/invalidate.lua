@@ -3,7 +3,7 @@
 -- KEYS[1]  entry
 -- KEYS[2]  record
 -- ARGV[1]  hard                0|1     1: the entry is gone; 0: it is stale at once, and may be served within its grace
--- ARGV[2]  bookmarks           lines   that the next load is to read after
+-- ARGV[2]  bookmarks           lines   that the next loads read after, for 10 to 20 minutes
 -- ARGV[3]  bookmarks_limit     bytes
 -- ARGV[4]  retention_ms        ms
 -- ARGV[5]  channel             text
@@ -22,8 +22,12 @@ elseif entry then
   redis.call('SETRANGE', KEYS[1], 28, struct.pack('>I8I8', generation, math.min(entry.soft_expiry, now)))
 end
 
-redis.call('HSET', KEYS[2], 'generation', text(generation), 'number', text(generation),
-  'bookmarks', merge_bookmarks(record.bookmarks, ARGV[2], tonumber(ARGV[3])))
+redis.call('HSET', KEYS[2], 'generation', text(generation), 'number', text(generation))
+if ARGV[2] ~= '' then
+  local bookmarks, before = kept_bookmarks(record, now)
+  redis.call('HSET', KEYS[2], 'bookmarks', merge_bookmarks(bookmarks, ARGV[2], tonumber(ARGV[3])),
+    'bookmarks_before', before, 'bookmarks_since', text(bookmarks == '' and now or record.bookmarks_since))
+end
 if hard then
   redis.call('HSET', KEYS[2], 'hard', text(generation))
 end

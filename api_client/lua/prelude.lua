@@ -13,6 +13,10 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+-- How long bookmarks of invalidations are kept at least, in µs; at most twice as long. Two lists in turn spare a deadline
+-- for each bookmark.
+local BOOKMARKS_KEPT = 600000000
+
 -- Redis' own clock in microseconds. A caller's clock never comes in here.
 local function clock_us()
   local now = redis.call('TIME')
@@ -37,7 +41,7 @@ end
 local function read_record(key)
   local f = redis.call('HMGET', key, 'state', 'until', 'number', 'claim', 'claim_number', 'claimed_at', 'token',
     'nonce', 'limit', 'ticket', 'generation', 'hard', 'bookmarks', 'kind', 'attempts', 'ended_by', 'failures', 'failed_token',
-    'since')
+    'since', 'bookmarks_since', 'bookmarks_before', 'claim_bookmarks', 'cools_only_bookmarks')
   return {
     state = f[1] or nil, deadline = tonumber(f[2] or 0), number = tonumber(f[3] or 0),
     claim = f[4] or '', claim_number = tonumber(f[5] or 0), claimed_at = tonumber(f[6] or 0),
@@ -45,7 +49,8 @@ local function read_record(key)
     generation = tonumber(f[11] or 0), hard = tonumber(f[12] or 0), bookmarks = f[13] or '',
     kind = f[14] or '', attempts = tonumber(f[15] or 0), ended_by = f[16] or '',
     failures = tonumber(f[17] or 0), failed_token = tonumber(f[18] or 0),
-    since = tonumber(f[19] or 0),
+    since = tonumber(f[19] or 0), bookmarks_since = tonumber(f[20] or 0), bookmarks_before = f[21] or '',
+    claim_bookmarks = f[22] or '', cools_only_bookmarks = f[23],
   }
 end
 
@@ -89,7 +94,7 @@ end
 
 -- Add bookmarks (lines) to those of the record; over the limit the oldest go. No loop over what a user gave.
 local function merge_bookmarks(old, new, limit)
-  if new == '' or string.find('\n' .. old .. '\n', '\n' .. new .. '\n', 1, true) then
+  if string.find('\n' .. old .. '\n', '\n' .. new .. '\n', 1, true) then
     return old
   end
   local merged = old == '' and new or old .. '\n' .. new
@@ -100,10 +105,26 @@ local function merge_bookmarks(old, new, limit)
   return merged
 end
 
+-- The bookmarks of invalidations (lines): those of this period, and those of the one before.
+local function kept_bookmarks(record, now)
+  local age = now - record.bookmarks_since
+  if age < BOOKMARKS_KEPT then
+    return record.bookmarks, record.bookmarks_before
+  end
+  return '', age < 2 * BOOKMARKS_KEPT and record.bookmarks or ''
+end
+
+-- What a load reads after (lines): the bookmarks of invalidations, then those of its claim.
+local function bookmarks_to_read_after(record, now)
+  local bookmarks, before = kept_bookmarks(record, now)
+  return before .. '\n' .. bookmarks .. '\n' .. record.claim_bookmarks
+end
+
 -- No claim, no run: what an invalidation left behind stays until the next acquire takes it up.
 local function rest_invalidated(key, retention_ms)
   redis.call('HSET', key, 'state', 'invalidated', 'until', '0')
-  redis.call('HDEL', key, 'since', 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'by', 'failures')
+  redis.call('HDEL', key, 'since', 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'by', 'failures',
+    'claim_bookmarks', 'cools_only_bookmarks')
   redis.call('PEXPIRE', key, retention_ms)
 end
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
@@ -58,17 +60,48 @@ def test_a_value_is_cached_and_after_an_invalidation_read_anew_behind_the_bookma
     assert client.get_entry("from_graph", {"name": "hub"}, min_bookmarks=bookmarks).token == after.token
 
 
-def test_bookmarks_reach_the_session_that_reads(neo4j_system: System, session: neo4j.Session) -> None:
-    # A bookmark of a transaction that has not been yet: only a session that was given it waits, and gives up.
-    neo4j_system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
+NO_BOOKMARKS = ["no bookmark of any graph", "FB:xx", "x"]
+
+
+@pytest.mark.parametrize("bookmark", NO_BOOKMARKS)
+def test_a_bookmark_of_an_invalidation_that_the_graph_refuses_fails_one_load(
+    neo4j_system: System, session: neo4j.Session, bookmark: str
+) -> None:
+    neo4j_system.start_worker()
     client = neo4j_system.client()
-    client.invalidate("from_graph", {"name": "hub"}, bookmarks=["no bookmark of any graph"])
-    with pytest.raises(RefreshFailed) as caught:
-        client.get("from_graph", {"name": "hub"}, timeout=30)
-    assert caught.value.kind == "rejected_by_graph"
-    # It is written after those who wait have been told.
+    client.invalidate("from_graph", {"name": "hub"}, bookmarks=[bookmark])
+    assert client.get("from_graph", {"name": "hub"}, timeout=30) == [{"name": "hub", "version": 1}]
     letters = eventually(lambda: neo4j_system.cache.zrange("cache:dead1", 0, -1), 10, "the dead letter is there")
-    assert b"InvalidBookmark" in letters[0]
+    assert [json.loads(letter)["kind"] for letter in letters] == ["bookmark"]
+
+
+@pytest.mark.parametrize("bookmark", NO_BOOKMARKS)
+def test_a_bookmark_of_a_reader_that_the_graph_refuses_fails_its_own_reads_alone(
+    neo4j_system: System, session: neo4j.Session, bookmark: str
+) -> None:
+    neo4j_system.start_worker()
+    client = neo4j_system.client()
+    for _ in range(3):
+        with pytest.raises(RefreshFailed) as caught:
+            client.get("from_graph", {"name": "hub"}, min_bookmarks=[bookmark], timeout=30)
+        assert caught.value.kind == "bookmark"
+        assert client.get("from_graph", {"name": "hub"}, timeout=30) == [{"name": "hub", "version": 1}]
+        client.invalidate("from_graph", {"name": "hub"}, hard=True)
+
+
+def test_a_reader_s_bookmark_that_the_graph_never_reaches_fails_no_other_read(
+    neo4j_system: System, session: neo4j.Session
+) -> None:
+    # A transaction far in the future, of this very database: packed as [uuid, number, []].
+    (real,) = session.last_bookmarks().raw_values
+    packed = base64.b64decode(real.removeprefix("FB:") + "==")
+    future = "FB:" + base64.b64encode(packed[:19] + b"\xc9\x7f\xff\x90").decode()
+    neo4j_system.start_worker()
+    client = neo4j_system.client()
+    with pytest.raises(RefreshFailed) as caught:
+        client.get("from_graph", {"name": "hub"}, min_bookmarks=[future], timeout=60)
+    assert caught.value.kind == "bookmark_timeout"
+    assert client.get("from_graph", {"name": "hub"}, timeout=20) == [{"name": "hub", "version": 1}]
 
 
 SHAPES = """

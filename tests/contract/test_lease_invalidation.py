@@ -174,17 +174,6 @@ def test_as_many_bookmarks_as_a_call_may_give_are_all_kept(world: World) -> None
     assert world.acquire().bookmarks == tuple(most)
 
 
-@pytest.mark.parametrize("refused_by", ["claim", "acquire", "entry"])
-def test_a_refused_claim_s_bookmarks_are_merged_all_the_same(world: World, refused_by: str) -> None:
-    if refused_by == "entry":
-        world.plant(100)
-        world.invalidate()
-    else:
-        getattr(world, refused_by)()
-    assert world.claim("other", seen=99, bookmarks=["b9"]).status is not ClaimStatus.CLAIMED
-    assert world.record()["bookmarks"] == b"b9"
-
-
 def test_bookmarks_of_an_invalidation_outlast_a_claim_a_run_and_a_pause(world: World) -> None:
     world.invalidate(bookmarks=["b1"])
     world.claim(bookmarks=["b2"])

@@ -36,7 +36,7 @@ CALLS: dict[str, Call[object]] = {
 SENT = {
     "nonce": {b"n", b"nonce--1"}, "claim_number": {1}, "ticket": {"t"}, "lease_us": {1_000_000},
     "limit_us": {1_000_000}, "retention_ms": {60_000}, "claim_id": {"c"}, "seen_token": {1},
-    "queue_ttl_us": {1_000_000}, "force": {0}, "bookmarks": {""}, "bookmarks_limit": {lease.MAX_BOOKMARKS_BYTES},
+    "queue_ttl_us": {1_000_000}, "force": {0}, "bookmarks": {"", 0}, "bookmarks_limit": {lease.MAX_BOOKMARKS_BYTES},
     "token": {7}, "entry": {b"e"}, "hard_ttl_ms": {1_000}, "channel": {KEY.channel}, "cooling_us": {1_000_000},
     "kind": {"k"}, "attempts": {1}, "hard": {1}, "interval_us": {1_000_000}, "pause_us": {1_000_000},
     "by": {"p:1"}, "longest_us": {2_000_000},

@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 PROCESSES: Final = 2
-CONTRACT: Final = ("steps", "runs", "attempts", "invalidation", "holder", "deadlines", "clock_set_back", "leftovers")
+CONTRACT: Final = (
+    "steps",
+    "runs",
+    "attempts",
+    "invalidation",
+    "bookmarks",
+    "holder",
+    "deadlines",
+    "clock_set_back",
+    "leftovers",
+)
 SUITE: Final = (
     *(f"tests/contract/test_lease_{name}.py" for name in CONTRACT),
     "tests/contract/test_quarantine.py",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LINES = ("bookmarks", "bookmarks_before", "claim_bookmarks")
+
 
 @dataclass(frozen=True)
 class Run:
@@ -31,6 +33,10 @@ class Record:
     generation: int | None = None
     hard: int | None = None
     bookmarks: tuple[str, ...] | None = None
+    bookmarks_before: tuple[str, ...] | None = None
+    bookmarks_since: int | None = None
+    claim_bookmarks: tuple[str, ...] | None = None
+    cools_only_bookmarks: int | None = None
     kind: str | None = None
     attempts: int | None = None
     ended_by: bytes | None = None
@@ -43,9 +49,9 @@ class Record:
     def fields(self) -> dict[str, bytes]:
         """What HGETALL must say."""
         run = self.run
-        there = {name: value for name, value in vars(self).items() if name not in {"run", "gone_at_ms", "bookmarks"}}
+        there = {name: value for name, value in vars(self).items() if name not in {"run", "gone_at_ms", *LINES}}
         there |= {"token": run and run.token, "nonce": run and run.nonce, "limit": run and run.limit}
-        there["bookmarks"] = None if self.bookmarks is None else "\n".join(self.bookmarks)
+        there |= {name: "\n".join(lines) for name in LINES if (lines := getattr(self, name)) is not None}
         return {
             name: value if isinstance(value, bytes) else str(value).encode()
             for name, value in there.items()

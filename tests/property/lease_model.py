@@ -28,6 +28,7 @@ ACQUIRED, ALREADY_FRESH, HELD = 1, 2, 3
 ACCEPTED, ACCEPTED_AS_STALE, SUPERSEDED, INVALIDATED, LOST = 1, 2, 3, 4, 5
 
 
+BOOKMARKS_KEPT_US = 600_000_000
 TOLERATED_US = 1_000_000  # so far behind a stamp of its own Redis' clock may be
 
 
@@ -80,16 +81,17 @@ class Model:
         record = self.record
         if record and record.state == "queued" and record.claim == claim_id:
             return CLAIMED, "queued"
-        number, merged = self.draw(), merge((record and record.bookmarks) or (), bookmarks)
+        number = self.draw()
         if record:
-            self.record = record = replace(record, number=number, bookmarks=merged)
+            self.record = record = replace(record, number=number)
         if seen is not None and self.entry and self.entry.token != seen:
             return ALREADY_REFRESHED, record.state if record else "idle"
-        if record and not self._claimable(record, force):
+        if record and not self._claimable(record, force) and not (record.cools_only_bookmarks and not bookmarks):
             return REFUSED, record.state
         self.record = replace(
             record or Record("idle"), state="queued", since=self.now, until=self.now + us(QUEUE_TTL_SECONDS),
-            number=number, claim=claim_id, claim_number=number, claimed_at=self.now, bookmarks=merged, ticket=None,
+            number=number, claim=claim_id, claim_number=number, claimed_at=self.now, claim_bookmarks=bookmarks,
+            cools_only_bookmarks=None, ticket=None,
             kind=None, attempts=self._failed_attempts(), ended_by=None, published=self.now, republished=0, by=self.by,
             gone_at_ms=self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
@@ -133,7 +135,7 @@ class Model:
             claim_number=max(number, record.claim_number or 0, 1),
             claimed_at=min(record.claimed_at, self.now) if waited else self.now,
             run=Run(token, nonce, self.now + us(LIMIT_SECONDS)), kind=None, attempts=self._failed_attempts(),
-            ended_by=None, by=self.by,
+            ended_by=None, cools_only_bookmarks=None, by=self.by,
             gone_at_ms=self.after(LIMIT_SECONDS + RETENTION_SECONDS),
         )  # fmt: skip
         return ACQUIRED, "running", token
@@ -144,6 +146,19 @@ class Model:
         if record is None or record.state == "cooling":
             return None
         return ((record.attempts or 0) + (record.state == "running")) or None
+
+    def kept_bookmarks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The bookmarks of invalidations: those of this period, and those of the one before."""
+        record = self.record
+        age_us = self.now - (record.bookmarks_since or 0)
+        if age_us < BOOKMARKS_KEPT_US:
+            return record.bookmarks or (), record.bookmarks_before or ()
+        return (), (record.bookmarks or ()) if age_us < 2 * BOOKMARKS_KEPT_US else ()
+
+    def to_read_after(self) -> tuple[str, ...]:
+        """What the load of the run reads after."""
+        bookmarks, before = self.kept_bookmarks()
+        return tuple(dict.fromkeys((*before, *bookmarks, *(self.record.claim_bookmarks or ()))))
 
     def _is_running(self, token: int, nonce: bytes) -> bool:
         run = self.record and self.record.run
@@ -193,7 +208,8 @@ class Model:
         if record.generation:
             self.record = replace(
                 record, state="invalidated", since=None, until=0, claim=None, run=None, ticket=None, kind=None,
-                by=None, failures=None, gone_at_ms=self.after(RETENTION_SECONDS),
+                by=None, failures=None, claim_bookmarks=None, cools_only_bookmarks=None,
+                gone_at_ms=self.after(RETENTION_SECONDS),
             )  # fmt: skip
 
     def retry(self, token: int, nonce: bytes, ticket: str) -> bool:
@@ -207,7 +223,9 @@ class Model:
         )  # fmt: skip
         return True
 
-    def fail(self, token: int, nonce: bytes, *, is_counted: bool = False) -> tuple[float, int, int] | None:
+    def fail(
+        self, token: int, nonce: bytes, *, is_counted: bool = False, bookmarks: int = 0
+    ) -> tuple[float, int, int] | None:
         """Pause in seconds, failures in a row, and the failed run before; None: not mine any more."""
         record = self.record
         if record and record.state == "cooling" and record.ended_by == nonce:
@@ -221,8 +239,15 @@ class Model:
         self.record = replace(
             record, state="cooling", since=self.now, until=self.now + us(pause_seconds), run=None,
             kind="syntax", attempts=2, ended_by=nonce, failures=failures, failed_token=token,
-            gone_at_ms=self.after(pause_seconds + max(RETENTION_SECONDS, pause_seconds)),
+            gone_at_ms=self.after(pause_seconds + max(RETENTION_SECONDS, pause_seconds)), claim_bookmarks=None,
         )  # fmt: skip
+        if bookmarks and record.claim_bookmarks:
+            self.record = replace(self.record, cools_only_bookmarks=1)
+        elif bookmarks == 2 and (record.generation or 0) < token:
+            self.record = replace(
+                self.record, bookmarks=None, bookmarks_before=None, bookmarks_since=None,
+                cools_only_bookmarks=1 if record.bookmarks else None,
+            )  # fmt: skip
         return pause_seconds, failures, record.failed_token or 0
 
     def release(self, token: int, nonce: bytes) -> bool:
@@ -252,9 +277,14 @@ class Model:
         record = self.record or Record("invalidated")
         self.record = replace(
             record, generation=generation, number=generation, hard=generation if hard else record.hard,
-            bookmarks=merge(record.bookmarks or (), bookmarks), failures=None, attempts=None,
-            gone_at_ms=max(record.gone_at_ms, self.after(RETENTION_SECONDS)),
+            failures=None, attempts=None, gone_at_ms=max(record.gone_at_ms, self.after(RETENTION_SECONDS)),
         )  # fmt: skip
+        if bookmarks:
+            kept, before = self.kept_bookmarks()
+            since = record.bookmarks_since if kept else self.now
+            self.record = replace(
+                self.record, bookmarks=merge(kept, bookmarks), bookmarks_before=before, bookmarks_since=since
+            )
         if record.state not in {"queued", "running"}:
             self._rest()
         return generation

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as play
 
 from api_client import lease
+from api_client.lease import BookmarkFault
 from api_client.lease_store import LeaseStore
 from api_client.process_names import this_process
 from tests.property.lease_model import ACQUIRED, ALREADY_REFRESHED, REFUSED, TOLERATED_US, Model, StoredEntry
@@ -97,6 +98,13 @@ class LeaseMachine(RuleBasedStateMachine):
             nonce = self._nonce()
             self.do("acquire", nonce, self.model.record.claim_number, "")
             self.do("fail", self.model.record.run.token, nonce, True)
+
+    @rule(bookmarks=st.sampled_from(BookmarkFault))
+    @precondition(lambda self: self.model.record is not None and self.model.record.state == "running")
+    def newest_run_fails_by_its_bookmarks(self, bookmarks: BookmarkFault) -> None:
+        run = self.model.record.run
+        self.do("fail", run.token, run.nonce, False, int(bookmarks))
+        self.do("claim", f"claim-{len(self.calls)}", None, False, ())
 
     @rule()
     @precondition(lambda self: self.model.record is not None and self.model.record.state == "retrying")
@@ -233,22 +241,23 @@ class LeaseMachine(RuleBasedStateMachine):
         assert reply.left_seconds == (self.model.left_us() / 1e6 if reply.status != 2 and record else 0)
         if reply.status == ACQUIRED:
             self.watch.acquired((reply.token, nonce))
-            assert (reply.generation, reply.bookmarks) == (record.generation or 0, record.bookmarks or ())
+            assert (reply.generation, reply.bookmarks) == (record.generation or 0, self.model.to_read_after())
             assert reply.claimed_at_us == record.claimed_at
             assert reply.attempts == (record.attempts or 0)
             length = int.from_bytes(before[6:8], "big") if self.model.entry else 0
             assert reply.entry_header == (before[:length] if length else b"")
 
-    def _fail(self, _: str, token: int, nonce: bytes, is_counted: bool = False) -> None:
+    def _fail(self, _: str, token: int, nonce: bytes, is_counted: bool = False, bookmarks: int = 0) -> None:
         longest_seconds = lasting.LONGEST_COOLING_SECONDS if is_counted else 0.0
         reply = self.world.store.run(
             lease.fail(
                 self.world.key, token=token, nonce=nonce, cooling_seconds=lasting.COOLING_SECONDS, kind="syntax",
                 attempts=2, retention_seconds=lasting.RETENTION_SECONDS, longest_seconds=longest_seconds,
+                bookmarks=BookmarkFault(bookmarks),
             )
         )  # fmt: skip
         told = reply and (reply.pause_seconds, reply.failures, reply.failed_token)
-        assert told == self.model.fail(token, nonce, is_counted=is_counted)
+        assert told == self.model.fail(token, nonce, is_counted=is_counted, bookmarks=bookmarks)
 
     def _renew(self, _: str, token: int, nonce: bytes) -> None:
         is_mine = self.model.renew(token, nonce)

@@ -92,8 +92,10 @@ class World:
     def retry(self, token: int, nonce: bytes = b"nonce--1", ticket: str = "ticket-1") -> bool:
         return self.store.run(retry_call(self.key, token, nonce, ticket))
 
-    def fail(self, token: int, nonce: bytes = b"nonce--1") -> bool:
-        return self.store.run(fail_call(self.key, token, nonce)) is not None
+    def fail(
+        self, token: int, nonce: bytes = b"nonce--1", bookmarks: lease.BookmarkFault = lease.BookmarkFault.NONE
+    ) -> bool:
+        return self.store.run(fail_call(self.key, token, nonce, bookmarks)) is not None
 
     def release(self, token: int, nonce: bytes = b"nonce--1") -> bool:
         return self.store.run(lease.release(self.key, token=token, nonce=nonce, retention_seconds=RETENTION_SECONDS))
@@ -210,10 +212,12 @@ def retry_call(key: CacheKey, token: int, nonce: bytes, ticket: str) -> Call[boo
     )  # fmt: skip
 
 
-def fail_call(key: CacheKey, token: int, nonce: bytes) -> Call[FailReply | None]:
+def fail_call(
+    key: CacheKey, token: int, nonce: bytes, bookmarks: lease.BookmarkFault = lease.BookmarkFault.NONE
+) -> Call[FailReply | None]:
     return lease.fail(
         key, token=token, nonce=nonce, cooling_seconds=COOLING_SECONDS, kind="syntax", attempts=2,
-        retention_seconds=RETENTION_SECONDS,
+        retention_seconds=RETENTION_SECONDS, bookmarks=bookmarks,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 import neo4j
 import pytest
 
+from refresher import transactions
 from refresher.transactions import ReadTransaction
 
 
@@ -137,3 +138,28 @@ def test_the_driver_can_begin_in_the_round_trip_of_the_first_query() -> None:
         getattr(session, "_pipelined_begin", nullcontext()),
     ):
         assert bool(session._pipelined_begin)
+
+
+@pytest.mark.parametrize(
+    ("begin_seconds", "has_bookmarks", "waits"),
+    [(1.2, True, False), (1.3, True, True), (1.3, False, False)],
+    ids=["quick", "half of the limit", "no bookmarks"],
+)
+def test_a_begin_that_uses_up_half_of_the_limit_waits_for_its_bookmarks(
+    monkeypatch: pytest.MonkeyPatch, begin_seconds: float, has_bookmarks: bool, waits: bool
+) -> None:
+    session, now = PlayedSession(), iter([10.0, 10.0 + begin_seconds])
+    monkeypatch.setattr(transactions, "monotonic_seconds", lambda: next(now))
+    tx = ReadTransaction(lambda: cast("neo4j.Session", session), 2.5, has_bookmarks=has_bookmarks)
+    assert not tx.waits_for_bookmarks  # nothing has been sent
+    with tx:
+        tx.run("A")
+        assert tx.waits_for_bookmarks is waits
+
+
+def test_a_begin_that_is_refused_still_waits_for_its_bookmarks() -> None:
+    session = PlayedSession(refuses=ConnectionError("no"))
+    tx = ReadTransaction(lambda: cast("neo4j.Session", session), 2.5, has_bookmarks=True)
+    with pytest.raises(ConnectionError):
+        tx.run("A")
+    assert tx.waits_for_bookmarks

@@ -20,6 +20,7 @@ from api_client.keys import make_key
 from api_client.lease import (
     AcquireReply,
     AcquireStatus,
+    BookmarkFault,
     Call,
     ClaimReply,
     ClaimStatus,
@@ -208,6 +209,20 @@ def test_a_payload_of_the_least_size_or_more_is_stored_compressed_and_the_header
     assert (header.is_compressed, len(raw) < 200) == (is_compressed, is_compressed)
     value = payload.decode(raw, offset=header.length, is_compressed=is_compressed, query="q", max_bytes=20_000)
     assert value == loaded
+
+
+def test_a_load_is_given_the_newest_bookmarks_that_a_header_has_room_for(worker: Worker) -> None:
+    given = tuple(f"{n:02d}{'x' * 1_022}" for n in range(60))
+    worker.replies["acquire"] = replace(ACQUIRED, bookmarks=given)
+    assert worker.refresher.refresh(ITEM).kind is OutcomeKind.COMMITTED
+    assert worker.header().bookmarks == given[-47:]
+
+
+@pytest.mark.parametrize("fault", BookmarkFault)
+def test_a_failure_says_whether_bookmarks_are_at_fault(worker: Worker, fault: BookmarkFault) -> None:
+    worker.loads.append(LoadFailed("bookmark", "no", is_transient=False, bookmarks=fault))
+    assert worker.refresher.refresh(ITEM).kind is OutcomeKind.FAILED
+    assert worker.calls["fail"].args[-1] == int(fault)
 
 
 def test_what_was_learned_goes_on_from_the_entry_that_was_there(worker: Worker) -> None:

@@ -16,6 +16,7 @@ from neo4j.spatial import CartesianPoint, WGS84Point
 from neo4j.time import Date, DateTime, Duration, Time
 
 from api_client.errors import ConfigurationError
+from api_client.lease import BookmarkFault
 from refresher import values
 from refresher.checks import log_problems
 from refresher.errors import LoadFailed, TransientFailure
@@ -124,6 +125,9 @@ ERRORS: list[tuple[Exception, str, tuple[bool, int | None]]] = [
     (server_error("TransientError.Transaction.Terminated"), "terminated", BOUNDED),
     (server_error("TransientError.Transaction.LockClientStopped"), "terminated", BOUNDED),
     (server_error("DatabaseError.General.UnknownError"), "database_error", BOUNDED),
+    (server_error("ClientError.Transaction.InvalidBookmark"), "bookmark", PERMANENT),
+    (server_error("ClientError.Transaction.InvalidBookmarkMixture"), "bookmark", PERMANENT),
+    (server_error("TransientError.Transaction.BookmarkTimeout"), "bookmark_timeout", PERMANENT),
     (server_error("ClientError.Statement.SyntaxError"), "syntax", PERMANENT),
     (server_error("ClientError.Statement.ParameterMissing"), "rejected_by_graph", PERMANENT),
     (server_error("ClientError.Schema.ConstraintValidationFailed"), "rejected_by_graph", PERMANENT),
@@ -168,7 +172,33 @@ def test_a_classified_error_can_be_pickled_and_holds_nothing_of_the_driver(
     assert (copied.kind, str(copied), copied.is_transient, copied.most_attempts) == (
         failed.kind, str(failed), failed.is_transient, failed.most_attempts,
     )  # fmt: skip
-    assert failed.__dict__.keys() == {"kind", "is_transient", "most_attempts"}
+    assert failed.__dict__.keys() == {"kind", "is_transient", "most_attempts", "bookmarks"}
+    assert copied.bookmarks is failed.bookmarks
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "fault"),
+    [
+        (server_error("DatabaseError.General.UnknownError"), "bookmark", BookmarkFault.REFUSED),
+        (server_error("ClientError.Transaction.InvalidBookmark"), "bookmark", BookmarkFault.REFUSED),
+        (server_error("TransientError.Transaction.BookmarkTimeout"), "bookmark_timeout", BookmarkFault.NOT_REACHED),
+        (
+            server_error("ClientError.Transaction.TransactionTimedOutClientConfiguration"),
+            "bookmark_timeout",
+            BookmarkFault.NOT_REACHED,
+        ),
+        (SoftTimeLimitExceeded(), "bookmark_timeout", BookmarkFault.NOT_REACHED),
+        (server_error("ClientError.Security.Unauthorized"), "auth", BookmarkFault.NONE),
+        (server_error("TransientError.General.DatabaseUnavailable"), "transient", BookmarkFault.NONE),
+        (driver_errors.ServiceUnavailable("gone"), "graph_unavailable", BookmarkFault.NONE),
+    ],
+    ids=repr,
+)
+def test_what_a_begin_that_waits_for_bookmarks_ends_with_is_their_fault_where_it_can_be(
+    error: Exception, kind: str, fault: BookmarkFault
+) -> None:
+    failed = classified(error, waits_for_bookmarks=True)
+    assert (failed.kind, failed.bookmarks) == (kind, fault)
 
 
 def test_a_long_text_of_an_error_is_cut() -> None:

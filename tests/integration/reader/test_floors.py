@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from api_client import Entry, EntryState, RefreshState, WaitTimeout, read_plan
-from api_client.lease import ClaimReply
+from api_client import Entry, EntryState, RefreshFailed, RefreshState, WaitTimeout, lease, read_plan
+from api_client.lease import BookmarkFault, ClaimReply
 from api_client.read_plan import _Wait
 from tests.integration.reader.conftest import Play
 from tests.support.any_reader import AnyReader
-from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.played_worker import NONCE, PATIENCE_SECONDS
 from tests.support.recorded_events import RecordedEvents
 from tests.support.waiting import eventually
 
@@ -135,10 +135,51 @@ def test_min_bookmarks_takes_what_was_loaded_with_them(reader: AnyReader, play: 
     assert reader.get("q", {}, min_bookmarks=["a"]) == "old"
     read = waits_for(min_bookmarks=["a", "b"])
     key.asked()
-    assert key.record()["bookmarks"].split(b"\n") == [b"a", b"b"]
+    assert key.record()["claim_bookmarks"].split(b"\n") == [b"a", b"b"]
     key.load("new", bookmarks=("a", "b"))
     assert read.result(PATIENCE_SECONDS).value == "new"
     assert reader.get_entry("q", {}, min_bookmarks=("b", "a")).state is EntryState.FRESH
+
+
+def test_bookmarks_of_a_refused_reader_are_given_to_the_load_after_the_one_under_way(
+    play: Play, waits_for: Any
+) -> None:
+    key = play()
+    key.claim("of an earlier reader")
+    running = key.begin()
+    drawn = int(key.record()["number"])
+    read = waits_for(min_bookmarks=["b"])
+    eventually(lambda: int(key.record()["number"]) > drawn, PATIENCE_SECONDS, "its claim was refused")
+    assert key.acquire(NONCE).bookmarks == ()  # the same run again
+    key.end(running, "without")
+    reply = key.acquire(NONCE, number=key.asked())
+    assert reply.bookmarks == ("b",)
+    key.end(reply.token, "with", bookmarks=reply.bookmarks)
+    assert read.result(PATIENCE_SECONDS).value == "with"
+
+
+@pytest.mark.parametrize("fault", [BookmarkFault.NOT_REACHED, BookmarkFault.REFUSED])
+def test_a_reader_s_bad_bookmark_fails_its_own_read_and_no_other(
+    reader: AnyReader, play: Play, waits_for: Any, fault: BookmarkFault
+) -> None:
+    key = play()
+    for _ in range(2):  # however often it comes again
+        bad = waits_for(min_bookmarks=["bad"])
+        run = key.acquire(NONCE, number=key.asked())
+        assert run.bookmarks == ("bad",)
+        failing = lease.fail(
+            key.key, token=run.token, nonce=NONCE, cooling_seconds=30, kind="bookmark", attempts=1,
+            retention_seconds=60, bookmarks=fault,
+        )  # fmt: skip
+        key.store.run(failing)
+        error = bad.exception(PATIENCE_SECONDS)
+        assert isinstance(error, RefreshFailed)
+        assert error.kind == "bookmark"
+        plain = waits_for()
+        key.load("value")
+        assert plain.result(PATIENCE_SECONDS).value == "value"
+        assert reader.get("q", {}) == "value"
+        reader.invalidate("q", {}, hard=True)
 
 
 def test_what_asks_for_more_is_not_served_by_a_wait_that_asks_for_less(

@@ -1,0 +1,215 @@
+"""How long a bookmark lasts, whom it concerns, and what a load that fails by its bookmarks leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from api_client.lease import BookmarkFault, ClaimStatus, RecordState
+from tests.support.lease_world import ClockedWorld, World
+
+KEPT_US = 600_000_000  # at least; at most twice as long
+OTHER = b"nonce--2"
+CLAIMED, REFUSED = ClaimStatus.CLAIMED, ClaimStatus.REFUSED
+
+
+def fails(world: World, fault: BookmarkFault, nonce: bytes = b"nonce--1") -> None:
+    """Run the load of the claim that waits, and let it fail."""
+    assert world.fail(world.acquire(nonce).token, nonce, fault)
+    assert world.state() == RecordState.COOLING
+
+
+# Those of a claim.
+
+
+@pytest.mark.parametrize("refused_by", ["claim", "acquire", "entry"])
+def test_bookmarks_of_a_refused_claim_do_not_enter_the_record(world: World, refused_by: str) -> None:
+    if refused_by == "entry":
+        world.plant(100)
+        world.invalidate()
+    else:
+        getattr(world, refused_by)()
+    assert world.claim("other", seen=99, bookmarks=["b9"]).status is not CLAIMED
+    assert b"b9" not in b" ".join(world.record().values())
+    assert world.acquire(OTHER, ticket="").bookmarks == () or refused_by == "acquire"
+
+
+def test_a_refused_reader_s_next_claim_carries_its_bookmarks(world: World) -> None:
+    running = world.acquire()
+    assert world.claim("reader", seen=0, bookmarks=["b9"]).status is REFUSED
+    world.commit(running.token)
+    assert world.claim("reader again", seen=running.token, bookmarks=["b9"]).status is CLAIMED
+    assert world.acquire(OTHER).bookmarks == ("b9",)
+
+
+def test_bookmarks_of_a_claim_last_through_a_pause_a_repeat_and_being_handed_back(world: World) -> None:
+    world.claim(bookmarks=["b1"])
+    run = world.acquire()
+    assert world.acquire().bookmarks == ("b1",)  # its reply was lost
+    world.hand_back(run.token)
+    again = world.acquire(OTHER)
+    world.retry(again.token, OTHER)
+    assert (again.bookmarks, world.acquire(ticket="ticket-1").bookmarks) == (("b1",), ("b1",))
+
+
+@pytest.mark.parametrize("end", ["unclaim", "release", "fail", "invalidate", "hard", "another claim"])
+def test_bookmarks_of_a_claim_end_with_it(world: World, end: str) -> None:
+    world.invalidate(bookmarks=["b1"])
+    world.claim("claim-1", bookmarks=["b2"])
+    if end == "unclaim":
+        assert world.unclaim("claim-1")
+    else:
+        run = world.acquire()
+        assert run.bookmarks == ("b1", "b2")
+        if end == "release":
+            assert world.release(run.token)
+        elif end == "fail":
+            assert world.fail(run.token)
+            world.pass_time(1_000_000)
+        elif end == "another claim":  # of a run that has lapsed
+            world.pass_time(1_000_000)
+            assert world.claim("claim-2").status is CLAIMED
+        else:
+            world.invalidate(hard=end == "hard")
+            world.commit(run.token)
+    assert world.acquire(OTHER).bookmarks == ("b1",)
+
+
+# Those of invalidations.
+
+
+def test_a_bookmark_of_an_invalidation_is_kept_for_10_to_20_minutes(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    begun = world.clock.now_us
+    world.invalidate(bookmarks=["b1"])
+    world.at(begun + KEPT_US - 1)
+    world.invalidate(bookmarks=["b2"])
+    assert given(world) == ("b1", "b2")
+    world.at(begun + KEPT_US)  # the first period is over: what comes now begins the second
+    world.invalidate(bookmarks=["b3"])
+    assert given(world) == ("b1", "b2", "b3")
+    world.at(begun + 2 * KEPT_US - 1)
+    world.invalidate(bookmarks=["b4"])
+    assert given(world) == ("b1", "b2", "b3", "b4")
+    world.at(begun + 2 * KEPT_US)
+    assert given(world) == ("b3", "b4")
+    world.invalidate(bookmarks=["b5"])
+    assert given(world) == ("b3", "b4", "b5")
+
+
+def test_without_new_ones_a_bookmark_goes_after_20_minutes(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    begun = world.clock.now_us
+    world.invalidate(bookmarks=["b1"])
+    world.at(begun + 2 * KEPT_US - 1)
+    assert given(world) == ("b1",)
+    world.at(begun + 2 * KEPT_US)
+    assert given(world) == ()
+    world.invalidate(bookmarks=["b2"])
+    assert given(world) == ("b2",)
+
+
+def test_invalidations_without_bookmarks_prolong_none(clocked_world: ClockedWorld) -> None:
+    world = clocked_world
+    begun = world.clock.now_us
+    world.invalidate(bookmarks=["b1"])
+    for minute in range(0, 22, 3):
+        world.at(begun + minute * 60_000_000)
+        world.invalidate()
+    assert given(world) == ()
+
+
+def given(world: ClockedWorld) -> tuple[str, ...]:
+    """What a load is given now; afterwards all is as it was but for a number."""
+    run = world.acquire(OTHER)
+    assert world.release(run.token, OTHER)
+    return run.bookmarks
+
+
+# What fails by its bookmarks.
+
+
+@pytest.mark.parametrize("fault", [BookmarkFault.NOT_REACHED, BookmarkFault.REFUSED])
+def test_what_a_claim_s_bookmarks_make_fail_cools_for_claims_with_bookmarks_alone(
+    world: World, fault: BookmarkFault
+) -> None:
+    world.invalidate(bookmarks=["good"])
+    world.claim("reader", bookmarks=["bad"])
+    fails(world, fault)
+    told = world.claim("reader again", bookmarks=["bad"])
+    assert (told.status, told.state, told.left_seconds > 0) == (REFUSED, RecordState.COOLING, True)
+    assert world.claim("another").status is CLAIMED
+    assert world.acquire(OTHER).bookmarks == ("good",)
+
+
+def test_what_an_invalidation_s_refused_bookmark_makes_fail_is_loaded_without_it(world: World) -> None:
+    world.invalidate(bookmarks=["bad"])
+    world.claim("reader")
+    fails(world, BookmarkFault.REFUSED)
+    assert world.claim("another").status is CLAIMED
+    run = world.acquire(OTHER)
+    assert run.bookmarks == ()
+    assert run.generation > 0  # what the invalidation said stays
+
+
+def test_after_a_second_fault_all_are_gone(world: World) -> None:
+    world.invalidate(bookmarks=["bad"])
+    world.claim("reader", bookmarks=["bad too"])
+    fails(world, BookmarkFault.REFUSED)
+    assert world.claim("second").status is CLAIMED
+    fails(world, BookmarkFault.REFUSED, OTHER)
+    assert world.claim("third").status is CLAIMED
+    assert world.acquire(b"nonce--3").bookmarks == ()
+
+
+def test_a_bookmark_of_an_invalidation_that_was_not_reached_stays_and_the_key_cools(world: World) -> None:
+    # The server may lag: what it loads without the bookmark would be stored as fresh.
+    world.invalidate(bookmarks=["late"])
+    world.claim("reader")
+    fails(world, BookmarkFault.NOT_REACHED)
+    assert world.claim("another").status is REFUSED
+    world.pass_time(1_000_000)
+    assert world.acquire(OTHER).bookmarks == ("late",)
+
+
+def test_a_bookmark_that_came_while_the_load_failed_stays(world: World) -> None:
+    world.invalidate(bookmarks=["bad"])
+    world.claim("reader")
+    run = world.acquire()
+    world.invalidate(bookmarks=["new"])
+    assert world.fail(run.token, bookmarks=BookmarkFault.REFUSED)
+    assert world.claim("another").status is REFUSED
+    world.pass_time(1_000_000)
+    assert "new" in world.acquire(OTHER).bookmarks
+
+
+def test_a_fault_of_no_bookmark_cools_for_all_and_drops_none(world: World) -> None:
+    world.invalidate(bookmarks=["b1"])
+    world.claim("reader", bookmarks=["b2"])
+    fails(world, BookmarkFault.NONE)
+    assert world.claim("another").status is REFUSED
+    world.pass_time(1_000_000)
+    assert world.acquire(OTHER).bookmarks == ("b1",)
+
+
+def test_a_fault_without_any_bookmark_cools_for_all(world: World) -> None:
+    # The entry's own were at fault, say: another load would have the same.
+    world.claim("reader")
+    fails(world, BookmarkFault.REFUSED)
+    assert world.claim("another").status is REFUSED
+
+
+@pytest.mark.parametrize("since", ["claim", "acquire", "invalidate"])
+def test_the_next_cooling_is_for_all_again(world: World, since: str) -> None:
+    world.claim("reader", bookmarks=["bad"])
+    fails(world, BookmarkFault.REFUSED)
+    if since == "acquire":
+        world.pass_time(1_000_000)
+    elif since == "invalidate":
+        world.invalidate()
+        assert "cools_only_bookmarks" not in world.record()
+    else:
+        assert world.claim("another").status is CLAIMED
+        assert "cools_only_bookmarks" not in world.record()
+    fails(world, BookmarkFault.NONE, OTHER)
+    assert "cools_only_bookmarks" not in world.record()
+    assert world.claim("late").status is REFUSED
