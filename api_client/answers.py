@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -93,9 +94,16 @@ class Entry(msgspec.Struct, Generic[T], frozen=True):
 class Invalidation:
     """An invalidation that Redis has acknowledged.
 
-    ``generation`` is its number, for ``min_generation=``; ``replicated`` tells whether the number of replicas that
-    was asked for confirmed it in time (None: none was asked for). Without that, a failover may lose it.
+    ``generation`` is its number for the caller's own version, and ``generations`` has the number of every version
+    that was invalidated; the whole object, ``generations`` or one number goes to ``min_generation=``. ``replicated``:
+    whether the number of replicas that was asked for confirmed all of it in time (None: none was asked for). Without
+    that, a failover may lose it.
     """
 
     generation: int
     replicated: bool | None
+    generations: Mapping[int, int] = field(hash=False)
+
+
+MinGeneration: TypeAlias = int | Mapping[int, int] | Invalidation
+"""An invalidation, its numbers by version, or one number."""

@@ -42,6 +42,7 @@ class _Key:
     """One key of a batch: who wants it, and the miss that it has become."""
 
     key: CacheKey
+    floor: Floor
     wanted: list[tuple[int, Any]]
     """Places in the batch, and the type of each."""
     fill: Fill | None = None
@@ -53,7 +54,8 @@ class Batch:
 
     Args:
         calls: what to read; an item that can't be is answered by its InvalidQuery.
-        floor, version: of all of them; a QueryCall has a version of its own.
+        floor_of: what an item of a version has to be.
+        version: of all of them; a QueryCall has a version of its own.
         timeout_seconds: for those that have to wait.
 
     Raises:
@@ -65,11 +67,11 @@ class Batch:
         core: ReadCore,
         namespace: str,
         calls: Iterable[AnyCall],
-        floor: Floor,
+        floor_of: Callable[[int], Floor],
         timeout_seconds: float,
         version: int = 1,
     ) -> None:
-        self._core, self._floor, self._timeout_seconds = core, floor, timeout_seconds
+        self._core, self._timeout_seconds = core, timeout_seconds
         self._results: list[Answer | CacheError | None] = []
         self._keys: dict[str, _Key] = {}
         for place, call in enumerate(calls):
@@ -84,7 +86,7 @@ class Batch:
             except InvalidQuery as error:
                 self._results[place] = error
             else:
-                self._keys.setdefault(key.entry, _Key(key, [])).wanted.append((place, type_))
+                self._keys.setdefault(key.entry, _Key(key, floor_of(key.version), [])).wanted.append((place, type_))
 
     @property
     def results(self) -> list[Entry[Any] | CacheError]:
@@ -101,7 +103,7 @@ class Batch:
             return
         for entry_key, asked in list(self._keys.items()):
             for place, type_ in asked.wanted:
-                self._results[place] = self._or_error(asked.key, self._core.serve_local, asked.key, self._floor, type_)
+                self._results[place] = self._or_error(asked.key, self._core.serve_local, asked.key, asked.floor, type_)
             if all(self._results[place] is not None for place, _ in asked.wanted):
                 del self._keys[entry_key]
 
@@ -143,11 +145,11 @@ class Batch:
                 continue
             for place, type_ in asked.wanted:
                 answer = self._or_error(
-                    asked.key, self._core.serve, asked.key, raw, self._floor, type_, asked.fill, together
+                    asked.key, self._core.serve, asked.key, raw, asked.floor, type_, asked.fill, together
                 )
                 asked.fill = None
                 if isinstance(answer, int):
-                    asked.miss = Miss(self._core, asked.key, self._floor, answer, self._timeout_seconds)
+                    asked.miss = Miss(self._core, asked.key, asked.floor, answer, self._timeout_seconds)
                     break
                 self._results[place] = answer
                 if len(together) > len(triggering):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final, Self
 
 from api_client import lease
-from api_client.answers import RefreshState
+from api_client.answers import Invalidation, RefreshState
 from api_client.asked import AskedRecently
 from api_client.batches import AnyCall, Batch
 from api_client.broker import Broker, CeleryBroker
@@ -25,6 +25,7 @@ from api_client.judging import PLAIN, Floor
 from api_client.keys import CacheKey, make_key
 from api_client.lease import Call, ClaimReply, ClaimStatus
 from api_client.lease_store import read_scripts
+from api_client.live_versions import KnownVersions, VersionedInvalidation, read_versions
 from api_client.local_tier import LocalTier
 from api_client.notifications import Notifications
 from api_client.open_link import open_link
@@ -92,6 +93,7 @@ class ClientBase:
             settings, self._link.health, self._publisher, asked, self._decisions, self._events,
             self._tier, self._tracking,
         )  # fmt: skip
+        self._known_versions = KnownVersions()
         self._set_up_reads()
 
     def _set_up_reads(self) -> None:
@@ -111,22 +113,54 @@ class ClientBase:
     def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
         return self._default_timeout_seconds if timeout is None else duration_of(query, "timeout", timeout)
 
-    def _invalidation(self, key: CacheKey, *, hard: bool, bookmarks: Collection[str], replicas: int) -> Call[int]:
+    @contextmanager
+    def _invalidation(
+        self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
+    ) -> Iterator[VersionedInvalidation]:
+        """Check the arguments of an invalidation; at its end this process forgets what it has of its keys."""
         if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= MOST_REPLICAS:
             raise InvalidQuery(
                 f"replicas={replicas!r:.40} of {key.query!r}: allowed is a whole number, 0 to {MOST_REPLICAS}",
                 query=key.query,
             )
-        return lease.invalidate(
-            key,
-            hard=bool(hard),
-            bookmarks=bookmarks_of(key.query, bookmarks),
-            retention_seconds=self.settings.record_retention_seconds,
-        )
+        checked = bookmarks_of(key.query, bookmarks)
+        retention_seconds = self.settings.record_retention_seconds
+
+        def invalidate(one: CacheKey) -> Call[int]:
+            return lease.invalidate(one, hard=bool(hard), bookmarks=checked, retention_seconds=retention_seconds)
+
+        known = self._known_versions if all_versions else None
+        invalidation = VersionedInvalidation(key, self._namespace, invalidate, known)
+        try:
+            yield invalidation
+        finally:
+            for one in invalidation.keys:
+                self._core.forget(one)  # also when the reply was lost: it may have been done
+
+    def _invalidate_on_replicas(
+        self, key: CacheKey, invalidation: VersionedInvalidation, replicas: int, *, all_versions: bool
+    ) -> Invalidation:
+        """Invalidate one version after the other, and wait for the replicas of each."""
+        query, half = key.query, self.settings.redis_timeout_seconds / 2
+        registered = self._link.run(read_versions(self._namespace, query), query) if all_versions else frozenset()
+        replies = {
+            version: self._link.run_and_wait(invalidation.call(version), query, replicas=replicas, timeout_seconds=half)
+            for version in sorted({key.version, *registered})
+        }
+        generations = {version: generation for version, (generation, _) in replies.items()}
+        confirmed = min(count for _, count in replies.values())
+        return Invalidation(generations[key.version], confirmed >= replicas, generations)
 
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
         floor, timeout_seconds = self._wanted("get_many", options)
-        return Batch(self._core, self.settings.namespace, calls, floor, timeout_seconds, options.get("version", 1))
+
+        def floor_of_version(version: int) -> Floor:
+            has_numbers_by_version = not isinstance(options.get("min_generation", 0), int)
+            return floor_of("get_many", {**options, "version": version}) if has_numbers_by_version else floor
+
+        return Batch(
+            self._core, self.settings.namespace, calls, floor_of_version, timeout_seconds, options.get("version", 1)
+        )
 
     def _explanation(self, key: CacheKey, replies: Sequence[object]) -> Explanation:
         return explanation(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar
 
+from api_client.answers import MinGeneration
 from api_client.batches import QueryCall
 from api_client.durations import Duration
 from api_client.errors import InvalidQuery
@@ -24,7 +25,7 @@ class QueryOptions(TypedDict, total=False):
 
     max_age: Duration | None
     fresh: bool
-    min_generation: int
+    min_generation: MinGeneration
     min_bookmarks: Collection[str]
     timeout: Duration | None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final, TypedDict
 
+from api_client.answers import Invalidation, MinGeneration
 from api_client.durations import Duration, seconds
 from api_client.errors import InvalidQuery
 from api_client.judging import PLAIN, Floor
+from api_client.params import plain
 
 MAX_BOOKMARKS: Final = 16
 MAX_BOOKMARK_CHARACTERS: Final = 1_024
@@ -19,7 +21,7 @@ class ReadOptions(TypedDict, total=False):
     version: int
     max_age: Duration | None
     fresh: bool
-    min_generation: int
+    min_generation: MinGeneration
     min_bookmarks: Collection[str]
     timeout: Duration | None
 
@@ -45,18 +47,29 @@ def floor_of(query: str, options: ReadOptions) -> Floor:
         )
     if options.keys() <= _OF_NO_FLOOR:
         return PLAIN
-    min_generation = options.get("min_generation", 0)
-    if isinstance(min_generation, bool) or not isinstance(min_generation, int) or min_generation < 0:
-        raise InvalidQuery(
-            f"min_generation={min_generation!r}: allowed is the generation of an invalidation", query=query
-        )
     max_age = options.get("max_age")
     return Floor(
         max_age_seconds=None if max_age is None else duration_of(query, "max_age", max_age),
         fresh=bool(options.get("fresh", False)),
-        min_generation=min_generation,
+        min_generation=_generation(query, options.get("min_generation", 0), plain(options.get("version", 1))),
         min_bookmarks=frozenset(bookmarks_of(query, options.get("min_bookmarks") or ())),
     )
+
+
+def _generation(query: str, given: MinGeneration, version: int) -> int:
+    """Return the number for ``version``; of a version that was not invalidated the largest, so that it loads anew."""
+    by_version = given.generations if isinstance(given, Invalidation) else given
+    numbers = [*by_version.values()] if isinstance(by_version, Mapping) else [by_version]
+    versions = [*by_version] if isinstance(by_version, Mapping) else []
+    if not numbers or not all(map(_is_whole, [*numbers, *versions])):
+        raise InvalidQuery(
+            f"min_generation={given!r:.100}: allowed are an Invalidation, its generations, or one of them", query=query
+        )
+    return by_version.get(version, max(numbers)) if isinstance(by_version, Mapping) else by_version
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def duration_of(query: str, option: str, value: Duration) -> float:

@@ -142,9 +142,9 @@ class CachedQuery(DescribedQuery[P, T]):
         bookmarks: Collection[str] = (),
         replicas: int = 0,
     ) -> Invalidation:
-        """Make the value stale from now on, or gone. As `CacheClient.invalidate`."""
-        return self._reader().invalidate(
-            self.name, params, version=self.version, hard=hard, bookmarks=bookmarks, replicas=replicas
+        """Make the value stale from now on, or gone, in every version. As `CacheClient.invalidate`."""
+        return self._reader()._invalidate(  # noqa: SLF001 - its own version, and all others
+            self.key(params), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
         )
 
     def explain(self, params: Params | None = None) -> Explanation:

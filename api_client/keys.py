@@ -6,11 +6,12 @@ key                       type     what
 ``ns:e1:{q:v:digest}``    string   the entry: header and payload (`entry`)
 ``ns:l1:{q:v:digest}``    hash     the lease record, only while something is going on (`lease`)
 ``ns:n1:{q:v:digest}``    channel  the notifications of commit, fail and invalidate
+``ns:v1:{q}``             zset     versions that workers load, by when each may be forgotten (`live_versions`)
 ``ns:dead1``              zset     dead letters, newest last, bounded (`refresher.dead_letters`)
 ========================  =======  ==========================================================
 
-The braces put entry and record in one slot of a cluster. The digit behind the letter is the version of the
-format, because readers and workers of two releases run at once.
+The braces put entry and record in one slot of a cluster; a query's versions have a slot of their own. The
+digit behind the letter is the version of the format, because readers and workers of two releases run at once.
 """
 
 from __future__ import annotations
@@ -150,6 +151,11 @@ def entry_prefix(namespace: str) -> str:
 def dead_letters_key(namespace: str) -> str:
     """Return the one bounded key that holds the dead letters of a namespace."""
     return f"{namespace}:dead1"
+
+
+def versions_key(namespace: str, query: str) -> str:
+    """Return the key that holds the live versions of a query."""
+    return f"{namespace}:v1:{{{query}}}"
 
 
 def check_version(query: str, version: object) -> int:

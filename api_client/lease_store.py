@@ -18,7 +18,7 @@ from api_client.wire import Command
 
 T = TypeVar("T")
 
-SCRIPTS: Final = (
+STEPS: Final = (
     "acquire",
     "claim",
     "commit",
@@ -31,6 +31,10 @@ SCRIPTS: Final = (
     "retry",
     "unclaim",
 )
+"""The steps of the lease record."""
+
+SCRIPTS: Final = tuple(sorted((*STEPS, "register", "versions")))
+"""The steps, and what keeps the live versions of a query (`live_versions`)."""
 
 
 class LeaseStore:

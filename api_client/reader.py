@@ -22,7 +22,8 @@ from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitT
 from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
 from api_client.judging import Floor
-from api_client.keys import make_key
+from api_client.keys import CacheKey, make_key
+from api_client.live_versions import none_failed
 from api_client.local_entry import NOT_KEPT
 from api_client.params import Params
 from api_client.publisher import Trigger
@@ -82,7 +83,7 @@ class CacheClient(ClientBase):
             version: the schema version that this reader understands.
             max_age: the value's load began at most this long ago, or after the call.
             fresh: only a value whose load began after this call.
-            min_generation: only a value read after that invalidation (`Invalidation.generation`).
+            min_generation: only a value read after that `Invalidation` (or its ``generations``, or one of them).
             min_bookmarks: only a value whose load was given these bookmarks of the graph.
             timeout: how long to wait where a wait is needed; default STAMPEDE_WAIT_TIMEOUT_MS.
             default: returned instead of RefreshFailed, WaitTimeout and CacheUnavailable.
@@ -141,37 +142,49 @@ class CacheClient(ClientBase):
         query: str,
         params: Params | None = None,
         *,
-        version: int = 1,
+        version: int | None = None,
         hard: bool = False,
         bookmarks: Collection[str] = (),
         replicas: int = 0,
     ) -> Invalidation:
-        """Make the value stale from now on, or gone.
+        """Make the value stale from now on, or gone, in every version that workers load.
 
         Once this has returned, no value whose load began before it is stored as fresh, and after a hard one none is
         stored at all.
 
         Args:
-            query, params, version: as for `get`.
+            query, params: as for `get`.
+            version: only this version; default: all that workers have registered, and version 1 in any case.
             hard: drop the value too: the next read waits.
             bookmarks: of the transaction that changed the graph; the next load reads after them. Needed where the
                 worker may read from a follower.
-            replicas: wait until so many replicas of Redis have it (at most CACHE_REDIS_TIMEOUT).
+            replicas: wait until so many replicas of Redis have it (at most half of CACHE_REDIS_TIMEOUT for each
+                version).
+
+        Returns the number of the invalidation for each version.
 
         Raises:
             InvalidQuery, CacheUnavailable: nothing was done, or it is not known whether it was.
         """
-        key = self.key(query, params, version=version)
-        call = self._invalidation(key, hard=hard, bookmarks=bookmarks, replicas=replicas)
-        try:
-            if not replicas:
-                return Invalidation(self._link.run(call, key.query), None)
-            generation, confirmed = self._link.run_and_wait(
-                call, key.query, replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2
-            )
-        finally:
-            self._core.forget(key)  # also when the reply was lost: it may have been done
-        return Invalidation(generation, confirmed >= replicas)
+        key = self.key(query, params, version=1 if version is None else version)
+        return self._invalidate(key, all_versions=version is None, hard=hard, bookmarks=bookmarks, replicas=replicas)
+
+    def _invalidate(
+        self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
+    ) -> Invalidation:
+        """Invalidate ``key``, and with ``all_versions`` the same of every live version."""
+        with self._invalidation(
+            key, all_versions=all_versions, hard=hard, bookmarks=bookmarks, replicas=replicas
+        ) as invalidation:
+            if replicas:
+                return self._invalidate_on_replicas(key, invalidation, replicas, all_versions=all_versions)
+            rounds = invalidation.rounds()
+            calls = next(rounds)
+            while True:
+                try:
+                    calls = rounds.send(none_failed(self._link.run_each(calls, key.query)))
+                except StopIteration as done:
+                    return Invalidation(done.value[key.version], None, done.value)
 
     def refresh(
         self,

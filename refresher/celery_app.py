@@ -38,6 +38,7 @@ from refresher.runtime import PerProcess, Runtime
 from refresher.settings import WorkerSettings
 from refresher.tasks import add_task
 from refresher.telemetry import Telemetry
+from refresher.version_registration import VersionHeartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,6 +145,8 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
     app.steps["consumer"].add(PulseStep)
+    app.refresher_heartbeat = VersionHeartbeat(settings, registry)
+    app.refresher_heartbeat.connect(app)
     _connect_signals(app, settings, runtimes, metrics, HealthServer(settings, app.refresher_pulse, health))
 
 

@@ -63,6 +63,8 @@ class Refresher:
             # Its text may hold a param's value.
             log.warning("a refresh of %.100r was asked for that can't be: %s", item.query, type(error).__name__)
             return Outcome(OutcomeKind.SKIPPED, "?", why="malformed")
+        if (query := self._around.registry.find(key.query, key.version)) is not None:
+            self._around.register(query)
         nonce = os.urandom(8)
         reply = self._run(
             lease.acquire(

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import redis
 from redis.exceptions import NoPermissionError
 
-from api_client.keys import CacheKey, dead_letters_key, make_key
+from api_client.keys import CacheKey, dead_letters_key, make_key, versions_key
 from api_client.redis_url import read_url
 from refresher.findings import Finding, Level
 
@@ -45,7 +45,7 @@ def rights(node: redis.Redis, url: str, namespace: str) -> Finding:
         )  # fmt: skip
     missing = _refused(node, key, namespace, _of_commands(key, namespace))
     if missing:
-        needs = "doctor and `refresher dead`"
+        needs = "doctor, `refresher dead` and `refresher invalidate`"
         if any(right in {_PUBLISH, _channels(key)} for right in missing):
             needs += ", and notifying readers that wait (else they poll for what this user commits or invalidates),"
         said = f"the user {user} lacks what {needs} need: {' '.join(missing)}"
@@ -93,6 +93,7 @@ def _of_commands(key: CacheKey, namespace: str) -> list[Command]:
     return [
         ("INFO", "server"), ("CLIENT LIST", "ID", 1), ("PUBLISH", key.channel, ""), ("ZREVRANGE", letters, 0, 0),
         ("ZRANGEBYSCORE", letters, 1, 1), ("ZREM", letters, ""),
+        ("ZRANGE", versions_key(namespace, key.query), 0, -1),
     ]  # fmt: skip
 
 
@@ -125,6 +126,8 @@ def _right(command: Command, key: CacheKey, namespace: str, refusal: str) -> str
     if command[0] in {"EVAL", "EVALSHA"}:  # whose keys have to be writable, by name
         return f"(+evalsha +eval %RW~{key.entry.partition('{')[0]}* %RW~{key.record.partition('{')[0]}*)"
     name = str(command[1])
+    if name == versions_key(namespace, key.query):
+        return f"%RW~{name.partition('{')[0]}*"
     if name == key.entry:
         return f"%R~{key.entry.partition('{')[0]}*"
     return f"%RW~{key.record.partition('{')[0]}*" if name == key.record else f"%RW~{dead_letters_key(namespace)}"

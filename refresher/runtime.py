@@ -30,6 +30,7 @@ from refresher.run import Run
 from refresher.settings import WorkerSettings
 from refresher.spans import WorkerSpans
 from refresher.surroundings import Surroundings
+from refresher.version_registration import VersionRegistration
 
 
 class Runtime:
@@ -59,6 +60,7 @@ class Runtime:
             with translated():
                 self.dead_letters.add(letter, replaced_token=replaced_token)
 
+        registration = VersionRegistration(TranslatingStore(self._cache.store), settings, monotonic_seconds)
         self.refresher: Refresher = Refresher(
             settings,
             Surroundings(
@@ -75,6 +77,7 @@ class Runtime:
                 failure_of=_failure_of,
                 interruptible=soft_limit.in_load,
                 shuts_down=shuts_down,
+                register=registration.ensure,
             ),
         )
 

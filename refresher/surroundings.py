@@ -46,7 +46,8 @@ class Surroundings:
     ``publish`` sends an item at once, ``bury`` keeps a dead letter if it can, in the place of the key's one with that
     token (0: none). ``failure_of`` says what anything means that is raised in a load: None, that this process ends.
     ``interruptible`` is the context of a load, which a time limit may interrupt; ``shuts_down`` returns whether the
-    worker does, so that a run which can't be finished is handed back.
+    worker does, so that a run which can't be finished is handed back. ``register`` returns once an invalidation reaches
+    the query's version.
     """
 
     records: Records
@@ -63,3 +64,4 @@ class Surroundings:
     interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
     shuts_down: Callable[[], bool] = lambda: False
     uniform: Callable[[], float] = random.random
+    register: Callable[[Query], object] = lambda _: None

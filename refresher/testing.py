@@ -57,6 +57,7 @@ from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.refresh import Refresher
 from refresher.settings import WorkerSettings
 from refresher.surroundings import Surroundings
+from refresher.version_registration import registration_of
 
 _RECORD_TIMES: Final = ("since", "until", "limit", "claimed_at", "published")
 _server: RedisServer | None = None
@@ -87,10 +88,12 @@ class InlineCache:
         self._own = Registry()
         self._tx, self._max_value_bytes = tx, policy.max_value_bytes
         self.outcomes: list[Outcome] = []
+        policy = msgspec.structs.replace(policy, redis_url=url, namespace=namespace)
+        store = TranslatingStore(self._link.store)
         self._refresher = Refresher(
-            msgspec.structs.replace(policy, redis_url=url, namespace=namespace),
+            policy,
             Surroundings(
-                records=TranslatingStore(self._link.store),
+                records=store,
                 origin=self,
                 encode=values.encode,
                 registry=cast("Registry", self),
@@ -101,6 +104,7 @@ class InlineCache:
                 sleep=lambda _: None,
                 events=WorkerEvents(),
                 failure_of=classified,
+                register=lambda query: store.run(registration_of(query, policy)),
             ),
         )
         # Nothing here is slow, but a debugger may sit in a loader: a test is not to fail for that.

@@ -27,7 +27,7 @@ from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitT
 from api_client.explain import Explanation, explain_reads
 from api_client.floors import ReadOptions
 from api_client.judging import Floor
-from api_client.keys import make_key
+from api_client.keys import CacheKey, make_key
 from api_client.local_entry import NOT_KEPT
 from api_client.params import Params
 from api_client.publisher import Trigger
@@ -126,25 +126,39 @@ class AsyncCacheClient(ClientBase):
         query: str,
         params: Params | None = None,
         *,
-        version: int = 1,
+        version: int | None = None,
         hard: bool = False,
         bookmarks: Collection[str] = (),
         replicas: int = 0,
     ) -> Invalidation:
-        """Make the value stale from now on, or gone; as `CacheClient.invalidate`."""
-        key = self.key(query, params, version=version)
-        call = self._invalidation(key, hard=hard, bookmarks=bookmarks, replicas=replicas)
-        try:
-            if not replicas:
-                return Invalidation(await self._aio.run(call, key.query), None)
-            # WAIT would hold up all that shares the connection: it has one of its own, on a thread.
-            generation, confirmed = await asyncio.to_thread(
-                self._link.run_and_wait, call, key.query,
-                replicas=replicas, timeout_seconds=self.settings.redis_timeout_seconds / 2,
-            )  # fmt: skip
-        finally:
-            self._core.forget(key)  # also when the reply was lost: it may have been done
-        return Invalidation(generation, confirmed >= replicas)
+        """Make the value stale from now on, or gone, in every version; as `CacheClient.invalidate`."""
+        key = self.key(query, params, version=1 if version is None else version)
+        return await self._invalidate(
+            key, all_versions=version is None, hard=hard, bookmarks=bookmarks, replicas=replicas
+        )
+
+    async def _invalidate(
+        self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
+    ) -> Invalidation:
+        """Invalidate ``key``, and with ``all_versions`` the same of every live version."""
+        with self._invalidation(
+            key, all_versions=all_versions, hard=hard, bookmarks=bookmarks, replicas=replicas
+        ) as invalidation:
+            if replicas:
+                # WAIT would hold up all that shares the connection: it has one of its own, on a thread.
+                return await asyncio.to_thread(
+                    self._invalidate_on_replicas, key, invalidation, replicas, all_versions=all_versions
+                )
+            rounds = invalidation.rounds()
+            calls = next(rounds)
+            while True:
+                running = [self._aio.run(call, key.query) for call in calls]
+                # Begun in one tick, they go out in one write.
+                replies = [await running[0]] if len(running) == 1 else await asyncio.gather(*running)
+                try:
+                    calls = rounds.send(replies)
+                except StopIteration as done:
+                    return Invalidation(done.value[key.version], None, done.value)
 
     async def refresh(
         self,

@@ -65,9 +65,9 @@ class AsyncCachedQuery(DescribedQuery[P, T]):
         bookmarks: Collection[str] = (),
         replicas: int = 0,
     ) -> Invalidation:
-        """Make the value stale from now on, or gone; as `CachedQuery.invalidate`."""
-        return await self._client.invalidate(
-            self.name, params, version=self.version, hard=hard, bookmarks=bookmarks, replicas=replicas
+        """Make the value stale from now on, or gone, in every version; as `CachedQuery.invalidate`."""
+        return await self._client._invalidate(  # noqa: SLF001 - its own version, and all others
+            self.key(params), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
         )
 
     async def explain(self, params: Params | None = None) -> Explanation:

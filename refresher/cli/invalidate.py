@@ -9,14 +9,14 @@ import typer
 
 from api_client.reader import CacheClient
 from api_client.settings import ReaderSettings
-from refresher.cli.arguments import ParamList, QueryName, Version, key_of
+from refresher.cli.arguments import ParamList, QueryName, key_of
 from refresher.cli.shown import as_json
 
 
 def invalidate(
     query: QueryName,
     params: ParamList = None,
-    version: Version = 1,
+    version: Annotated[int | None, typer.Option(min=1, help="Only this version.  [default: all that live]")] = None,
     hard: Annotated[bool, typer.Option("--hard", help="Drop the value: reads wait until it is loaded anew.")] = False,
     bookmark: Annotated[
         list[str] | None, typer.Option(metavar="BOOKMARK", help="The graph's, of the write; may be repeated.")
@@ -24,12 +24,12 @@ def invalidate(
     replicas: Annotated[int, typer.Option(min=0, help="Wait until so many replicas of the cache have it.")] = 0,
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Make a value stale from now on, whatever is being loaded; the next read has it refreshed.
+    """Make a value stale from now on in all its versions, whatever is being loaded; the next read has it refreshed.
 
     Exits with 1 where fewer replicas than asked for have it.
     """
     settings = ReaderSettings.from_env()
-    key = key_of(settings, query, params, version)
+    key = key_of(settings, query, params, version or 1)
     with CacheClient(settings) as client:
         done = client.invalidate(
             query, key.params, version=version, hard=hard, bookmarks=bookmark or (), replicas=replicas
@@ -37,7 +37,8 @@ def invalidate(
     if as_json_:
         typer.echo(as_json(asdict(done)))
     else:
-        typer.echo(f"{query} v{version}: {'gone' if hard else 'stale'} from now on, generation {done.generation}")
+        for one, generation in done.generations.items():
+            typer.echo(f"{query} v{one}: {'gone' if hard else 'stale'} from now on, generation {generation}")
         if done.replicated is False:
             typer.echo(f"error: fewer than {replicas} replicas have it", err=True)
     raise typer.Exit(1 if done.replicated is False else 0)

@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import pytest
 
-from api_client import lease
-from api_client.keys import make_key
+from api_client import lease, live_versions
+from api_client.keys import make_key, versions_key
 from api_client.lease import Call
 from api_client.lease_store import SCRIPTS
 
@@ -30,6 +30,8 @@ CALLS: dict[str, Call[object]] = {
         lease.republish(KEY, interval_seconds=1),
         lease.retry(KEY, **OWN, ticket="t", pause_seconds=1, kind="k", attempts=1, **TIMES),
         lease.unclaim(KEY, claim_id="c", **TIMES),
+        live_versions.register("test", "query", 3, lives_seconds=5),
+        live_versions.read_versions("test", "query"),
     )
 }
 # What each argument of a header is in the call above: the names can't be read out of a tuple.
@@ -39,9 +41,9 @@ SENT = {
     "queue_ttl_us": {1_000_000}, "force": {0}, "bookmarks": {"", 0}, "bookmarks_limit": {lease.MAX_BOOKMARKS_BYTES},
     "token": {7}, "entry": {b"e"}, "hard_ttl_ms": {1_000}, "channel": {KEY.channel}, "cooling_us": {1_000_000},
     "kind": {"k"}, "attempts": {1}, "hard": {1}, "interval_us": {1_000_000}, "pause_us": {1_000_000},
-    "by": {"p:1"}, "longest_us": {2_000_000},
+    "by": {"p:1"}, "longest_us": {2_000_000}, "version": {3}, "lives_ms": {5_000},
 }  # fmt: skip
-KEYS_SENT = {"entry": KEY.entry, "record": KEY.record}
+KEYS_SENT = {"entry": KEY.entry, "record": KEY.record, "versions": versions_key("test", "query")}
 
 
 def text_of(name: str) -> str:
@@ -134,4 +136,4 @@ def test_every_script_calls_nothing_that_the_prelude_does_not_have() -> None:
     functions = set(re.findall(r"local function (\w+)", text_of("prelude")))
     called = {word for name in SCRIPTS for word in re.findall(r"(?<![\w.:])(\w+)\(", body_of(name))}
     assert functions <= called, "a function of the prelude that no script uses"
-    assert called <= functions | {"tonumber", "and", "or", "not", "if"}
+    assert called <= functions | {"tonumber", "type", "and", "or", "not", "if"}

@@ -36,8 +36,8 @@ def test_reading(cache: InlineCache, tmp_path: Path) -> None:
     assert names["page"](cache.client) == "London: Ada, Grace"
     assert names["many"](cache.client) == ["'London'", "['Ada', 'Grace']"]
     cache.answer("friends_of", ["Ada"], ttl="5m", grace="1h")
-    generation = names["saved"](cache.client)
-    assert names["shown"](cache.client, generation) == ["Ada"]
+    generations = names["saved"](cache.client)
+    assert names["shown"](cache.client, generations) == ["Ada"]
 
 
 def test_tests_of_your_own(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.lease_store import SCRIPTS
+from api_client.lease_store import STEPS
 from tests.model import page
 from tests.model.cases import BROKEN, INVARIANTS, ROWS, UPHELD, Case
 from tests.model.checker import MODEL, Result, check, missing_tools, shortest_way, spin_version
@@ -85,6 +85,6 @@ def test_each_invariant_has_a_broken_variant_and_one_that_the_page_tells() -> No
 def test_each_script_is_a_step_of_the_model_and_is_taken_by_somebody() -> None:
     steps = (MODEL / "steps.pml").read_text(encoding="utf-8")
     others = "".join((MODEL / f"{name}.pml").read_text(encoding="utf-8") for name in ("actors", "lease"))
-    for script in SCRIPTS:
+    for script in STEPS:
         assert f"\ninline {script}(" in steps, script
         assert f" {script}(" in others, script

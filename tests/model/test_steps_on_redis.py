@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from api_client import lease
-from api_client.lease_store import SCRIPTS, LeaseStore
+from api_client.lease_store import STEPS, LeaseStore
 from refresher.embedded import RedisServer
 from tests.model.cases import ALL_LOSSES, Case, bounded
 from tests.model.checker import missing_tools, simulate
@@ -182,7 +182,7 @@ def seen(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_each_step_of_the_model_does_on_redis_what_it_does_in_the_model(seen: Counter[str]) -> None:
-    assert {*SCRIPTS, "until", "behind", "since"} <= set(seen)
+    assert {*STEPS, "until", "behind", "since"} <= set(seen)
 
 
 @pytest.mark.parametrize(("step", "answers"), [("claim", 3), ("acquire", 3), ("commit", 5)])

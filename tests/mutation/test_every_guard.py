@@ -42,6 +42,7 @@ SUITE: Final = (
     *(f"tests/contract/test_lease_{name}.py" for name in CONTRACT),
     "tests/contract/test_quarantine.py",
     "tests/contract/test_scripts_on_redis.py",
+    "tests/contract/test_live_versions.py",
     "tests/property/test_lease_machine.py",
     "tests/contract/test_interleavings.py",
 )

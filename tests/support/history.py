@@ -15,7 +15,7 @@ from typing import Any, Final
 import hiredis
 
 from api_client.lease import Call
-from api_client.lease_store import SCRIPTS, by_hash, by_text
+from api_client.lease_store import SCRIPTS, STEPS, by_hash, by_text
 
 PENDING: Final = object()
 """The reply of an exchange that has none yet, and perhaps never will: whether Redis ran it is not known."""
@@ -56,7 +56,7 @@ class Exchange:
     @property
     def is_step(self) -> bool:
         """Whether it is a step of the lease record."""
-        return self.name in SCRIPTS
+        return self.name in STEPS
 
     @property
     def args(self) -> tuple[bytes, ...]:

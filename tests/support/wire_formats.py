@@ -23,7 +23,7 @@ from api_client.broker_settings import queues
 from api_client.compression import pack
 from api_client.entry import Flag, Header, Smoothed
 from api_client.events import RefreshReason
-from api_client.keys import CacheKey, dead_letters_key, make_key
+from api_client.keys import CacheKey, dead_letters_key, make_key, versions_key
 from api_client.messages import RefreshItem
 from refresher.dead_letters import DeadLetter
 
@@ -126,6 +126,7 @@ def names() -> Any:
         "record": KEY.record,
         "channel": KEY.channel,
         "dead_letters": dead_letters_key(NAMESPACE),
+        "versions": versions_key(NAMESPACE, KEY.query),
         "task": messages.TASK_NAME,
         "queues": {url: [_queue(queue) for queue in queues(NAMESPACE, url)] for url in ("redis://h/1", "amqp://h//")},
     }

@@ -11,7 +11,7 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from api_client.keys import make_key
+from api_client.keys import make_key, versions_key
 from api_client.messages import MAX_MESSAGE_BYTES
 from refresher.embedded import RedisServer
 from tests.support.redis_users import NOBODY, ROOT, Command, Users, make_users
@@ -19,6 +19,7 @@ from tests.support.redis_users import NOBODY, ROOT, Command, Users, make_users
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
 OTHERS = make_key("other", "friends_of", {"person_id": 42}, 1)
 QUEUE = "cache.refresh-miss"
+VERSIONS = versions_key("cache", "friends_of")
 ENTRY = b"an entry, as far as this test goes"
 
 ANY_ON_THE_CACHE: tuple[Command, ...] = (
@@ -41,8 +42,11 @@ ANY_ON_THE_BROKER: tuple[Command, ...] = (
 # Doctor publishes and counts readers, and status scans.
 OF_AN_OPERATOR: tuple[Command, ...] = (("SCAN", 0), ("PUBLISH", KEY.channel, "x"), ("CLIENT", "LIST"))
 DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
-    ("cache", "reader"): (*ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS),
-    ("cache", "invalidator"): (*ANY_ON_THE_CACHE, *NO_LETTERS, ("SET", KEY.entry, "x")),
+    ("cache", "reader"): (*ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS, ("GET", VERSIONS)),
+    ("cache", "invalidator"): (
+        *ANY_ON_THE_CACHE, *NO_LETTERS, ("SET", KEY.entry, "x"), ("SET", VERSIONS, "x"), ("ZADD", VERSIONS, 1, "1"),
+        ("ZREM", VERSIONS, "1"),
+    ),
     ("cache", "operator"): (
         *(command for command in (*ANY_ON_THE_CACHE, *NO_WRITING) if command not in OF_AN_OPERATOR),
         ("ZADD", "cache:dead1", 1, "x"), ("DEL", "x"),
@@ -136,7 +140,7 @@ def test_a_script_on_another_namespace_is_denied(users: Users, user: str) -> Non
 
 def test_the_templates_know_the_keys_as_they_are_spelled() -> None:
     cache = (ROOT / "deploy/redis/cache.acl.template").read_text().replace("NAMESPACE", "cache")
-    for name in (KEY.entry, KEY.record, KEY.channel):
+    for name in (KEY.entry, KEY.record, KEY.channel, VERSIONS):
         prefix = name.partition("{")[0]
         assert f"~{prefix}* " in cache or f"&{prefix}*\n" in cache
 

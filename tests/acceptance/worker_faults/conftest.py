@@ -200,9 +200,13 @@ class World:
         left = BUDGET_SECONDS + QUEUE_TTL_SECONDS + RETENTION_SECONDS + SLACK_SECONDS
 
         def others() -> list[bytes]:
-            return [key for key in self.cache.scan_iter() if b":e1:" not in key and not key.endswith(b":dead1")]
+            return [
+                key
+                for key in self.cache.scan_iter()
+                if b":e1:" not in key and b":v1:" not in key and not key.endswith(b":dead1")
+            ]
 
-        eventually(lambda: not others(), left, "nothing is left but entries")
+        eventually(lambda: not others(), left, "nothing is left but entries and live versions")
 
     def _broker_is_empty(self) -> bool:
         """Whether nothing is queued or unacknowledged. What killed workers had taken is due for redelivery at once."""

@@ -27,7 +27,7 @@ def test_a_step_that_is_cancelled_while_it_asks_the_sentinels_ends_so(
         client = AsyncCacheClient(settings)
         # It has a connection now, and the step asks whether that still leads to the master.
         await client.explain("q")
-        step = CancelledAt(client.invalidate("q"), number, moment)
+        step = CancelledAt(client.invalidate("q", version=1), number, moment)
         (end,) = await asyncio.gather(asyncio.create_task(step.run()), return_exceptions=True)
         assert isinstance(end, asyncio.CancelledError) == step.has_cancelled, (number, moment, end)
         assert (await client.invalidate("q")).generation

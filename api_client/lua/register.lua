@@ -1,0 +1,22 @@
+-- register: entries of this version of a query can exist from now on, so an invalidation has to reach them.
+--
+-- KEYS[1]  versions
+-- ARGV[1]  version             number
+-- ARGV[2]  lives_ms            ms      after which no entry of a load that begins soon can be left
+--
+-- returns  1
+-- keeps    I3 over versions: a worker registers before it acquires, so a version that an invalidation does not find
+--          has loaded nothing yet. A version is never forgotten sooner than any worker has said, by Redis' clock
+local now = clock_us()
+local forgotten_at = text(now + tonumber(ARGV[2]) * 1000)
+local added = redis.pcall('ZADD', KEYS[1], 'GT', forgotten_at, ARGV[1])
+if type(added) == 'table' and string.find(added.err, 'WRONGTYPE', 1, true) then
+  redis.call('DEL', KEYS[1])
+  redis.call('ZADD', KEYS[1], forgotten_at, ARGV[1])
+elseif type(added) == 'table' then
+  return added
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', text(now))
+local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+redis.call('PEXPIREAT', KEYS[1], text(math.ceil(tonumber(last[2]) / 1000)))
+return 1

@@ -1,0 +1,184 @@
+"""The registry of live versions: its two scripts, and every order of a new version's first load and an invalidation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from api_client import lease
+from api_client.entry import decode_header, encode
+from api_client.keys import CacheKey, make_key, versions_key
+from api_client.lease_store import LeaseStore
+from api_client.live_versions import KnownVersions, VersionedInvalidation, read_versions, register
+from tests.support.lease_world import ClockedWorld, World, a_header, acquire_call
+
+_numbers = itertools.count(1)
+LIVES_SECONDS = 5_000.0
+
+
+@pytest.fixture
+def query() -> str:
+    return f"versioned_{next(_numbers)}"
+
+
+def add(world: World, query: str, version: int, lives_seconds: float = LIVES_SECONDS) -> None:
+    assert world.store.run(register("test", query, version, lives_seconds=lives_seconds)) == 1
+
+
+def found(world: World, query: str) -> frozenset[int]:
+    return world.store.run(read_versions("test", query))
+
+
+def test_what_is_registered_is_found_once_and_nothing_before(world: World, query: str) -> None:
+    assert found(world, query) == frozenset()
+    for version in (2, 1, 2, 65_535):
+        add(world, query, version)
+    assert found(world, query) == {1, 2, 65_535}
+    assert found(world, f"{query}.other") == frozenset()
+
+
+def test_a_version_lives_for_as_long_as_the_longest_of_its_workers_said(
+    clocked_world: ClockedWorld, query: str
+) -> None:
+    add(clocked_world, query, 1, lives_seconds=100)
+    add(clocked_world, query, 1, lives_seconds=10)
+    clocked_world.pass_time(99)
+    add(clocked_world, query, 2, lives_seconds=50)
+    assert found(clocked_world, query) == {1, 2}
+    clocked_world.pass_time(2)
+    add(clocked_world, query, 3, lives_seconds=1)
+    assert found(clocked_world, query) == {2, 3}, "what nobody has renewed is swept"
+
+
+def test_the_key_itself_goes_with_its_last_version(clocked_world: ClockedWorld, query: str) -> None:
+    add(clocked_world, query, 1, lives_seconds=100)
+    add(clocked_world, query, 2, lives_seconds=10)
+    clocked_world.pass_time(99)
+    assert found(clocked_world, query) == {1, 2}, "swept by the next worker only"
+    clocked_world.pass_time(2)
+    assert not clocked_world.client.exists(versions_key("test", query))
+
+
+@pytest.mark.parametrize("foreign", [lambda r, k: r.set(k, "x"), lambda r, k: r.hset(k, "a", "b")], ids=["set", "hset"])
+def test_a_key_of_another_type_is_replaced_by_a_worker_and_an_error_until_then(
+    world: World, query: str, foreign: Callable[[redis.Redis, str], object]
+) -> None:
+    foreign(world.client, versions_key("test", query))
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        found(world, query)
+    add(world, query, 7)
+    assert found(world, query) == {7}
+    assert world.client.pttl(versions_key("test", query)) > 0
+
+
+def test_what_is_no_version_is_passed_over(world: World, query: str) -> None:
+    add(world, query, 7)
+    world.client.zadd(versions_key("test", query), {"x": 1, "0": 1, "65536": 1, "-1": 1, "1" * 5_000: 1, "²": 1})
+    assert found(world, query) == {7}
+
+
+def test_a_registry_that_cannot_grow_is_an_error_and_keeps_what_it_has(world: World, query: str) -> None:
+    add(world, query, 1)
+    world.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.ResponseError, match="maxmemory"):
+            add(world, query, 2)
+    finally:
+        world.client.config_set("maxmemory", 0)
+    assert found(world, query) == {1}
+
+
+# Every order of a new version's first load and an invalidation.
+
+
+class Race:
+    """A worker of version 2, which nobody has loaded yet, and a writer that knows version 1 from before."""
+
+    def __init__(self, client: redis.Redis, query: str) -> None:
+        self.client, self.store, self.graph = client, LeaseStore(client), "old"
+        self.keys = {version: make_key("test", query, None, version) for version in (1, 2)}
+        self.known = KnownVersions()
+        self.known.remember(query, frozenset({1}))
+        self.store.run(register("test", query, 1, lives_seconds=LIVES_SECONDS))
+        self._query = query
+
+    def worker(self, *, registers_first: bool) -> Iterator[None]:
+        key, nonce = self.keys[2], b"nonce--2"
+        registration = register("test", self._query, 2, lives_seconds=LIVES_SECONDS)
+        if registers_first:
+            self.store.run(registration)
+            yield
+        run = self.store.run(acquire_call(key, nonce, number=0, ticket=""))
+        yield
+        loaded = self.graph
+        yield
+        if not registers_first:
+            self.store.run(registration)
+            yield
+        entry = encode(a_header(run.token, nonce), key.digest, loaded.encode())
+        committing = lease.commit(
+            key, token=run.token, nonce=nonce, entry=entry, hard_ttl_seconds=1_000, retention_seconds=60.0
+        )
+        self.store.run(committing)
+        yield
+
+    def writer(self) -> Iterator[None]:
+        self.graph = "new"
+        yield
+
+        def invalidate(key: CacheKey) -> lease.Call[int]:
+            return lease.invalidate(key, hard=False, bookmarks=(), retention_seconds=60.0)
+
+        rounds = VersionedInvalidation(self.keys[1], "test", invalidate, self.known).rounds()
+        calls = next(rounds)
+        replies = []
+        while True:
+            for call in calls:  # of a cluster each goes to another node: anything may come between them
+                replies.append(self.store.run(call))
+                yield
+            try:
+                calls, replies = rounds.send(replies), []
+            except StopIteration:
+                return
+
+    def is_stale_or_new(self) -> bool:
+        """Whether a reader of version 2 can't take the old value for a fresh one."""
+        raw = self.client.get(self.keys[2].entry)
+        if raw is None:
+            return True
+        header = decode_header(raw, self.keys[2].digest)
+        return raw.endswith(b"new") or header.generation > header.token
+
+
+def run(steps: tuple[bool, ...], worker: Iterator[None], writer: Iterator[None]) -> None:
+    for is_worker in steps:
+        next(worker if is_worker else writer, None)
+    for rest in (worker, writer):
+        list(rest)
+
+
+def orders() -> list[tuple[bool, ...]]:
+    """Every order of at most five steps of the worker and five of the writer."""
+    return [tuple(place in chosen for place in range(10)) for chosen in itertools.combinations(range(10), 5)]
+
+
+def outcomes(client: redis.Redis, query: str, *, registers_first: bool) -> list[bool]:
+    results = []
+    for number, steps in enumerate(orders()):
+        race = Race(client, f"{query}_{number}")
+        run(steps, race.worker(registers_first=registers_first), race.writer())
+        results.append(race.is_stale_or_new())
+    return results
+
+
+def test_in_every_order_the_first_load_of_a_new_version_is_invalidated_or_has_read_the_new_value(
+    client: redis.Redis, query: str
+) -> None:
+    assert all(outcomes(client, query, registers_first=True))
+
+
+def test_registered_after_its_load_it_could_be_missed(client: redis.Redis, query: str) -> None:
+    assert not all(outcomes(client, query, registers_first=False)), "the test above has teeth"

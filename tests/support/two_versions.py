@@ -1,0 +1,21 @@
+"""A query whose version is the environment's, as two releases of an application have it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import redis
+
+from refresher import query
+from tests.support.scripted_queries import CONTROL_URL
+
+VERSION = "TEST_QUERY_VERSION"
+NAME = "two_versions"
+
+
+@query(NAME, ttl="1h", grace="1h", version=int(os.environ.get(VERSION, "1")))
+def two_versions(tx: Any, key: str) -> str:
+    """The source, and by which version it was read."""
+    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+        return f"{control.get(f'source:{key}')} v{os.environ.get(VERSION, '1')}"
