@@ -146,7 +146,10 @@ class Graph:
             if failure.kind == "auth":
                 # Each attempt is one of few that the graph allows before it locks the user out.
                 self._refused_until = self._monotonic() + REFUSED_SECONDS
-            raise failure from error
+            try:
+                raise failure from error
+            finally:
+                del failure  # else its traceback would keep this frame, and with it all that the loader had
 
     def verify(self) -> None:
         """Query the configured database as the configured user, as a load does.

@@ -142,11 +142,14 @@ class Refresher:
         try:
             with self._around.interruptible():
                 entry, keep_seconds = self._load(run)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is raised again, or what it means
             failure = self._around.failure_of(error)
-            if failure is None or failure is error:
-                raise
-            raise failure from error
+            try:
+                if failure is None or failure is error:
+                    raise
+                raise failure from error
+            finally:
+                del failure  # else its traceback, which has this frame, would keep the value that was loaded
         return self._commit(run, entry, keep_seconds)
 
     def _load(self, run: Run) -> tuple[bytes, float]:

@@ -48,6 +48,7 @@ class Runtime:
         told = guarded(events or WorkerEvents(), WorkerEvents)
         self.settings: WorkerSettings = settings
         self.spans: WorkerSpans = told.spans
+        self.shuts_down: Callable[[], bool] = shuts_down
         self._cache = WorkerLink(settings.redis_url)
         self._renewals = Renewals(self._cache.store)
         self.graph: Graph = Graph(settings, spans=self.spans)

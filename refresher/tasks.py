@@ -51,7 +51,8 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
             with soft_limit.in_task():
                 return _refresh_all(task, runtime, items)
         finally:
-            if runtime.graph.hangs:
+            # A worker that shuts down ends in order, and takes the load with it.
+            if runtime.graph.hangs and not runtime.shuts_down():
                 end_process(runtime.refresher.hand_back_all, runtime.settings.hard_limit_seconds)
 
     # For `lost_runs`, which looks a lost process's runs up from the main one.

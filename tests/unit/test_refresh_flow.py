@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -589,3 +591,24 @@ def test_a_process_that_ends_hands_back_what_is_under_way_and_nothing_else(worke
     worker.refresher.refresh(ITEM)
     assert nonces == [worker.calls["acquire"].args[0]]
     assert worker.steps()[-5:] == ["hand_back", "publish", "commit", "committed", "let go"]
+
+
+def test_the_value_of_a_load_that_failed_is_gone_with_it(worker: Worker) -> None:
+    class Large:
+        """Stands for a value of megabytes."""
+
+    value = Large()
+    gone = weakref.ref(value)
+
+    def encode_fails(value: object, **_: Any) -> bytes:
+        raise failing("too_large", transient=False)
+
+    refresher = Refresher(worker.settings, replace(worker.refresher._around, encode=encode_fails))
+    worker.loads.append(value)
+    del value
+    gc.disable()
+    try:
+        assert refresher.refresh(ITEM).why == "too_large"
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -50,17 +50,20 @@ def test_a_killed_process_is_a_failed_attempt_and_no_more(watched: Watched) -> N
     assert watched.told("failed: worker_lost") == 0
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_a_load_that_never_returns_is_ended_and_tried_again(watched: Watched, pool: str) -> None:
+@pytest.mark.parametrize(("pool", "kind"), [("prefork", "timeout"), ("threads", "hard_timeout")])
+def test_a_load_that_never_returns_is_ended_and_tried_again(watched: Watched, pool: str, kind: str) -> None:
     worker = watched.start(*POOLS[pool], "-c", "2", **SHORT_BUDGET)
     watched.fresh(QUERY, "a")
     watched.let("a", "hangs")
     token = watched.stale(QUERY, "a")
     eventually(lambda: watched.system.loads("a") == 2, 20, "it hangs")
     watched.fresh(QUERY, "b")  # the other slot is free
-    eventually(lambda: watched.told("retried: timeout"), 30, "it was given up")
+    eventually(lambda: watched.told(f"retried: {kind}"), 60, "it is counted")
     watched.let("a", None)
-    watched.goes_on(worker, QUERY, "a", token, 30)
+    if pool == "threads":
+        assert worker.wait(30) == 1
+        worker = watched.start(*POOLS[pool], "-c", "2", **SHORT_BUDGET)
+    watched.goes_on(worker, QUERY, "a", token, 60)
 
 
 def test_what_no_soft_limit_ends_the_hard_one_does_and_somebody_is_told(watched: Watched) -> None:
@@ -71,7 +74,6 @@ def test_what_no_soft_limit_ends_the_hard_one_does_and_somebody_is_told(watched:
     eventually(lambda: watched.system.loads("a") == 2, 20, "it hangs")
     (*_, pid) = watched.system.control.lrange("calls:a", 0, -1)
     watched.let("a", None)
-    # Nobody reads meanwhile: a reader would claim once the lease has run out, and not wait for the limit.
     eventually(lambda: watched.told("retried: hard_timeout"), 60, "its process was killed")
     eventually(lambda: not psutil.pid_exists(int(pid)), 20, "it is gone")
     watched.goes_on(worker, QUERY, "a", token, 30)

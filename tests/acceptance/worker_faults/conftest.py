@@ -33,6 +33,7 @@ REPUBLISH_SECONDS: Final = 5.0
 COOLING_SECONDS: Final = 1.0
 RETENTION_SECONDS: Final = 1.0
 BUDGET_SECONDS: Final = 10.0
+LEASE_LIMIT_SECONDS: Final = BUDGET_SECONDS + 20.0
 SLACK_SECONDS: Final = 10.0  # what a busy machine may add; a message that has to be delivered again takes minutes
 REDELIVERY_SECONDS: Final = MUTEX_SECONDS + RESTORE_SECONDS + 3 * SLACK_SECONDS
 """What is due for redelivery is looked for, delivered and skipped."""
@@ -197,7 +198,7 @@ class World:
         records = [key for key in self.cache.scan_iter() if b":l1:" in key]
         assert [key for key in records if self.cache.pttl(key) == -1] == []
         eventually(self._broker_is_empty, REDELIVERY_SECONDS, "all messages are acknowledged")
-        left = BUDGET_SECONDS + QUEUE_TTL_SECONDS + RETENTION_SECONDS + SLACK_SECONDS
+        left = LEASE_LIMIT_SECONDS + QUEUE_TTL_SECONDS + RETENTION_SECONDS + SLACK_SECONDS
 
         def others() -> list[bytes]:
             return [

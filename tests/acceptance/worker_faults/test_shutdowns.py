@@ -43,6 +43,7 @@ class Ending:
             "CACHE_XFETCH_RETRY_ENABLED": "false",
             "CACHE_NAMESPACE": self._name,
         }
+        self._kind = "timeout" if pool == "prefork" else "hard_timeout"
         self._bound_seconds = WorkerSettings.from_env(changes).hard_limit_seconds
         self.worker: GuardedProcess = system.start_worker("-P", pool, "-c", "1", ready=False, **changes)
         self._client: CacheClient = system.client(**changes)
@@ -90,8 +91,8 @@ class Ending:
         if self._load == "finishes":
             assert self._client.get_entry("long_lived", self._params("finishes"), timeout=0.1).value["load"] == 1
         else:
-            key = self._client.key("long_lived", self._params("hangs"))
-            assert (self._system.record(key)["state"], self._system.record(key)["kind"]) == ("cooling", "timeout")
+            record = self._system.record(self._client.key("long_lived", self._params("hangs")))
+            assert (record["state"], record["kind"]) == ("cooling", self._kind)
         left = self._left()
         # One may have been on its way when the worker was told.
         done = [what for what in self._asked if self._loads(what)]
