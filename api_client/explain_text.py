@@ -168,7 +168,7 @@ def _record_line(record: RecordView | None) -> str:
     parts = [record.state.value]
     if record.by:
         parts.append(f"by {record.by}")
-    if record.state is not RecordState.INVALIDATED:
+    if record.state not in {RecordState.INVALIDATED, RecordState.IDLE}:
         parts.append(f"{duration(record.left)} left" if record.left > 0 else "ran out, anyone may claim")
     if record.kind:
         parts.append(f"{record.kind} after {record.attempts} attempt{'s' if record.attempts != 1 else ''}")

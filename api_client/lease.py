@@ -166,9 +166,14 @@ def republish(key: CacheKey, *, interval_seconds: float) -> Call[int]:
     return Call("republish", (key.record,), (_us(interval_seconds),), lambda reply: int(reply[1]) if reply[0] else 0)
 
 
-def unclaim(key: CacheKey, *, claim_id: str | bytes, retention_seconds: float) -> Call[bool]:
-    """Take back one's own queued claim; the claim of a run that was handed back has the run's nonce as its id."""
-    return Call("unclaim", (key.record,), (claim_id, _ms(retention_seconds)), bool)
+def unclaim(
+    key: CacheKey, *, claim_id: str | bytes, retention_seconds: float, forget_failures: bool = False
+) -> Call[bool]:
+    """Take back one's own queued claim; the claim of a run that was handed back has the run's nonce as its id.
+
+    The key's count of failures in a row stays, unless ``forget_failures``.
+    """
+    return Call("unclaim", (key.record,), (claim_id, _ms(retention_seconds), int(forget_failures)), bool)
 
 
 def acquire(

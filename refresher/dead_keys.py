@@ -185,7 +185,9 @@ class DeadKeys:
         )  # fmt: skip
         if reply.status is not ClaimStatus.CLAIMED:
             return False
-        return self._store.run(lease.unclaim(key, claim_id=claim_id, retention_seconds=retention_seconds))
+        return self._store.run(
+            lease.unclaim(key, claim_id=claim_id, retention_seconds=retention_seconds, forget_failures=True)
+        )
 
     def _drop_letters(self, dead: DeadKey) -> None:
         for letter in dead.letters:

@@ -49,5 +49,11 @@ local attempts = failed_attempts(record)
 if attempts > 0 then
   redis.call('HSET', KEYS[2], 'attempts', text(attempts))
 end
-redis.call('PEXPIRE', KEYS[2], text(math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])))
+local life_ms = math.ceil(queue_ttl_us / 1000) + tonumber(ARGV[4])
+if record.failures > 0 then
+  -- A pause is remembered for as long as `fail` said.
+  keep_at_least(KEYS[2], life_ms)
+else
+  redis.call('PEXPIRE', KEYS[2], text(life_ms))
+end
 return { 1, 'queued', text(queue_ttl_us), '', 0, text(number), text(number), text(now) }

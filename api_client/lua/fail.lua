@@ -16,8 +16,9 @@
 --          status: 1 cooling, 0 not mine any more
 --          failures: in a row, this one included; failed_token: of the failed run before this one, 0 for none,
 --          and where the step is repeated
--- keeps    the entry: a stale value is served as long as its grace lasts. The count goes through claims and runs; a
---          commit, an invalidation, and a pause that passed as long ago as it was long end it.
+-- keeps    the entry: a stale value is served as long as its grace lasts. The count goes through claims, also such
+--          as are taken back, and runs; a commit, an invalidation, and a pause that passed as long ago as it was long
+--          end it.
 --          I3: bookmarks of invalidations go only where the graph refused them, the claim had none of its own that may
 --          have been at fault, and no invalidation has come since. Where bookmarks at fault go, claims that have none
 --          pass the cooling

@@ -35,8 +35,8 @@ end
 redis.call('HDEL', KEYS[2], 'failures', 'attempts')
 if record.state ~= 'queued' and record.state ~= 'running' then
   rest_invalidated(KEYS[2], retention_ms)
-elseif redis.call('PTTL', KEYS[2]) < retention_ms then
-  redis.call('PEXPIRE', KEYS[2], retention_ms)
+else
+  keep_at_least(KEYS[2], retention_ms)
 end
 notify(ARGV[5], 'invalidated')
 return text(generation)

@@ -120,24 +120,40 @@ local function bookmarks_to_read_after(record, now)
   return before .. '\n' .. bookmarks .. '\n' .. record.claim_bookmarks
 end
 
--- No claim, no run: what an invalidation left behind stays until the next acquire takes it up.
-local function rest_invalidated(key, retention_ms)
-  redis.call('HSET', key, 'state', 'invalidated', 'until', '0')
-  redis.call('HDEL', key, 'since', 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'by', 'failures',
+-- Keep a record for at least so long from now.
+local function keep_at_least(key, life_ms)
+  if redis.call('PTTL', key) < life_ms then
+    redis.call('PEXPIRE', key, text(life_ms))
+  end
+end
+
+-- No claim, no run.
+local function end_claim(key, state)
+  redis.call('HSET', key, 'state', state, 'until', '0')
+  redis.call('HDEL', key, 'since', 'claim', 'token', 'nonce', 'limit', 'ticket', 'kind', 'by',
     'claim_bookmarks', 'cools_only_bookmarks')
+end
+
+-- What an invalidation left behind stays until the next acquire takes it up. It ends a row of failures.
+local function rest_invalidated(key, retention_ms)
+  end_claim(key, 'invalidated')
+  redis.call('HDEL', key, 'failures')
   redis.call('PEXPIRE', key, retention_ms)
+end
+
+-- Back to idle, or to the invalidation that still waits for a read. Failed attempts and a row of failures still count.
+local function rest(key, record, retention_ms)
+  if record.failures > 0 or record.attempts > 0 then
+    end_claim(key, record.generation > 0 and 'invalidated' or 'idle')
+    keep_at_least(key, tonumber(retention_ms))
+  elseif record.generation > 0 then
+    rest_invalidated(key, retention_ms)
+  else
+    redis.call('DEL', key)
+  end
 end
 
 -- Tell those who wait to look: a hint. A user that may not publish has done its step all the same, and they poll.
 local function notify(channel, what)
   redis.pcall('PUBLISH', channel, what)
-end
-
--- Back to idle, or to the invalidation that still waits for a read.
-local function rest(key, record, retention_ms)
-  if record.generation > 0 then
-    rest_invalidated(key, retention_ms)
-  else
-    redis.call('DEL', key)
-  end
 end

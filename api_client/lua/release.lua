@@ -6,7 +6,7 @@
 -- ARGV[3]  retention_ms        ms
 --
 -- returns  1 released, 0 not mine any more
--- keeps    an invalidation that waits for a read goes on waiting
+-- keeps    an invalidation that waits for a read goes on waiting; failed attempts and a row of failures still count
 local record = read_record(KEYS[1])
 if record.state ~= 'running' or text(record.token) ~= ARGV[1] or record.nonce ~= ARGV[2] then
   return 0

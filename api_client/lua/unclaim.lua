@@ -3,12 +3,17 @@
 -- KEYS[1]  record
 -- ARGV[1]  claim_id            text
 -- ARGV[2]  retention_ms        ms
+-- ARGV[3]  forget              0|1     1: attempts and failures that were counted are forgotten
 --
 -- returns  1 taken back, 0 it was no longer queued under this id
--- keeps    an invalidation that waits for a read goes on waiting
+-- keeps    an invalidation that waits for a read goes on waiting; failed attempts and a row of failures still count
 local record = read_record(KEYS[1])
 if record.state ~= 'queued' or record.claim ~= ARGV[1] then
   return 0
+end
+if ARGV[3] == '1' then
+  redis.call('HDEL', KEYS[1], 'failures', 'attempts')
+  record.failures, record.attempts = 0, 0
 end
 rest(KEYS[1], record, ARGV[2])
 return 1

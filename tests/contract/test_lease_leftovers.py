@@ -62,11 +62,11 @@ def test_a_row_of_failures_ends_with_an_invalidation_that_meets_the_next_run(wor
     assert fails(world, b"nonce--3", cooling_seconds=1_000, longest_seconds=9_000).failures == 1
 
 
-def test_a_row_of_failures_ends_when_the_key_is_at_rest_again(world: World) -> None:
+def test_a_row_of_failures_ends_where_a_claim_is_taken_back_to_forget_it(world: World) -> None:
     world.invalidate()
     fails(world, b"nonce--1", cooling_seconds=1_000, longest_seconds=9_000)
     world.claim(force=True)
-    world.unclaim()
+    world.unclaim(forget=True)
     assert (world.state(), "failures" in world.record()) == ("invalidated", False)
 
 

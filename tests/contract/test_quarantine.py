@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from api_client import lease
-from api_client.lease import ClaimStatus, FailReply
-from tests.support.lease_world import RETENTION_SECONDS, World
+from api_client.lease import ClaimStatus, CommitStatus, FailReply
+from tests.support.lease_world import QUEUE_TTL_SECONDS, RETENTION_SECONDS, World
 
 FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3_600.0
 DAY_SECONDS = 86_400.0
@@ -139,12 +139,12 @@ def invalidate_at_rest(world: World) -> None:
     world.invalidate()
 
 
-def take_a_claim_back(world: World) -> None:
+def forget(world: World) -> None:
     world.claim("again")
-    world.unclaim("again")
+    world.unclaim("again", forget=True)
 
 
-@pytest.mark.parametrize("end", [commit, commit_late, invalidate_a_run, invalidate_at_rest, take_a_claim_back])
+@pytest.mark.parametrize("end", [commit, commit_late, invalidate_a_run, invalidate_at_rest, forget])
 @pytest.mark.parametrize("invalidated_before", [False, True])
 def test_what_ends_the_row(world: World, end: Callable[[World], None], invalidated_before: bool) -> None:
     if invalidated_before:
@@ -153,6 +153,55 @@ def test_what_ends_the_row(world: World, end: Callable[[World], None], invalidat
     assert world.record()["failures"] == b"4"
     end(world)
     assert "failures" not in world.record()
+
+
+@pytest.mark.parametrize("invalidated_before", [False, True])
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("how", ["unclaim", "release", "hand back"])
+def test_what_is_taken_back_leaves_the_count(world: World, how: str, force: bool, invalidated_before: bool) -> None:
+    if invalidated_before:
+        world.invalidate()
+    failed_often(world, 7)
+    pause_seconds = failed(world).pause_seconds
+    if not force:
+        world.pass_time(pause_seconds)
+    number = world.claim("again", force=force).number
+    if how == "unclaim":
+        assert world.unclaim("again")
+    else:
+        token = world.acquire(number=number).token
+        assert world.release(token) if how == "release" else (world.hand_back(token) and world.unclaim(b"nonce--1"))
+    assert (world.state(), world.record()["failures"]) == ("invalidated" if invalidated_before else "idle", b"8")
+    assert not world.record().keys() & {"claim", "since", "kind", "attempts", "token", "nonce", "limit", "by"}
+    told = failed(world)
+    assert (told.pause_seconds, told.failures) == (LONGEST_SECONDS, 9)
+
+
+def test_a_claim_that_is_taken_back_ends_the_count_no_sooner(world: World) -> None:
+    failed(world)
+    life_ms = 2 * int(QUEUE_TTL_SECONDS + RETENTION_SECONDS) * 1_000
+    world.client.pexpire(world.key.record, life_ms)
+    world.claim("again", force=True)
+    world.unclaim("again")
+    assert world.client.pttl(world.key.record) == pytest.approx(life_ms, abs=60_000)
+
+
+def test_an_invalidation_outlives_a_claim_that_is_taken_back_late_by_its_retention(world: World) -> None:
+    world.invalidate()
+    failed(world)
+    world.claim("again", force=True)
+    world.client.pexpire(world.key.record, 1_000)
+    world.unclaim("again")
+    assert world.client.pttl(world.key.record) == pytest.approx(RETENTION_SECONDS * 1_000, abs=60_000)
+
+
+def test_a_late_commit_over_a_claim_that_was_taken_back_is_superseded(world: World) -> None:
+    failed(world)
+    token = world.acquire(number=world.claim("again", force=True).number).token
+    world.pass_time(10_000)
+    world.claim("yet again")
+    world.unclaim("yet again")
+    assert world.commit(token) is CommitStatus.SUPERSEDED
 
 
 def test_an_invalidation_lets_the_next_reader_ask_at_once(world: World) -> None:

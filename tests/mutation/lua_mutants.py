@@ -1,12 +1,18 @@
-"""Every guard of a Lua script, left out in turn: one mutant of its text for each.
+"""What a Lua script does, one thing in turn left out or made another one: a mutant of its text for each.
 
-What counts as a guard, and how it is left out:
+A guard is left out:
 
 - a condition of ``if`` and ``elseif``: taken as true, taken as false;
 - a side of ``and`` and ``or``, and ``not``: dropped;
 - a bound of a comparison: moved by one (``<`` and ``<=``, ``>`` and ``>=``);
 - an argument of ``math.max`` and ``math.min``, and a side of a sum, a difference, a product, a power: dropped;
-- a statement that calls something: dropped; of HSET and HDEL each field too.
+- a statement that calls something: dropped; of HSET and HDEL each field too, of SET the option.
+
+A value is another one:
+
+- what is returned, each field of it: '0', a number one more, a word another one;
+- a number, but for one that is compared or stands in for what is not there (guards, above): one more;
+- a word or a digit that is stored or sent: another one; a ``true`` that is an argument: false.
 
 The parser knows the Lua that the scripts are written in, and refuses anything else.
 """
@@ -32,7 +38,10 @@ BOUNDS: Final = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 LONGEST_WHOLE: Final = 60
 KEPT: Final = {"..", "==", "~=", *BOUNDS}
 UNARY: Final = {"not", "-", "#"}
-FIELDS_FROM: Final = {"'HSET'": (2, 2), "'HDEL'": (2, 1)}  # of the arguments: the first field, and how many make one
+COMPARING: Final = {"==", "~=", *BOUNDS, "and", "or"}
+OTHER_WORD: Final = "'invalidated'"
+# Of the arguments: the first field, and how many make one.
+FIELDS_FROM: Final = {"'HSET'": (2, 2), "'HDEL'": (2, 1), "'SET'": (3, 2)}
 
 
 @dataclass(frozen=True)
@@ -127,12 +136,28 @@ class Reader:
         elif word == "return":
             self.take()
             if self.peek.text not in {"end", "else", "elseif", ""}:
-                self.expressions()
+                self.returned()
         elif word == "local":
             self.take()
             self.local()
         else:
             self.call_or_assignment()
+
+    def returned(self) -> None:
+        if self.peek.text != "{":
+            self.value(self.expression())
+            return
+        self.take()
+        while self.peek.text != "}":
+            if self.tokens[self.at + 1].text == "=":
+                self.take()
+                self.take()
+                self.expression()
+            else:
+                self.value(self.expression())
+            if self.peek.text == ",":
+                self.take()
+        self.take("}")
 
     def local(self) -> None:
         if self.peek.text == "function":
@@ -186,6 +211,17 @@ class Reader:
                 self.drop(sides, index, index + 1)
         return whole
 
+    def value(self, span: Span) -> None:
+        """Note what else may be returned, stored or sent in the place of an expression; numbers note themselves."""
+        text = self.source[slice(*span)]
+        if text[0] == "'":
+            other = {"''": "'0'", "'0'": "'1'"}.get(text, "''" if text == OTHER_WORD else OTHER_WORD)
+        elif text.isdigit() or "redis." in text or " and " in text or text == "nil":
+            return
+        else:
+            other = "'0'"
+        self.note(*span, other)
+
     def unary(self) -> Span:
         if self.peek.text in UNARY:
             sign = self.take()
@@ -210,6 +246,9 @@ class Reader:
             return first.start, self.table()
         if first.kind not in {"string", "number", "name"}:
             raise SyntaxError(f"an operand expected, not {first.text!r}")
+        beside = {self.tokens[self.at - 2].text, self.peek.text}
+        if first.kind == "number" and not beside & COMPARING and not self._is_argument_of_the_script():
+            self.note(first.start, first.end, str(int(first.text) + 1), self._around(first))
         end = first.end
         while self.peek.text in {".", "[", "("}:
             sign = self.take()
@@ -221,6 +260,18 @@ class Reader:
             else:
                 end = self.arguments(self.source[first.start : sign.start])
         return first.start, end
+
+    def _is_argument_of_the_script(self) -> bool:
+        """Whether the number just read is the index of one: the test of the headers holds those."""
+        return (
+            self.at > 2 and self.tokens[self.at - 2].text == "[" and self.tokens[self.at - 3].text in {"KEYS", "ARGV"}
+        )
+
+    def _around(self, token: Token) -> Span:
+        """Return some of the line that a number stands in: alone it tells nothing."""
+        start, end = self.source.rfind("\n", 0, token.start) + 1, self.source.find("\n", token.end)
+        end = len(self.source) if end < 0 else end
+        return max(start, token.start - LONGEST_WHOLE // 2), min(end, token.end + LONGEST_WHOLE // 3)
 
     def table(self) -> int:
         while self.peek.text != "}":
@@ -235,6 +286,17 @@ class Reader:
     def arguments(self, called: str) -> int:
         spans = [] if self.peek.text == ")" else self.expressions()
         end = self.take(")").end
+        for argument, span in enumerate(spans):
+            if self.source[slice(*span)] == "true":
+                self.note(*span, "false")
+            elif called == "notify" or (
+                called == "redis.call"
+                and self.source[slice(*spans[0])] == "'HSET'"
+                and argument > 1
+                and argument % 2
+                and self.source[span[0]] == "'"
+            ):
+                self.value(span)
         size = 0
         if called in {"math.max", "math.min"}:
             first, size = 0, 1

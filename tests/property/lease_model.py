@@ -88,12 +88,13 @@ class Model:
             return ALREADY_REFRESHED, record.state if record else "idle"
         if record and not self._claimable(record, force) and not (record.cools_only_bookmarks and not bookmarks):
             return REFUSED, record.state
+        life_ms = self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS)
         self.record = replace(
             record or Record("idle"), state="queued", since=self.now, until=self.now + us(QUEUE_TTL_SECONDS),
             number=number, claim=claim_id, claim_number=number, claimed_at=self.now, claim_bookmarks=bookmarks,
             cools_only_bookmarks=None, ticket=None,
             kind=None, attempts=self._failed_attempts(), ended_by=None, published=self.now, republished=0, by=self.by,
-            gone_at_ms=self.after(QUEUE_TTL_SECONDS + RETENTION_SECONDS),
+            gone_at_ms=max(record.gone_at_ms, life_ms) if record and record.failures else life_ms,
         )  # fmt: skip
         return CLAIMED, "queued"
 
@@ -102,10 +103,12 @@ class Model:
             return True
         return force and record.state == "cooling"
 
-    def unclaim(self, claim_id: str) -> bool:
+    def unclaim(self, claim_id: str, forget: bool) -> bool:
         if not (self.record and self.record.state == "queued" and self.record.claim == claim_id):
             return False
-        self._rest()
+        if forget:
+            self.record = replace(self.record, failures=None, attempts=None)
+        self._rest(goes_on=True)
         return True
 
     def republish(self) -> int:
@@ -202,14 +205,17 @@ class Model:
         else:
             self._rest()
 
-    def _rest(self) -> None:
-        record = self.record
-        self.record = None
-        if record.generation:
+    def _rest(self, *, goes_on: bool = False) -> None:
+        """No claim, no run; ``goes_on``: what has failed so far still counts."""
+        record, self.record = self.record, None
+        goes_on = goes_on and bool(record.failures or record.attempts)
+        if record.generation or goes_on:
+            life_ms = self.after(RETENTION_SECONDS)
             self.record = replace(
-                record, state="invalidated", since=None, until=0, claim=None, run=None, ticket=None, kind=None,
-                by=None, failures=None, claim_bookmarks=None, cools_only_bookmarks=None,
-                gone_at_ms=self.after(RETENTION_SECONDS),
+                record, state="invalidated" if record.generation else "idle", since=None, until=0, claim=None,
+                run=None, ticket=None, kind=None, by=None, claim_bookmarks=None, cools_only_bookmarks=None,
+                failures=record.failures if goes_on else None,
+                gone_at_ms=max(record.gone_at_ms, life_ms) if goes_on else life_ms,
             )  # fmt: skip
 
     def retry(self, token: int, nonce: bytes, ticket: str) -> bool:
@@ -253,7 +259,7 @@ class Model:
     def release(self, token: int, nonce: bytes) -> bool:
         if not self._is_running(token, nonce):
             return False
-        self._rest()
+        self._rest(goes_on=True)
         return True
 
     def hand_back(self, token: int, nonce: bytes) -> bool:

@@ -59,10 +59,18 @@ class LeaseMachine(RuleBasedStateMachine):
         tokens = {None: None, "entry": there, "nothing": 0, "another": 12345}
         self.do("claim", f"claim-{len(self.calls)}", tokens[seen], force, ("b1", "b2")[:marks])
 
-    @rule(back=st.integers(0, 3))
-    def unclaim(self, back: int) -> None:
+    @rule(back=st.integers(0, 3), forget=st.booleans())
+    def unclaim(self, back: int, forget: bool) -> None:
         ids = [args[0] for step, args in self.calls if step == "claim"]
-        self.do("unclaim", ids[-1 - back % len(ids)] if ids else "none")
+        self.do("unclaim", ids[-1 - back % len(ids)] if ids else "none", forget)
+
+    @rule(forget=st.sampled_from([False, False, True]))
+    @precondition(lambda self: self.model.record is not None and self.model.record.failures)
+    def a_claim_of_a_failing_key_is_taken_back(self, forget: bool) -> None:
+        """The broker could not be reached."""
+        claim_id = f"claim-{len(self.calls)}"
+        self.do("claim", claim_id, None, True, ())
+        self.do("unclaim", claim_id, forget)
 
     @rule()
     def republish(self) -> None:

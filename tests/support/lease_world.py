@@ -103,8 +103,10 @@ class World:
     def hand_back(self, token: int, nonce: bytes = b"nonce--1") -> int:
         return self.store.run(hand_back_call(self.key, token, nonce))
 
-    def unclaim(self, claim_id: str | bytes = "claim-1") -> bool:
-        return self.store.run(lease.unclaim(self.key, claim_id=claim_id, retention_seconds=RETENTION_SECONDS))
+    def unclaim(self, claim_id: str | bytes = "claim-1", forget: bool = False) -> bool:
+        return self.store.run(
+            lease.unclaim(self.key, claim_id=claim_id, retention_seconds=RETENTION_SECONDS, forget_failures=forget)
+        )
 
     def republish(self) -> int:
         return self.store.run(lease.republish(self.key, interval_seconds=REPUBLISH_SECONDS))

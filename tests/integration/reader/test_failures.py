@@ -9,12 +9,22 @@ from typing import Any
 
 import pytest
 
-from api_client import CacheUnavailable, DecodeError, InvalidQuery, RefreshFailed, UnknownQuery, WaitTimeout
+from api_client import (
+    CacheUnavailable,
+    DecodeError,
+    InvalidQuery,
+    RefreshFailed,
+    RefreshState,
+    UnknownQuery,
+    WaitTimeout,
+    lease,
+)
+from api_client.lease import FailReply
 from refresher.embedded import free_port
 from tests.integration.reader.conftest import MakeReader, Play
 from tests.integration.reader.test_misses import share_a_wait
 from tests.support.any_reader import AnyReader, client_of
-from tests.support.played_worker import PATIENCE_SECONDS
+from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
 from tests.support.recorded_events import RecordedEvents
 from tests.support.waiting import eventually
 
@@ -54,6 +64,33 @@ def test_while_it_cools_a_stale_value_is_served(reader: AnyReader, play: Play) -
     assert reader.get("q", {}) == "old"
     with pytest.raises(RefreshFailed):
         reader.get("q", {}, fresh=True)
+
+
+def give_up_at_once(key: PlayedKey, times: int) -> FailReply:
+    """Let so many loads of a key in a row be given up, each pause over at once but the last one."""
+    for number in range(times):
+        nonce = b"%08d" % number
+        token = key.acquire(nonce, number=key.claim(f"claim-{number}", force=True).number).token
+        reply = key.store.run(
+            lease.fail(
+                key.key, token=token, nonce=nonce, cooling_seconds=30.0, kind="syntax", attempts=1,
+                retention_seconds=60.0, longest_seconds=3_600.0,
+            )
+        )  # fmt: skip
+        assert reply is not None
+    return reply
+
+
+def test_a_broker_that_can_t_be_reached_ends_no_row_of_failures(make_reader: MakeReader, play: Play) -> None:
+    reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/1"), play()
+    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+    assert give_up_at_once(key, 7).pause_seconds == 1_920.0
+    key.pass_time(1_920.0)
+    assert reader.get_entry("q", {}).refresh is RefreshState.TRIGGERED
+    assert reader.flush(PATIENCE_SECONDS)
+    eventually(lambda: key.state() == "idle", PATIENCE_SECONDS, "the claim is taken back")
+    told = give_up_at_once(key, 1)
+    assert (told.pause_seconds, told.failures) == (3_600.0, 8)
 
 
 def test_an_unknown_query_names_its_version(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
