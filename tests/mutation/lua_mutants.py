@@ -302,8 +302,8 @@ class Reader:
             first, size = 0, 1
         elif called == "redis.call" and self.source[slice(*spans[0])] in FIELDS_FROM:
             first, size = FIELDS_FROM[self.source[slice(*spans[0])]]
-        # What would be left without its only field is no call; that is the mutant without the statement.
-        if size and len(spans) - first > size:
+        # What would be left without its only field is no call, but for SET; that is the mutant without the statement.
+        if size and len(spans) - first > size - (first == FIELDS_FROM["'SET'"][0]):
             for index in range(first, len(spans), size):
                 self.drop(spans, index, index + size)
         return end

@@ -60,7 +60,7 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("commit", "entry.generation > entry.token: > ⟶ >="): UNIQUE,
     ("commit", "record.hard > record.token: > ⟶ >="): UNIQUE,
     ("commit", "record.generation > record.token: > ⟶ >="): UNIQUE,
-    ("invalidate", "redis.call('PTTL', KEYS[2]) < retention_ms: < ⟶ <="): "a life is set to what it is",
+    ("prelude", "redis.call('PTTL', key) < life_ms: < ⟶ <="): "a life is set to what it is",
     (
         "prelude",
         "without type(head) ~= 'string' or",
