@@ -145,7 +145,8 @@ class Reader:
 
     def returned(self) -> None:
         if self.peek.text != "{":
-            self.value(self.expression())
+            for span in self.expressions():
+                self.value(span)
             return
         self.take()
         while self.peek.text != "}":
