@@ -233,3 +233,15 @@ def test_what_a_batch_triggers_is_done_when_it_returns(way: Way) -> None:
             assert values() == [1, 1]  # loaded; and then stale
             cache.advance("2m")
         assert values() == [2, 2]
+
+
+def test_an_invalidation_reaches_all_versions_that_were_loaded(way: Way) -> None:
+    with InlineCache() as cache:
+        for version in (1, 2):
+            cache.answer("q", f"v{version}", version=version)
+            assert way.cached("q", version=version) == f"v{version}"
+        done = way.do(way.client_of(cache).invalidate("q"))
+        assert done.generations.keys() == {1, 2}
+        states = [way.entry(cache, "q", version=version).state for version in (1, 2)]
+        assert states == [EntryState.STALE] * 2
+        assert [way.cached("q", version=version, min_generation=done) for version in (1, 2)] == ["v1", "v2"]

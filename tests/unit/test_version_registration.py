@@ -1,0 +1,104 @@
+"""A process registers a version before its first load, renews it, and goes on for a while where it can't."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api_client import CacheUnavailable
+from api_client.keys import versions_key
+from api_client.lease import Call
+from refresher import WorkerSettings, query
+from refresher.queries import Registry
+from refresher.version_registration import HEARTBEAT_SECONDS, MARGIN_SECONDS, VersionRegistration, registration_of
+
+SETTINGS = WorkerSettings(namespace="n")
+
+
+class Records:
+    """Keeps what is run; fails while it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call[Any]] = []
+        self.is_down = False
+
+    def run(self, call: Call[Any]) -> Any:
+        if self.is_down:
+            raise CacheUnavailable("down")
+        self.calls.append(call)
+        return 1
+
+
+@pytest.fixture
+def registry() -> Registry:
+    made = Registry()
+    for version in (1, 2):
+        query("q", ttl="5m", grace="1h", version=version, into=made)(lambda tx: None)
+    return made
+
+
+@pytest.fixture
+def records() -> Records:
+    return Records()
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [1_000.0]
+
+
+@pytest.fixture
+def registration(records: Records, now: list[float]) -> VersionRegistration:
+    return VersionRegistration(records, SETTINGS, lambda: now[0])
+
+
+def test_a_version_is_kept_for_as_long_as_an_entry_of_a_load_that_begins_within_the_margin_can_live(
+    registry: Registry,
+) -> None:
+    first, _ = registry
+    call = registration_of(first, SETTINGS)
+    assert call.keys == (versions_key("n", "q"),)
+    version, lives_ms = call.args
+    assert version == 1
+    least_seconds = 300 + 3_600 + SETTINGS.hard_limit_seconds + SETTINGS.record_retention_seconds + MARGIN_SECONDS
+    assert int(lives_ms) >= least_seconds * 1_000
+
+
+def test_it_is_registered_before_the_first_load_and_again_after_each_heartbeat(
+    registration: VersionRegistration, registry: Registry, records: Records, now: list[float]
+) -> None:
+    for one in registry:
+        registration.ensure(one)
+        registration.ensure(one)
+    assert [call.args[0] for call in records.calls] == [1, 2]
+    now[0] += HEARTBEAT_SECONDS
+    for one in registry:
+        registration.ensure(one)
+    assert [call.args[0] for call in records.calls] == [1, 2, 1, 2]
+
+
+def test_what_was_never_registered_is_not_loaded(
+    registration: VersionRegistration, registry: Registry, records: Records
+) -> None:
+    first, _ = registry
+    records.is_down = True
+    for _ in range(2):
+        with pytest.raises(CacheUnavailable):
+            registration.ensure(first)
+    records.is_down = False
+    registration.ensure(first)
+    assert len(records.calls) == 1
+
+
+def test_what_was_registered_is_loaded_for_as_long_as_the_margin_lasts(
+    registration: VersionRegistration, registry: Registry, records: Records, now: list[float]
+) -> None:
+    first, _ = registry
+    registration.ensure(first)
+    records.is_down = True
+    now[0] += MARGIN_SECONDS
+    registration.ensure(first)
+    now[0] += HEARTBEAT_SECONDS
+    with pytest.raises(CacheUnavailable):
+        registration.ensure(first)
