@@ -98,14 +98,14 @@ def queue_of(namespace: str, broker_url: str, routing_key: str) -> Any:
 
 def plain_queue(name: str) -> Any:
     """Return a kombu queue as Celery makes one that is named to a worker with ``-Q`` alone."""
-    from kombu import Exchange, Queue
+    from kombu.entity import Exchange, Queue  # not of kombu, which replaces itself while it is imported
 
     # An exchange of its own, so that no message reaches two queues.
     return Queue(name, Exchange(name, type="direct"), routing_key=name)
 
 
 def _declared(name: str, broker_url: str) -> Any:
-    from kombu import Exchange, Queue
+    from kombu.entity import Exchange, Queue  # not of kombu, which replaces itself while it is imported
 
     if not is_rabbitmq(broker_url):
         return plain_queue(name)

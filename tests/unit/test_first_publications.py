@@ -1,0 +1,47 @@
+"""Two publishers that are the first to need kombu, at one time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+import threading
+import time
+
+from api_client.broker_settings import queue_for
+
+reached, go_on = threading.Event(), threading.Event()
+
+def hold(frame, event, _):
+    # In the middle of kombu's own module, which replaces itself by another one at its end.
+    if frame.f_code.co_filename.endswith("kombu/__init__.py") and frame.f_code.co_name == "<module>":
+        if frame.f_lineno > 40 and not reached.is_set():
+            reached.set()
+            go_on.wait(30)
+        return hold
+    return hold if event == "call" else None
+
+def first():
+    sys.settrace(hold)
+    queue_for("ns", "redis://127.0.0.1/1", someone_waits=True)
+
+made = []
+one = threading.Thread(target=first)
+one.start()
+assert reached.wait(30)
+two = threading.Thread(target=lambda: made.append(queue_for("ns", "redis://127.0.0.1/1", someone_waits=True)))
+two.start()
+while two.is_alive() and "_bootstrap" not in sys._current_frames()[two.ident].f_code.co_filename:
+    time.sleep(0.001)
+go_on.set()
+one.join()
+two.join()
+print(len(made))
+"""
+
+
+def test_both_publish() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("1\n", "")
