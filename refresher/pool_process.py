@@ -30,7 +30,7 @@ def pool_has_limits() -> bool:
 
 
 def process_is_ending() -> bool:
-    """Return whether this is a process of a prefork pool that a signal has told to end.
+    """Return whether this is a process of a prefork pool that is ending by a signal.
 
     Whatever is raised now, it goes. Its main process gets no result of the task, and counts the process as lost.
     """
@@ -61,8 +61,8 @@ def end_process(hand_back: Callable[[], None], limit_seconds: float) -> NoReturn
 class ShutdownFlag:
     """Whether the worker shuts down, known to all processes of its pool: memory that they share, made before they are.
 
-    A pool's process ends by SIGTERM for two reasons that it can't tell apart: its worker shuts down, or it alone was
-    told to end, by a limit of memory for example, and so by what it loads.
+    A pool's process ends by SIGTERM for two reasons that it can't distinguish: its worker shuts down, or it alone was
+    terminated, by a limit of memory for example, and so by what it loads.
     """
 
     def __init__(self) -> None:
