@@ -20,7 +20,7 @@ from api_client.durations import Duration
 from api_client.errors import ConfigurationError, InvalidQuery, TriggerFailed
 from api_client.events import ReaderEvents, RefreshReason, guarded, together
 from api_client.explain import Explanation, explanation
-from api_client.floors import ReadOptions, bookmarks_of, duration_of, floor_of
+from api_client.floors import ReadOptions, bookmarks_of, duration_of, flag_of, floor_of
 from api_client.judging import PLAIN, Floor
 from api_client.keys import CacheKey, make_key
 from api_client.lease import Call, ClaimReply, ClaimStatus
@@ -118,6 +118,7 @@ class ClientBase:
         self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
     ) -> Iterator[VersionedInvalidation]:
         """Check the arguments of an invalidation; at its end this process forgets what it has of its keys."""
+        is_hard = flag_of(key.query, "hard", hard)
         if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= MOST_REPLICAS:
             raise InvalidQuery(
                 f"replicas={replicas!r:.40} of {key.query!r}: allowed is a whole number, 0 to {MOST_REPLICAS}",
@@ -127,7 +128,7 @@ class ClientBase:
         retention_seconds = self.settings.record_retention_seconds
 
         def invalidate(one: CacheKey) -> Call[int]:
-            return lease.invalidate(one, hard=bool(hard), bookmarks=checked, retention_seconds=retention_seconds)
+            return lease.invalidate(one, hard=is_hard, bookmarks=checked, retention_seconds=retention_seconds)
 
         known = self._known_versions if all_versions else None
         invalidation = VersionedInvalidation(key, self._namespace, invalidate, known)

@@ -6,6 +6,8 @@ import re
 from datetime import timedelta
 from typing import Final, TypeAlias
 
+from api_client.params import plain
+
 Duration: TypeAlias = float | int | timedelta | str
 
 LONGEST_SECONDS: Final = 100 * 365 * 86_400.0
@@ -23,6 +25,7 @@ def seconds(value: Duration) -> float:
     Raises:
         ValueError: not a duration, negative, or more than a hundred years. The message says what is allowed.
     """
+    value = plain(value)
     if isinstance(value, timedelta):
         total = value.total_seconds()
     elif isinstance(value, bool) or not isinstance(value, int | float | str):

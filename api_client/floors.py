@@ -47,12 +47,13 @@ def floor_of(query: str, options: ReadOptions) -> Floor:
         )
     if options.keys() <= _OF_NO_FLOOR:
         return PLAIN
-    max_age = options.get("max_age")
+    max_age, bookmarks = options.get("max_age"), options.get("min_bookmarks")
+    generation = plain(options.get("min_generation", 0))
     return Floor(
         max_age_seconds=None if max_age is None else duration_of(query, "max_age", max_age),
-        fresh=bool(options.get("fresh", False)),
-        min_generation=_generation(query, options.get("min_generation", 0), plain(options.get("version", 1))),
-        min_bookmarks=frozenset(bookmarks_of(query, options.get("min_bookmarks") or ())),
+        fresh=flag_of(query, "fresh", options.get("fresh", False)),
+        min_generation=_generation(query, generation, plain(options.get("version", 1))),
+        min_bookmarks=frozenset(() if bookmarks is None else bookmarks_of(query, bookmarks)),
     )
 
 
@@ -70,6 +71,18 @@ def _generation(query: str, given: MinGeneration, version: int) -> int:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def flag_of(query: str, option: str, value: object) -> bool:
+    """Return an option that is on or off. A text would be on whatever it says, "no" as well.
+
+    Raises:
+        InvalidQuery: it is not a bool.
+    """
+    flag = plain(value)
+    if not isinstance(flag, bool):
+        raise InvalidQuery(f"{option}={value!r:.40} of {query!r}: allowed are True and False", query=query)
+    return flag
 
 
 def duration_of(query: str, option: str, value: Duration) -> float:

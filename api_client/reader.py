@@ -20,7 +20,7 @@ from api_client.client_base import (
 from api_client.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
 from api_client.explain import Explanation, explain_reads
-from api_client.floors import ReadOptions
+from api_client.floors import ReadOptions, flag_of
 from api_client.judging import Floor
 from api_client.keys import CacheKey, make_key
 from api_client.live_versions import none_failed
@@ -210,6 +210,7 @@ class CacheClient(ClientBase):
         """
         key = self.key(query, params, version=version)
         timeout_seconds = self._timeout_seconds(key.query, timeout)
+        wait = flag_of(key.query, "wait", wait)
         claim_id = new_claim_id()
         reply = self._link.run(self._forced_claim(key, claim_id), key.query)
         if trigger := manual_trigger(key, reply, claim_id, someone_waits=wait):

@@ -137,7 +137,8 @@ def query(
     Raises:
         ConfigurationError: an argument is wrong; it says what is allowed.
     """
-    name, version = _checked_name(name), plain(version)
+    name, version, sensitive = _checked_name(name), plain(version), plain(sensitive)
+    beta, sigma = plain(beta), plain(sigma)
     _check(name, "sigma", sigma, 0 < _number(sigma) <= 1000, "more than 0, up to 1000")
     _check(name, "beta", beta, beta is None or 0 < _number(beta) <= 1000, "more than 0, up to 1000")
     whole = isinstance(version, int) and not isinstance(version, bool)
@@ -151,8 +152,12 @@ def query(
     window = _window(name, delta)
 
     def register(loader: L) -> L:
-        is_async = inspect.iscoroutinefunction(loader) or inspect.isasyncgenfunction(loader)
+        is_async = any(
+            inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+            for one in (loader, getattr(type(loader), "__call__", None))  # noqa: B004 - not whether, but which
+        )
         _check(name, "the loader", loader, not is_async, "a plain function: its tx is a synchronous one, in a worker")
+        _check(name, "the loader", loader, _takes_a_transaction(loader), "a function of a transaction: f(tx, **params)")
         (registry if into is None else into).add(
             Query(
                 name=name, version=version, loader=loader, ttl_seconds=ttl_seconds, grace_seconds=grace_seconds,
@@ -196,6 +201,13 @@ def import_queries(modules: Iterable[str]) -> None:
                 repr(module),
                 f"importing it failed with {type(error).__name__}: {str(error)[:300]}; allowed are importable modules",
             ) from error
+
+
+def _takes_a_transaction(loader: object) -> bool:
+    try:
+        return callable(loader) and inspect.signature(loader).bind_partial(None) is not None
+    except (TypeError, ValueError):  # it takes nothing by position, or a builtin does not say what it takes
+        return False
 
 
 def _checked_name(name: str) -> str:

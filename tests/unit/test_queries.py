@@ -109,6 +109,22 @@ def test_a_loader_that_would_have_to_be_awaited_is_refused(loader: Any) -> None:
     assert len(into) == 0
 
 
+class AwaitedCall:
+    async def __call__(self, tx: Any) -> int:
+        return 1
+
+
+def test_an_object_whose_call_has_to_be_awaited_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="a plain function"):
+        query("q", ttl=60, into=Registry())(AwaitedCall())
+
+
+@pytest.mark.parametrize("wrong", [5, "x", None, lambda: 1, lambda *, n: n, dict, max], ids=repr)
+def test_what_takes_no_transaction_is_no_loader(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"the loader of @query\('q'\).*f\(tx, \*\*params\)"):
+        query("q", ttl=60, into=Registry())(wrong)
+
+
 def test_a_name_and_version_belong_to_one_function() -> None:
     into = Registry()
     query("q", ttl=1, into=into)(loader)

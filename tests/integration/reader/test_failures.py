@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 from api_client import (
@@ -175,7 +176,10 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"min_generation": -1}, "min_generation"),
     ({"min_generation": True}, "min_generation"),
     ({"min_generation": "1"}, "min_generation"),
+    ({"fresh": "no"}, "fresh='no' of .*: allowed are True and False"),
+    ({"fresh": 1}, "fresh=1 of "),
     ({"min_bookmarks": "one text"}, "bookmarks"),
+    ({"min_bookmarks": ""}, "bookmarks"),
     ({"min_bookmarks": ["b"] * 17}, "bookmarks"),
     ({"min_bookmarks": [""]}, "bookmarks"),
     ({"min_bookmarks": ["line\nbreak"]}, "bookmarks"),
@@ -208,6 +212,22 @@ def test_an_option_that_is_none_is_refused_before_anything_is_sent(
         cut_off.get_many([("q", {})], **options)
     assert events.told == []
     assert not client_of(cut_off)._link.health.clock.is_known
+
+
+@pytest.mark.parametrize("wrong", ["no", "false", 0, 1, None, []], ids=repr)
+def test_a_text_or_a_number_is_no_flag(cut_off: AnyReader, wrong: Any) -> None:
+    with pytest.raises(InvalidQuery, match=r"hard=.* of 'q': allowed are True and False"):
+        cut_off.invalidate("q", {}, hard=wrong)
+    with pytest.raises(InvalidQuery, match=r"wait=.* of 'q': allowed are True and False"):
+        cut_off.refresh("q", {}, wait=wrong)
+
+
+def test_options_that_are_numpy_scalars_are_their_values(reader: AnyReader, play: Play) -> None:
+    token = play().plant_value("v", age_seconds=60)
+    assert reader.get("q", {}, max_age=np.int64(600), fresh=np.bool_(False)) == "v"
+    assert reader.get("q", {}, min_generation=np.int64(token - 1), timeout=np.float32(0.5)) == "v"
+    with pytest.raises(WaitTimeout):
+        reader.get("q", {}, min_generation=np.int64(token), timeout=np.int8(0))
 
 
 def test_bookmarks_of_an_invalidation_are_looked_at_as_well(cut_off: AnyReader) -> None:
