@@ -88,7 +88,7 @@ MET = {
 
 def thin(url: str, stack: ExitStack) -> Way:
     make = connection_maker(url, timeout_seconds=TIMEOUT_SECONDS)
-    connections = Connections(make, timeout_seconds=TIMEOUT_SECONDS)
+    connections = Connections(make, timeout_seconds=TIMEOUT_SECONDS, reply_seconds=TIMEOUT_SECONDS)
     stack.callback(connections.drop_idle)
     return ThinWay(make, connections)
 

@@ -16,8 +16,6 @@ from typer.testing import CliRunner
 from api_client import CacheUnavailable, EntryState
 from api_client.keys import make_key
 from api_client.lease import CommitStatus, renew
-from api_client.lease_store import SCRIPTS
-from api_client.lease_store import source as source_of
 from api_client.redis_edge import connect
 from refresher.cache_link import WorkerLink
 from refresher.cli.commands import app
@@ -119,15 +117,13 @@ def test_values_are_loaded_refreshed_and_given_up_on_a_cluster(
 def test_a_worker_s_steps_go_on_while_a_slot_moves_to_a_new_node(stack: ExitStack, count: int) -> None:
     cluster = Cluster(stack)
     target = cluster.add_node(stack)
-    for script in SCRIPTS:
-        cluster.ask(target, "SCRIPT", "LOAD", source_of(script))
     key = make_key("test", "q", {"slot": "moves"}, 1)
     slot, source = key_slot(key.entry.encode()), cluster.node_of(key.entry)
     with closing(WorkerLink(cluster.url())) as link:
         world = World(link.client, link.store, key)
         world.plant(1)
         token = world.acquire(number=world.claim().number).token
-        # Both keys of a step are there, and the slot is not: ASK leads to a node that has no slot yet.
+        # Both keys of a step are there, and the slot is not: ASK leads to a node that has no slot yet, and no script.
         cluster.begin_move(slot, source, target)
         cluster.move_keys(slot, source, target)
         renewals = [renew(key, token=token, nonce=b"nonce--1", lease_seconds=LEASE_SECONDS)] * count
