@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
 
 import msgspec
 
@@ -76,7 +75,8 @@ class Backlog:
     def take(self, most: int) -> list[Trigger]:
         """Remove up to ``most`` of the oldest triggers: of those who wait, and only else of the others."""
         queue = self.waiting or self.others
-        taken = [queue.pop(place, None) for place in list(islice(queue, most))]
+        # Copied in one step: another thread may put some between any two.
+        taken = [queue.pop(place, None) for place in list(queue)[:most]]
         return [trigger for trigger in taken if trigger is not None]
 
     def __len__(self) -> int:

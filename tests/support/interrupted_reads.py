@@ -139,8 +139,9 @@ def main() -> None:
         came[timer.during(call)] += 1
         now = time.monotonic()
         longest_seconds = max(longest_seconds, now - call_began)
-        if now - beat > 1.0:
+        if now - beat > 10.0:
             beat = now
+            print(f"{timer.raised} raised", file=sys.stderr, flush=True)  # noqa: T201 - how far a long run has come
             faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)
     faulthandler.dump_traceback_later(2 * STUCK_SECONDS, exit=True)
     told = {
