@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError, TimeoutError
 
 from api_client.error_replies import error_reply, is_passing
 from api_client.sockets import give_up_after
-from api_client.wire import CHUNK_BYTES, NEEDS_MORE, pack
+from api_client.wire import CHUNK_BYTES, NEEDS_MORE, pack, pack_all
 
 PROBE_SECONDS: Final = 0.25
 
@@ -50,8 +50,12 @@ class InvalidationStream:
         self._role: str | None = None
         self._listens_since: float | None = None
 
-    def track(self, prefix: str) -> None:
+    def track(self, prefix: str, channel: str) -> None:
         """Connect and ask for the invalidations of the keys under ``prefix``; back when Redis has agreed.
+
+        It also subscribes to ``channel``, on which nothing comes. Redis bounds what it keeps for a client that does not
+        read (a stopped process, say) by the client's class: a normal one's invalidations without end, a subscriber's
+        up to ``client-output-buffer-limit pubsub``. Then it closes the connection.
 
         Raises:
             TrackingRefused: it has not.
@@ -61,17 +65,20 @@ class InvalidationStream:
         sock: socket.socket = self._made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
         sock.settimeout(self._timeout_seconds)
         self._socket = sock
-        sock.sendall(_PROBE + pack("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", prefix))
+        requests = ("SUBSCRIBE", channel), ("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", prefix)
+        sock.sendall(_PROBE + pack_all(requests))
         answers: list[Any] = []
         deadline = self._monotonic() + self._timeout_seconds
-        while len(answers) < 2:
+        while len(answers) < 3:
             if self._monotonic() >= deadline:
                 raise TimeoutError("it did not answer in time")
-            # What is pushed meanwhile is of no interest: nothing has been kept yet.
-            answers += [message for message in self._receive() if not isinstance(message, hiredis.PushNotification)]
+            # What else is pushed meanwhile is of no interest: nothing has been kept yet.
+            answers += [message for message in self._receive() if not _is_pushed(message) or message[0] == "subscribe"]
         self._answered(answers[0])
-        if answers[1] != "OK":
-            raise _refusal(answers[1], "CLIENT TRACKING")
+        if not _is_pushed(answers[1]):
+            raise _refusal(answers[1], "SUBSCRIBE")
+        if answers[2] != "OK":
+            raise _refusal(answers[2], "CLIENT TRACKING")
         give_up_after(sock, PROBE_SECONDS, self)
         self._heard_at = self._asked_at = self._monotonic()
 
@@ -88,7 +95,7 @@ class InvalidationStream:
             self._listens_since = None
         self._heard_at = self._monotonic()
         for message in messages:
-            if not isinstance(message, hiredis.PushNotification):
+            if not _is_pushed(message):
                 self._answered(message)
             elif message[0] == "invalidate":
                 all_gone = all_gone or message[1] is None  # FLUSHALL or FLUSHDB
@@ -150,6 +157,10 @@ class InvalidationStream:
         if self._role not in (None, role):
             raise ConnectionError(f"its node became a {role}")
         self._role = role
+
+
+def _is_pushed(message: object) -> bool:
+    return isinstance(message, hiredis.PushNotification)
 
 
 def _refusal(answer: object, command: str) -> Exception:

@@ -7,6 +7,7 @@ key                       type     what
 ``ns:l1:{q:v:digest}``    hash     the lease record, only while something is going on (`lease`)
 ``ns:n1:{q:v:digest}``    channel  the notifications of commit, fail and invalidate
 ``ns:v1:{q}``             zset     versions that workers load, by when each may be forgotten (`live_versions`)
+``ns:n1:tier``            channel  silent; subscribed to for its class of connections (`invalidations`)
 ``ns:dead1``              zset     dead letters, newest last, bounded (`refresher.dead_letters`)
 ========================  =======  ==========================================================
 
@@ -146,6 +147,11 @@ def _named(namespace: str, query: str, version: int, canonical: str, digest: byt
 def entry_prefix(namespace: str) -> str:
     """Return what every entry's key of a namespace begins with, and no other key."""
     return f"{namespace}:e1:"
+
+
+def tier_channel(namespace: str) -> str:
+    """Return the channel to which the links of in-process tiers subscribe, and on which nothing is published."""
+    return f"{namespace}:n1:tier"
 
 
 def dead_letters_key(namespace: str) -> str:

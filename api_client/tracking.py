@@ -20,7 +20,7 @@ from redis.exceptions import AuthenticationError, ConnectionError, ResponseError
 
 from api_client.clock import monotonic_seconds
 from api_client.invalidations import InvalidationStream, TrackingRefused
-from api_client.keys import entry_prefix
+from api_client.keys import entry_prefix, tier_channel
 from api_client.local_tier import LocalTier
 from api_client.redis_edge import connection_maker, reason
 from api_client.sentinels import KnownMaster
@@ -70,6 +70,7 @@ class TrackingLink:
         known.when_moved(self._leave)
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=known)
         self._timeout_seconds, self._tier, self._prefix = timeout_seconds, tier, entry_prefix(namespace)
+        self._channel = tier_channel(namespace)
         self._monotonic, self._sleep, self._jitter = monotonic, sleep, jitter
         self._moves = 0
         self._is_ended = False
@@ -124,7 +125,7 @@ class TrackingLink:
         moves = self._moves
         stream = InvalidationStream(self._make(), self._timeout_seconds, self._monotonic)
         try:
-            stream.track(self._prefix)
+            stream.track(self._prefix, self._channel)
             self._stream = stream
             if self._moves != moves:  # on the way to a master that is one no longer, perhaps
                 raise ConnectionError("the master is another one")

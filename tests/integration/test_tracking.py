@@ -139,10 +139,10 @@ def test_the_tier_is_off_until_redis_has_agreed(server: RedisServer, monkeypatch
     reached, gate = threading.Event(), threading.Event()
     original = InvalidationStream.track
 
-    def held(stream: InvalidationStream, prefix: str) -> None:
+    def held(stream: InvalidationStream, prefix: str, channel: str) -> None:
         reached.set()
         assert gate.wait(PATIENCE_SECONDS)
-        original(stream, prefix)
+        original(stream, prefix, channel)
 
     monkeypatch.setattr(InvalidationStream, "track", held)
     with Tracked(server.url()) as tracked:

@@ -37,7 +37,8 @@ def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> Non
 
 
 REFUSALS = {
-    "no right to track": (">sesame +@all -client", "NOPERM"),
+    "no right to track": (">sesame +@all -client|tracking", "to CLIENT TRACKING"),
+    "no right to subscribe": (">sesame +@all -subscribe", "to SUBSCRIBE"),
     "another password": (">other +@all", "it refuses this user or password"),
 }
 
