@@ -185,9 +185,9 @@ class CeleryBroker:
 
     def close(self) -> None:
         """Close the connections. The broker can be used again afterwards."""
-        if self._app is not None:
-            self._app.close()
-            self._app = None
+        app, self._app = self._app, None
+        if app is not None:
+            app.close()
 
     @property
     def app(self) -> PublishingApp:

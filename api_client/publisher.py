@@ -167,17 +167,24 @@ class Publisher:
         self._publication.give_back(trigger, "closed" if self._is_closing else "backlog")
 
     def _run(self) -> None:
-        while not self._is_closing:
-            try:
-                if self._chores:
-                    self._chores.popleft()()
-                elif batch := self._backlog.take(BATCH):
-                    self._publication.handle(batch)
-                else:
-                    self._rest()
-            except Exception:
-                # The thread must outlive whatever one batch meets; its claims run out by themselves.
-                log.exception("the publisher met an error it does not know")
+        try:
+            while not self._is_closing:
+                self._do_next()
+        finally:
+            # `close` waits for this thread with a bound; what it was in the middle of may have connected since.
+            self._broker.close()
+
+    def _do_next(self) -> None:
+        try:
+            if self._chores:
+                self._chores.popleft()()
+            elif batch := self._backlog.take(BATCH):
+                self._publication.handle(batch)
+            else:
+                self._rest()
+        except Exception:
+            # The thread must outlive whatever one batch meets; its claims run out by themselves.
+            log.exception("the publisher met an error it does not know")
 
     def _rest(self) -> None:
         """Wait to be woken. Whoever hands something over does that first, and looks then whether it is to wake."""

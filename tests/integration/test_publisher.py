@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +18,7 @@ from api_client.publisher import TriggerDropped
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 from tests.support.publisher_bench import NAMESPACE, Bench, Ended, Script, key
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -38,6 +40,10 @@ def celery_bench(clean_redis: RedisServer) -> Iterator[Bench]:
     made.close()
 
 
+def publishers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "cache-publisher"]
+
+
 def failing(*numbers: int) -> Callable[[RefreshItem], Exception | None]:
     return lambda item: OSError("no") if item.decoded_params["n"] in numbers else None
 
@@ -53,6 +59,26 @@ def test_a_batch_is_a_few_round_trips_and_a_message_an_item(celery_bench: Bench,
         assert control.llen(refresh_queue(NAMESPACE)) == 64
     assert celery_bench.events.told[2:] == [("triggered", "stale")] * 64
     assert all(celery_bench.claimed(n) for n in range(64))
+
+
+def test_what_outlives_close_leaves_no_connection(celery_bench: Bench, clean_redis: RedisServer) -> None:
+    held, go, published = threading.Event(), threading.Event(), threading.Event()
+
+    def publish_late() -> None:
+        held.set()
+        assert go.wait(20)
+        assert celery_bench.broker.publish_each([RefreshItem(query="q", params="{}")], someone_waits=False) == [None]
+        published.set()
+
+    with redis.Redis.from_url(clean_redis.url(1)) as control:
+        before = len(control.client_list())
+        celery_bench.publisher.do_soon(publish_late)
+        assert held.wait(20)
+        celery_bench.publisher.close(timeout_seconds=0.0)
+        go.set()
+        assert published.wait(20)
+        eventually(lambda: len(control.client_list()) <= before, 20, "the late connection is closed")
+        eventually(lambda: not publishers(), 20, "its thread has ended")
 
 
 def test_a_claim_that_redis_refuses_fails_alone(bench: Bench, script: Script) -> None:
