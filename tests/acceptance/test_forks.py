@@ -1,0 +1,43 @@
+"""A client that was used before a fork, in parent and children at once: each has its own, however it was forked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from contextlib import ExitStack
+
+import pytest
+
+from refresher.embedded import RedisServer
+from tests.acceptance.conftest import ROOT, System
+from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.requirements import full_runs_only
+
+pytestmark = full_runs_only
+
+
+@pytest.fixture(params=["redis", "rabbitmq"])
+def forked(request: pytest.FixtureRequest, system: System, stack: ExitStack) -> System:
+    """A system with each broker, and a worker."""
+    if request.param == "redis":
+        broker = stack.enter_context(RedisServer.start()).url(0)
+        system.env |= {"CACHE_BROKER_URL": broker, "CACHE_LOCAL_MAX_ENTRIES": "1000"}
+    else:
+        server: RabbitMqServer = request.getfixturevalue("rabbitmq")
+        system.env |= {"CACHE_BROKER_URL": server.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
+    system.start_worker()
+    return system
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("fork", ["os", "c"])
+def test_each_process_reads_and_publishes_by_itself(forked: System, fork: str, kind: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.forking_program", fork, kind],
+        cwd=ROOT, env=forked.env, capture_output=True, text=True,
+        timeout=170, check=False,
+    )  # fmt: skip
+    said = [json.loads(line)["met"] for line in done.stdout.splitlines()]
+    assert (said, done.stderr, done.returncode) == ([[], [], []], "", 0)

@@ -1,0 +1,139 @@
+"""A program that uses a reader, forks twice, and goes on to use it in all three processes at once.
+
+Usage: ``python -m tests.support.forking_program FORK KIND``: FORK is ``os`` or ``c``, a fork of the C library that
+calls none of Python's hooks, as a server written in C may do; KIND is ``sync`` or ``async``. Each process writes a line
+of JSON to the standard output: ``met`` is what it met that should not be. What it reads is `scripted_queries`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import faulthandler
+import json
+import os
+import sys
+import threading
+import traceback
+from typing import Any
+
+from api_client import AsyncCacheClient, CacheClient
+from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import eventually
+
+QUERY = "long_lived"
+CHILDREN = 2
+WITHIN_SECONDS = 40.0
+READING_THREADS = 2
+
+
+def fork(how: str) -> int:
+    """Return 0 in the child."""
+    if how == "os":
+        return os.fork()
+    # A thread that waits for the interpreter's lock has a child hand it over, and the child has no such thread: what
+    # Python's hooks are for is not what is tested. The client's own wait for the servers.
+    usual_seconds = sys.getswitchinterval()
+    sys.setswitchinterval(WITHIN_SECONDS)
+    pid = int(ctypes.PyDLL(None).fork())
+    sys.setswitchinterval(usual_seconds)
+    return pid
+
+
+class Program:
+    """One process of it. The client is made once, in the parent; an event loop is each process's own."""
+
+    def __init__(self, kind: str) -> None:
+        self._events = RecordedEvents()
+        self._client = {"sync": CacheClient, "async": AsyncCacheClient}[kind].from_env(events=self._events)
+        self._met: list[str] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin in this process."""
+        self._runner = asyncio.Runner()
+        self._met.clear()
+        self._events.told.clear()
+
+    def uses(self, key: str) -> None:
+        """Load a value, and have it refreshed after an invalidation, twice; each value has to be its own key's."""
+        assert self.load_of(key) == 1
+        for load in (2, 3):
+            self._done(self._client.invalidate(QUERY, {"key": key}))
+            eventually(lambda load=load: self.load_of(key) == load, WITHIN_SECONDS, f"load {load} of {key}")  # type: ignore[misc]
+
+    def load_of(self, key: str) -> int:
+        """Read; which load of the key the value is of."""
+        value = self._done(self._client.get(QUERY, {"key": key}, timeout=WITHIN_SECONDS))
+        if value["key"] != key:
+            self._met.append(f"the value of {key} is {value}")
+        return int(value["load"])
+
+    def reads(self, key: str, ends: threading.Event) -> None:
+        """Read one key over and over, in a thread."""
+        try:
+            while not ends.wait(0.001):
+                self.load_of(key)
+        except Exception:  # noqa: BLE001 - told to the test
+            self._met.append(traceback.format_exc())
+
+    def finish(self) -> None:
+        """Publish the rest, close, and tell."""
+        if not self._done(self._client.flush(20)):
+            self._met.append("not flushed")
+        self._met += [f"{name}: {why}" for name in ("trigger_failed", "dropped") for why in self._events[name]]
+        self._done(self._client.close())
+        os.write(1, (json.dumps({"met": self._met[:5]}) + "\n").encode())
+
+    def _done(self, call: Any) -> Any:
+        return self._runner.run(call) if asyncio.iscoroutine(call) else call
+
+
+def main(how: str, kind: str) -> None:
+    program, ends = Program(kind), threading.Event()
+    program.uses("parent")
+    threads = [
+        threading.Thread(target=program.reads, args=("parent", ends), daemon=True)
+        for _ in range(READING_THREADS if kind == "sync" else 0)
+    ]
+    if how == "os":
+        start(threads)
+    children = []
+    for number in range(CHILDREN):
+        pid = fork(how)
+        if pid == 0:
+            in_child(program, number)
+        children.append(pid)
+    if how == "c":
+        start(threads)
+    program.uses("parent's other")
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    program.uses("parent's last")
+    ends.set()
+    for thread in threads:
+        thread.join()
+    program.finish()
+    sys.exit(max(map(abs, codes)))
+
+
+def start(threads: list[threading.Thread]) -> None:
+    """Begin to read, beside what else is done."""
+    for thread in threads:
+        thread.start()
+
+
+def in_child(program: Program, number: int) -> None:
+    """Use the parent's client, and end without the parent's clean-up."""
+    try:
+        faulthandler.dump_traceback_later(3 * WITHIN_SECONDS, exit=True)
+        program.begin()
+        program.uses(f"child {number}")
+        program.finish()
+    except BaseException:  # noqa: BLE001 - told to the test
+        os.write(1, (json.dumps({"met": [traceback.format_exc()]}) + "\n").encode())
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
