@@ -36,6 +36,7 @@ from refresher.queries import import_queries, look_in_the_working_folder, regist
 from refresher.quiet_logs import keep_params_out_of_logs
 from refresher.runtime import PerProcess, Runtime
 from refresher.settings import WorkerSettings
+from refresher.slots import NodeSlots
 from refresher.tasks import add_task
 from refresher.telemetry import Telemetry
 from refresher.version_registration import VersionHeartbeat
@@ -139,7 +140,9 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         return metrics.and_of(telemetry.and_of(events))
 
     app.refresher_shutdown = shutdown = ShutdownFlag()
-    runtimes = PerProcess(lambda: Runtime(settings, broker(), events=told(), shuts_down=shutdown.is_set))
+    slots = NodeSlots()
+    app.refresher_slots = _open_when_set_up(app, slots)
+    runtimes = PerProcess(lambda: Runtime(settings, broker(), events=told(), shuts_down=shutdown.is_set, slots=slots))
     # For the messages that are dropped in the main process. Made when the worker has begun: metrics count from then on.
     app.refresher_events = functools.cache(lambda: guarded(told(), WorkerEvents))
     add_task(app, runtimes, task_options(settings))
@@ -148,6 +151,16 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     app.refresher_heartbeat = VersionHeartbeat(settings, registry)
     app.refresher_heartbeat.connect(app)
     _connect_signals(app, settings, runtimes, metrics, HealthServer(settings, app.refresher_pulse, health))
+
+
+def _open_when_set_up(app: Celery, slots: NodeSlots) -> Callable[..., None]:
+    def open_slots(instance: Any = None, **_: Any) -> None:
+        if getattr(instance, "app", None) is app:
+            # Before the pool is forked, and once Celery knows how large it is, or may become.
+            slots.open(max(instance.concurrency or 1, instance.max_concurrency or 1))
+
+    signals.celeryd_after_setup.connect(open_slots)
+    return open_slots
 
 
 def _letters(settings: WorkerSettings) -> list[DeadLetter]:

@@ -23,7 +23,10 @@ class WorkerEvents:
         """Record a write that was refused: superseded, invalidated, lost."""
 
     def skipped(self, query: str, *, why: str) -> None:
-        """Record a message with nothing to do: already_fresh, or the state of the record that held the key."""
+        """Record a message with nothing to do: already_fresh, or the state of the record that held the key.
+
+        Or one that was put back, to come again later: no_slot, since its query held all the slots that it may.
+        """
 
     def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
         """Record a failed attempt that will be repeated."""

@@ -13,7 +13,10 @@ COUNTERS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "xfetch_refresh_completed": ((), "Values stored"),
     "xfetch_refresh_failed": (("kind",), "Refreshes that were given up"),
     "xfetch_refresh_retried": (("kind",), "Failed attempts that were to be repeated"),
-    "xfetch_refresh_skipped": (("why",), "Messages with nothing to do: already_fresh, or the state that held the key"),
+    "xfetch_refresh_skipped": (
+        ("why",),
+        "Messages with nothing to do: already_fresh, the state that held the key, or no_slot",
+    ),
     "xfetch_stale_write_rejected": (("why",), "Writes that were refused: superseded, invalidated, lost"),
     "xfetch_lock_contention": ((), "Messages that found another run at their key"),
 }

@@ -21,6 +21,7 @@ L = TypeVar("L", bound=Loader)
 DEFAULT_GRACE: Final = "1h"
 MOST_SAMPLES: Final = 64
 MOST_NAME_SETS: Final = 64
+MAX_CONCURRENCY: Final = 10_000
 LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
 
 
@@ -28,7 +29,8 @@ LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
 class Query:
     """A registered query. Durations in seconds; ``delta_window`` 0 smooths δ, n takes the mean of the last n.
 
-    Of one that is ``sensitive`` the params are in its messages alone: no dead letter keeps them.
+    ``concurrency`` is how many slots of a worker node it may hold; None: all but one. Of one that is ``sensitive`` the
+    params are in its messages alone: no dead letter keeps them.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Query:
     beta_function: BetaFunction | None
     delta_window: int
     sensitive: bool = False
+    concurrency: int | None = None
     _signature: inspect.Signature = field(init=False, repr=False, compare=False)
     _taken: set[frozenset[str]] = field(init=False, repr=False, compare=False, default_factory=set)
 
@@ -113,6 +116,7 @@ def query(
     delta: str = "smoothed",
     version: int = 1,
     sensitive: bool = False,
+    concurrency: int | None = None,
     into: Registry | None = None,
 ) -> Callable[[L], L]:
     """Register a loader: ``def loader(tx, **params) -> value``, run in one read transaction.
@@ -132,6 +136,9 @@ def query(
         version: of the value's shape; part of the key, so that a new shape is never read as the old one.
         sensitive: whether params may be personal or secret. Logs and monitors never show any query's; of a sensitive
             one the dead letter keeps neither the params nor the failure's text, which may quote them.
+        concurrency: how many slots of one worker node, all its pool's processes or threads together, loads of this
+            query may hold at a time, 1 to 10000; default: all but one, at least 1. So loads that hang leave a slot to
+            other queries. A refresh for which no slot is free goes back into its queue for some seconds.
         into: the registry; default: the one that workers use.
 
     Raises:
@@ -144,6 +151,9 @@ def query(
     whole = isinstance(version, int) and not isinstance(version, bool)
     _check(name, "version", version, whole and 1 <= version <= MAX_VERSION, f"1 to {MAX_VERSION}")
     _check(name, "sensitive", sensitive, isinstance(sensitive, bool), "True or False")
+    slots = concurrency is None or (isinstance(concurrency, int) and not isinstance(concurrency, bool))
+    in_bounds = slots and (concurrency is None or 1 <= concurrency <= MAX_CONCURRENCY)
+    _check(name, "concurrency", concurrency, in_bounds, f"a whole number of slots, 1 to {MAX_CONCURRENCY}")
     has_cypher = degree is None or (isinstance(degree, str) and degree.strip() != "")
     _check(name, "degree", degree, has_cypher, "Cypher that returns one number")
     own = beta_function is None or callable(beta_function)
@@ -162,7 +172,7 @@ def query(
             Query(
                 name=name, version=version, loader=loader, ttl_seconds=ttl_seconds, grace_seconds=grace_seconds,
                 beta=beta, sigma=float(sigma), degree_cypher=degree, beta_function=beta_function, delta_window=window,
-                sensitive=sensitive,
+                sensitive=sensitive, concurrency=concurrency,
             )
         )  # fmt: skip
         return loader

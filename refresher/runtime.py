@@ -28,6 +28,7 @@ from refresher.refresh import Refresher
 from refresher.renewals import Renewals
 from refresher.run import Run
 from refresher.settings import WorkerSettings
+from refresher.slots import NodeSlots, QuerySlots
 from refresher.spans import WorkerSpans
 from refresher.surroundings import Surroundings
 from refresher.version_registration import VersionRegistration
@@ -44,11 +45,13 @@ class Runtime:
         events: WorkerEvents | None = None,
         queries: Registry = registry,
         shuts_down: Callable[[], bool] = lambda: False,
+        slots: NodeSlots | None = None,
     ) -> None:
         told = guarded(events or WorkerEvents(), WorkerEvents)
         self.settings: WorkerSettings = settings
         self.spans: WorkerSpans = told.spans
         self.shuts_down: Callable[[], bool] = shuts_down
+        self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, told)
         self._cache = WorkerLink(settings.redis_url)
         self._renewals = Renewals(self._cache.store)
         self.graph: Graph = Graph(settings, spans=self.spans)

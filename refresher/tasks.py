@@ -90,7 +90,8 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
 
 def _refresh(runtime: Runtime, item: RefreshItem, by: str | None) -> Outcome:
     try:
-        return runtime.refresher.refresh(item, by)
+        with runtime.slots.hold(item) as deferred:
+            return deferred or runtime.refresher.refresh(item, by)
     except CacheUnavailable:
         # Counted in the item: Celery's counter goes up with the load's attempts too, and ends with the message.
         if item.cache_attempt >= MOST_CACHE_RETRIES:

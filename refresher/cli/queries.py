@@ -40,6 +40,7 @@ def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:
         "beta": _beta_of(one, settings),
         "sigma": one.sigma,
         "degree": one.degree_cypher,
+        "concurrency": one.concurrency,
         "module": one.loader.__module__,
         "about": inspect.getdoc(one.loader) or "",
     }
@@ -74,14 +75,15 @@ def _print_table(settings: WorkerSettings) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("query", "v", "params", "TTL", "grace", "early refresh", "about"):
+    for column in ("query", "v", "params", "TTL", "grace", "early refresh", "slots", "about"):
         table.add_column(column, overflow="fold", no_wrap=column == "query")
     for one in registry:
         record = _record_of(one, settings)
         early = record["beta"] if record["beta"] == "none" else f"{record['beta']}, β0 {record['beta0']:g}"
+        slots = "all but 1" if one.concurrency is None else str(one.concurrency)
         cells = (
             one.name, str(one.version), ", ".join(record["params"]), duration(one.ttl_seconds),
-            duration(one.grace_seconds), early, plain(record["about"].partition("\n")[0]),
+            duration(one.grace_seconds), early, slots, plain(record["about"].partition("\n")[0]),
         )  # fmt: skip
         table.add_row(*(Text(cell) for cell in cells))
     print_table(table)

@@ -15,7 +15,7 @@ GATE: Final = "gate"
 HANG_SECONDS: Final = 60
 
 
-@query("people", ttl="500ms", grace="10m")
+@query("people", ttl="500ms", concurrency=64, grace="10m")
 def people(tx: Any, key: str) -> object:
     """Load a row from the graph, unless the test wants otherwise."""
     with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:

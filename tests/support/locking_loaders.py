@@ -14,7 +14,7 @@ from tests.support.scripted_queries import CONTROL_URL
 LOCK: Final = "MATCH (n:Lock {name: $name}) SET n.by = $key"
 
 
-@query("locks_two", ttl="1h", grace="1h")
+@query("locks_two", ttl="1h", concurrency=64, grace="1h")
 def locks_two(tx: Any, key: str) -> str:
     """Lock the node of the key's first letter, wait at the gate of the key, and lock that of its second letter."""
     first, second = key

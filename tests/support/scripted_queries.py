@@ -1,7 +1,8 @@
 """Queries whose loads a test sees and steers from another process, through lists in a Redis database of its own.
 
 ``calls:<key>`` has an element for each load that began; a load with a ``hold`` waits there until the test opens its
-gate; ``script:<key>`` says how the next loads end (``fail``, else they succeed).
+gate; ``script:<key>`` says how the next loads end (``fail``, else they succeed). Each query may hold all slots of its
+worker, since tests hold as many of its loads at a time.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ def _load(key: str, hold: str) -> dict[str, Any]:
     return {"key": key, "load": number}
 
 
-@query("short_lived", ttl="300ms", grace="10m")
+@query("short_lived", ttl="300ms", concurrency=64, grace="10m")
 def short_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
     """A value that grows stale while a test looks."""
     return _load(key, hold)
 
 
-@query("long_lived", ttl="1h", grace="1h")
+@query("long_lived", ttl="1h", concurrency=64, grace="1h")
 def long_lived(tx: Any, key: str, hold: str = "") -> dict[str, Any]:
     """A value that only an invalidation makes stale."""
     return _load(key, hold)
 
 
-@query("fails_half_of_the_time", ttl="300ms", grace="10m")
+@query("fails_half_of_the_time", ttl="300ms", concurrency=64, grace="10m")
 def fails_half_of_the_time(tx: Any, key: str, seed: int) -> dict[str, Any]:
     """Fail by a seeded coin, differently at each load of a key."""
     import random
@@ -56,7 +57,7 @@ def fails_half_of_the_time(tx: Any, key: str, seed: int) -> dict[str, Any]:
     return value
 
 
-@query("watched", ttl="2s", grace="10m")
+@query("watched", ttl="2s", concurrency=64, grace="10m")
 def watched(tx: Any, key: str) -> dict[str, Any]:
     """A real read of the graph that notices when two loads of one key overlap."""
     with _control() as control:
@@ -69,13 +70,15 @@ def watched(tx: Any, key: str) -> dict[str, Any]:
             control.decr(f"running:{key}")
 
 
-@query("from_graph", ttl="1h", grace="1h", degree="MATCH (p:Item {name: $name}) RETURN COUNT { (p)--() }")
+@query(
+    "from_graph", ttl="1h", concurrency=64, grace="1h", degree="MATCH (p:Item {name: $name}) RETURN COUNT { (p)--() }"
+)
 def from_graph(tx: Any, name: str) -> list[dict[str, Any]]:
     """A real read, with a degree."""
     return tx.run("MATCH (p:Item {name: $name}) RETURN p.name AS name, p.version AS version", name=name).data()
 
 
-@query("slow_in_graph", ttl="1h")
+@query("slow_in_graph", ttl="1h", concurrency=64)
 def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
     """A read that takes longer than any transaction timeout of a test."""
     return tx.run(
@@ -83,7 +86,7 @@ def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
     ).data()
 
 
-@query("shapes", ttl="1h")
+@query("shapes", ttl="1h", concurrency=64)
 def shapes(tx: Any) -> Any:
     """Values of the graph's own types, as the driver gives them, and more of them than stay uncompressed."""
     return tx.run(
@@ -94,13 +97,13 @@ def shapes(tx: Any) -> Any:
     ).single()
 
 
-@query("unencodable", ttl="1h")
+@query("unencodable", ttl="1h", concurrency=64)
 def unencodable(tx: Any) -> object:
     """A value with no shape in a payload."""
     return object()
 
 
-@query("syntax_error", ttl="1h")
+@query("syntax_error", ttl="1h", concurrency=64)
 def syntax_error(tx: Any) -> list[dict[str, Any]]:
     """Cypher that no graph understands."""
     return tx.run("MATCH this is no Cypher").data()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -37,7 +38,9 @@ class Task:
         self.publish_error: Exception | None = None
         self.names: list[str | None] = []
         app.send_task = self._send  # type: ignore[method-assign, unused-ignore]
-        runtime = SimpleNamespace(settings=WorkerSettings(), refresher=self, spans=NO_SPANS)
+        slots = SimpleNamespace(hold=lambda _: nullcontext())
+        graph = SimpleNamespace(hangs=False)
+        runtime = SimpleNamespace(settings=WorkerSettings(), refresher=self, spans=NO_SPANS, graph=graph, slots=slots)
         add_task(app, cast("PerProcess", SimpleNamespace(get=lambda: runtime)), {"shared": False})
         self.task = app.tasks[messages.TASK_NAME]
 
@@ -150,7 +153,7 @@ def test_the_error_of_a_single_item_ends_its_task(task: Task, error: Exception) 
 def test_what_does_not_fit_before_the_soft_limit_goes_back_whatever_it_is(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = iter([0.0, 1e6])
+    times = iter([0.0, 0.0, 1e6])
     monkeypatch.setattr("refresher.tasks.monotonic", lambda: next(times))
     no_key = RefreshItem(query="a b", params="no JSON")
     task.run(A, no_key, C)

@@ -10,6 +10,7 @@ import redis
 
 from refresher import query
 from refresher.bench.payloads import PayloadKind, Value, value_of
+from refresher.queries import MAX_CONCURRENCY
 
 QUERY: Final = "herd"
 CONTROL_URL: Final = "BENCH_CONTROL_REDIS_URL"
@@ -22,7 +23,7 @@ def marks_of(number: int) -> str:
     return f"loads:{number}"
 
 
-@query(QUERY, ttl="1h", grace="1h")
+@query(QUERY, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h")
 def herd(tx: Any, person_id: int) -> Value:
     """Load a value: no graph is asked, so that the time is the same at each load."""
     with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:

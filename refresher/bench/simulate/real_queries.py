@@ -10,6 +10,7 @@ from typing import Any, Final
 import redis
 
 from refresher import query
+from refresher.queries import MAX_CONCURRENCY
 
 QUERY: Final = "simulated"
 CONTROL_URL: Final = "BENCH_CONTROL_REDIS_URL"
@@ -27,7 +28,13 @@ def _control() -> redis.Redis:
 
 
 # The degree is one of the params, so that the keys have those of the simulation; it is read as any other is.
-@query(QUERY, ttl=float(os.environ.get(TTL, "60")), grace=float(os.environ.get(GRACE, "60")), degree="RETURN $degree")
+@query(
+    QUERY,
+    ttl=float(os.environ.get(TTL, "60")),
+    grace=float(os.environ.get(GRACE, "60")),
+    degree="RETURN $degree",
+    concurrency=MAX_CONCURRENCY,
+)
 def simulated(tx: Any, number: int, degree: int) -> int:
     """Pause for as long as a load takes."""
     _control().rpush(MARKS, f"{number} {time.monotonic()!r}")

@@ -9,6 +9,7 @@ from refresher import query
 from refresher.bench.stampede.origin import Origin
 from refresher.bench.stampede.strategies.ours import QUERY
 from refresher.bench.stampede.terms import GRACE_SECONDS, Terms
+from refresher.queries import MAX_CONCURRENCY
 
 _TERMS = Terms.from_environ()
 
@@ -18,7 +19,7 @@ def _origin(lane: str) -> Origin:
     return Origin(_TERMS, lane)
 
 
-@query(QUERY, ttl=_TERMS.expires_seconds, grace=GRACE_SECONDS)
+@query(QUERY, ttl=_TERMS.expires_seconds, concurrency=MAX_CONCURRENCY, grace=GRACE_SECONDS)
 def stampede(tx: Any, lane: str, number: int) -> dict[str, Any]:
     """Make the value of a lane's number."""
     return _origin(lane).compute_in(tx, number)

@@ -17,6 +17,7 @@ from refresher import query
 from refresher.bench.topology.asked import CYPHER, DEGREE, Kind, beta_of
 from refresher.bench.topology.levels import Mode
 from refresher.bench.topology.origin_load import BUSY_FIELD, LOADS_FIELD, LOADS_KEY
+from refresher.queries import MAX_CONCURRENCY
 
 if TYPE_CHECKING:
     from neo4j import ManagedTransaction
@@ -37,7 +38,10 @@ def _register(kind: Kind, variant: int, ttl_seconds: float, pause_seconds: float
     def beta(own_beta0: float, degree: int, sigma: float) -> float:
         return beta_of(mode, own_beta0, degree) * sigma
 
-    @query(name_of(kind, variant), ttl=ttl_seconds, grace=GRACE_SECONDS, beta=beta0, beta_function=beta, degree=DEGREE)
+    @query(
+        name_of(kind, variant), ttl=ttl_seconds, grace=GRACE_SECONDS, beta=beta0, beta_function=beta, degree=DEGREE,
+        concurrency=MAX_CONCURRENCY,
+    )  # fmt: skip
     def load(tx: ManagedTransaction, **params: Any) -> list[dict[str, Any]]:
         began = time.perf_counter()
         rows = tx.run(CYPHER[kind], params).data()

@@ -1,0 +1,61 @@
+"""Keys of one query that hang, and keys of another: what the bound on slots leaves to the healthy ones."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from api_client import CacheClient, EntryState
+from refresher.embedded import RedisServer
+from tests.acceptance.conftest import NO_GRAPH, System
+from tests.support.requirements import full_runs_only
+from tests.support.waiting import eventually
+
+pytestmark = full_runs_only
+
+SLOTS, SICK_KEYS, WELL_KEYS, ROUNDS = 4, 4, 10, 200
+PACE_SECONDS = 0.1
+
+
+@pytest.fixture
+def system(stack: ExitStack, redis_server: RedisServer, tmp_path: Path) -> System:
+    made = System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
+    made.env["REFRESHER_QUERIES"] = "tests.support.hanging_queries"
+    return made
+
+
+def share_of_fresh_reads(system: System, client: CacheClient, kind: str) -> float:
+    """Read healthy keys while others hang, or fail; which share of the healthy ones' reads is fresh."""
+    sick = [{"key": f"{kind} {number}"} for number in range(SICK_KEYS)]
+    well = [{"key": f"beside {kind} {number}"} for number in range(WELL_KEYS)]
+    for params in sick:
+        assert client.get("sick", params, timeout=60) == 1
+    for params in well:
+        assert client.get("well", params, timeout=60) == 1
+
+    def under_way() -> bool:
+        for params in sick:
+            client.get_entry("sick", params)
+        return sum(system.loads(params["key"]) for params in sick) >= SICK_KEYS + SLOTS - 1
+
+    eventually(under_way, 60, f"all but one slot are at keys that {kind}")
+    pace, fresh = threading.Event(), 0
+    for _ in range(ROUNDS):
+        for params in sick:
+            client.get_entry("sick", params)
+        fresh += sum(client.get_entry("well", params).state is EntryState.FRESH for params in well)
+        pace.wait(PACE_SECONDS)
+    return fresh / (ROUNDS * WELL_KEYS)
+
+
+def test_healthy_keys_beside_hanging_ones_are_as_fresh_as_beside_failing_ones(system: System) -> None:
+    worker = system.start_worker("-c", str(SLOTS))
+    client = system.client()
+    beside_failing = share_of_fresh_reads(system, client, "fails")
+    beside_hanging = share_of_fresh_reads(system, client, "hangs")
+    said = worker.log_file.read_text()
+    assert "retry (no_slot) sick" in said
+    assert beside_hanging >= beside_failing - 0.1

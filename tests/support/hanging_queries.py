@@ -1,0 +1,36 @@
+"""Queries whose keys load once and then hang, or fail, by their name; and one whose keys are well."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import redis
+
+from refresher import TransientFailure, query
+from tests.support.scripted_queries import CONTROL_URL
+
+HANG_SECONDS = 120
+
+
+def _count(key: str) -> int:
+    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+        return int(control.rpush(f"calls:{key}", os.getpid()))
+
+
+@query("sick", ttl="300ms", grace="1h")
+def sick(tx: Any, key: str) -> int:
+    """Return the number of the first load; the next ones end as the key's name says."""
+    number = _count(key)
+    if number > 1:
+        if key.startswith("hangs"):
+            time.sleep(HANG_SECONDS)
+        raise TransientFailure("as the name says")
+    return number
+
+
+@query("well", ttl="1s", grace="1h")
+def well(tx: Any, key: str) -> int:
+    """Return the number of the load."""
+    return _count(key)

@@ -1,0 +1,164 @@
+"""The slots of a node that a query may hold: over threads and processes, after a kill, and what happens without one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from api_client import ConfigurationError
+from api_client.messages import RefreshItem
+from refresher.events import WorkerEvents
+from refresher.outcome import OutcomeKind
+from refresher.queries import Registry, query
+from refresher.slots import MAX_PAUSE_SECONDS, NO_SLOT, NodeSlots, QuerySlots
+
+
+class Skips(WorkerEvents):
+    """Keeps what was skipped."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def skipped(self, query: str, *, why: str) -> None:
+        self.seen.append((query, why))
+
+
+@contextmanager
+def holder(node: NodeSlots, name: str, bound: int, how_often: int = 1) -> Iterator[int]:
+    """A process of the pool that holds slots; its id."""
+    can_read, says = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        taken = [node.take(name, bound) for _ in range(how_often)]
+        os.write(says, bytes([sum(slot is not None for slot in taken)]))
+        signal.pause()
+    try:
+        assert os.read(can_read, 1) == bytes([how_often])
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(can_read)
+        os.close(says)
+
+
+def opened(count: int) -> NodeSlots:
+    node = NodeSlots()
+    node.open(count)
+    return node
+
+
+def registered(**options: Any) -> Registry:
+    queries = Registry()
+    query("q", ttl=1, into=queries, **options)(lambda tx: None)
+    query("other", ttl=1, into=queries)(lambda tx: None)
+    return queries
+
+
+@pytest.mark.parametrize(
+    ("count", "concurrency", "bound"),
+    [(4, None, 3), (2, None, 1), (1, None, None), (4, 1, 1), (4, 3, 3), (4, 4, None), (4, 10_000, None), (1, 1, None)],
+)
+def test_the_bound_is_all_slots_but_one_unless_the_query_says_otherwise(
+    count: int, concurrency: int | None, bound: int | None
+) -> None:
+    assert opened(count).bound(concurrency) == bound
+
+
+def test_without_a_pool_nothing_is_bounded() -> None:
+    assert NodeSlots().bound(1) is None
+
+
+def test_a_slot_is_one_load_s_over_all_processes_and_all_calls_of_one() -> None:
+    node = opened(4)
+    with holder(node, "q", 3), holder(node, "q", 3):
+        slot = node.take("q", 3)
+        assert slot is not None
+        assert node.take("q", 3) is None
+        assert node.take("other", 3) is not None
+        node.give_back("q", slot)
+        assert node.take("q", 3) == slot
+
+
+def test_the_slots_of_a_killed_process_are_free_at_once() -> None:
+    node = opened(4)
+    with holder(node, "q", 3, how_often=3):
+        assert node.take("q", 3) is None
+    assert [node.take("q", 3) is not None for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_process_forked_from_one_that_holds_a_slot_does_not_hold_it() -> None:
+    node = opened(2)
+    slot = node.take("q", 1)
+    assert slot is not None
+    with holder(node, "other", 1):
+        assert node.take("q", 1) is None
+        node.give_back("q", slot)
+        assert node.take("q", 1) is not None
+
+
+def test_without_a_free_slot_the_item_is_put_back_with_a_pause_that_grows_and_nothing_else() -> None:
+    node, events, now = opened(4), Skips(), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    slots = QuerySlots(node, registered(concurrency=2), events, sleep=sleep, monotonic=lambda: now[0])
+    item = RefreshItem(query="q", attempt=2, ticket="t")
+    with slots.hold(item) as first, slots.hold(item) as second:
+        assert (first, second) == (None, None)
+        pauses = []
+        for _ in range(50):
+            with slots.hold(item) as deferred:
+                assert deferred is not None
+                assert (deferred.kind, deferred.why, deferred.again) == (OutcomeKind.RETRY, NO_SLOT, item)
+                pauses.append(deferred.pause_seconds)
+        with slots.hold(RefreshItem(query="other")) as other:
+            assert other is None
+    assert pauses[0] <= 2
+    assert set(pauses) == set(range(1, MAX_PAUSE_SECONDS + 1))
+    assert events.seen == [("q", NO_SLOT)] * 50
+    assert now[0] < 1  # a process is kept from other queries for milliseconds
+    with slots.hold(item) as free:
+        assert free is None
+
+
+def test_one_that_becomes_free_within_milliseconds_is_waited_for() -> None:
+    node = opened(2)
+    slot = node.take("q", 1)
+    assert slot is not None
+    slots = QuerySlots(node, registered(), WorkerEvents(), sleep=lambda _: node.give_back("q", slot))
+    with slots.hold(RefreshItem(query="q")) as free:
+        assert free is None
+
+
+def test_a_slot_is_given_back_however_the_load_ends() -> None:
+    slots = QuerySlots(opened(2), registered(), WorkerEvents())
+
+    def load(error: BaseException) -> None:
+        with slots.hold(RefreshItem(query="q")) as deferred:
+            assert deferred is None
+            raise error
+
+    for error in (ValueError(), KeyboardInterrupt(), SystemExit()):
+        with pytest.raises(type(error)):
+            load(error)
+
+
+def test_a_query_that_is_not_registered_here_is_not_bounded() -> None:
+    with QuerySlots(opened(2), registered(), WorkerEvents()).hold(RefreshItem(query="unknown")) as deferred:
+        assert deferred is None
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, 2.0, True, "3", 10_001])
+def test_a_wrong_concurrency_is_an_error_that_says_what_is_allowed(wrong: Any) -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^concurrency of @query\('q'\)=.* is not valid: allowed is a whole number of slots, 1",
+    ):
+        registered(concurrency=wrong)
