@@ -49,7 +49,7 @@ local function read_record(key)
     generation = tonumber(f[11] or 0), hard = tonumber(f[12] or 0), bookmarks = f[13] or '',
     kind = f[14] or '', attempts = tonumber(f[15] or 0), ended_by = f[16] or '',
     failures = tonumber(f[17] or 0), failed_token = tonumber(f[18] or 0),
-    since = tonumber(f[19] or 0), bookmarks_since = tonumber(f[20] or 0), bookmarks_before = f[21] or '',
+    since = tonumber(f[19] or 0), bookmarks_since = tonumber(f[20] or 0), bookmarks_before = f[21],
     claim_bookmarks = f[22] or '', cools_only_bookmarks = f[23],
   }
 end

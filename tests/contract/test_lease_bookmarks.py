@@ -145,6 +145,8 @@ def test_what_an_invalidation_s_refused_bookmark_makes_fail_is_loaded_without_it
     world.invalidate(bookmarks=["bad"])
     world.claim("reader")
     fails(world, BookmarkFault.REFUSED)
+    assert world.record().keys().isdisjoint({"bookmarks", "bookmarks_before", "bookmarks_since"})
+    assert world.record()["cools_only_bookmarks"] == b"1"
     assert world.claim("another").status is CLAIMED
     run = world.acquire(OTHER)
     assert run.bookmarks == ()

@@ -60,6 +60,7 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("commit", "entry.generation > entry.token: > ⟶ >="): UNIQUE,
     ("commit", "record.hard > record.token: > ⟶ >="): UNIQUE,
     ("commit", "record.generation > record.token: > ⟶ >="): UNIQUE,
+    ("fail", "record.generation < record.token: < ⟶ <="): UNIQUE,
     ("prelude", "redis.call('PTTL', key) < life_ms: < ⟶ <="): "a life is set to what it is",
     (
         "prelude",
