@@ -28,6 +28,7 @@ ADDRESS = {
     "gunicorn": "--bind 127.0.0.1:{port} --access-logfile - --access-logformat 'answered by %(p)s'",
     "uvicorn": "--host 127.0.0.1 --port {port}",
     "python": "127.0.0.1:{port}",
+    "uwsgi": "--http-socket 127.0.0.1:{port}",
 }
 
 
@@ -39,7 +40,7 @@ class WebServer:
         # No environment's proxy: the server is on this machine.
         # No connection is kept: a process that is stopped must not be asked on one.
         self.http = httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=15, trust_env=False,
+            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0),
         )  # fmt: skip
 
@@ -91,7 +92,7 @@ class WebServer:
         """Ask it to end, as a supervisor would; its exit code, None when it did not end."""
         self.http.close()
         os.kill(self.process.pid, by)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def trouble(self) -> list[str]:
         """The lines of its log that tell of something wrong."""
