@@ -119,7 +119,11 @@ def test_an_object_whose_call_has_to_be_awaited_is_refused() -> None:
         query("q", ttl=60, into=Registry())(AwaitedCall())
 
 
-@pytest.mark.parametrize("wrong", [5, "x", None, lambda: 1, lambda *, n: n, dict, max], ids=repr)
+@pytest.mark.parametrize(
+    "wrong",
+    [5, "x", None, lambda: 1, lambda *, n: n, dict, max],
+    ids=["a number", "a text", "None", "no argument", "keywords only", "a class", "a builtin"],
+)
 def test_what_takes_no_transaction_is_no_loader(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"the loader of @query\('q'\).*f\(tx, \*\*params\)"):
         query("q", ttl=60, into=Registry())(wrong)
