@@ -169,6 +169,13 @@ def test_a_message_whose_entry_is_newer_has_nothing_to_do(world: World) -> None:
     assert world.state() == "idle"
 
 
+def test_a_message_whose_entry_is_newer_is_told_the_record_s_state(world: World) -> None:
+    number = world.claim().number
+    world.plant(world.now_us() + 1_000_000_000)
+    late = world.acquire(OTHER, number=number)
+    assert (late.status, late.state) == (AcquireStatus.ALREADY_FRESH, "queued")
+
+
 def test_an_old_message_does_not_take_over_what_a_newer_claim_left_behind(world: World) -> None:
     world.plant(100)
     world.acquire(number=world.claim(seen=100).number)
