@@ -21,12 +21,12 @@ ELSEWHERE = {
 }
 
 
-def tests_in(*files: Path) -> set[str]:
+def names_of_tests(*files: Path) -> set[str]:
     return {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
 
 
 def fault_tests(folder: str) -> set[str]:
-    return tests_in(*(ROOT / "tests" / "acceptance" / folder).glob("test_*.py"))
+    return names_of_tests(*(ROOT / "tests" / "acceptance" / folder).glob("test_*.py"))
 
 
 def rows_of(folder: str) -> list[str]:
@@ -39,7 +39,7 @@ def named_in(row: str) -> set[str]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_row_of_a_table_is_held_by_a_test(folder: str) -> None:
-    rows, tests = rows_of(folder), fault_tests(folder) | tests_in(ROOT / "tests" / ELSEWHERE[folder])
+    rows, tests = rows_of(folder), fault_tests(folder) | names_of_tests(ROOT / "tests" / ELSEWHERE[folder])
     table = FOLDERS[folder].split("| --- |", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
     assert table == rows
     assert len(rows) > 10
