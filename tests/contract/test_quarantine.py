@@ -186,6 +186,43 @@ def test_a_claim_that_is_taken_back_ends_the_count_no_sooner(world: World) -> No
     assert world.client.pttl(world.key.record) == pytest.approx(life_ms, abs=60_000)
 
 
+@pytest.mark.parametrize("times", [0, 1])
+def test_a_record_that_is_kept_for_less_or_counts_nothing_lives_as_long_as_its_claim(world: World, times: int) -> None:
+    failed_often(world, times)
+    if not times:
+        world.invalidate()
+    claim_ms = int(QUEUE_TTL_SECONDS + RETENTION_SECONDS) * 1_000
+    world.client.pexpire(world.key.record, 1_000 if times else 2 * claim_ms)
+    world.claim("again")
+    assert world.client.pttl(world.key.record) == pytest.approx(claim_ms, abs=60_000)
+
+
+def claimed_after_a_run_that_lapsed(world: World) -> None:
+    world.acquire(number=world.claim("again", force=True).number)
+    world.pass_time(10_000)
+    assert world.claim("once more").status is ClaimStatus.CLAIMED
+
+
+def test_a_claim_that_is_taken_back_leaves_the_failed_attempts(world: World) -> None:
+    claimed_after_a_run_that_lapsed(world)
+    assert world.unclaim("once more")
+    assert (world.state(), world.record()["attempts"]) == ("idle", b"1")
+    assert world.acquire(b"nonce--2").attempts == 1
+
+
+@pytest.mark.parametrize("invalidated_before", [False, True])
+def test_what_is_forgotten_leaves_neither_failures_nor_attempts(world: World, invalidated_before: bool) -> None:
+    if invalidated_before:
+        world.invalidate()
+    failed(world)
+    claimed_after_a_run_that_lapsed(world)
+    assert (world.record()["failures"], world.record()["attempts"]) == (b"1", b"1")
+    assert world.unclaim("once more", forget=True)
+    assert not world.record().keys() & {"failures", "attempts"}
+    assert world.state() == ("invalidated" if invalidated_before else "idle")
+    assert bool(world.record()) == invalidated_before
+
+
 def test_an_invalidation_outlives_a_claim_that_is_taken_back_late_by_its_retention(world: World) -> None:
     world.invalidate()
     failed(world)

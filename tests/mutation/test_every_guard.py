@@ -37,7 +37,7 @@ CONTRACT: Final = (
     "deadlines",
     "clock_set_back",
     "leftovers",
-    "replies",
+    "answers",
 )
 SUITE: Final = (
     *(f"tests/contract/test_lease_{name}.py" for name in CONTRACT),
@@ -61,6 +61,7 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("commit", "record.hard > record.token: > ⟶ >="): UNIQUE,
     ("commit", "record.generation > record.token: > ⟶ >="): UNIQUE,
     ("fail", "record.generation < record.token: < ⟶ <="): UNIQUE,
+    ("fail", "'1' ⟶ 'invalidated'"): "that a cooling is one of bookmarks alone is told by the field, whatever is in it",
     ("prelude", "redis.call('PTTL', key) < life_ms: < ⟶ <="): "a life is set to what it is",
     (
         "prelude",
