@@ -81,7 +81,7 @@ class Program:
         """Publish the rest, close, and tell."""
         if not self._done(self._client.flush(20)):
             self._met.append("not flushed")
-        self._met += [f"{name}: {why}" for name in ("trigger_failed", "dropped") for why in self._events[name]]
+        self._met += [f"{name}: {why}" for name in ("failed", "dropped") for why in self._events[name]]
         self._done(self._client.close())
         os.write(1, (json.dumps({"met": self._met[:5]}) + "\n").encode())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -19,6 +20,7 @@ from tests.acceptance.faults.conftest import (
 )
 from tests.support.any_reader import Told, answer_of
 from tests.support.fault_proxy import FaultProxy
+from tests.support.leftovers import Leftovers
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
@@ -69,9 +71,11 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_what_each_call_returns_while_the_broker_fails(
-    world: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str
+    world: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str, stack: ExitStack
 ) -> None:
     fresh, stale, invalidated = world.fresh(), world.stale(), world.fresh()
+    ports = [proxies.before(url).port for url in (world.cache_server.url(0), world.broker_url)]
+    stack.callback(Leftovers().check, ports)  # when the reader has been closed; not of the one that makes the entries
     reader = with_open_connections(make_reader(world, wait_timeout_ms=WAIT_SECONDS * 1000), world)
     FAULTS[fault](proxies.before(world.broker_url))
 

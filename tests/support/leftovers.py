@@ -1,0 +1,35 @@
+"""What a reader leaves in its process when it has been closed: threads, and connections to its servers."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Collection
+
+import psutil
+
+from tests.support.waiting import eventually
+
+WITHIN_SECONDS = 20.0
+
+
+class Leftovers:
+    """Looks for what was not there when this was made."""
+
+    def __init__(self) -> None:
+        self._before = set(threading.enumerate())
+
+    def check(self, ports: Collection[int]) -> None:
+        """Assert that no thread is left, and no connection to ``ports``; and that none was left to the collector."""
+        eventually(lambda: not self._found(ports), WITHIN_SECONDS, f"nothing is left: {self._found(ports)}")
+        gc.collect()  # a socket that nobody closed is a ResourceWarning, which is an error
+
+    def _found(self, ports: Collection[int]) -> list[str]:
+        threads = [thread.name for thread in threading.enumerate() if thread not in self._before]
+        open_now = psutil.Process(os.getpid()).net_connections("tcp")
+        return threads + [
+            f"connection to port {one.raddr.port} ({one.status})"
+            for one in open_now
+            if one.raddr and one.raddr.port in ports and one.status != psutil.CONN_TIME_WAIT
+        ]
