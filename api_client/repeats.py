@@ -8,6 +8,7 @@ from typing import Final
 from api_client import payload
 from api_client.clock import TOLERANCE_US
 from api_client.entry import UnreadableEntry, decode_header
+from api_client.errors import DecodeError
 from api_client.keys import CacheKey
 from api_client.local_entry import LocalEntry, earliest_us, local_entry
 
@@ -47,12 +48,11 @@ class Repeats:
     def get(self, key: CacheKey, raw: bytes, type_: object) -> Repeat | None:
         """Return what is known of these bytes, with an entry; None the first time, and where they can't be shared.
 
+        Bytes that do not fit ``type_`` can't: their reader triggers a refresh before it raises.
+
         Args:
             key, raw: the entry as it was read.
             type_: what to decode it as where that has to be done.
-
-        Raises:
-            DecodeError.
         """
         known = self._young.get(key.entry) or self._known(key.entry)
         if known is None or known.raw != raw:
@@ -78,14 +78,17 @@ class Repeats:
             return None
         if header.is_handoff:
             return None
-        content = payload.content_of(
-            raw,
-            offset=header.length,
-            is_compressed=header.is_compressed,
-            query=key.query,
-            max_bytes=self._max_value_bytes,
-        )
-        value = payload.decode_content(content, type_, key.query)
+        try:
+            content = payload.content_of(
+                raw,
+                offset=header.length,
+                is_compressed=header.is_compressed,
+                query=key.query,
+                max_bytes=self._max_value_bytes,
+            )
+            value = payload.decode_content(content, type_, key.query)
+        except DecodeError:
+            return None
         kept = local_entry(content, header, 0.0, value, type_)
         repeat = Repeat(raw, kept, header.fetched_at_us - TOLERANCE_US, earliest_us(header))
         self._remember(key.entry, repeat)
