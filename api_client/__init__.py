@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from api_client._version import __version__
 from api_client.aio import AsyncCacheClient
-from api_client.aio.handles import AsyncCachedQuery
-from api_client.answers import Entry, EntryState, Invalidation, RefreshState
-from api_client.batches import QueryCall
-from api_client.default_client import aget_cached, configure, get_cached
+from api_client.client import CacheClient
+from api_client.config.settings import ReaderSettings
+from api_client.default import aget_cached, configure, get_cached
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
@@ -26,11 +25,12 @@ from api_client.errors import (
     UnknownQuery,
     WaitTimeout,
 )
-from api_client.events import ReaderEvents, ReadFailure, RefreshReason
 from api_client.explain import Explanation
-from api_client.handles import CachedQuery, cached_query
-from api_client.reader import CacheClient
-from api_client.settings import ReaderSettings
+from api_client.observe.events import ReaderEvents, ReadFailure
+from api_client.protocol.messages import RefreshReason
+from api_client.protocol.model import Entry, EntryState, Invalidation, RefreshState
+from api_client.queries import AsyncCachedQuery, CachedQuery, cached_query
+from api_client.read.batch import QueryCall
 
 __all__ = [
     "AsyncCacheClient",

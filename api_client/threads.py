@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from api_client.clock import monotonic_seconds
+from api_client.protocol.clock import monotonic_seconds
 
 START_SECONDS: Final = 1.0
 

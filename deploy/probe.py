@@ -19,11 +19,12 @@ from celery import Celery
 from kombu import Queue
 from kombu.exceptions import OperationalError
 
-from api_client import CacheError, messages
-from api_client.broker_settings import plain_queue, queue_for
-from api_client.environment import without_password
+from api_client import CacheError
+from api_client.config.broker import plain_queue, queue_for
+from api_client.config.environment import without_password
+from api_client.protocol import messages
 from refresher import WorkerSettings
-from refresher.celery_app import celery_settings
+from refresher.worker.app import celery_settings
 
 RESEND_SECONDS = 5.0
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from api_client._version import __version__
 from refresher.errors import RefresherError, TransientFailure
-from refresher.events import WorkerEvents
+from refresher.flow.events import WorkerEvents
 from refresher.queries import query
 from refresher.settings import RefreshMode, WorkerSettings
 
@@ -36,15 +36,15 @@ __all__ = [
 
 
 def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
-    """Return a Celery app that refreshes; see `refresher.celery_app.make_app`."""
-    from refresher import celery_app
+    """Return a Celery app that refreshes; see `refresher.worker.app.make_app`."""
+    from refresher.worker import app as celery_app
 
     return celery_app.make_app(settings, events=events)
 
 
 def install(app: Celery, settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> None:
-    """Add the refresh task to an application's own Celery app; see `refresher.celery_app.install`."""
-    from refresher import celery_app
+    """Add the refresh task to an application's own Celery app; see `refresher.worker.app.install`."""
+    from refresher.worker import app as celery_app
 
     celery_app.install(app, settings, events=events)
 
@@ -52,7 +52,7 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
 def __getattr__(name: str) -> Any:
     # `celery -A refresher` looks for `app`. Made at the first look, so that importing the package reads no environment.
     if name == "app":
-        from refresher import celery_app
+        from refresher.worker import app as celery_app
 
         globals()["app"] = app = celery_app.app_of_command_line()
         return app

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from api_client.lease import BookmarkFault
+from api_client.protocol.lease import BookmarkFault
 
 MAX_TEXT: Final = 500
 

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from api_client.durations import Duration, seconds
+from api_client.config.durations import Duration, seconds
 from api_client.errors import ConfigurationError, InvalidQuery
-from api_client.keys import MAX_VERSION, check_query_name
-from api_client.params import plain
-from refresher.policy import BetaFunction
+from api_client.protocol.keys import MAX_VERSION, check_query_name
+from api_client.protocol.params import plain
 
 Loader: TypeAlias = Callable[..., Any]
 L = TypeVar("L", bound=Loader)
+
+BetaFunction: TypeAlias = Callable[[float, int, float], float]
+"""A query's own β: (β0, degree or 0, σ) → effective β, 0 or more."""
 
 DEFAULT_GRACE: Final = "1h"
 MOST_SAMPLES: Final = 64

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from api_client.environment import PositiveMilliseconds, PositiveSeconds, Seconds, env
+from api_client.config.environment import PositiveMilliseconds, PositiveSeconds, Seconds, env
+from api_client.config.settings import MEBIBYTE, SharedSettings
+from api_client.config.url_checks import is_number_of_a_port
 from api_client.errors import ConfigurationError
-from api_client.settings import MEBIBYTE, SharedSettings
-from api_client.url_checks import is_number_of_a_port
-from api_client.xfetch import MAX_DRAW_DIGITS
+from api_client.protocol.xfetch import MAX_DRAW_DIGITS
 
 
 class RefreshMode(StrEnum):

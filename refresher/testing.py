@@ -33,31 +33,32 @@ from typing import Any, Final, Self, Unpack, cast
 
 import msgspec
 
-from api_client import default_client, entry
+from api_client import default as default_client
 from api_client.aio import AsyncCacheClient
-from api_client.answers import Answer, Entry
-from api_client.batches import AnyCall
-from api_client.broker import Broker
-from api_client.clock import monotonic_seconds
-from api_client.durations import Duration, seconds
+from api_client.client import CacheClient
+from api_client.config.durations import Duration, seconds
+from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
-from api_client.floors import ReadOptions
-from api_client.messages import RefreshItem
-from api_client.params import Params, plain
-from api_client.reader import CacheClient
-from api_client.settings import ReaderSettings
-from refresher import values
-from refresher.cache_link import TranslatingStore, WorkerLink
+from api_client.protocol import entry
+from api_client.protocol.clock import monotonic_seconds
+from api_client.protocol.messages import RefreshItem
+from api_client.protocol.model import Answer, Entry
+from api_client.protocol.params import Params, plain
+from api_client.read.batch import AnyCall
+from api_client.read.requirements import ReadOptions
+from api_client.trigger.broker import Broker
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
-from refresher.events import WorkerEvents
-from refresher.graph import called, classified
-from refresher.outcome import Outcome
+from refresher.flow.events import WorkerEvents
+from refresher.flow.outcome import Outcome
+from refresher.flow.ports import Surroundings
+from refresher.flow.refresh import Refresher
+from refresher.graph import values
+from refresher.graph.loader import called, classified
 from refresher.queries import Loaded, Query, Registry, query, registry
-from refresher.refresh import Refresher
 from refresher.settings import WorkerSettings
-from refresher.surroundings import Surroundings
-from refresher.version_registration import registration_of
+from refresher.worker.cache import TranslatingStore, WorkerLink
+from refresher.worker.version_registration import registration_of
 
 _RECORD_TIMES: Final = ("since", "until", "limit", "claimed_at", "published")
 _server: RedisServer | None = None

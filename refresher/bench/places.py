@@ -12,13 +12,13 @@ from typing import Any, Final, cast
 import redis
 
 from api_client import ReaderSettings
-from api_client.broker_settings import miss_queue, refresh_queue
-from api_client.environment import without_password
-from api_client.redis_edge import connect, translated
-from api_client.redis_url import Topology, read_url
-from refresher.addresses import with_password
+from api_client.config.broker import miss_queue, refresh_queue
+from api_client.config.environment import without_password
+from api_client.config.redis_url import Topology, read_url
+from api_client.transport.redis_py import connect, translated
 from refresher.bench.errors import BenchError
 from refresher.embedded import RedisServer
+from refresher.ops.addresses import with_password
 
 _PATIENCE_SECONDS: Final = 30.0
 _BATCH: Final = 1_000

@@ -17,7 +17,7 @@ END_SECONDS: Final = 5.0
 # What is not installed is passed over.
 _PRELOADED: Final = (
     "refresher.bench.herd.flock", "refresher.bench.herd.makers", "refresher.bench.stampede.readers",
-    "refresher.bench.stampede.herds", "celery", "kombu.transport.redis", "api_client.broker",
+    "refresher.bench.stampede.herds", "celery", "kombu.transport.redis", "api_client.trigger.broker",
     "dogpile.cache.backends.redis", "cashews.backends.redis", "aiocache.backends.redis", "django.core.cache",
     "django_redis.cache", "neo4j",
 )  # fmt: skip

@@ -8,11 +8,11 @@ from typing import Any, Final, cast
 
 import redis
 
-from api_client import entry
-from api_client.entry import Header, Smoothed
-from api_client.keys import CacheKey, make_key
-from refresher import values
+from api_client.protocol import entry
+from api_client.protocol.entry import Header, Smoothed
+from api_client.protocol.keys import CacheKey, make_key
 from refresher.bench.payloads import Value, ValueOf
+from refresher.graph import values
 
 QUERY: Final = "friends_of"
 DELTA_SECONDS: Final = 0.2

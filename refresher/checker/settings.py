@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from api_client.environment import Settings, env
+from api_client.config.environment import Settings, env
 
 
 class WatchSettings(Settings, frozen=True, kw_only=True):

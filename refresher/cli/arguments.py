@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from api_client.durations import seconds
+from api_client.config.durations import seconds
+from api_client.config.settings import SharedSettings
 from api_client.errors import InvalidQuery
-from api_client.keys import CacheKey, make_key
-from api_client.settings import SharedSettings
+from api_client.protocol.keys import CacheKey, make_key
 
 QueryName: TypeAlias = Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")]
 ParamList: TypeAlias = Annotated[

@@ -9,9 +9,9 @@ from typing import Final
 import redis
 from redis.exceptions import RedisError
 
-from api_client.environment import without_password
+from api_client.config.environment import without_password
 from api_client.errors import CacheUnavailable
-from api_client.redis_edge import connect, reason
+from api_client.transport.redis_py import connect, reason
 
 TIMEOUT_SECONDS: Final = 2.0
 

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from api_client.explain_text import details_of, duration, reason_of
-from api_client.reader import CacheClient
-from api_client.settings import ReaderSettings
+from api_client.client import CacheClient
+from api_client.config.settings import ReaderSettings
+from api_client.explain import details_of, duration, reason_of
 from refresher.cli.arguments import duration_of
 from refresher.cli.cache import opened_cache
 from refresher.cli.shown import as_json, compact, counted, plain, print_table, time_of
-from refresher.dead_keys import DeadKey, DeadKeys, Retried, RetryResult, Standing
-from refresher.dead_letters import MOST_KEPT
+from refresher.flow.dead_letters import MOST_KEPT
+from refresher.ops.dead_keys import DeadKey, DeadKeys, Retried, RetryResult, Standing
 
 DEFAULT_MOST: Final = 50
 MOST_PARAMS_CHARACTERS: Final = 60

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
-from api_client.settings import ReaderSettings
 from refresher.cli.shown import as_json, plain
-from refresher.doctor import findings
-from refresher.doctor_flower import readable
 from refresher.errors import RefresherError
-from refresher.findings import Finding, Level
+from refresher.ops.doctor import findings, readable
+from refresher.ops.findings import Finding, Level
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def _check(url: str) -> None:
 def _watch(worker: WorkerSettings, reader: ReaderSettings, seconds: float, reads_per_second: float) -> WatchResult:
     from refresher.checker.settings import WatchSettings
     from refresher.checker.watching import watch
-    from refresher.graph_driver import open_driver
+    from refresher.graph.driver import open_driver
 
     who = WatchSettings.from_env()
     user, password = (who.user, who.password) if who.user else (worker.neo4j_user, worker.neo4j_password)

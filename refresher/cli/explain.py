@@ -8,13 +8,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from api_client.answers import EntryState
-from api_client.broker import CeleryBroker
-from api_client.cluster_client import node_of
-from api_client.explain import Explanation, explain_reads, explanation
-from api_client.explain_text import details_of, reason_of
-from api_client.keys import CacheKey
-from api_client.settings import ReaderSettings
+from api_client.config.settings import ReaderSettings
+from api_client.explain import Explanation, details_of, explain_reads, explanation, reason_of
+from api_client.protocol.keys import CacheKey
+from api_client.protocol.model import EntryState
+from api_client.transport.redis_py import node_of
+from api_client.trigger.broker import CeleryBroker
 from refresher.cli.arguments import ParamList, QueryName, Version, key_of
 from refresher.cli.cache import opened_cache
 from refresher.cli.shown import as_json

@@ -9,7 +9,7 @@ import typer
 
 from api_client.errors import ConfigurationError
 from refresher.cli.shown import as_json, plain
-from refresher.health_asked import ask_health, nearby
+from refresher.ops.health_client import ask_health, nearby
 from refresher.settings import WorkerSettings
 
 

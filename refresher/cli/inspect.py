@@ -8,15 +8,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from api_client.config.settings import ReaderSettings
 from api_client.errors import InvalidQuery
-from api_client.explain_text import duration
-from api_client.keys import CacheKey, check_query_name
-from api_client.settings import ReaderSettings
+from api_client.explain import duration
+from api_client.protocol.keys import CacheKey, check_query_name
 from refresher.cli.arguments import ParamList, Version, key_of
 from refresher.cli.cache import opened_cache
 from refresher.cli.shown import as_json, plain, time_of
-from refresher.inspection import SHORTEST_DIGEST, Inspection, found_by_digest, inspected
-from refresher.key_names import KeyNames
+from refresher.ops.inspect import SHORTEST_DIGEST, Inspection, found_by_digest, inspected
+from refresher.ops.scan import KeyNames
 
 NAME_COLUMNS: Final = 17
 _DIGITS: Final = re.compile(rf"[0-9a-f]{{{SHORTEST_DIGEST},32}}", re.ASCII)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from api_client.reader import CacheClient
-from api_client.settings import ReaderSettings
+from api_client.client import CacheClient
+from api_client.config.settings import ReaderSettings
 from refresher.cli.arguments import ParamList, QueryName, key_of
 from refresher.cli.shown import as_json
 

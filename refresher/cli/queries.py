@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from api_client.errors import ConfigurationError
-from api_client.explain_text import duration
+from api_client.explain import duration
 from refresher.cli.shown import as_json, plain, print_table
 from refresher.queries import Query, import_queries, registry
 from refresher.settings import WorkerSettings

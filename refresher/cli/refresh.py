@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from api_client.answers import RefreshState
-from api_client.reader import CacheClient
-from api_client.settings import ReaderSettings
+from api_client.client import CacheClient
+from api_client.config.settings import ReaderSettings
+from api_client.protocol.model import RefreshState
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of
 from refresher.cli.shown import as_json
 

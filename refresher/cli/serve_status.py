@@ -7,9 +7,9 @@ from typing import Final
 
 import typer
 
-from api_client.settings import ReaderSettings
-from refresher.addresses import LOOPBACK
-from refresher.status import WORKERS_KEPT_SECONDS, Watcher
+from api_client.config.settings import ReaderSettings
+from refresher.ops.addresses import LOOPBACK
+from refresher.ops.status import WORKERS_KEPT_SECONDS, Watcher
 from refresher.web.desk import Desk
 from refresher.web.history import History
 from refresher.web.server import USER, StatusServer

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from api_client.explain_text import duration
-from api_client.settings import ReaderSettings
+from api_client.config.settings import ReaderSettings
+from api_client.explain import duration
 from refresher.cli.serve_status import DEFAULT_PORT, DEFAULT_WEB_SECONDS, serve
 from refresher.cli.shown import as_json, compact, counted, plain, wide_console
-from refresher.status import WORKERS_KEPT_SECONDS, Status, Watcher
-from refresher.status_broker import WorkerSeen
-from refresher.status_keys import DEFAULT_MOST_KEYS, KeysSeen, QueryKeys
+from refresher.ops.broker import WorkerSeen
+from refresher.ops.scan import DEFAULT_MOST_KEYS, KeysSeen, QueryKeys
+from refresher.ops.status import WORKERS_KEPT_SECONDS, Status, Watcher
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

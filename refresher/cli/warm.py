@@ -11,11 +11,11 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from api_client.answers import Entry, EntryState
+from api_client.client import CacheClient
+from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError, InvalidQuery
-from api_client.keys import make_key
-from api_client.reader import CacheClient
-from api_client.settings import ReaderSettings
+from api_client.protocol.keys import make_key
+from api_client.protocol.model import Entry, EntryState
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of
 from refresher.cli.shown import as_json, plain
 from refresher.cli.shown import counted as number_of

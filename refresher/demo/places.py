@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
-from api_client.environment import without_password
-from api_client.redis_edge import connect, translated
-from api_client.redis_url import Topology, read_url
-from refresher.addresses import with_password
+from api_client.config.environment import without_password
+from api_client.config.redis_url import Topology, read_url
+from api_client.transport.redis_py import connect, translated
 from refresher.demo.errors import DemoError
 from refresher.demo.tidying import remove_graph, remove_keys
 from refresher.embedded import ArcadeDbServer, RedisServer
-from refresher.graph_driver import open_driver
+from refresher.graph.driver import open_driver
+from refresher.ops.addresses import with_password
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:

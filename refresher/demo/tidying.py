@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from neo4j.exceptions import DriverError, Neo4jError
 
-from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.config.broker import miss_queue, refresh_queue
 
 if TYPE_CHECKING:
     import neo4j

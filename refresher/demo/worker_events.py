@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from kombu.exceptions import OperationalError
 
-from api_client.broker import queue_length
-from api_client.broker_settings import miss_queue, refresh_queue
-from api_client.private_app import PrivateApp
+from api_client.config.broker import miss_queue, refresh_queue
+from api_client.trigger.broker import queue_length
+from api_client.trigger.private_app import PrivateApp
 from refresher.demo.errors import DemoError
-from refresher.outcome import OutcomeKind
+from refresher.flow.outcome import OutcomeKind
 
 log: Final = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
+from api_client.client import CacheClient
+from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
-from api_client.reader import CacheClient
-from api_client.redis_edge import connect, reason
-from api_client.settings import ReaderSettings
-from refresher.asking import Asked, NoAnswer
-from refresher.dead_keys import DeadKey, DeadKeys
+from api_client.transport.redis_py import connect, reason
+from refresher.ops.dead_keys import DeadKey, DeadKeys
+from refresher.ops.probe import Asked, NoAnswer
 from refresher.web.history import History
 
 TIMEOUT_SECONDS: Final = 2.0

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from refresher.status import Status
+from refresher.ops.status import Status
 
 MOST_KEPT: Final = 720
 

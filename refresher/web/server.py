@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from redis.exceptions import RedisError
 
 from api_client.errors import CacheError
-from refresher.quiet_server import QuietHandler, QuietServer
+from refresher.ops.http import QuietHandler, QuietServer
 from refresher.web.desk import MOST_SHOWN, Desk
 
 log: Final = logging.getLogger(__name__)

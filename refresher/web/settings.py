@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from api_client.environment import Settings, env
+from api_client.config.environment import Settings, env
 
 
 class WebSettings(Settings, frozen=True, kw_only=True):

@@ -16,9 +16,9 @@ import redis
 from kombu import Connection
 
 from api_client import CacheClient, ReaderEvents, ReaderSettings
-from api_client.broker import queue_length
-from api_client.entry import Smoothed, decode_header, encode
-from api_client.keys import CacheKey
+from api_client.protocol.entry import Smoothed, decode_header, encode
+from api_client.protocol.keys import CacheKey
+from api_client.trigger.broker import queue_length
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, ServerMissing
 from tests.servers.neo4j_server import Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
@@ -133,7 +133,7 @@ def system(stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer
 @pytest.fixture
 def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A publisher in this process gives its broker half a second for a step: a busy machine shall not meet that."""
-    monkeypatch.setattr("api_client.broker.TIMEOUT_SECONDS", 20.0)
+    monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 20.0)
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 
 from api_client import RefreshFailed
 from refresher.cli.commands import app
-from refresher.dead_letters import DeadLetters
 from refresher.embedded import RedisServer, free_port
+from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.waiting import eventually

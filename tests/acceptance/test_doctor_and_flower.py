@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refresher import doctor_flower
-from refresher.findings import Level
+from refresher.ops import doctor as doctor_flower
+from refresher.ops.findings import Level
 from tests.acceptance.conftest import System
 from tests.support.flower import Flower
 from tests.support.requirements import full_runs_only

@@ -11,13 +11,13 @@ import pytest
 import redis
 from typer.testing import CliRunner, Result
 
-from api_client import lease
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
-from refresher import doctor
+from api_client.protocol import lease
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.cli.commands import app
-from refresher.dead_letters import DeadLetters
 from refresher.embedded import ArcadeDbServer, RedisServer, free_port
+from refresher.flow.dead_letters import DeadLetters
+from refresher.ops import doctor
 from tests.acceptance.conftest import System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.requirements import full_runs_only

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from api_client import lease
-from api_client.broker import CeleryBroker
-from api_client.entry import Smoothed
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
-from api_client.messages import RefreshItem
+from api_client.protocol import lease
+from api_client.protocol.entry import Smoothed
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshItem
+from api_client.transport.scripts import LeaseStore
+from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer, free_port
 from tests.support.lease_world import World
 

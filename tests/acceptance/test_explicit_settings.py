@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from refresher.celery_app import make_app
 from refresher.embedded import free_port
 from refresher.settings import WorkerSettings
+from refresher.worker.app import make_app
 from tests.acceptance.conftest import System
 from tests.support.explicit_app import BROKER
 

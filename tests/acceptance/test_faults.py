@@ -25,8 +25,8 @@ LEASE = {"STAMPEDE_LOCK_TIMEOUT_MS": "600", "STAMPEDE_JITTER_MAX_MS": "0"}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_killed_between_claim_and_publish_delays_a_waiting_one_by_a_second(system: System, kind: str) -> None:
-    from api_client import lease
-    from api_client.lease_store import LeaseStore
+    from api_client.protocol import lease
+    from api_client.transport.scripts import LeaseStore
 
     system.start_worker()
     client = system.reader(kind)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from api_client.broker import CeleryBroker
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.messages import item_for
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshReason, item_for
+from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import ServerMissing
 from tests.acceptance.conftest import ROOT
 from tests.servers.rabbitmq_server import ManagedRabbitMq

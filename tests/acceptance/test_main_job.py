@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api_client import CacheClient, EntryState, ReaderEvents, RefreshFailed, RefreshReason, RefreshState, UnknownQuery
-from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.config.broker import miss_queue, refresh_queue
 from tests.acceptance.conftest import System
 from tests.support.any_reader import ALL_KINDS, KINDS, AnyReader, client_of
 from tests.support.waiting import eventually

@@ -11,10 +11,11 @@ from datetime import date, datetime, time, timedelta, timezone
 import neo4j
 import pytest
 
-from api_client import EntryState, RefreshFailed, payload
-from api_client.entry import decode_header
+from api_client import EntryState, RefreshFailed
+from api_client.protocol import payload
+from api_client.protocol.entry import decode_header
 from refresher.errors import LoadFailed
-from refresher.graph import Graph
+from refresher.graph.loader import Graph
 from refresher.queries import Query, Registry, query
 from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System

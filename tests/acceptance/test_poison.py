@@ -20,7 +20,7 @@ import pytest
 from celery import Celery
 from kombu import Connection
 
-from api_client.broker_settings import queue_for
+from api_client.config.broker import queue_for
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer

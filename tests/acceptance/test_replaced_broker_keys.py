@@ -10,8 +10,8 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from refresher import doctor
 from refresher.cli.commands import app
+from refresher.ops import doctor
 from tests.acceptance.conftest import System
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually

@@ -173,5 +173,5 @@ def test_what_no_worker_understands_waits_for_one_that_does(fleet: Fleet, parts:
 def test_what_is_installed_is_not_this_tree(install: Callable[[str], Installation], release: str) -> None:
     made = install(release)
     assert (made.packages / "refresher" / "py.typed").exists()
-    own = (made.packages / "api_client" / "messages.py").read_text()
+    own = (made.packages / "api_client" / "protocol" / "messages.py").read_text()
     assert own.count("def encode(") == (1 if release == NOW else 2)

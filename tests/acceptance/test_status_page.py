@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api_client import RefreshFailed
-from refresher.dead_letters import DeadLetters
 from refresher.embedded import GuardedProcess
+from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.browser import chromium

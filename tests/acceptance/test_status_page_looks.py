@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from api_client.settings import ReaderSettings
-from refresher.dead_letters import DeadLetters
+from api_client.config.settings import ReaderSettings
 from refresher.embedded import RedisServer
-from refresher.status import DeadSeen, Status
-from refresher.status_broker import Queues, WorkerSeen
-from refresher.status_keys import HotKey, KeysSeen, QueryKeys, Run
+from refresher.flow.dead_letters import DeadLetters
+from refresher.ops.broker import Queues, WorkerSeen
+from refresher.ops.scan import HotKey, KeysSeen, QueryKeys, Run
+from refresher.ops.status import DeadSeen, Status
 from refresher.web.desk import Desk
 from refresher.web.history import History, sample_of
 from refresher.web.server import StatusServer

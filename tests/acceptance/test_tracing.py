@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from api_client import RefreshFailed
-from api_client.otel import OTelEvents
+from api_client.observe.otel import OTelEvents
 from refresher.embedded import GuardedProcess
 from refresher.embedded.ports import free_port
 from tests.acceptance.conftest import System

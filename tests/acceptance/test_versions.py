@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from api_client import Invalidation
-from api_client.keys import versions_key
+from api_client.protocol.keys import versions_key
 from refresher.cli.commands import app
 from refresher.embedded import GuardedProcess
-from refresher.version_registration import HEARTBEAT_SECONDS
+from refresher.worker.version_registration import HEARTBEAT_SECONDS
 from tests.acceptance.conftest import System
 from tests.support.requirements import full_runs_only
 from tests.support.two_versions import NAME, VERSION

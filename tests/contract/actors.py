@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from api_client.lease import AcquireStatus, ClaimStatus
+from api_client.protocol.lease import AcquireStatus, ClaimStatus
 from tests.support.lease_watch import frozen_fields
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from api_client.lease_store import LeaseStore
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer, ServerMissing
 from tests.servers.redis_binaries import oldest_redis as oldest_redis_binary
 from tests.support.lease_world import ClockedWorld, World

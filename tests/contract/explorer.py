@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus
+from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from tests.contract.actors import Table
 from tests.support.lease_moments import Moments
 from tests.support.lease_watch import Watch, frozen_fields

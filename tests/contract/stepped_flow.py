@@ -6,22 +6,22 @@ import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from api_client.lease import AcquireReply, AcquireStatus
+from api_client.protocol.lease import AcquireReply, AcquireStatus
 from refresher.errors import LoadFailed
-from refresher.events import WorkerEvents
-from refresher.graph import classified
-from refresher.outcome import OutcomeKind
+from refresher.flow.events import WorkerEvents
+from refresher.flow.outcome import OutcomeKind
+from refresher.flow.ports import Surroundings
+from refresher.flow.refresh import Refresher
+from refresher.graph.loader import classified
 from refresher.queries import Loaded, Registry, query
-from refresher.refresh import Refresher
 from refresher.settings import WorkerSettings
-from refresher.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from api_client.lease import Call
-    from api_client.messages import RefreshItem
-    from refresher.outcome import Outcome
+    from api_client.protocol.lease import Call
+    from api_client.protocol.messages import RefreshItem
+    from refresher.flow.outcome import Outcome
     from tests.support.lease_watch import Watch
     from tests.support.lease_world import ClockedWorld
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import redis
 
-from api_client.keys import dead_letters_key
-from refresher.dead_letters import DeadLetter, DeadLetters
+from api_client.protocol.keys import dead_letters_key
 from refresher.embedded import RedisServer
+from refresher.flow.dead_letters import DeadLetter, DeadLetters
 
 KEY = dead_letters_key("cache")
 

@@ -10,11 +10,11 @@ import pytest
 import redis
 from redis.exceptions import MasterDownError, NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
-from api_client.connections import Connections
-from api_client.error_replies import error_reply, is_passing, is_wrong_node, is_wrong_type
-from api_client.redis_edge import connect, connection_maker
-from api_client.ways import RedisPyWay, ThinWay, Way
-from api_client.wire import Command
+from api_client.transport.error_replies import error_reply, is_passing, is_wrong_node, is_wrong_type
+from api_client.transport.pool import Connections
+from api_client.transport.redis_py import connect, connection_maker
+from api_client.transport.scripts import RedisPyWay, ThinWay, Way
+from api_client.transport.wire import Command
 from refresher.embedded import RedisServer, free_port
 
 TIMEOUT_SECONDS = 20.0

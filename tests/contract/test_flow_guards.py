@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.messages import item_for
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshReason, item_for
 from tests.contract.stepped_flow import SETTINGS, Flow
 from tests.support.lease_watch import Watch
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.messages import item_for
-from refresher.outcome import OutcomeKind
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshReason, item_for
+from refresher.flow.outcome import OutcomeKind
 from tests.contract.stepped_flow import SETTINGS, Flow
 from tests.support.lease_watch import Watch, frozen_fields
 from tests.support.requirements import full_runs_only, is_set
@@ -26,7 +25,7 @@ from tests.support.requirements import full_runs_only, is_set
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from api_client.messages import RefreshItem
+    from api_client.protocol.messages import RefreshItem
     from tests.support.lease_world import ClockedWorld
 
 log = logging.getLogger(__name__)

@@ -9,16 +9,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from api_client import payload
-from api_client.events import RefreshReason
-from api_client.lease import Call
-from api_client.messages import RefreshItem, item_for
-from refresher.events import WorkerEvents
-from refresher.graph import classified
+from api_client.protocol import payload
+from api_client.protocol.lease import Call
+from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
+from refresher.flow.events import WorkerEvents
+from refresher.flow.ports import Surroundings
+from refresher.flow.refresh import Refresher
+from refresher.graph.loader import classified
 from refresher.queries import Loaded, Registry, query
-from refresher.refresh import Refresher
 from refresher.settings import WorkerSettings
-from refresher.surroundings import Surroundings
 from tests.support.lease_world import World
 
 T = TypeVar("T")

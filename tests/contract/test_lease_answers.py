@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from api_client import lease, lease_store
-from api_client.lease import AcquireReply, AcquireStatus, Call, ClaimReply, ClaimStatus, RecordState
+from api_client.protocol import lease
+from api_client.protocol.lease import AcquireReply, AcquireStatus, Call, ClaimReply, ClaimStatus, RecordState
+from api_client.transport import scripts as lease_store
 from tests.support import lease_world as lasting
 from tests.support.lease_world import ClockedWorld
 

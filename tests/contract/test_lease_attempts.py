@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from api_client.lease import AcquireStatus
+from api_client.protocol.lease import AcquireStatus
 from tests.support.lease_world import World
 
 LONG_SECONDS = 10_000

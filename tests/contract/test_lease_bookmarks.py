@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api_client.lease import BookmarkFault, ClaimStatus, RecordState
+from api_client.protocol.lease import BookmarkFault, ClaimStatus, RecordState
 from tests.support.lease_world import ClockedWorld, World
 
 KEPT_US = 600_000_000  # at least; at most twice as long

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api_client.explain import explain_reads, explanation
-from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus
+from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from tests.support import lease_world as lasting
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from api_client import lease
+from api_client.protocol import lease
 from tests.support.lease_world import World
 
 TIMES = {"retention_seconds": 60_000.0}

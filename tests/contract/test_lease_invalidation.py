@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api_client import lease
-from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus
+from api_client.protocol import lease
+from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from tests.support.lease_world import RETENTION_SECONDS, World, a_header
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api_client import lease
-from api_client.lease import AcquireStatus, ClaimStatus
+from api_client.protocol import lease
+from api_client.protocol.lease import AcquireStatus, ClaimStatus
 from tests.support import lease_world as lasting
 
 if TYPE_CHECKING:
-    from api_client.lease import FailReply
+    from api_client.protocol.lease import FailReply
     from tests.support.lease_world import World
 
 OTHER = b"nonce--2"

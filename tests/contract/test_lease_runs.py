@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api_client import lease
-from api_client.lease import AcquireStatus, CommitStatus
+from api_client.protocol import lease
+from api_client.protocol.lease import AcquireStatus, CommitStatus
 from tests.support.lease_world import (
     LEASE_SECONDS,
     LIMIT_SECONDS,

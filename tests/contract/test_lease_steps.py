@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from api_client.entry import FIXED_HEADER_BYTES
-from api_client.lease import AcquireStatus, ClaimStatus
+from api_client.protocol.entry import FIXED_HEADER_BYTES
+from api_client.protocol.lease import AcquireStatus, ClaimStatus
 from tests.support.lease_world import (
     COOLING_SECONDS,
     LEASE_SECONDS,

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from api_client import lease
-from api_client.entry import decode_header, encode
-from api_client.keys import CacheKey, make_key, versions_key
-from api_client.lease_store import LeaseStore
-from api_client.live_versions import KnownVersions, VersionedInvalidation, read_versions, register
+from api_client.protocol import lease
+from api_client.protocol.entry import decode_header, encode
+from api_client.protocol.keys import CacheKey, make_key, versions_key
+from api_client.transport.live_versions import KnownVersions, VersionedInvalidation, read_versions, register
+from api_client.transport.scripts import LeaseStore
 from tests.support.lease_world import ClockedWorld, World, a_header, acquire_call
 
 _numbers = itertools.count(1)

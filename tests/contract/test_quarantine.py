@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from api_client import lease
-from api_client.lease import ClaimStatus, CommitStatus, FailReply
+from api_client.protocol import lease
+from api_client.protocol.lease import ClaimStatus, CommitStatus, FailReply
 from tests.support.lease_world import QUEUE_TTL_SECONDS, RETENTION_SECONDS, World
 
 FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3_600.0

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from api_client.lease import AcquireStatus, CommitStatus
-from api_client.lease_store import LeaseStore
+from api_client.protocol.lease import AcquireStatus, CommitStatus
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support import lease_world as lasting
 from tests.support.lease_world import World, fail_call

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from api_client import lease
-from api_client.lease_store import LeaseStore
-from refresher.renewals import HeldLease, Renewals
+from api_client.protocol import lease
+from api_client.transport.scripts import LeaseStore
+from refresher.flow.renewals import HeldLease, Renewals
 from tests.support.lease_world import World
 from tests.support.waiting import eventually
 

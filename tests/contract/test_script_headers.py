@@ -7,12 +7,13 @@ from importlib.resources import files
 
 import pytest
 
-from api_client import lease, live_versions
-from api_client.keys import make_key, versions_key
-from api_client.lease import Call
-from api_client.lease_store import SCRIPTS
+from api_client.protocol import lease
+from api_client.protocol.keys import make_key, versions_key
+from api_client.protocol.lease import Call
+from api_client.transport import live_versions
+from api_client.transport.scripts import SCRIPTS
 
-FOLDER = files("api_client") / "lua"
+FOLDER = files("api_client.protocol") / "lua"
 KEY = make_key("test", "query", {"n": 1}, 1)
 TIMES = {"retention_seconds": 60.0}
 OWN = {"token": 7, "nonce": b"nonce--1"}

@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from api_client import lease, lease_store
-from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus
-from api_client.lease_store import SCRIPTS
+from api_client.protocol import lease
+from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
+from api_client.transport import scripts as lease_store
+from api_client.transport.scripts import SCRIPTS
 from refresher.embedded import RedisServer
 from tests.support.lease_world import HARD_TTL_SECONDS, LEASE_SECONDS, PAYLOAD, RETENTION_SECONDS, World
 from tests.support.lease_world import commit_call as commit

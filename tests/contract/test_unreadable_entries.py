@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from api_client import EntryState, ReaderEvents, ReaderSettings, WaitTimeout, lease
-from api_client.entry import encode
-from api_client.lease import AcquireStatus
-from api_client.lease_store import LeaseStore
+from api_client import EntryState, ReaderEvents, ReaderSettings, WaitTimeout
+from api_client.protocol import lease
+from api_client.protocol.entry import encode
+from api_client.protocol.lease import AcquireStatus
+from api_client.transport.scripts import LeaseStore
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.lease_world import PAYLOAD, World, a_header, commit_call
 from tests.support.waiting import eventually

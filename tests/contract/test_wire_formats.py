@@ -17,14 +17,14 @@ import redis
 from kombu.utils.json import loads
 
 import api_client
-from api_client import messages, payload
-from api_client.entry import decode_header
-from api_client.keys import dead_letters_key
-from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus, RecordState
-from api_client.lease_store import LeaseStore
-from refresher.dead_letters import DeadLetters
+from api_client.protocol import messages, payload
+from api_client.protocol.entry import decode_header
+from api_client.protocol.keys import dead_letters_key
+from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus, RecordState
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from refresher.guard import fault_of
+from refresher.flow.dead_letters import DeadLetters
+from refresher.worker.celery_fixes.message_guard import fault_of
 from tests.support.lease_world import ClockedWorld
 from tests.support.redis_clock import ClockedRedis
 from tests.support.wire_formats import FORMATS, WRITTEN, as_text, key_of, meaning, metrics

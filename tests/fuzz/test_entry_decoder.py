@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api_client import compression, payload
-from api_client.entry import (
+from api_client.errors import DecodeError
+from api_client.explain import explanation
+from api_client.protocol import payload
+from api_client.protocol import payload as compression
+from api_client.protocol.entry import (
     MAX_HEADER_BYTES,
     MAX_TOKEN,
     Header,
@@ -19,10 +22,8 @@ from api_client.entry import (
     encode,
     frozen_token,
 )
-from api_client.errors import DecodeError
-from api_client.explain import explanation
-from api_client.judging import PLAIN, Floor, judge
-from api_client.keys import make_key
+from api_client.protocol.keys import make_key
+from api_client.read.evaluate import PLAIN, Floor, judge
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from kombu.message import Message
 
-from api_client import messages
-from api_client.entry import MAX_TOKEN
 from api_client.errors import InvalidQuery
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.messages import MalformedMessage, RefreshItem
-from refresher.guard import fault_of
+from api_client.protocol import messages
+from api_client.protocol.entry import MAX_TOKEN
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import MalformedMessage, RefreshItem, RefreshReason
+from refresher.worker.celery_fixes.message_guard import fault_of
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from api_client.environment import Settings, variable, without_password
-from api_client.environment import _annotations as annotations
+from api_client.config.environment import Settings, variable, without_password
+from api_client.config.environment import _annotations as annotations
+from api_client.config.settings import ReaderSettings
 from api_client.errors import ConfigurationError
-from api_client.settings import ReaderSettings
 from refresher.settings import WorkerSettings
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator

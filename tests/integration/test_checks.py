@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from refresher.checks import broker_memory_problem, cache_problem
 from refresher.embedded import RedisServer, free_port
+from refresher.ops.checks import broker_memory_problem, cache_problem
 from refresher.settings import WorkerSettings
 
 CHECKS = {"cache": cache_problem, "broker": broker_memory_problem}

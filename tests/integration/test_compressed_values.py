@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from api_client import DecodeError, ReaderSettings, get_cached
-from api_client.entry import decode_header
-from api_client.reader import CacheClient
+from api_client.client import CacheClient
+from api_client.protocol.entry import decode_header
 from refresher.embedded import RedisServer
 from refresher.settings import WorkerSettings
 from refresher.testing import InlineCache

@@ -10,11 +10,11 @@ import pytest
 import redis
 
 from api_client import CacheClient, ReaderSettings
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
-from refresher.dead_keys import DeadKeys, Retried
-from refresher.dead_letters import DeadLetter, DeadLetters
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
+from refresher.flow.dead_letters import DeadLetter, DeadLetters
+from refresher.ops.dead_keys import DeadKeys, Retried
 from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
 
 NAMESPACE = "test"

@@ -12,9 +12,9 @@ from typing import Any, get_type_hints
 import pytest
 import yaml
 
-from api_client.durations import seconds
-from api_client.environment import variable
-from api_client.settings import ReaderSettings
+from api_client.config.durations import seconds
+from api_client.config.environment import variable
+from api_client.config.settings import ReaderSettings
 from refresher.settings import WorkerSettings
 from tests.servers.maven import NEO4J_VERSION
 from tests.support.confined import directives

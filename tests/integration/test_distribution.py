@@ -54,7 +54,7 @@ def test_the_sdist_makes_the_same_wheel(dist: Mapping[str, Path], tmp_path: Path
     ("leave_out", "put_in", "expected"),
     [
         ("api_client/py.typed", None, "wheel: api_client/py.typed is missing"),
-        ("api_client/lua/renew.lua", None, "wheel: api_client/lua/renew.lua is missing"),
+        ("api_client/protocol/lua/renew.lua", None, "wheel: api_client/protocol/lua/renew.lua is missing"),
         ("refresher/web/page.css", None, "wheel: refresher/web/page.css is missing"),
         ("LICENSE", None, "wheel: the licence is missing"),
         ("entry_points.txt", None, "wheel: there is no command `refresher`"),

@@ -13,19 +13,18 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from api_client import AsyncCacheClient, CacheClient, ReaderEvents, ReaderSettings, __version__, lease
-from api_client.entry import MAGIC
-from api_client.keys import make_key
-from refresher import doctor_flower, doctor_readers
-from refresher.cache_link import WorkerLink
+from api_client import AsyncCacheClient, CacheClient, ReaderEvents, ReaderSettings, __version__
+from api_client.protocol import lease
+from api_client.protocol.entry import MAGIC
+from api_client.protocol.keys import make_key
 from refresher.cli.commands import app
-from refresher.doctor_host import of_this_host
-from refresher.doctor_keys import of_keys
-from refresher.doctor_readers import readers
 from refresher.embedded import RedisServer, free_port
-from refresher.findings import Level
-from refresher.rights import rights
+from refresher.ops import doctor as doctor_flower
+from refresher.ops import doctor as doctor_readers
+from refresher.ops.doctor import of_keys, of_this_host, readers
+from refresher.ops.findings import Level, rights
 from refresher.settings import WorkerSettings
+from refresher.worker.cache import WorkerLink
 from tests.support.any_reader import ALL_KINDS
 from tests.support.telling_server import TellingServer
 from tests.support.waiting import eventually
@@ -224,7 +223,7 @@ def test_what_is_no_url_of_flower_is_wrong_usage(url: str) -> None:
 
 
 def test_each_check_has_a_row_in_the_documentation() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "refresher").glob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "refresher" / "ops").glob("*.py"))
     checks = set(re.findall(r'\b(?:Finding|forbidden|unreachable)\(\s*"([^"]+)"', sources))
     page = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
     assert {"readers", "flower", "cache", "graph"} <= checks

@@ -20,15 +20,15 @@ from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, Work
 from neo4j.exceptions import ConfigurationError, Neo4jError, ResultConsumedError, SessionExpired
 
 from api_client import CacheClient, CacheUnavailable, ReaderSettings, RefreshFailed
-from api_client.broker import Broker
-from api_client.messages import RefreshItem
+from api_client.protocol.messages import RefreshItem
+from api_client.trigger.broker import Broker
 from refresher import TransientFailure
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
-from refresher.outcome import OutcomeKind
+from refresher.flow.outcome import OutcomeKind
 from refresher.queries import Registry, query
-from refresher.runtime import Runtime
 from refresher.settings import WorkerSettings
+from refresher.worker.runtime import Runtime
 
 RETRY_MAX = 2
 ALL, FEW, ONE = 1 + RETRY_MAX, 2, 1
@@ -329,7 +329,7 @@ class InProcess(CacheClient):
 @pytest.fixture(params=["in the pool's process", "on a thread of its own"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the load runs: as in a prefork pool, or as in one without time limits."""
-    monkeypatch.setattr("refresher.graph.pool_has_limits", lambda: request.param == "in the pool's process")
+    monkeypatch.setattr("refresher.graph.loader.pool_has_limits", lambda: request.param == "in the pool's process")
 
 
 @pytest.mark.usefixtures("place")
@@ -338,7 +338,7 @@ def test_a_load_that_ends_so_is_given_up_and_all_who_wait_are_told(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     loader, options, kind, loads = ENDS[end]
-    monkeypatch.setattr("refresher.retry.BASE_SECONDS", 0.05)
+    monkeypatch.setattr("refresher.flow.policy.BASE_SECONDS", 0.05)
     name, own, begun = f"query_{next(_numbers)}", Registry(), 0
 
     def load(tx: Any, **params: Any) -> Any:

@@ -9,11 +9,11 @@ import pytest
 import redis
 
 from api_client import ReaderSettings, RefreshState
-from api_client.answers import EntryState
-from api_client.decisions import TriggerOutcome
-from api_client.entry import Smoothed
-from api_client.lease import RecordState
-from api_client.lease_store import LeaseStore
+from api_client.protocol.entry import Smoothed
+from api_client.protocol.lease import RecordState
+from api_client.protocol.model import EntryState
+from api_client.transport.scripts import LeaseStore
+from api_client.trigger.history import TriggerOutcome
 from refresher.embedded import RedisServer, free_port
 from tests.support.any_reader import KINDS, AnyReader, Told
 from tests.support.lease_world import World

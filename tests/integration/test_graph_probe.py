@@ -7,14 +7,13 @@ from contextlib import closing
 import pytest
 from typer.testing import CliRunner
 
-from refresher import graph as graph_module
-from refresher.checks import graph_problem
 from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer
 from refresher.errors import LoadFailed
-from refresher.graph import Graph
-from refresher.health import Health
-from refresher.pulse import Phase, Pulse
+from refresher.graph import loader as graph_module
+from refresher.graph.loader import Graph
+from refresher.ops.checks import graph_problem
+from refresher.ops.health import Health, Phase, Pulse
 from refresher.settings import WorkerSettings
 from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy

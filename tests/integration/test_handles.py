@@ -18,9 +18,9 @@ from api_client import (
     InvalidQuery,
     RefreshState,
     cached_query,
-    default_client,
 )
-from api_client.settings import ReaderSettings
+from api_client import default as default_client
+from api_client.config.settings import ReaderSettings
 from refresher.testing import InlineCache
 
 

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 
 from refresher.cli.commands import app
 from refresher.embedded import free_port
-from refresher.health import Health
-from refresher.health_server import HealthServer
-from refresher.pulse import Phase, Pulse
-from refresher.quiet_server import QuietHandler, QuietServer
+from refresher.ops.health import Health, Phase, Pulse
+from refresher.ops.health_server import HealthServer
+from refresher.ops.http import QuietHandler, QuietServer
 from refresher.settings import WorkerSettings
 from tests.support.clock import Time
 

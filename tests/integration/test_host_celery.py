@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.config.broker import miss_queue, refresh_queue
 from refresher.embedded import RedisServer
 
 ROOT = Path(__file__).parents[2]

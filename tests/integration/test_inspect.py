@@ -11,12 +11,12 @@ import pytest
 import redis
 from typer.testing import CliRunner, Result
 
-from api_client.entry import Smoothed
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
+from api_client.protocol.entry import Smoothed
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.cli.commands import app
-from refresher.dead_letters import DeadLetters
 from refresher.embedded import RedisServer
+from refresher.flow.dead_letters import DeadLetters
 from tests.contract.test_dead_letters import a_letter
 from tests.support.lease_world import World
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import notifications as notifications_module
-from api_client import publisher as publisher_module
-from api_client import threads, triggers
-from api_client.notifications import Notifications
+from api_client import threads
+from api_client.transport import pubsub as notifications_module
+from api_client.transport.pubsub import Notifications
+from api_client.trigger import backlog as triggers
+from api_client.trigger import publisher as publisher_module
 from refresher.embedded import RedisServer
 from tests.support.interrupting import Bytecodes, Interrupted
 from tests.support.publisher_bench import Bench, Script

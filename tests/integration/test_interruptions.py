@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import redis
 
-from api_client.broker_settings import miss_queue, refresh_queue
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
+from api_client.config.broker import miss_queue, refresh_queue
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.interrupted_reads import KEYS, QUERY
 from tests.support.played_worker import PlayedKey

@@ -18,24 +18,23 @@ import pytest
 import redis
 from kombu.exceptions import OperationalError
 
-from api_client import lease, messages
-from api_client.broker import Broker
-from api_client.events import RefreshReason
-from api_client.lease import AcquireStatus, Call
-from api_client.lease_store import LeaseStore
-from api_client.messages import RefreshItem
-from refresher import values
+from api_client.protocol import lease, messages
+from api_client.protocol.lease import AcquireStatus, Call
+from api_client.protocol.messages import RefreshItem, RefreshReason
+from api_client.transport.scripts import LeaseStore
+from api_client.trigger.broker import Broker
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
-from refresher.events import WorkerEvents
-from refresher.graph import classified
-from refresher.lost_runs import MOST_ATTEMPTS, RefreshRequest
-from refresher.outcome import Outcome, OutcomeKind
+from refresher.flow.events import WorkerEvents
+from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.ports import Surroundings
+from refresher.flow.refresh import Refresher
+from refresher.graph import values
+from refresher.graph.loader import classified
 from refresher.queries import Loaded, Registry, query
-from refresher.refresh import Refresher
-from refresher.runtime import Runtime
 from refresher.settings import WorkerSettings
-from refresher.surroundings import Surroundings
+from refresher.worker.celery_fixes.lost_runs import MOST_ATTEMPTS, RefreshRequest
+from refresher.worker.runtime import Runtime
 
 LOST = LoadFailed("worker_lost", "its process is gone", is_transient=True, most_attempts=MOST_ATTEMPTS)
 REGISTRY = Registry()

@@ -10,9 +10,9 @@ from contextlib import closing
 import pytest
 import redis
 
-from api_client import notifications as module
-from api_client.notifications import Notifications
-from api_client.redis_edge import connect
+from api_client.transport import pubsub as module
+from api_client.transport.pubsub import Notifications
+from api_client.transport.redis_py import connect
 from refresher.embedded import RedisServer
 from tests.support.waiting import eventually
 

@@ -19,8 +19,8 @@ import pytest
 import redis
 
 from api_client import AsyncCacheClient, CacheClient, ReaderSettings, RefreshState
-from api_client.keys import CacheKey
-from api_client.lease_store import LeaseStore
+from api_client.protocol.keys import CacheKey
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer, ServerMissing
 from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
 from tests.support.requirements import skip_or_fail

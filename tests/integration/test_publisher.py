@@ -9,12 +9,12 @@ import pytest
 import redis
 
 from api_client import RefreshReason
-from api_client import lease as steps
-from api_client.broker import CeleryBroker
-from api_client.broker_settings import refresh_queue
-from api_client.lease_store import LeaseStore
-from api_client.messages import RefreshItem
-from api_client.publisher import TriggerDropped
+from api_client.config.broker import refresh_queue
+from api_client.protocol import lease as steps
+from api_client.protocol.messages import RefreshItem
+from api_client.transport.scripts import LeaseStore
+from api_client.trigger.broker import CeleryBroker
+from api_client.trigger.publisher import TriggerDropped
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 from tests.support.publisher_bench import NAMESPACE, Bench, Ended, Script, key

@@ -8,9 +8,9 @@ import time
 
 import redis
 
-from api_client.broker import CeleryBroker
-from api_client.broker_settings import miss_queue, refresh_queue
-from api_client.messages import RefreshItem
+from api_client.config.broker import miss_queue, refresh_queue
+from api_client.protocol.messages import RefreshItem
+from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer, free_port
 from tests.support.waiting import eventually
 

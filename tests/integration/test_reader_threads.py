@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import ReaderEvents, ReaderSettings, RefreshReason, WaitTimeout, default_client, threads
-from api_client.breaker import Breaker
-from api_client.notifications import Notifications
-from api_client.publisher import Trigger
+from api_client import ReaderEvents, ReaderSettings, RefreshReason, WaitTimeout, threads
+from api_client import default as default_client
+from api_client.transport.breaker import Breaker
+from api_client.transport.pubsub import Notifications
+from api_client.trigger.publisher import Trigger
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.waiting import eventually

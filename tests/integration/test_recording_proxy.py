@@ -11,9 +11,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from api_client import lease
-from api_client.keys import CacheKey, make_key
-from api_client.lease_store import LeaseStore
+from api_client.protocol import lease
+from api_client.protocol.keys import CacheKey, make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.history import PENDING, key_in
 from tests.support.recording_proxy import Moment, RecordingProxy

@@ -8,8 +8,7 @@ import pytest
 import redis
 
 from refresher.embedded import RedisServer
-from refresher.findings import Level
-from refresher.rights import rights, user_of
+from refresher.ops.findings import Level, rights, user_of
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from api_client import CacheClient, ReaderSettings
-from api_client import lease as steps
-from api_client.broker_settings import refresh_queue
-from api_client.keys import CacheKey
-from api_client.lease_store import LeaseStore
+from api_client.config.broker import refresh_queue
+from api_client.protocol import lease as steps
+from api_client.protocol.keys import CacheKey
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 from tests.support.publisher_bench import NAMESPACE, Bench, Ended, Script, key

@@ -15,15 +15,16 @@ import pytest
 import redis
 from typer.testing import CliRunner, Result
 
-from api_client.broker import CeleryBroker
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
-from api_client.messages import RefreshItem
-from refresher import status, status_broker
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshItem
+from api_client.transport.scripts import LeaseStore
+from api_client.trigger.broker import CeleryBroker
 from refresher.cli.commands import app
-from refresher.dead_letters import DeadLetters
 from refresher.embedded import RedisServer, free_port
-from refresher.status_keys import look_at_keys
+from refresher.flow.dead_letters import DeadLetters
+from refresher.ops import broker as status_broker
+from refresher.ops import status
+from refresher.ops.scan import look_at_keys
 from tests.contract.test_dead_letters import a_letter
 from tests.support.fault_proxy import FaultProxy
 from tests.support.lease_world import World

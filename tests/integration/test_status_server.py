@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import redis
 
-from api_client.settings import ReaderSettings
-from refresher import status_broker
-from refresher.dead_letters import DeadLetters
+from api_client.config.settings import ReaderSettings
 from refresher.embedded import RedisServer
-from refresher.status import Watcher
+from refresher.flow.dead_letters import DeadLetters
+from refresher.ops import broker as status_broker
+from refresher.ops.status import Watcher
 from refresher.web.desk import Desk
 from refresher.web.history import History
 from refresher.web.server import CSRF_HEADER, USER, StatusServer

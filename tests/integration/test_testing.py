@@ -11,17 +11,10 @@ from typing import Any
 
 import pytest
 
-from api_client import (
-    Entry,
-    EntryState,
-    RefreshFailed,
-    UnknownQuery,
-    aget_cached,
-    default_client,
-    get_cached,
-)
+from api_client import Entry, EntryState, RefreshFailed, UnknownQuery, aget_cached, get_cached
+from api_client import default as default_client
 from refresher import TransientFailure
-from refresher.outcome import OutcomeKind
+from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
 from tests.support.waiting import eventually
 

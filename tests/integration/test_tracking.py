@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import invalidations
-from api_client.invalidations import InvalidationStream
-from api_client.local_entry import LocalEntry
+from api_client.local import tracking as invalidations
+from api_client.local.entry import LocalEntry
+from api_client.local.tracking import InvalidationStream
 from refresher.embedded import RedisServer, ServerMissing
 from refresher.embedded.redis_server import bundled_redis_server
 from tests.support.requirements import skip_or_fail

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from api_client import threads
-from api_client.invalidations import PROBE_SECONDS
-from api_client.local_entry import LocalEntry
-from api_client.tracking import (
+from api_client.local.entry import LocalEntry
+from api_client.local.tracking import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_REFUSED_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    PROBE_SECONDS,
     STEADY_SECONDS,
 )
 from refresher.embedded import RedisServer, ServerMissing

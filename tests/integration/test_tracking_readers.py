@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from api_client import CacheClient, EntryState, ReaderSettings
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
-from api_client.local_tier import LocalTier
+from api_client.local.tier import LocalTier
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
 from tests.support.waiting import eventually

@@ -9,9 +9,9 @@ from typing import Any
 import neo4j
 import pytest
 
-from api_client import payload
-from refresher import values
+from api_client.protocol import payload
 from refresher.embedded import ArcadeDbServer
+from refresher.graph import values
 
 PLUS_2, MINUS = timezone(timedelta(hours=2)), timezone(-timedelta(hours=3, minutes=30))
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import lease
 from api_client.errors import CacheUnavailable
-from api_client.keys import make_key
-from api_client.lease import AcquireStatus, Call
-from refresher import cache_link
-from refresher.cache_link import PATIENCE_SECONDS, TranslatingStore, WorkerLink
+from api_client.protocol import lease
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import AcquireStatus, Call
 from refresher.embedded import RedisServer
+from refresher.worker import cache as cache_link
+from refresher.worker.cache import PATIENCE_SECONDS, TranslatingStore, WorkerLink
 from tests.support.fault_proxy import FaultProxy
 
 # As far ahead of the next pause as one may be.

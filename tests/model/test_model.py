@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.lease_store import STEPS
+from api_client.transport.scripts import STEPS
 from tests.model import page
 from tests.model.cases import BROKEN, INVARIANTS, ROWS, UPHELD, Case
 from tests.model.checker import MODEL, Result, check, missing_tools, shortest_way, spin_version

@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 import redis
 
-from api_client import lease
-from api_client.lease_store import STEPS, LeaseStore
+from api_client.protocol import lease
+from api_client.transport.scripts import STEPS, LeaseStore
 from refresher.embedded import RedisServer
 from tests.model.cases import ALL_LOSSES, Case, bounded
 from tests.model.checker import missing_tools, simulate

@@ -78,7 +78,7 @@ STORIES: Final = (
           "The load after the invalidation has its bookmark, and the commit takes it out with the record. The next "
           "load reads from a follower that is still behind.",
           "The entry's header keeps what its load was given, and the next load reads after that too "
-          "(`refresher.run.bookmarks_of`). The model found this."),
+          "(`refresher.flow.run.bookmarks_of`). The model found this."),
     Story("lease == tok | hybrid | failover loses the invalidation",
           "The new master never heard of the invalidation. No script can know.",
           "Nothing: a bound. `invalidate(replicas=n)` tells whether replicas had it, and the hard expiry ends it."),
@@ -105,7 +105,7 @@ STORIES: Final = (
           "`claim` is refused when the entry is not the one that the caller saw."),
     Story("follow-up for whatever is there",
           "A hard invalidation met the first run. Another has loaded since, and the first asks for one more.",
-          "It claims for \"no entry\" (`refresher.requeue.follow_up`), and is refused where there is one. "
+          "It claims for \"no entry\" (`refresher.flow.follow_up.follow_up`), and is refused where there is one. "
           "The model found this."),
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import redis
 
-from api_client.lease_store import SCRIPTS
+from api_client.transport.scripts import SCRIPTS
 from tests.mutation.lua_mutants import BOUNDS, Reader, mutants, tokens
 from tests.mutation.trial import PARTS, all_mutants, text_of
 from tests.support.requirements import full_runs_only

@@ -25,15 +25,15 @@ from unittest.mock import patch
 import pytest
 from _pytest.runner import runtestprotocol  # what reruns of a test are made of, in pytest's own plugins too
 
-from api_client import lease_store
-from api_client.lease_store import SCRIPTS, LeaseStore
+from api_client.transport import scripts as lease_store
+from api_client.transport.scripts import SCRIPTS, LeaseStore
 from tests.mutation.lua_mutants import Mutant, mutants
 from tests.support.requirements import is_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOLDER: Final = files("api_client") / "lua"
+FOLDER: Final = files("api_client.protocol") / "lua"
 PARTS: Final = ("prelude", *SCRIPTS)
 QUICK_SECONDS: Final = 1.0
 

@@ -13,8 +13,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api_client import compression, messages, payload
-from api_client.entry import (
+from api_client.config.settings import ReaderSettings
+from api_client.errors import ConfigurationError, DecodeError, InvalidQuery
+from api_client.protocol import messages, payload
+from api_client.protocol import payload as compression
+from api_client.protocol.entry import (
     FIXED_HEADER_BYTES,
     MAX_DEGREE,
     MAX_DEVIATION_SECONDS,
@@ -28,12 +31,9 @@ from api_client.entry import (
     encode,
     frozen_token,
 )
-from api_client.errors import ConfigurationError, DecodeError, InvalidQuery
-from api_client.events import RefreshReason
-from api_client.judging import PLAIN, Floor, judge
-from api_client.keys import make_key
-from api_client.messages import MalformedMessage, RefreshItem
-from api_client.settings import ReaderSettings
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import MalformedMessage, RefreshItem, RefreshReason
+from api_client.read.evaluate import PLAIN, Floor, judge
 from refresher.settings import WorkerSettings
 
 DIGEST = bytes(range(16))

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as play
 
-from api_client import lease
-from api_client.lease import BookmarkFault
-from api_client.lease_store import LeaseStore
-from api_client.process_names import this_process
+from api_client.protocol import lease
+from api_client.protocol.lease import BookmarkFault, this_process
+from api_client.transport.scripts import LeaseStore
 from tests.property.lease_model import ACQUIRED, ALREADY_REFRESHED, REFUSED, TOLERATED_US, Model, StoredEntry
 from tests.support import lease_world as lasting
 from tests.support.lease_moments import Moments

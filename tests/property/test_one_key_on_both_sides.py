@@ -10,10 +10,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client import messages
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.params import plain
+from api_client.protocol import messages
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshReason
+from api_client.protocol.params import plain
 from tests.property.test_pure_properties import has_twins, json_like, names
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from api_client.entry import Smoothed
 from api_client.errors import InvalidQuery
-from api_client.keys import make_key
-from api_client.params import MAX_PARAMS_BYTES, canonical_params
-from api_client.xfetch import cut_draw, lead_seconds, refresh_probability, should_refresh
-from refresher import policy
-from refresher.retry import pause_seconds, whole_seconds
+from api_client.protocol.entry import Smoothed
+from api_client.protocol.keys import make_key
+from api_client.protocol.params import MAX_PARAMS_BYTES, canonical_params
+from api_client.protocol.xfetch import cut_draw, lead_seconds, refresh_probability, should_refresh
+from refresher.flow import policy
+from refresher.flow.policy import pause_seconds, whole_seconds
 from refresher.settings import RefreshMode
 
 draws = st.floats(0, 1, exclude_min=True)

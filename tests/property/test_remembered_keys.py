@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_client.errors import InvalidQuery
-from api_client.keys import REMEMBERED_KEYS, _new_key, _remembered_key, make_key
+from api_client.protocol.keys import REMEMBERED_KEYS, _new_key, _remembered_key, make_key
 
 
 class Text(str):

@@ -13,21 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client import ReaderSettings
-from api_client.asked import AskedRecently
-from api_client.clock import monotonic_seconds
-from api_client.compression import pack
-from api_client.decisions import Decisions
-from api_client.entry import Flag, Header, Smoothed, encode
 from api_client.errors import CacheError
-from api_client.events import ReaderEvents
-from api_client.health import Health
-from api_client.judging import PLAIN, Floor
-from api_client.keys import make_key
-from api_client.local_entry import NOT_KEPT
-from api_client.local_tier import LocalTier
-from api_client.payload import encode as encode_payload
-from api_client.read_core import ReadCore
-from api_client.triggers import Trigger
+from api_client.local.entry import NOT_KEPT
+from api_client.local.tier import LocalTier
+from api_client.observe.events import ReaderEvents
+from api_client.protocol.clock import monotonic_seconds
+from api_client.protocol.entry import Flag, Header, Smoothed, encode
+from api_client.protocol.keys import make_key
+from api_client.protocol.payload import encode as encode_payload
+from api_client.protocol.payload import pack
+from api_client.read.core import ReadCore
+from api_client.read.evaluate import PLAIN, Floor
+from api_client.transport.health import Health
+from api_client.trigger.backlog import Trigger
+from api_client.trigger.history import Decisions
+from api_client.trigger.suppression import AskedRecently
 
 KEY = make_key("ns", "q", {"a": 1}, 1)
 OTHER = make_key("ns", "q", {"a": 2}, 1)

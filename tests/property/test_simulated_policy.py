@@ -9,13 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api_client import ReaderSettings, xfetch
-from api_client.backpressure import Backpressure
-from api_client.breaker import Breaker
-from api_client.entry import Smoothed
-from refresher import policy
+from api_client import ReaderSettings
+from api_client.protocol import xfetch
+from api_client.protocol.entry import Smoothed
+from api_client.transport.breaker import Breaker
+from api_client.trigger.backpressure import Backpressure
 from refresher.bench.simulate.decision import betas, first_positive, is_positive, probability, smoothed
 from refresher.bench.simulate.events import claim_times, has_room
+from refresher.flow import policy
 from refresher.settings import RefreshMode
 from tests.support.publisher_bench import Script
 

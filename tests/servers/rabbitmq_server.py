@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import kombu
 
-from api_client.broker_settings import queues
+from api_client.config.broker import queues
 from refresher.embedded.ports import free_port
 from refresher.embedded.rabbitmq_server import RabbitMqServer as EmbeddedRabbitMq
 

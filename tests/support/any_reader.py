@@ -23,10 +23,10 @@ from api_client import (
     ReaderSettings,
     RefreshState,
 )
-from api_client.batches import AnyCall
-from api_client.client_base import ClientBase
-from api_client.events import RefreshReason
-from api_client.keys import CacheKey
+from api_client.client import ClientBase
+from api_client.protocol.keys import CacheKey
+from api_client.protocol.messages import RefreshReason
+from api_client.read.batch import AnyCall
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import os
 from flask import Response
 from flask_app import app as application
 
-from api_client.default_client import default_client
+from api_client.default import default_client
 from tests.support.busy_master import when_ready
 
 __all__ = ["application"]

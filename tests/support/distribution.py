@@ -18,7 +18,7 @@ from tests.support.installations import PACKAGES, ROOT, files_of
 
 # Without one of these the project can't be used, or not built, or may not be passed on.
 MUST_HAVE: Final = (
-    "api_client/py.typed", "refresher/py.typed", "api_client/lua/commit.lua", "refresher/web/page.html",
+    "api_client/py.typed", "refresher/py.typed", "api_client/protocol/lua/commit.lua", "refresher/web/page.html",
 )  # fmt: skip
 SOURCES_MUST_HAVE: Final = (
     "PKG-INFO", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt", "Makefile",

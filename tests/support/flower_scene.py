@@ -7,10 +7,9 @@ from typing import Final
 
 from celery import Celery
 
-from api_client.broker import CeleryBroker
-from api_client.broker_settings import queues
-from api_client.events import RefreshReason
-from api_client.messages import item_for
+from api_client.config.broker import queues
+from api_client.protocol.messages import RefreshReason, item_for
+from api_client.trigger.broker import CeleryBroker
 from tests.acceptance.conftest import System
 from tests.acceptance.test_main_job import stale_entry
 from tests.support.waiting import eventually

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Self
 
-from api_client.wire import pack
+from api_client.transport.wire import pack
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import Pair
 from tests.support.recording_proxy import RecordingProxy

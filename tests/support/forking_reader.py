@@ -17,12 +17,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, TypeAlias
 
 from api_client import AsyncCacheClient, CacheClient, ReaderSettings
-from api_client.connections import Connections
-from api_client.local_tier import LocalTier
-from api_client.overdue import watch
-from api_client.redis_edge import connection_maker
-from api_client.tracking import TrackingLink
-from api_client.wire import pack
+from api_client.local.tier import LocalTier
+from api_client.local.tracking import TrackingLink
+from api_client.transport.pool import Connections, watch
+from api_client.transport.redis_py import connection_maker
+from api_client.transport.wire import pack
 
 WITHIN_SECONDS: Final = 10.0
 REPEATS: Final = 5

@@ -9,7 +9,7 @@ import redis
 from celery.worker.control import control_command
 
 import refresher
-from refresher import health
+from refresher.ops import health
 from tests.support.scripted_queries import CONTROL_URL, GATE_SECONDS
 
 health.KEPT_SECONDS = 0.1  # type: ignore[misc]

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import hiredis
 
-from api_client.lease import Call
-from api_client.lease_store import SCRIPTS, STEPS, by_hash, by_text
+from api_client.protocol.lease import Call
+from api_client.transport.scripts import SCRIPTS, STEPS, by_hash, by_text
 
 PENDING: Final = object()
 """The reply of an exchange that has none yet, and perhaps never will: whether Redis ran it is not known."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from api_client.entry import decode_header
-from api_client.lease import AcquireStatus, ClaimStatus, CommitStatus, RecordState
+from api_client.protocol.entry import decode_header
+from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus, RecordState
 from tests.support.history import PENDING, Exchange, Happened, History, Note
 from tests.support.ledger import GOES_ON, NOT_HELD, Claim, End, Ledger, Outcome, Run
 

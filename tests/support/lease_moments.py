@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from api_client import lease_store
+from api_client.transport import scripts as lease_store
 from tests.support.lease_world import ask_for_all, looked
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from redis.client import Pipeline
 
-    from api_client.lease import Call
+    from api_client.protocol.lease import Call
     from tests.support.lease_world import ClockedWorld, Looked
 
 T = TypeVar("T")

@@ -10,11 +10,11 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from api_client import lease
-from api_client.entry import Header, Smoothed, UnreadableEntry, decode_header, encode
-from api_client.keys import CacheKey, make_key
-from api_client.lease import AcquireReply, Call, ClaimReply, CommitStatus, FailReply
-from api_client.lease_store import LeaseStore
+from api_client.protocol import lease
+from api_client.protocol.entry import Header, Smoothed, UnreadableEntry, decode_header, encode
+from api_client.protocol.keys import CacheKey, make_key
+from api_client.protocol.lease import AcquireReply, Call, ClaimReply, CommitStatus, FailReply
+from api_client.transport.scripts import LeaseStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

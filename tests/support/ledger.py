@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from api_client.lease import RecordState
+from api_client.protocol.lease import RecordState
 
 
 class End(StrEnum):

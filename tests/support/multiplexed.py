@@ -10,9 +10,9 @@ from typing import Any
 
 import redis
 
-from api_client.aio.connections import AsyncConnections, Multiplexed
-from api_client.redis_edge import async_connection_maker
-from api_client.wire import pack
+from api_client.transport.multiplexed import AsyncConnections, Multiplexed
+from api_client.transport.redis_py import async_connection_maker
+from api_client.transport.wire import pack
 
 PATIENCE_SECONDS = 20.0
 SHORT_SECONDS = 0.3

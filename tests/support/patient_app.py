@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from refresher import make_app, refresh
+from refresher import make_app
+from refresher.flow import refresh
 
 refresh.LONGEST_PAUSE_IN_PLACE_SECONDS = 0.0
 

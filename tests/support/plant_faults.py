@@ -11,7 +11,7 @@ from typing import Final
 import redis
 
 from api_client import CacheClient, ReaderSettings
-from api_client.keys import make_key
+from api_client.protocol.keys import make_key
 from tests.support.telling_server import TellingServer
 from tests.support.watched_plant import Plant, go_on, stop
 

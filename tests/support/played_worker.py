@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_client import lease, payload
-from api_client.entry import Flag, encode
-from api_client.lease import AcquireStatus, CommitStatus
+from api_client.protocol import lease, payload
+from api_client.protocol.entry import Flag, encode
+from api_client.protocol.lease import AcquireStatus, CommitStatus
 from tests.support.lease_world import HARD_TTL_SECONDS, RETENTION_SECONDS, World, a_header
 from tests.support.waiting import eventually
 

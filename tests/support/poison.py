@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from api_client import messages
+from api_client.protocol import messages
 
 SECRET = "canary-1d0f77aa"
 QUEUE = "cache.refresh-miss"

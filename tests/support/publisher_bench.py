@@ -10,13 +10,13 @@ from queue import SimpleQueue
 import redis
 
 from api_client import ReaderEvents, ReaderSettings, RefreshReason
-from api_client.asked import AskedRecently
-from api_client.broker import Broker
-from api_client.decisions import Decisions
-from api_client.keys import CacheKey, make_key
-from api_client.lease_store import LeaseStore
-from api_client.messages import RefreshItem
-from api_client.publisher import Publisher, Trigger
+from api_client.protocol.keys import CacheKey, make_key
+from api_client.protocol.messages import RefreshItem
+from api_client.transport.scripts import LeaseStore
+from api_client.trigger.broker import Broker
+from api_client.trigger.history import Decisions
+from api_client.trigger.publisher import Publisher, Trigger
+from api_client.trigger.suppression import AskedRecently
 from refresher.embedded import RedisServer
 
 NAMESPACE = "cache"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from api_client import ReaderEvents
-from api_client.events import ReadFailure, RefreshReason
+from api_client.observe.events import ReadFailure
+from api_client.protocol.messages import RefreshReason
 
 
 class RecordedEvents(ReaderEvents):

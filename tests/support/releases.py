@@ -63,7 +63,7 @@ def decode_header(raw, digest):
     return _decode_before(raw[:2] + b"\\1" + raw[3:] if raw[:3] == MAGIC + b"\\2" else raw, digest)
 """,
         "messages": """
-from api_client import entry as _entry
+from api_client.protocol import entry as _entry
 
 _encode_before, _decode_before = encode, decode
 
@@ -123,10 +123,10 @@ def install_release(name: str, folder: Path) -> Installation:
 
 def _change(tree: Path, name: str) -> None:
     for module, code in _APPENDED.get(name, {}).items():
-        with (tree / "api_client" / f"{module}.py").open("a", encoding="utf-8") as file:
+        with (tree / "api_client" / "protocol" / f"{module}.py").open("a", encoding="utf-8") as file:
             file.write(code)
     if name == "minor":
-        lua = tree / "api_client" / "lua"
+        lua = tree / "api_client" / "protocol" / "lua"
         _replace(lua / "claim.lua", r"('by', ARGV\[\d+\])\)", r"\1, 'colour', 'blue')")
         _replace(lua / "commit.lua", "'committed'", "'committed, says a later release'")
 

@@ -7,7 +7,7 @@ import os
 import redis
 
 from refresher import WorkerEvents
-from refresher.celery_app import make_app
+from refresher.worker.app import make_app
 from tests.support.scripted_queries import CONTROL_URL
 
 TOLD = "told"

@@ -8,10 +8,10 @@ from typing import Any, Self
 import pytest
 import redis
 
-from api_client.entry import Header, Smoothed
-from api_client.local_entry import LocalEntry
-from api_client.local_tier import Fill, LocalTier
-from api_client.tracking import TrackingLink
+from api_client.local.entry import LocalEntry
+from api_client.local.tier import Fill, LocalTier
+from api_client.local.tracking import TrackingLink
+from api_client.protocol.entry import Header, Smoothed
 from tests.support.waiting import eventually
 
 NAMESPACE = "cache"

@@ -18,14 +18,13 @@ import msgspec
 from kombu.utils.json import dumps
 from msgspec.structs import replace
 
-from api_client import entry, messages, payload
-from api_client.broker_settings import queues
-from api_client.compression import pack
-from api_client.entry import Flag, Header, Smoothed
-from api_client.events import RefreshReason
-from api_client.keys import CacheKey, dead_letters_key, make_key, versions_key
-from api_client.messages import RefreshItem
-from refresher.dead_letters import DeadLetter
+from api_client.config.broker import queues
+from api_client.protocol import entry, messages, payload
+from api_client.protocol.entry import Flag, Header, Smoothed
+from api_client.protocol.keys import CacheKey, dead_letters_key, make_key, versions_key
+from api_client.protocol.messages import RefreshItem, RefreshReason
+from api_client.protocol.payload import pack
+from refresher.flow.dead_letters import DeadLetter
 
 ROOT: Final = Path(__file__).parents[2]
 FORMATS: Final = ROOT / "tests" / "contract" / "formats"

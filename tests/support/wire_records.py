@@ -11,11 +11,11 @@ from typing import Any, Final
 import redis
 from msgspec.structs import replace
 
-from api_client import lease, payload
-from api_client.broker import CeleryBroker
-from api_client.broker_settings import miss_queue
-from api_client.entry import encode
-from api_client.lease_store import LeaseStore
+from api_client.config.broker import miss_queue
+from api_client.protocol import lease, payload
+from api_client.protocol.entry import encode
+from api_client.transport.scripts import LeaseStore
+from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
 from tests.support.lease_world import ClockedWorld
 from tests.support.redis_clock import ClockedRedis

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from api_client.metrics import PrometheusEvents
-from refresher.gauges import WorkerGauges
-from refresher.health import Verdict
-from refresher.metrics import PrometheusWorkerEvents
+from api_client.observe.prometheus import PrometheusEvents
+from refresher.ops.health import Verdict
 from refresher.queries import Registry
+from refresher.telemetry.prometheus import PrometheusWorkerEvents, WorkerGauges
 from tests.support.requirements import skip_or_fail
 
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from api_client.asked import AskedRecently
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.triggers import Backlog, Trigger
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshReason
+from api_client.trigger.backlog import Backlog, Trigger
+from api_client.trigger.suppression import AskedRecently
 from tests.support.clock import Time
 
 

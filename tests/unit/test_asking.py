@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from refresher.asking import Asked, NoAnswer
+from refresher.ops.probe import Asked, NoAnswer
 from tests.support.clock import Time
 
 

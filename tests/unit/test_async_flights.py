@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import pytest
 import uvloop
 
-from api_client.aio.flights import AsyncFlights
 from api_client.errors import RefreshFailed, WaitTimeout
+from api_client.read.aio import AsyncFlights
 from tests.support.clock import Time
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from api_client import ReaderSettings
-from api_client.backpressure import LENGTH_CACHED_SECONDS, LONGEST_CLAIM_TIMES, Backpressure
-from api_client.breaker import Breaker
-from api_client.triggers import TriggerDropped
+from api_client.transport.breaker import Breaker
+from api_client.trigger.backlog import TriggerDropped
+from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, LONGEST_CLAIM_TIMES, Backpressure
 from tests.support.publisher_bench import Script
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client import payload
+from api_client.protocol import payload
 from refresher.bench.errors import BenchError
 from refresher.bench.figures import Figure, Must, Rate, Result, Target
 from refresher.bench.herd.herd import Outcome

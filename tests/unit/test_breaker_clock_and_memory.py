@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 import pytest
 from freezegun import freeze_time
 
-from api_client.asked import AskedRecently
-from api_client.breaker import Breaker
-from api_client.clock import RedisClock, monotonic_seconds
 from api_client.errors import RefreshFailed, WaitTimeout
-from api_client.flights import Flights
-from api_client.xfetch import should_refresh
+from api_client.protocol.clock import RedisClock, monotonic_seconds
+from api_client.protocol.xfetch import should_refresh
+from api_client.read.coalescing import Flights
+from api_client.transport.breaker import Breaker
+from api_client.trigger.suppression import AskedRecently
 from tests.support.clock import Time
 from tests.support.waiting import eventually
 

@@ -8,10 +8,10 @@ import threading
 import pytest
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from api_client.breaker import Breaker
-from api_client.connections import AllInUse
 from api_client.errors import CacheUnavailable
-from api_client.health import Health
+from api_client.transport.breaker import Breaker
+from api_client.transport.health import Health
+from api_client.transport.pool import AllInUse
 from tests.support.clock import Time
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kombu.transport.native_delayed_delivery import calculate_routing_key
 
-from api_client.broker_settings import consumer_settings, publisher_settings, queue_for, queue_of, queues
+from api_client.config.broker import consumer_settings, publisher_settings, queue_for, queue_of, queues
 
 REDIS, RABBITMQ = "redis://127.0.0.1:6379/1", "amqp://u:p@127.0.0.1:5672//"
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from api_client import compression, payload
-from api_client.compression import Packed, pack
 from api_client.errors import DecodeError
+from api_client.protocol import payload
+from api_client.protocol import payload as compression
+from api_client.protocol.payload import Packed, pack
 
 KIB, MIB = 1024, 1024 * 1024
 ROWS = [{"name": f"person {number}", "city": "Amsterdam"} for number in range(200)]
@@ -98,7 +99,7 @@ def test_a_broken_frame_is_a_decode_error(name: str) -> None:
 
 READ_BOMBS = """
 import resource, sys
-from api_client import payload
+from api_client.protocol import payload
 from api_client.errors import DecodeError
 
 frames = [bytes.fromhex(line) for line in sys.stdin.read().split()]
@@ -141,8 +142,9 @@ def test_each_thread_has_a_codec_of_its_own() -> None:
 
 LOADED = """
 import sys
-import api_client, refresher.refresh
-from api_client import compression, payload
+import api_client, refresher.flow.refresh
+from api_client.protocol import payload
+from api_client.protocol import payload as compression
 assert payload.decode(compression.pack(b"\\x07", 0).content, query="q", max_bytes=9) == 7
 before = "zstandard" in sys.modules
 payload.decode(compression.pack(b"\\xd9\\xff" + bytes(255), 1).content, is_compressed=True, query="q", max_bytes=999)

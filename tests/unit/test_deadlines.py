@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import pytest
 
-from refresher.deadlines import Deadlines
 from refresher.errors import LoadFailed
+from refresher.graph.deadlines import Deadlines
 
 word = contextvars.ContextVar("word", default="none")
 

@@ -9,7 +9,7 @@ import pytest
 
 from refresher.demo.counters import Histogram, Tally
 from refresher.demo.worker_events import SeenOutcome, WorkerCounts, parse_outcomes
-from refresher.outcome import Outcome, OutcomeKind
+from refresher.flow.outcome import Outcome, OutcomeKind
 
 
 def histogram_of(*durations_seconds: float) -> Histogram:

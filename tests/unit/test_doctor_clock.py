@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from refresher import doctor
-from refresher.findings import Level
+from refresher.ops import doctor
+from refresher.ops.findings import Level
 
 NOW = 1_800_000_000.0
 

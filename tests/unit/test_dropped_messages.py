@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from refresher.dropped import LINES, LINES_SECONDS, DroppedMessages
-from refresher.guard import DropReason
+from refresher.worker.celery_fixes.message_guard import LINES, LINES_SECONDS, DroppedMessages, DropReason
 
 
 @pytest.fixture

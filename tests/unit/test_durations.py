@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from api_client.durations import seconds
+from api_client.config.durations import seconds
 
 
 @pytest.mark.parametrize(

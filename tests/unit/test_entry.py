@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api_client import entry
-from api_client.entry import (
+from api_client.protocol import entry
+from api_client.protocol.entry import (
     FIXED_HEADER_BYTES,
     MAX_DEGREE,
     MAX_DEVIATION_SECONDS,

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 import api_client
-from api_client.client_base import not_published
+from api_client.client import not_published
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
@@ -20,9 +20,9 @@ from api_client.errors import (
     UnknownQuery,
     WaitTimeout,
 )
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.publisher import Trigger
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshReason
+from api_client.trigger.publisher import Trigger
 
 ERRORS = [
     CacheUnavailable("it is down", query="q"),

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from api_client.events import ReaderEvents, guarded
-from refresher.events import WorkerEvents
+from api_client.observe.events import ReaderEvents, guarded
+from refresher.flow.events import WorkerEvents
 
 
 class Broken(ReaderEvents):

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from api_client.answers import EntryState, RefreshState
-from api_client.decisions import Decision, Decisions, Outcome, TriggerOutcome
-from api_client.entry import Flag, Smoothed, encode
-from api_client.explain import Explanation, explain_reads, explanation
-from api_client.explain_text import details_of, duration, percent, reason_of
-from api_client.keys import make_key
-from api_client.xfetch import refresh_probability
+from api_client.explain import Explanation, details_of, duration, explain_reads, explanation, percent, reason_of
+from api_client.protocol.entry import Flag, Smoothed, encode
+from api_client.protocol.keys import make_key
+from api_client.protocol.model import EntryState, RefreshState
+from api_client.protocol.xfetch import refresh_probability
+from api_client.trigger.history import Decision, Decisions, Outcome, TriggerOutcome
 from tests.support.lease_world import a_header
 
 SECRET = "canary-41f0"

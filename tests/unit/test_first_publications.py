@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from api_client.broker_settings import queue_for
+from api_client.config.broker import queue_for
 
 reached, go_on = threading.Event(), threading.Event()
 

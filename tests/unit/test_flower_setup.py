@@ -11,9 +11,9 @@ from typing import Any
 import click
 import pytest
 
-from refresher import flower_setup
-from refresher.flower_setup import DEFAULTS, _Unawaited, as_shown, set_up_flower, what_is_open
-from refresher.tasks import GivenUp, RetryLater
+from refresher import flower as flower_setup
+from refresher.flower import DEFAULTS, _Unawaited, as_shown, set_up_flower, what_is_open
+from refresher.worker.tasks import GivenUp, RetryLater
 
 flower_options = pytest.importorskip("flower.options")
 
@@ -138,7 +138,7 @@ def test_what_is_never_answered_holds_up_neither_the_rest_nor_the_end() -> None:
     assert not asked.done()
     forever.set()
     script = (
-        "import threading; from flower.app import Flower; from refresher.flower_setup import _set_up_once;"
+        "import threading; from flower.app import Flower; from refresher.flower import _set_up_once;"
         "_set_up_once(); Flower.pool_executor_cls().submit(threading.Event().wait); print('at its end')"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from refresher.gauges import WorkerGauges
-from refresher.health import Verdict
+from refresher.ops.health import Verdict
 from refresher.queries import Registry
+from refresher.telemetry.prometheus import WorkerGauges
 
 WELL = {"consumer": None, "cache": None, "broker": None, "graph": None}
 

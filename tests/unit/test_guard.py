@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kombu.message import Message
 
-from api_client.messages import TASK_NAME
-from refresher.guard import _HEADERS, DropReason, fault_of
+from api_client.protocol.messages import TASK_NAME
+from refresher.worker.celery_fixes.message_guard import _HEADERS, DropReason, fault_of
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 

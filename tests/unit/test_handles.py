@@ -9,7 +9,8 @@ from typing import Any, TypedDict
 
 import pytest
 
-from api_client import CachedQuery, InvalidQuery, cached_query, default_client
+from api_client import CachedQuery, InvalidQuery, cached_query
+from api_client import default as default_client
 
 
 @dataclass

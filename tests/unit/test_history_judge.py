@@ -10,11 +10,11 @@ import hiredis
 import msgspec
 import pytest
 
-from api_client import lease
-from api_client.entry import Header, Smoothed, encode
-from api_client.keys import make_key
-from api_client.lease import Call
-from api_client.lease_store import by_hash
+from api_client.protocol import lease
+from api_client.protocol.entry import Header, Smoothed, encode
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import Call
+from api_client.transport.scripts import by_hash
 from tests.support.history import PENDING, Exchange, Happened, History, key_in, name_of
 from tests.support.history_judge import Verdict, judged
 

@@ -13,10 +13,10 @@ from celery import Celery, signals
 from kombu import Queue
 
 from api_client import ConfigurationError
-from api_client.messages import TASK_NAME, RefreshItem
+from api_client.protocol.messages import TASK_NAME, RefreshItem
 from refresher import WorkerSettings, install
-from refresher.celery_app import CONSUMER, celery_settings
-from refresher.tasks import send_again
+from refresher.worker.app import CONSUMER, celery_settings
+from refresher.worker.tasks import send_again
 
 SETTINGS = WorkerSettings(broker_url="redis://other:6379/5", workers=7)
 OURS = ["cache.refresh-miss", "cache.refresh"]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from api_client import flights as sync_module
-from api_client.aio import flights as async_module
-from api_client.aio.flights import AsyncFlights
-from api_client.clock import monotonic_seconds
-from api_client.flights import Flights
+from api_client.protocol.clock import monotonic_seconds
+from api_client.read import aio as async_module
+from api_client.read import coalescing as sync_module
+from api_client.read.aio import AsyncFlights
+from api_client.read.coalescing import Flights
 from tests.support.interrupting import Bytecodes, Interrupted, InterruptedByTimer
 from tests.support.waiting import eventually
 

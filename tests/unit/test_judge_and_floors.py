@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from api_client.entry import Flag, Header, encode
 from api_client.errors import InvalidQuery
-from api_client.events import RefreshReason
-from api_client.floors import bookmarks_of, duration_of, floor_of
-from api_client.judging import PLAIN, Floor, judge
+from api_client.protocol.entry import Flag, Header, encode
+from api_client.protocol.messages import RefreshReason
+from api_client.read.evaluate import PLAIN, Floor, judge
+from api_client.read.requirements import bookmarks_of, duration_of, floor_of
 from tests.support.lease_world import a_header
 
 DIGEST = bytes(16)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api_client.keys import make_key
-from refresher.key_names import KeyNames
+from api_client.protocol.keys import make_key
+from refresher.ops.scan import KeyNames
 
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 3)
 NAMES = KeyNames("cache")

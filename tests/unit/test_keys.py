@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from api_client.errors import InvalidQuery
-from api_client.keys import make_key
-from api_client.params import MAX_DEPTH, MAX_PARAMS_BYTES, canonical_params
+from api_client.protocol.keys import make_key
+from api_client.protocol.params import MAX_DEPTH, MAX_PARAMS_BYTES, canonical_params
 
 E_COMPOSED, E_DECOMPOSED = "\u00e9", "e\u0301"
 HUGE = pytest.param(10**5000, id="huge")

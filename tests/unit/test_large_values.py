@@ -12,8 +12,8 @@ import neo4j
 import pytest
 from neo4j.time import Date, Duration
 
-from refresher import values
 from refresher.errors import LoadFailed
+from refresher.graph import values
 from tests.unit.test_values_and_graph_errors import a_path
 
 MIB = 1024 * 1024

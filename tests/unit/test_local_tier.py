@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from api_client.entry import Flag, Header, Smoothed, decode_header, encode
-from api_client.keys import make_key
-from api_client.local_entry import ENTRY_OVERHEAD_BYTES, LARGEST_COPIED_BYTES, NOT_KEPT, LocalEntry, local_entry
-from api_client.local_tier import KEYS_AT_ONCE, MOST_FILLS, MOST_SECOND_CHANCES, LocalTier
-from api_client.payload import decode_content
-from api_client.payload import encode as encode_payload
+from api_client.local.entry import ENTRY_OVERHEAD_BYTES, LARGEST_COPIED_BYTES, NOT_KEPT, LocalEntry, local_entry
+from api_client.local.tier import KEYS_AT_ONCE, MOST_FILLS, MOST_SECOND_CHANCES, LocalTier
+from api_client.protocol.entry import Flag, Header, Smoothed, decode_header, encode
+from api_client.protocol.keys import make_key
+from api_client.protocol.payload import decode_content
+from api_client.protocol.payload import encode as encode_payload
 from tests.support.clock import Time
 
 KEY, OTHER = "cache:e1:{q:1:aa}", "cache:e1:{q:1:bb}"

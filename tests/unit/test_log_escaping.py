@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from refresher.celery_app import make_app
 from refresher.settings import WorkerSettings
+from refresher.worker.app import make_app
 
 FORGED = "x\n[2026-11-22 10:00:00,000: ERROR/MainProcess] forged"
 ESCAPED = repr(FORGED)[1:-1]

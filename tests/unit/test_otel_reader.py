@@ -13,11 +13,11 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
 from api_client import ConfigurationError, ReaderSettings, ReadFailure, RefreshReason
-from api_client.client_base import _counted
-from api_client.events import ReaderEvents, guarded, together
-from api_client.hit_notes import FOLD_AT
-from api_client.metrics import PrometheusEvents
-from api_client.otel import MOST_RECORDED, ONE_IN, OTelEvents
+from api_client.client import _counted
+from api_client.observe.events import ReaderEvents, guarded, together
+from api_client.observe.metrics import FOLD_AT
+from api_client.observe.otel import MOST_RECORDED, ONE_IN, OTelEvents
+from api_client.observe.prometheus import PrometheusEvents
 from tests.support.told_metrics import told
 from tests.support.told_spans import SpanMemory
 
@@ -151,6 +151,6 @@ def test_with_both_settings_both_are_told_and_hits_are_still_noted() -> None:
 
 
 def test_without_the_api_the_setting_is_wrong_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "api_client.otel", None)
+    monkeypatch.setitem(sys.modules, "api_client.observe.otel", None)
     with pytest.raises(ConfigurationError, match=r"CACHE_OTEL=true.*opentelemetry-api.*refresher\[otel\]"):
         _counted(None, ReaderSettings(otel=True))

@@ -14,18 +14,18 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
-from api_client import messages
 from api_client.errors import CacheUnavailable
-from api_client.lease import Call
-from api_client.messages import RefreshItem
+from api_client.protocol import messages
+from api_client.protocol.lease import Call
+from api_client.protocol.messages import RefreshItem
 from refresher.errors import LoadFailed
-from refresher.events import WorkerEvents
-from refresher.metrics import PrometheusWorkerEvents
-from refresher.otel import OTelWorkerEvents
-from refresher.otel_spans import texts_of
-from refresher.outcome import Outcome, OutcomeKind
+from refresher.flow.events import WorkerEvents
+from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.queries import Loaded, Query, Registry, query
 from refresher.settings import WorkerSettings
+from refresher.telemetry.otel import OTelWorkerEvents
+from refresher.telemetry.otel_spans import texts_of
+from refresher.telemetry.prometheus import PrometheusWorkerEvents
 from tests.support.told_metrics import told
 from tests.support.told_spans import SpanMemory, tree_of
 from tests.unit.test_otel_reader import in_registry

@@ -9,11 +9,10 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from api_client import messages, payload
 from api_client.errors import DecodeError, InvalidQuery
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.messages import MalformedMessage, RefreshItem
+from api_client.protocol import messages, payload
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import MalformedMessage, RefreshItem, RefreshReason
 
 
 @dataclass

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from api_client.entry import Smoothed
-from refresher import policy
-from refresher.retry import pause_seconds, whole_seconds
+from api_client.protocol.entry import Smoothed
+from refresher.flow import policy
+from refresher.flow.policy import pause_seconds, whole_seconds
 from refresher.settings import RefreshMode
 
 PLAIN, TOPOLOGY = RefreshMode.PLAIN, RefreshMode.TOPOLOGY_SENSITIVE

@@ -10,8 +10,8 @@ from types import FrameType
 
 import pytest
 
-from refresher import pool_process
-from refresher.pool_process import (
+from refresher.graph import pool_process
+from refresher.graph.pool_process import (
     SAME_SIGNAL_SECONDS,
     ShutdownFlag,
     SoftLimit,

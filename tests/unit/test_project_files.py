@@ -12,12 +12,12 @@ from typing import get_type_hints
 
 import api_client
 import refresher
-from api_client import keys
-from api_client.entry import FIXED_HEADER_BYTES, TOKEN_OFFSET
-from api_client.environment import Settings, variable
-from api_client.lease import RecordState
-from api_client.lease_store import SCRIPTS
-from api_client.settings import ReaderSettings, SharedSettings
+from api_client.config.environment import Settings, variable
+from api_client.config.settings import ReaderSettings, SharedSettings
+from api_client.protocol import keys
+from api_client.protocol.entry import FIXED_HEADER_BYTES, TOKEN_OFFSET
+from api_client.protocol.lease import RecordState
+from api_client.transport.scripts import SCRIPTS
 from refresher.settings import WorkerSettings
 from tests.support.requirements import skip_or_fail
 
@@ -110,7 +110,7 @@ def test_the_map_of_the_modules_names_each_folder_and_none_that_is_not_there() -
     section = committed()["docs/architecture.md"].split("\n## Where what is\n", 1)[1].split("\n## ", 1)[0]
     for package, rows in zip(("api_client", "refresher"), re.split(r"\| in `\w+` \|", section)[1:], strict=True):
         named = set(re.findall(r"`([a-z_]+)`", rows))
-        there = {path.stem for path in (ROOT / package).glob("[a-z]*") if path.suffix in {"", ".py"}}
+        there = {path.stem for path in (ROOT / package).rglob("[a-z]*") if path.suffix in {"", ".py"}}
         folders = {path.name for path in (ROOT / package).glob("[a-z]*/")}
         assert named - there == set()
         assert folders - named == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api_client.broker import CeleryBroker
+from api_client.trigger.broker import CeleryBroker
 
 
 def test_a_reader_publishes_to_the_broker_of_its_settings_whatever_the_environment_says(

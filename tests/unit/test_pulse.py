@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from refresher.consumer import RefreshConsumer
-from refresher.health import Health, Verdict
-from refresher.pulse import Phase, Pulse, PulseStep
+from refresher.ops.health import Health, Phase, Pulse, PulseStep, Verdict
 from refresher.settings import WorkerSettings
+from refresher.worker.celery_fixes.consumer import RefreshConsumer
 from tests.support.clock import Time
 
 LIMIT_SECONDS = WorkerSettings().hard_limit_seconds

@@ -8,8 +8,8 @@ from typing import Any, Self, cast
 import neo4j
 import pytest
 
-from refresher import transactions
-from refresher.transactions import ReadTransaction
+from refresher.graph import transaction as transactions
+from refresher.graph.transaction import ReadTransaction
 
 
 class PlayedTransaction:

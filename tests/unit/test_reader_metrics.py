@@ -12,11 +12,10 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 
 from api_client import ConfigurationError, ReaderSettings, ReadFailure, RefreshReason
-from api_client.client_base import _counted
-from api_client.events import ReaderEvents, guarded, together
-from api_client.hit_notes import FOLD_AT
-from api_client.metric_names import AGE_BUCKETS_SECONDS
-from api_client.metrics import PrometheusEvents
+from api_client.client import _counted
+from api_client.observe.events import ReaderEvents, guarded, together
+from api_client.observe.metrics import AGE_BUCKETS_SECONDS, FOLD_AT
+from api_client.observe.prometheus import PrometheusEvents
 from tests.support.recorded_events import RecordedEvents
 
 ROOT = Path(__file__).parents[2]
@@ -185,7 +184,7 @@ def test_a_forked_child_counts_its_own_hits_alone(registry: CollectorRegistry, e
 def test_in_multiprocess_mode_another_process_sees_the_hits_of_one_that_has_fallen_silent(tmp_path: Path) -> None:
     script = """
 import sys
-from api_client.metrics import default_events
+from api_client.observe.prometheus import default_events
 from tests.unit.test_reader_metrics import hit
 hit(default_events(), age=2.0)
 sys.stdin.read()
@@ -229,6 +228,6 @@ def test_who_has_events_of_its_own_is_told_as_well() -> None:
 def test_without_prometheus_client_the_setting_is_wrong_and_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "api_client.metrics", None)
+    monkeypatch.setitem(sys.modules, "api_client.observe.prometheus", None)
     with pytest.raises(ConfigurationError, match=r"CACHE_METRICS=true.*prometheus_client.*refresher\[metrics\]"):
         _counted(None, ReaderSettings(metrics=True))

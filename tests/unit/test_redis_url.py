@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from api_client import ConfigurationError, ReaderSettings
-from api_client.redis_edge import async_connection_maker, connection_maker
-from api_client.redis_url import Topology, read_url
+from api_client.config.redis_url import Topology, read_url
+from api_client.transport.redis_py import async_connection_maker, connection_maker
 from refresher.settings import WorkerSettings
 
 CANARY = "c4nary-s3cret"

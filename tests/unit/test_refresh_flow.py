@@ -14,12 +14,11 @@ import kombu.utils.json
 import msgspec
 import pytest
 
-from api_client import messages, payload
-from api_client.entry import Smoothed, decode_header, encode
 from api_client.errors import CacheUnavailable
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.lease import (
+from api_client.protocol import messages, payload
+from api_client.protocol.entry import Smoothed, decode_header, encode
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import (
     AcquireReply,
     AcquireStatus,
     BookmarkFault,
@@ -30,17 +29,17 @@ from api_client.lease import (
     FailReply,
     RecordState,
 )
-from api_client.messages import RefreshItem, item_for
-from refresher.dead_letters import DeadLetter
+from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from refresher.errors import LoadFailed
-from refresher.events import WorkerEvents
-from refresher.graph import classified
-from refresher.outcome import OutcomeKind
+from refresher.flow.dead_letters import DeadLetter
+from refresher.flow.events import WorkerEvents
+from refresher.flow.outcome import OutcomeKind
+from refresher.flow.ports import Surroundings
+from refresher.flow.refresh import Refresher
+from refresher.flow.renewals import HeldLease
+from refresher.graph.loader import classified
 from refresher.queries import Loaded, Registry, query
-from refresher.refresh import Refresher
-from refresher.renewals import HeldLease
 from refresher.settings import WorkerSettings
-from refresher.surroundings import Surroundings
 from tests.support.lease_world import a_header
 
 TOKEN, NOW_US, CLAIMED_AT_US = 1_000, 1_800_000_000_000_000, 1_799_999_998_000_000

@@ -8,7 +8,7 @@ import pytest
 from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # it has no types
 from redis.exceptions import NoPermissionError, ResponseError
 
-from refresher.refused_commands import describe_refusal
+from refresher.worker.celery_fixes.refused_commands import describe_refusal
 
 CANARY = "c4nary-s3cret"
 NO_RIGHT = NoPermissionError("this user has no permissions to run the 'x' command")

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from api_client.keys import make_key
-from api_client.lease import Call
-from api_client.lease_store import LeaseStore
-from refresher.renewals import HeldLease, Renewals
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import Call
+from api_client.transport.scripts import LeaseStore
+from refresher.flow.renewals import HeldLease, Renewals
 from tests.support.waiting import eventually
 
 PATIENCE_SECONDS = 20.0

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from api_client import payload
-from api_client.entry import Flag, Header, Smoothed, encode
-from api_client.keys import CacheKey, make_key
-from api_client.repeats import LARGEST_BYTES, MOST, Repeats
+from api_client.local.unchanged import LARGEST_BYTES, MOST, Repeats
+from api_client.protocol import payload
+from api_client.protocol.entry import Flag, Header, Smoothed, encode
+from api_client.protocol.keys import CacheKey, make_key
 
 ROWS = [{"name": "Ann"}, {"name": "Bob"}]
 

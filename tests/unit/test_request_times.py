@@ -11,8 +11,8 @@ from celery import Celery
 from celery.exceptions import InvalidTaskError
 from celery.worker.request import Request
 
-from api_client.messages import TASK_NAME
-from refresher.lost_runs import RefreshRequest
+from api_client.protocol.messages import TASK_NAME
+from refresher.worker.celery_fixes.lost_runs import RefreshRequest
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

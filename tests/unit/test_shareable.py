@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 import msgspec
 import pytest
 
-from api_client.shareable import copier_of, is_shareable
+from api_client.local.entry import copier_of, is_shareable
 
 
 class Frozen(msgspec.Struct, frozen=True):

@@ -9,14 +9,14 @@ import kombu.utils.json
 import pytest
 from kombu.message import Message
 
-from api_client import compression, messages, payload
-from api_client.entry import MAX_HEADER_BYTES, Header, Smoothed, encode
 from api_client.errors import DecodeError, InvalidQuery
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.messages import MAX_MESSAGE_BYTES, MOST_ITEMS, MalformedMessage, RefreshItem
-from api_client.params import MAX_DEPTH, MAX_PARAMS_BYTES
-from refresher.guard import DropReason, fault_of
+from api_client.protocol import messages, payload
+from api_client.protocol import payload as compression
+from api_client.protocol.entry import MAX_HEADER_BYTES, Header, Smoothed, encode
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import MAX_MESSAGE_BYTES, MOST_ITEMS, MalformedMessage, RefreshItem, RefreshReason
+from api_client.protocol.params import MAX_DEPTH, MAX_PARAMS_BYTES
+from refresher.worker.celery_fixes.message_guard import DropReason, fault_of
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 

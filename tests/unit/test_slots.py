@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from api_client import ConfigurationError
-from api_client.messages import RefreshItem
-from refresher.events import WorkerEvents
-from refresher.outcome import OutcomeKind
+from api_client.protocol.messages import RefreshItem
+from refresher.flow.events import WorkerEvents
+from refresher.flow.outcome import OutcomeKind
 from refresher.queries import Registry, query
-from refresher.slots import MAX_PAUSE_SECONDS, NO_SLOT, NodeSlots, QuerySlots
+from refresher.worker.slots import MAX_PAUSE_SECONDS, NO_SLOT, NodeSlots, QuerySlots
 
 
 class Skips(WorkerEvents):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from api_client.entry import Header, Smoothed, encode
-from api_client.events import RefreshReason
-from api_client.judging import PLAIN, judge
+from api_client.protocol.entry import Header, Smoothed, encode
+from api_client.protocol.messages import RefreshReason
+from api_client.read.evaluate import PLAIN, judge
 
 DIGEST = bytes(16)
 NOW_US = 1_000_000_000

@@ -13,15 +13,15 @@ import pytest
 from celery import Celery
 from celery.exceptions import Retry
 
-from api_client import messages
-from api_client.broker_settings import refresh_queue
+from api_client.config.broker import refresh_queue
 from api_client.errors import CacheUnavailable
-from api_client.messages import RefreshItem
-from refresher.outcome import Outcome, OutcomeKind
-from refresher.runtime import PerProcess
+from api_client.protocol import messages
+from api_client.protocol.messages import RefreshItem
+from refresher.flow.events import NO_SPANS
+from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.settings import WorkerSettings
-from refresher.spans import NO_SPANS
-from refresher.tasks import CACHE_RETRY_SECONDS, MOST_CACHE_RETRIES, GivenUp, add_task
+from refresher.worker.runtime import PerProcess
+from refresher.worker.tasks import CACHE_RETRY_SECONDS, MOST_CACHE_RETRIES, GivenUp, add_task
 
 A, B, C = (RefreshItem(query=name, params='{"n":1}') for name in "abc")
 AGAIN_A = msgspec.structs.replace(A, ticket="ticket", attempt=2)
@@ -154,7 +154,7 @@ def test_what_does_not_fit_before_the_soft_limit_goes_back_whatever_it_is(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter([0.0, 0.0, 1e6])
-    monkeypatch.setattr("refresher.tasks.monotonic", lambda: next(times))
+    monkeypatch.setattr("refresher.worker.tasks.monotonic", lambda: next(times))
     no_key = RefreshItem(query="a b", params="no JSON")
     task.run(A, no_key, C)
     assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4), ("send", [no_key, C], None)]

@@ -16,13 +16,12 @@ from celery.concurrency.prefork import TaskPool as Prefork
 from celery.concurrency.solo import TaskPool as Solo
 from opentelemetry import trace
 
-from api_client.broker import Broker
-from refresher import otel_sdk
-from refresher.events import WorkerEvents
+from api_client.trigger.broker import Broker
+from refresher.flow.events import NO_SPANS, WorkerEvents
 from refresher.queries import Registry
 from refresher.settings import WorkerSettings
-from refresher.spans import NO_SPANS
-from refresher.telemetry import Telemetry
+from refresher.telemetry import otel_sdk
+from refresher.telemetry.setup import Telemetry
 
 Connect: TypeAlias = Callable[[Telemetry, Celery], None]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.xfetch import should_refresh
+from api_client.protocol.xfetch import should_refresh
 
 PAGE = Path(__file__).parents[2] / "docs" / "tuning.md"
 HEAD = "| reads while β·δ passes |"

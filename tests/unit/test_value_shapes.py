@@ -21,10 +21,10 @@ from neo4j.spatial import CartesianPoint, WGS84Point
 from neo4j.time import Date, DateTime, Duration, Time
 from neo4j.vector import Vector
 
-from api_client import payload
 from api_client.errors import DecodeError
-from refresher import values
+from api_client.protocol import payload
 from refresher.errors import LoadFailed
+from refresher.graph import values
 
 MIB = 1024 * 1024
 DOC = (FilePath(__file__).parents[2] / "docs" / "values.md").read_text(encoding="utf-8")

@@ -16,12 +16,12 @@ from neo4j.spatial import CartesianPoint, WGS84Point
 from neo4j.time import Date, DateTime, Duration, Time
 
 from api_client.errors import ConfigurationError
-from api_client.lease import BookmarkFault
-from refresher import values
-from refresher.checks import log_problems
+from api_client.protocol.lease import BookmarkFault
 from refresher.errors import LoadFailed, TransientFailure
-from refresher.graph import Graph as Origin
-from refresher.graph import classified
+from refresher.graph import values
+from refresher.graph.loader import Graph as Origin
+from refresher.graph.loader import classified
+from refresher.ops.checks import log_problems
 from refresher.settings import WorkerSettings
 
 MIB = 1024 * 1024

@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 from api_client import CacheUnavailable
-from api_client.keys import versions_key
-from api_client.lease import Call
+from api_client.protocol.keys import versions_key
+from api_client.protocol.lease import Call
 from refresher import WorkerSettings, query
 from refresher.queries import Registry
-from refresher.version_registration import HEARTBEAT_SECONDS, MARGIN_SECONDS, VersionRegistration, registration_of
+from refresher.worker.version_registration import (
+    HEARTBEAT_SECONDS,
+    MARGIN_SECONDS,
+    VersionRegistration,
+    registration_of,
+)
 
 SETTINGS = WorkerSettings(namespace="n")
 

@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 
 from api_client import ReaderSettings
-from api_client.aio.waits import AsyncWaitDriver
-from api_client.entry import encode
 from api_client.errors import CacheUnavailable
-from api_client.judging import PLAIN
-from api_client.keys import make_key
-from api_client.lease import Call, ClaimReply, ClaimStatus, RecordState
-from api_client.notifications import Wakes
-from api_client.publisher import Trigger
-from api_client.waits import WaitDriver
+from api_client.protocol.entry import encode
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
+from api_client.read.aio import AsyncWaitDriver
+from api_client.read.evaluate import PLAIN
+from api_client.read.sync import WaitDriver
+from api_client.transport.pubsub import Wakes
+from api_client.trigger.publisher import Trigger
 from tests.support.lease_world import a_header
 
 KEY = make_key("test", "query", {"n": 1}, 1)

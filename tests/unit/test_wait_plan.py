@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 
-from api_client.entry import Flag, encode
 from api_client.errors import RefreshFailed, UnknownQuery, WaitTimeout
-from api_client.judging import PLAIN, Floor
-from api_client.keys import make_key
-from api_client.lease import ClaimReply, ClaimStatus, RecordState
-from api_client.read_plan import AskClaim, AskRepublish, Pause, Publish, Read, Step, WaitOptions, WaitPlan, wait_plan
+from api_client.protocol.entry import Flag, encode
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import ClaimReply, ClaimStatus, RecordState
+from api_client.read.evaluate import PLAIN, Floor
+from api_client.read.wait_plan import (
+    AskClaim,
+    AskRepublish,
+    Pause,
+    Publish,
+    Read,
+    Step,
+    WaitOptions,
+    WaitPlan,
+    wait_plan,
+)
 from tests.support.lease_world import a_header
 
 KEY = make_key("test", "query", {"n": 1}, 1)

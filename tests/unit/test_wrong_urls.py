@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from api_client import AsyncCacheClient, CacheClient, ConfigurationError, ReaderSettings
-from api_client.environment import Settings
-from refresher.celery_app import make_app
+from api_client.config.environment import Settings
 from refresher.settings import WorkerSettings
+from refresher.worker.app import make_app
 
 CANARY = "c4nary-s3cret"
 CACHE, BROKER, GRAPH = "CACHE_REDIS_URL", "CACHE_BROKER_URL", "NEO4J_URI"

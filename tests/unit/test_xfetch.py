@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api_client.xfetch import cut_draw, lead_seconds, refresh_probability, should_refresh
+from api_client.protocol.xfetch import cut_draw, lead_seconds, refresh_probability, should_refresh
 
 DRAWS = 40_000
 EXPIRY_US = 1_000_000_000_000

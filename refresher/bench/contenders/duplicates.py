@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, ClassVar, Final
 
-from api_client import CacheClient, ReaderEvents, RefreshReason, lease
-from api_client.asked import AskedRecently
-from api_client.broker import CeleryBroker
-from api_client.broker_settings import refresh_queue
-from api_client.clock import monotonic_seconds
-from api_client.decisions import Decisions
-from api_client.link import CacheLink
-from api_client.private_app import PublishingApp
-from api_client.publication import Publication
-from api_client.publisher import BATCH
-from api_client.triggers import Trigger
+from api_client import CacheClient, ReaderEvents, RefreshReason
+from api_client.config.broker import refresh_queue
+from api_client.protocol import lease
+from api_client.protocol.clock import monotonic_seconds
+from api_client.transport.link import CacheLink
+from api_client.trigger.backlog import Trigger
+from api_client.trigger.broker import CeleryBroker
+from api_client.trigger.claim_and_publish import Publication
+from api_client.trigger.history import Decisions
+from api_client.trigger.private_app import PublishingApp
+from api_client.trigger.publisher import BATCH
+from api_client.trigger.suppression import AskedRecently
 from refresher.bench.payloads import PayloadKind, value_of
 from refresher.bench.places import Place
 from refresher.bench.seeding import QUERY, Seeder, params_of

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import redis
 
-from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.config.broker import miss_queue, refresh_queue
 from refresher.bench.herd.queries import marks_of
 from refresher.bench.places import Place
 

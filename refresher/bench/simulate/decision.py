@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from api_client.xfetch import MICROSECONDS
+from api_client.protocol.xfetch import MICROSECONDS
 from refresher.bench.simulate.compiled import compiled
-from refresher.policy import DEVIATION_GAIN, MAX_BETA, MEAN_GAIN
+from refresher.flow.policy import DEVIATION_GAIN, MAX_BETA, MEAN_GAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +26,7 @@ _DEVIATION_GAIN: Final = DEVIATION_GAIN
 
 @compiled
 def is_positive(left_us: int, delta: float, beta: float, ttl: float, u: float, digits: int) -> bool:
-    """Decide one read, as `api_client.xfetch.should_refresh` does; δ and TTL in seconds."""
+    """Decide one read, as `api_client.protocol.xfetch.should_refresh` does; δ and TTL in seconds."""
     if left_us <= 0:
         return True
     if beta <= 0 or delta <= 0:
@@ -39,7 +39,7 @@ def is_positive(left_us: int, delta: float, beta: float, ttl: float, u: float, d
 
 @compiled
 def probability(left: float, delta: float, beta: float, ttl: float, digits: int) -> float:
-    """Return `api_client.xfetch.refresh_probability`; times in seconds."""
+    """Return `api_client.protocol.xfetch.refresh_probability`; times in seconds."""
     if left <= 0:
         return 1.0
     if not (beta > 0 and delta > 0 and left <= ttl / 2):
@@ -53,13 +53,13 @@ def probability(left: float, delta: float, beta: float, ttl: float, digits: int)
 
 @compiled
 def smoothed(mean: float, deviation: float, sample: float) -> tuple[float, float]:
-    """Return `refresher.policy.smooth`, of a mean that has been there before."""
+    """Return `refresher.flow.policy.smooth`, of a mean that has been there before."""
     deviation = (1 - _DEVIATION_GAIN) * deviation + _DEVIATION_GAIN * abs(mean - sample)
     return (1 - _MEAN_GAIN) * mean + _MEAN_GAIN * sample, deviation
 
 
 def betas(beta0: float, degrees: NDArray[np.int32], *, by_degree: bool, sigma: float = 1.0) -> NDArray[np.float64]:
-    """Return `refresher.policy.effective_beta` of each degree: β0·(1 + ln d)·σ, or β0·σ for all."""
+    """Return `refresher.flow.policy.effective_beta` of each degree: β0·(1 + ln d)·σ, or β0·σ for all."""
     if not by_degree:
         return np.full(len(degrees), min(beta0 * sigma, MAX_BETA))
     return np.minimum(beta0 * (1 + np.log(np.maximum(degrees, 1))) * sigma, MAX_BETA)

@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from api_client.asked import LONGEST_SILENCE_SECONDS
-from api_client.backpressure import LENGTH_CACHED_SECONDS, LONGEST_CLAIM_TIMES
-from api_client.publication import REPUBLISH_SECONDS
-from api_client.waits import REPUBLISH_INTERVAL_SECONDS
+from api_client.read.sync import REPUBLISH_INTERVAL_SECONDS
+from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, LONGEST_CLAIM_TIMES
+from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
+from api_client.trigger.suppression import LONGEST_SILENCE_SECONDS
 from refresher.bench.simulate.agenda import NOBODY, open_place, pop, schedule
 from refresher.bench.simulate.compiled import compiled, compiled_within
 from refresher.bench.simulate.decision import first_positive, smoothed
@@ -152,13 +152,13 @@ def known_length(state: State, reader: int, queue: int, at: float) -> int:
 
 @compiled
 def has_room(length: int, queue_size: int) -> bool:
-    """Tell whether one is published again, as `api_client.backpressure` does."""
+    """Tell whether one is published again, as `api_client.trigger.backpressure` does."""
     return length < max(queue_size, 1)
 
 
 @compiled
 def claim_times(length: int, queue_size: int) -> int:
-    """Return how many times its shortest time a claim holds, as `api_client.backpressure` does."""
+    """Return how many times its shortest time a claim holds, as `api_client.trigger.backpressure` does."""
     return min(max(length // max(queue_size, 1), 1), _LONGEST_CLAIM)
 
 

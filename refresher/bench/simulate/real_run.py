@@ -15,8 +15,8 @@ from typing import Final, cast
 import numpy as np
 import redis
 
-from api_client.entry import Header, decode_header
-from api_client.keys import make_key
+from api_client.protocol.entry import Header, decode_header
+from api_client.protocol.keys import make_key
 from refresher.bench.errors import BenchError
 from refresher.bench.herd.worker import refresh_worker
 from refresher.bench.places import Place, place

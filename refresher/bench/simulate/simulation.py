@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from api_client.entry import Smoothed
+from api_client.protocol.entry import Smoothed
 from refresher.bench.simulate.agenda import NOBODY, PLACES_A_SECOND
 from refresher.bench.simulate.compiled import compiled
 from refresher.bench.simulate.decision import betas
@@ -32,7 +32,7 @@ from refresher.bench.simulate.records import (
 )
 from refresher.bench.simulate.tally import LEAD_BINS, WAIT_BINS_A_SECOND
 from refresher.bench.simulate.world import World
-from refresher.policy import early_refresh_is_on, lease_seconds
+from refresher.flow.policy import early_refresh_is_on, lease_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

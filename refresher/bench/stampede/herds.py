@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import redis
 
-from api_client.broker_settings import miss_queue, refresh_queue
+from api_client.config.broker import miss_queue, refresh_queue
 from refresher.bench.herd.herd import PROCESSES, Herd, Outcome, Size
 from refresher.bench.herd.loads import Queues
 from refresher.bench.herd.readers import Maker, TaskReaders, ThreadReaders

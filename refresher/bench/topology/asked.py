@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Final, LiteralString
 
 from refresher.bench.topology.levels import Mode
-from refresher.policy import effective_beta
+from refresher.flow.policy import effective_beta
 from refresher.settings import RefreshMode
 
 

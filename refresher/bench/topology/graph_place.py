@@ -13,7 +13,7 @@ import neo4j
 from refresher.demo.places import graph_server
 from refresher.demo.social_graph import load
 from refresher.demo.tidying import remove_graph
-from refresher.graph_driver import address_of
+from refresher.graph.driver import address_of
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:

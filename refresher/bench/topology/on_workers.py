@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from api_client import AsyncCacheClient, EntryState, RefreshState, entry
-from api_client.broker_settings import miss_queue, refresh_queue
-from api_client.entry import Header, Smoothed
-from refresher import values
+from api_client import AsyncCacheClient, EntryState, RefreshState
+from api_client.config.broker import miss_queue, refresh_queue
+from api_client.protocol import entry
+from api_client.protocol.entry import Header, Smoothed
 from refresher.bench.errors import BenchError
 from refresher.bench.topology.cell_reader import CellReader, Lead, Served
 from refresher.bench.topology.origin_load import BUSY_FIELD, LOADS_FIELD, LOADS_KEY, OriginLoad
 from refresher.bench.topology.worker_queries import GRACE_SECONDS, name_of
+from refresher.graph import values
 
 if TYPE_CHECKING:
     import redis.asyncio
 
-    from api_client.keys import CacheKey
+    from api_client.protocol.keys import CacheKey
 
 _MAX_BYTES: Final = 2**20
 _QUIET_WITHIN_SECONDS: Final = 120.0

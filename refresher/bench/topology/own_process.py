@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from api_client.entry import Smoothed
-from api_client.xfetch import MICROSECONDS, should_refresh
+from api_client.protocol.entry import Smoothed
+from api_client.protocol.xfetch import MICROSECONDS, should_refresh
 from refresher.bench.topology.asked import CYPHER
 from refresher.bench.topology.cell_reader import CellReader, Lead, Served
 from refresher.bench.topology.origin_load import OriginLoad
-from refresher.policy import smooth
+from refresher.flow.policy import smooth
 
 if TYPE_CHECKING:
     import redis.asyncio

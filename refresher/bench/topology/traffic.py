@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from api_client.clock import monotonic_seconds
+from api_client.protocol.clock import monotonic_seconds
 from refresher.bench.cancellation import raise_if_cancelled
 from refresher.bench.topology.cell_reader import Served
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
-from refresher.celery_app import make_app
+from refresher.worker.app import make_app
 
 if TYPE_CHECKING:
     from celery import Celery

@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any, Final, Self
 
 from api_client import CacheClient
-from api_client.entry import decode_header
-from api_client.keys import CacheKey
+from api_client.protocol.entry import decode_header
+from api_client.protocol.keys import CacheKey
 from refresher.bench.errors import BenchError
 from refresher.bench.payloads import PayloadKind, value_of
 from refresher.bench.places import Place

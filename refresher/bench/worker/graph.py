@@ -12,10 +12,10 @@ from typing import Final
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
-from api_client.environment import without_password
+from api_client.config.environment import without_password
 from refresher.bench.errors import BenchError
 from refresher.embedded import ArcadeDbServer
-from refresher.graph_driver import open_driver
+from refresher.graph.driver import open_driver
 from refresher.settings import WorkerSettings
 
 PERSONS: Final = 200

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import redis
 
-from api_client.broker_settings import queue_for
-from api_client.private_app import PublishingApp
+from api_client.config.broker import queue_for
+from api_client.trigger.private_app import PublishingApp
 from refresher.bench.errors import BenchError
 from refresher.bench.herd.worker import celery_process
 from refresher.bench.places import Place

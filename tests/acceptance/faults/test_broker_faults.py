@@ -54,7 +54,7 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     world: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Its real bound is half a second. This long, what has waited for it can be told from what a busy machine delays.
-    monkeypatch.setattr("api_client.broker.TIMEOUT_SECONDS", 30.0)
+    monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 30.0)
     fresh, stale, others = world.fresh(), world.stale(), [world.stale() for _ in range(5)]
     reader = with_open_connections(make_reader(world), world)
     published = told["triggered: invalidated"]

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from kombu import Message
 
-from api_client import DecodeError, InvalidQuery, ReaderEvents, ReaderSettings, messages
-from api_client.entry import FIXED_HEADER_BYTES
+from api_client import DecodeError, InvalidQuery, ReaderEvents, ReaderSettings
+from api_client.protocol import messages
+from api_client.protocol.entry import FIXED_HEADER_BYTES
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
-from refresher.guard import DropReason, fault_of
+from refresher.worker.celery_fixes.message_guard import DropReason, fault_of
 from tests.acceptance.conftest import System
 from tests.support.any_reader import ALL_KINDS
 from tests.support.poison import QUEUE, envelope

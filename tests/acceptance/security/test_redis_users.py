@@ -11,8 +11,8 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from api_client.keys import make_key, versions_key
-from api_client.messages import MAX_MESSAGE_BYTES
+from api_client.protocol.keys import make_key, versions_key
+from api_client.protocol.messages import MAX_MESSAGE_BYTES
 from refresher.embedded import RedisServer
 from tests.support.redis_users import NOBODY, ROOT, Command, Users, make_users
 

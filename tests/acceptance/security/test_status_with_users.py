@@ -8,10 +8,10 @@ from typing import Any
 import redis
 from typer.testing import CliRunner
 
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.cli.commands import app
-from refresher.dead_letters import DeadLetters
+from refresher.flow.dead_letters import DeadLetters
 from tests.contract.test_dead_letters import a_letter
 from tests.support.lease_world import World
 from tests.support.redis_users import Users

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from api_client import CacheUnavailable, RefreshFailed
 from refresher.cli.commands import app
-from refresher.dead_letters import DeadLetters
 from refresher.embedded import ArcadeDbServer, RedisServer
+from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.support.any_reader import ALL_KINDS, client_of
 from tests.support.flower import PASSWORD, USER, Flower

@@ -11,11 +11,10 @@ import pytest
 from kombu.exceptions import OperationalError
 
 from api_client import CacheUnavailable, ConfigurationError, ReaderSettings
-from api_client.broker import CeleryBroker
-from api_client.broker_tls import connection_settings
-from api_client.events import RefreshReason
-from api_client.keys import make_key
-from api_client.messages import item_for
+from api_client.config.broker import connection_settings
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshReason, item_for
+from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerDidNotStart, free_port
 from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System

@@ -14,12 +14,12 @@ import pytest
 
 from api_client import ConfigurationError
 from refresher.bench.topology.graph_place import GraphPlace
-from refresher.checks import log_problems
 from refresher.demo.errors import DemoError
 from refresher.demo.places import graph_server
 from refresher.embedded import RedisServer, ServerMissing
 from refresher.errors import LoadFailed
-from refresher.graph import Graph
+from refresher.graph.loader import Graph
+from refresher.ops.checks import log_problems
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
 from tests.servers.maven import neo4j_jars

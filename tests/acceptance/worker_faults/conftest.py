@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from api_client import CacheClient, CacheError, Entry, EntryState
-from api_client.broker_settings import MUTEX_SECONDS, RESTORE_SECONDS
+from api_client.config.broker import MUTEX_SECONDS, RESTORE_SECONDS
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.support.history import Happened, key_in

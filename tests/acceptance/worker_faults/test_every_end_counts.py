@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from refresher.dead_letters import DeadLetter, DeadLetters
 from refresher.embedded import GuardedProcess, RedisServer
+from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from tests.acceptance.conftest import NO_GRAPH, System
 from tests.support.ending_loaders import ENDS_PROCESS, LOCK_FOLDER, OVERLAPS, QUERY, RAISES
 from tests.support.requirements import full_runs_only

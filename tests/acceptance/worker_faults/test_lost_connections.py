@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api_client.broker_settings import MUTEX_SECONDS, RESTORE_SECONDS
+from api_client.config.broker import MUTEX_SECONDS, RESTORE_SECONDS
 from refresher import WorkerSettings
 from tests.acceptance.worker_faults.conftest import WITHIN_QUEUE_TTL_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from kombu import Connection
 
-from api_client import CacheClient, messages
-from api_client.broker import CeleryBroker
-from api_client.broker_settings import queue_for, refresh_queue
-from api_client.events import RefreshReason
-from api_client.messages import item_for
+from api_client import CacheClient
+from api_client.config.broker import queue_for, refresh_queue
+from api_client.protocol import messages
+from api_client.protocol.messages import RefreshReason, item_for
+from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import GuardedProcess, RedisServer
 from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import NO_GRAPH, System

@@ -15,10 +15,10 @@ from celery.bin.worker import worker as worker_command
 from flower import options as flower_options  # noqa: F401 - its import defines Flower's options
 from tornado.options import options
 
-from api_client import broker_settings
-from api_client.environment import variable
-from refresher.celery_app import make_app
+from api_client.config import broker as broker_settings
+from api_client.config.environment import variable
 from refresher.settings import WorkerSettings
+from refresher.worker.app import make_app
 from tests.support.chart import (
     CHART,
     VALUES,

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from api_client import broker_settings
-from api_client.redis_url import Topology, read_url
+from api_client.config import broker as broker_settings
+from api_client.config.redis_url import Topology, read_url
 from tests.support.chart import CHART, NAMESPACE, VALUES, environment, of_kind, values
 from tests.support.tools import run, tool
 

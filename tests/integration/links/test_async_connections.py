@@ -13,7 +13,7 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError, RedisError
 
-from api_client.aio.connections import Closed
+from api_client.transport.multiplexed import Closed
 from tests.integration.links.conftest import PATIENCE_SECONDS, Run
 from tests.support.fault_proxy import FaultProxy
 from tests.support.multiplexed import COUNT, current, ended, executed, gets, opened, patient, until

@@ -9,9 +9,9 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from api_client.aio.connections import SECOND_LOOK_SECONDS
-from api_client.connection import SlowReply
-from api_client.wire import pack
+from api_client.transport.multiplexed import SECOND_LOOK_SECONDS
+from api_client.transport.pool import SlowReply
+from api_client.transport.wire import pack
 from tests.integration.links.conftest import Run
 from tests.support.fault_proxy import FaultProxy
 from tests.support.multiplexed import COUNT, SHORT_SECONDS, current, ended, opened, patient, until

@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from api_client import CacheUnavailable, Entry, InvalidQuery, QueryCall, ReaderSettings, WaitTimeout
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.any_reader import ALL_KINDS, AnyReader

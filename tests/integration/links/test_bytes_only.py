@@ -11,13 +11,13 @@ import pytest
 import redis
 
 from api_client import CacheClient, ReaderSettings
-from api_client.keys import make_key
-from api_client.lease import invalidate
-from api_client.redis_edge import connect, connect_to_any
-from api_client.wire import BytesPacker, pack
-from refresher.cache_link import WorkerLink
-from refresher.dead_letters import DeadLetters
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import invalidate
+from api_client.transport.redis_py import connect, connect_to_any
+from api_client.transport.wire import BytesPacker, pack
 from refresher.embedded import RedisServer
+from refresher.flow.dead_letters import DeadLetters
+from refresher.worker.cache import WorkerLink
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.waiting import eventually
 

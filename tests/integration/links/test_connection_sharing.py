@@ -13,8 +13,8 @@ import pytest
 import redis
 from redis.exceptions import TimeoutError
 
-from api_client.connections import AllInUse, Connections
-from api_client.wire import pack, pack_get
+from api_client.transport.pool import AllInUse, Connections
+from api_client.transport.wire import pack, pack_get
 from refresher.embedded import RedisServer
 from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
 from tests.support.fault_proxy import FaultProxy

@@ -14,9 +14,8 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from api_client.connection import SlowReply
-from api_client.connections import Connections
-from api_client.wire import pack, pack_all, pack_get
+from api_client.transport.pool import Connections, SlowReply
+from api_client.transport.wire import pack, pack_all, pack_get
 from refresher.embedded import RedisServer
 from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
 from tests.support.fault_proxy import FaultProxy

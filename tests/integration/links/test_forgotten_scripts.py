@@ -8,11 +8,11 @@ import pytest
 import redis
 
 from api_client import CacheUnavailable, ReaderSettings, RefreshState, WaitTimeout
-from api_client.keys import make_key
-from api_client.lease import invalidate
-from api_client.lease_store import LeaseStore
-from refresher.cache_link import WorkerLink
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import invalidate
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
+from refresher.worker.cache import WorkerLink
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.any_reader import ALL_KINDS, AnyReader
 from tests.support.flushing_proxy import FlushingProxy

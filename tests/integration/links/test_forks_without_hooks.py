@@ -9,8 +9,8 @@ import sys
 import pytest
 import redis
 
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.forking_reader import KINDS
 from tests.support.played_worker import PlayedKey

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import AsyncCacheClient, CacheUnavailable, Entry, ReaderSettings, connection
-from api_client.aio import connections as aio_connections
-from api_client.keys import make_key
-from api_client.lease import invalidate
-from api_client.lease_store import LeaseStore
-from refresher.cache_link import WorkerLink
+from api_client import AsyncCacheClient, CacheUnavailable, Entry, ReaderSettings
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import invalidate
+from api_client.transport import multiplexed as aio_connections
+from api_client.transport import pool as connection
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
+from refresher.worker.cache import WorkerLink
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.any_reader import ALL_KINDS, AnyReader
 from tests.support.fault_proxy import FaultProxy

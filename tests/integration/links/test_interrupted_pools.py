@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from api_client import connection, connections, overdue
-from api_client.connections import Connections
-from api_client.overdue import Watch
-from api_client.wire import pack, pack_get
+from api_client.transport import pool as connection
+from api_client.transport import pool as connections
+from api_client.transport import pool as overdue
+from api_client.transport.pool import Connections, Watch
+from api_client.transport.wire import pack, pack_get
 from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
 from tests.support.opcode_interrupts import Interrupted, interrupted_at_each_opcode
 from tests.support.waiting import eventually

@@ -12,9 +12,8 @@ from contextlib import suppress
 
 import pytest
 
-from api_client import overdue
-from api_client.overdue import Watch
-from api_client.sockets import give_up_after
+from api_client.transport import pool as overdue
+from api_client.transport.pool import Watch, give_up_after
 from refresher.bench.silent_server import SilentServer
 from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
 from tests.support.fault_proxy import FaultProxy
@@ -91,7 +90,7 @@ def test_a_connection_that_is_idle_for_long_is_not_ended(
     connections = connect(timeout_seconds=0.3)
     eventually(lambda: connections.ask(b"PING\r\n"), PATIENCE_SECONDS, "a connection")
     (connection,), accepted = connections._idle, proxy.accepted
-    monkeypatch.setattr("api_client.connection.monotonic_seconds", lambda: 1e9)
+    monkeypatch.setattr("api_client.transport.pool.monotonic_seconds", lambda: 1e9)
     connection.end_if_overdue()
     monkeypatch.undo()
     assert connections.ask(b"PING\r\n") == b"PONG"

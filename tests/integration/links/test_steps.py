@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import pytest
 import redis
 
-from api_client import CacheUnavailable, lease
-from api_client.keys import CacheKey, make_key
-from api_client.lease import Call, ClaimReply, ClaimStatus
-from api_client.link import CacheLink
-from api_client.steps import run_each
+from api_client import CacheUnavailable
+from api_client.protocol import lease
+from api_client.protocol.keys import CacheKey, make_key
+from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
+from api_client.transport.link import CacheLink
+from api_client.transport.scripts import run_each
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.fault_proxy import FaultProxy
 

@@ -15,10 +15,10 @@ import redis
 import uvloop
 from redis.exceptions import AuthenticationError, ConnectionError
 
-from api_client.aio.connections import AsyncConnections
-from api_client.connections import Connections
-from api_client.redis_edge import async_connection_maker, connect, connection_maker
-from api_client.wire import pack
+from api_client.transport.multiplexed import AsyncConnections
+from api_client.transport.pool import Connections
+from api_client.transport.redis_py import async_connection_maker, connect, connection_maker
+from api_client.transport.wire import pack
 from refresher.embedded import RedisServer, ServerDidNotStart, free_port
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.requirements import skip_or_fail

@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from api_client import CacheUnavailable, ReaderEvents, ReaderSettings
-from api_client.error_replies import is_wrong_node
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
-from api_client.wire import reply_reader
+from api_client.protocol.keys import make_key
+from api_client.transport.error_replies import is_wrong_node
+from api_client.transport.scripts import LeaseStore
+from api_client.transport.wire import reply_reader
 from refresher.embedded import RedisServer, free_port
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.fault_proxy import FaultProxy

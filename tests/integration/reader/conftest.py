@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from api_client import ReaderSettings
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
+from api_client.protocol.keys import make_key
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.any_reader import ALL_KINDS, AnyReader, client_of
 from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey

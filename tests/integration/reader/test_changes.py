@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from api_client import EntryState, InvalidQuery, RefreshFailed, RefreshState, TriggerFailed, WaitTimeout
-from api_client.broker_settings import miss_queue, refresh_queue
-from api_client.lease import CommitStatus
+from api_client.config.broker import miss_queue, refresh_queue
+from api_client.protocol.lease import CommitStatus
 from refresher.embedded import RedisServer, free_port
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
 from tests.integration.reader.test_misses import share_a_wait

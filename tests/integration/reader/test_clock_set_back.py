@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from api_client import EntryState, RefreshState
-from api_client.clock import monotonic_seconds
+from api_client.protocol.clock import monotonic_seconds
 from tests.integration.reader.conftest import MakeReader, Play, has_heard_all
 from tests.support.any_reader import AnyReader, client_of
 from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey

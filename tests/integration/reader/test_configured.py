@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from api_client import (
-    CachedQuery,
-    ConfigurationError,
-    ReaderSettings,
-    aget_cached,
-    configure,
-    default_client,
-    get_cached,
-)
+from api_client import CachedQuery, ConfigurationError, ReaderSettings, aget_cached, configure, get_cached
+from api_client import default as default_client
 from refresher.embedded import free_port
 from tests.integration.reader.conftest import Play
 from tests.support.recorded_events import RecordedEvents

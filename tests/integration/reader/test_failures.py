@@ -18,9 +18,9 @@ from api_client import (
     RefreshState,
     UnknownQuery,
     WaitTimeout,
-    lease,
 )
-from api_client.lease import FailReply
+from api_client.protocol import lease
+from api_client.protocol.lease import FailReply
 from refresher.embedded import free_port
 from tests.integration.reader.conftest import MakeReader, Play
 from tests.integration.reader.test_misses import share_a_wait

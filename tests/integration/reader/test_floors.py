@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from api_client import Entry, EntryState, RefreshFailed, RefreshState, WaitTimeout, lease, read_plan
-from api_client.lease import BookmarkFault, ClaimReply
-from api_client.read_plan import _Wait
+from api_client import Entry, EntryState, RefreshFailed, RefreshState, WaitTimeout
+from api_client.protocol import lease
+from api_client.protocol.lease import BookmarkFault, ClaimReply
+from api_client.read import wait_plan as read_plan
+from api_client.read.wait_plan import _Wait
 from tests.integration.reader.conftest import Play
 from tests.support.any_reader import AnyReader
 from tests.support.played_worker import NONCE, PATIENCE_SECONDS

@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from api_client import ReaderSettings
-from api_client.metrics import PrometheusEvents
+from api_client.observe.prometheus import PrometheusEvents
 from tests.integration.reader.conftest import Play
 from tests.support.any_reader import ALL_KINDS
 

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from api_client import EntryState, RefreshState, WaitTimeout, read_plan
-from api_client.broker_settings import miss_queue
+from api_client import EntryState, RefreshState, WaitTimeout
+from api_client.config.broker import miss_queue
+from api_client.read import wait_plan as read_plan
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
 from tests.support.any_reader import AnyReader, client_of
 from tests.support.played_worker import PATIENCE_SECONDS

@@ -13,10 +13,11 @@ import pytest
 import redis
 from opentelemetry.sdk.metrics import MeterProvider
 
-from api_client import ReaderSettings, WaitTimeout, messages
-from api_client.broker_settings import miss_queue, refresh_queue
-from api_client.messages import RefreshItem
-from api_client.otel import OTelEvents
+from api_client import ReaderSettings, WaitTimeout
+from api_client.config.broker import miss_queue, refresh_queue
+from api_client.observe.otel import OTelEvents
+from api_client.protocol import messages
+from api_client.protocol.messages import RefreshItem
 from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import NAMESPACE, Play
 from tests.integration.reader.test_misses import share_a_wait

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from api_client import CachedQuery, EntryState, Invalidation, InvalidQuery
-from api_client.lease_store import LeaseStore
-from api_client.live_versions import register
+from api_client.transport.live_versions import register
+from api_client.transport.scripts import LeaseStore
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
 from tests.support.any_reader import AnyReader, client_of
 

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from api_client import CacheUnavailable, ReaderEvents, ReaderSettings
-from api_client.cluster_link import ClusterLink
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
-from api_client.redis_edge import connect
+from api_client.protocol.keys import make_key
+from api_client.transport.cluster import ClusterLink
+from api_client.transport.redis_py import connect
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer, ServerMissing
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels

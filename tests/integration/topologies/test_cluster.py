@@ -15,9 +15,9 @@ import pytest
 from redis.crc import key_slot
 
 from api_client import CacheUnavailable, ConfigurationError, Entry, EntryState, ReaderSettings
-from api_client.lease import invalidate
-from api_client.lease_store import LeaseStore
-from api_client.redis_edge import connect
+from api_client.protocol.lease import invalidate
+from api_client.transport.redis_py import connect
+from api_client.transport.scripts import LeaseStore
 from tests.integration.topologies.conftest import (
     KEYS,
     PATIENCE_SECONDS,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import redis
 
-from api_client import ReaderSettings, lease
-from api_client.keys import make_key
-from api_client.lease_store import LeaseStore
-from api_client.redis_edge import connect
-from refresher.dead_keys import DeadKeys, Standing
-from refresher.dead_letters import DeadLetter, DeadLetters
-from refresher.doctor import findings
+from api_client import ReaderSettings
+from api_client.protocol import lease
+from api_client.protocol.keys import make_key
+from api_client.transport.redis_py import connect
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
+from refresher.flow.dead_letters import DeadLetter, DeadLetters
+from refresher.ops.dead_keys import DeadKeys, Standing
+from refresher.ops.doctor import findings
 from refresher.settings import WorkerSettings
 from tests.servers.redis_cluster import Cluster
 

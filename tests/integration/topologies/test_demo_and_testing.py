@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from api_client import ConfigurationError, ReaderSettings, get_cached
-from api_client.redis_edge import connect
+from api_client.transport.redis_py import connect
 from refresher.demo.options import DemoOptions
 from refresher.demo.places import places
 from refresher.embedded import ArcadeDbServer

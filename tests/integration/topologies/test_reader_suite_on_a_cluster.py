@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from api_client.redis_edge import connect
+from api_client.transport.redis_py import connect
 from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import *  # noqa: F403
 from tests.integration.reader.conftest import MakeReader

@@ -16,10 +16,10 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from api_client import CacheUnavailable, EntryState
-from api_client.keys import make_key
-from api_client.lease import CommitStatus
-from api_client.lease_store import LeaseStore
-from api_client.redis_edge import connect
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import CommitStatus
+from api_client.transport.redis_py import connect
+from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader, done
 from tests.servers.redis_sentinels import Sentinels

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from api_client.keys import CacheKey, make_key
-from api_client.lease_store import LeaseStore
-from api_client.redis_edge import connect
-from refresher.inspection import found_by_digest, inspected
-from refresher.status_keys import look_at_keys
+from api_client.protocol.keys import CacheKey, make_key
+from api_client.transport.redis_py import connect
+from api_client.transport.scripts import LeaseStore
+from refresher.ops.inspect import found_by_digest, inspected
+from refresher.ops.scan import look_at_keys
 from tests.servers.redis_cluster import Cluster
 from tests.support.lease_world import World
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from api_client.keys import make_key, versions_key
-from api_client.lease_store import LeaseStore
-from api_client.live_versions import register
-from api_client.redis_edge import connect
+from api_client.protocol.keys import make_key, versions_key
+from api_client.transport.live_versions import register
+from api_client.transport.redis_py import connect
+from api_client.transport.scripts import LeaseStore
 from tests.integration.topologies.conftest import NAMESPACE, TIMEOUT_SECONDS, MakeReader
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels

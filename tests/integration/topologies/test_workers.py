@@ -14,13 +14,13 @@ from redis.crc import key_slot
 from typer.testing import CliRunner
 
 from api_client import CacheUnavailable, EntryState
-from api_client.keys import make_key
-from api_client.lease import CommitStatus, renew
-from api_client.redis_edge import connect
-from refresher.cache_link import WorkerLink
+from api_client.protocol.keys import make_key
+from api_client.protocol.lease import CommitStatus, renew
+from api_client.transport.redis_py import connect
 from refresher.cli.commands import app
-from refresher.dead_letters import DeadLetters
 from refresher.embedded import ArcadeDbServer, RedisServer
+from refresher.flow.dead_letters import DeadLetters
+from refresher.worker.cache import WorkerLink
 from tests.acceptance.conftest import System
 from tests.integration.topologies.conftest import PATIENCE_SECONDS
 from tests.servers.redis_cluster import Cluster

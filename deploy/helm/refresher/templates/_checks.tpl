@@ -1,5 +1,5 @@
 {{/* What the schema can't say: a value that is missing, that does not go with another, or that must not be shown. */}}
-{{- define "refresher.checks" -}}
+{{- define "refresher.ops.checks" -}}
 {{- include "refresher.checkSecrets" . -}}
 {{- include "refresher.checkAddresses" . -}}
 {{- include "refresher.checkWorker" . -}}

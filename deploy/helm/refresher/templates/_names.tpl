@@ -53,7 +53,7 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- end -}}
 {{- end -}}
 
-{{/* The name of a queue, as api_client/broker_settings.py has it. Takes (list $ "misses"). */}}
+{{/* The name of a queue, as api_client/config/broker.py has it. Takes (list $ "misses"). */}}
 {{- define "refresher.queue" -}}
 {{- $ := index . 0 -}}
 {{- $kind := ternary "refresh-miss" "refresh" (eq (index . 1) "misses") -}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from api_client.xfetch import cut_draw
+from api_client.protocol.xfetch import cut_draw
 from refresher.bench.stampede.notes import Mark, note
 from refresher.bench.stampede.strategies.steps import Found, Look, Steps, StepStrategy, recomputed
 

@@ -1,0 +1,229 @@
+"""The async reader: I/O only, over the same core as `api_client.client`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Collection, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+
+from msgspec.structs import replace
+
+from api_client.client import PUBLISH_BOUND_SECONDS, ClientBase, manual_trigger, new_claim_id, not_published, state_of
+from api_client.config.durations import Duration, seconds
+from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
+from api_client.explain import Explanation, explain_reads
+from api_client.local.entry import NOT_KEPT
+from api_client.protocol.keys import CacheKey, make_key
+from api_client.protocol.model import NO_DEFAULT, Answer, Entry, Invalidation, NoDefault, RefreshState
+from api_client.protocol.params import Params
+from api_client.read.aio import AsyncReadPath, AsyncWaitDriver
+from api_client.read.batch import AnyCall
+from api_client.read.evaluate import Floor
+from api_client.read.requirements import ReadOptions, flag_of
+from api_client.transport.aio_cluster import open_async_link
+from api_client.trigger.publisher import Trigger
+
+if TYPE_CHECKING:
+    # Known to type checkers without being installed; nothing of it is needed at run time.
+    from typing_extensions import TypeForm
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class AsyncCacheClient(ClientBase):
+    """A reader for asyncio. One a process is enough: it keeps one connection to Redis for each event loop that uses it.
+
+    Reads and waits hold no thread. What goes on in the background (publishing, notifications, the in-process tier's
+    link) has one thread each, as in `CacheClient`.
+
+    Args:
+        settings: default: read from the environment.
+        events: who counts what happens; default: nobody.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+    """
+
+    def _set_up_reads(self) -> None:
+        settings = self.settings
+        self._aio = open_async_link(
+            settings.redis_url,
+            settings.redis_timeout_seconds,
+            settings.redis_reply_timeout_seconds,
+            self._link.health,
+        )
+        self._driver = AsyncWaitDriver(self._aio, self._publisher, self._notifications, settings)
+        self._reads = AsyncReadPath(self._core, self._aio, self._link, self._publisher, self._driver)
+
+    @overload
+    async def get(
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
+    ) -> T: ...
+    @overload
+    async def get(
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], default: D, **options: Unpack[ReadOptions]
+    ) -> T | D: ...
+    @overload
+    async def get(
+        self, query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
+    ) -> Any: ...
+    async def get(
+        self,
+        query: str,
+        params: Params | None = None,
+        *,
+        default: Any = NO_DEFAULT,
+        type: Any = Any,
+        **options: Unpack[ReadOptions],
+    ) -> Any:
+        """Return the value of a query, from the cache: at once while there is one within its grace.
+
+        Arguments and errors are those of `CacheClient.get`. Cancelling it cancels no other caller's wait.
+        """
+        if self._tier is not None and not options:
+            value = self._core.quiet_value(make_key(self._namespace, query, params, 1), type)
+            if value is not NOT_KEPT:
+                return value
+        try:
+            return (await self._read(query, params, type, options))[0]
+        except (RefreshFailed, WaitTimeout, CacheUnavailable):
+            if isinstance(default, NoDefault):
+                raise
+            return default
+
+    @overload
+    async def get_entry(
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
+    ) -> Entry[T]: ...
+    @overload
+    async def get_entry(
+        self, query: str, params: Params | None = None, **options: Unpack[ReadOptions]
+    ) -> Entry[Any]: ...
+    async def get_entry(
+        self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
+    ) -> Entry[Any]:
+        """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default."""
+        return Entry.of(*await self._read(query, params, type, options))
+
+    async def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
+        """Read many at once; as `CacheClient.get_many`."""
+        batch = self._batch(calls, options)
+        await self._reads.read_all(batch)
+        return batch.results
+
+    async def invalidate(
+        self,
+        query: str,
+        params: Params | None = None,
+        *,
+        version: int | None = None,
+        hard: bool = False,
+        bookmarks: Collection[str] = (),
+        replicas: int = 0,
+    ) -> Invalidation:
+        """Make the value stale from now on, or gone, in every version; as `CacheClient.invalidate`."""
+        key = self.key(query, params, version=1 if version is None else version)
+        return await self._invalidate(
+            key, all_versions=version is None, hard=hard, bookmarks=bookmarks, replicas=replicas
+        )
+
+    async def _invalidate(
+        self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
+    ) -> Invalidation:
+        """Invalidate ``key``, and with ``all_versions`` the same of every live version."""
+        with self._invalidation(
+            key, all_versions=all_versions, hard=hard, bookmarks=bookmarks, replicas=replicas
+        ) as invalidation:
+            if replicas:
+                # WAIT would hold up all that shares the connection: it has one of its own, on a thread.
+                return await asyncio.to_thread(
+                    self._invalidate_on_replicas, key, invalidation, replicas, all_versions=all_versions
+                )
+            rounds = invalidation.rounds()
+            calls = next(rounds)
+            while True:
+                running = [self._aio.run(call, key.query) for call in calls]
+                # Begun in one tick, they go out in one write.
+                replies = [await running[0]] if len(running) == 1 else await asyncio.gather(*running)
+                try:
+                    calls = rounds.send(replies)
+                except StopIteration as done:
+                    return Invalidation(done.value[key.version], None, done.value)
+
+    async def refresh(
+        self,
+        query: str,
+        params: Params | None = None,
+        *,
+        version: int = 1,
+        wait: bool = False,
+        timeout: Duration | None = None,
+    ) -> RefreshState:
+        """Claim and publish a refresh now; as `CacheClient.refresh`."""
+        key = self.key(query, params, version=version)
+        timeout_seconds = self._timeout_seconds(key.query, timeout)
+        wait = flag_of(key.query, "wait", wait)
+        claim_id = new_claim_id()
+        reply = await self._aio.run(self._forced_claim(key, claim_id), key.query)
+        if trigger := manual_trigger(key, reply, claim_id, someone_waits=wait):
+            await self._publish_now(trigger)
+        if wait:
+            await self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
+            self._core.forget(key)
+        return state_of(reply)
+
+    async def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:
+        """Explain why the value is refreshed now or not; as `CacheClient.explain`."""
+        key = self.key(query, params, version=version)
+        return self._explanation(key, await self._aio.ask_all(explain_reads(key), key.query))
+
+    async def flush(self, timeout: Duration = 1.0) -> bool:
+        """Wait until every trigger of this process has been published or dropped; False when the time ran out."""
+        return await asyncio.to_thread(self._publisher.flush, seconds(timeout))
+
+    async def close(self) -> None:
+        """Publish what is left, for at most a second, and end threads and this event loop's connection."""
+        self._aio.close()
+        await asyncio.to_thread(self._close_parts)
+
+    def close_threads(self) -> None:
+        """As `close`, for the end of a process whose event loop is gone: blocks, and leaves the connection to it."""
+        self._close_parts()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Awaitable[Answer]:
+        key = make_key(self._namespace, query, params, options.get("version", 1))
+        floor, timeout_seconds = self._wanted(key.query, options)
+        return self._reads.read(key, floor, timeout_seconds, type_)
+
+    async def _publish_now(self, trigger: Trigger) -> None:
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Exception | None] = loop.create_future()
+
+        def done(error: Exception | None) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(_settle, outcome, error)
+
+        self._publisher.submit(replace(trigger, done=done))
+        try:
+            async with asyncio.timeout(PUBLISH_BOUND_SECONDS):
+                error = await outcome
+        except TimeoutError as late:
+            error = late
+        if error is not None:
+            raise not_published(trigger, error) from error
+
+
+def _settle(outcome: asyncio.Future[Exception | None], error: Exception | None) -> None:
+    if not outcome.done():
+        outcome.set_result(error)
+
+
+__all__ = ["AsyncCacheClient"]

@@ -1,0 +1,516 @@
+"""The sync reader: I/O only. What to do next is decided in `read_core` and `read_plan`, as for the async one."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
+
+from msgspec.structs import replace
+
+from api_client.config.durations import Duration, seconds
+from api_client.config.settings import ReaderSettings
+from api_client.errors import (
+    CacheError,
+    CacheUnavailable,
+    ConfigurationError,
+    InvalidQuery,
+    RefreshFailed,
+    TriggerFailed,
+    WaitTimeout,
+)
+from api_client.explain import Explanation, explain_reads, explanation
+from api_client.local.entry import NOT_KEPT
+from api_client.local.tier import LocalTier
+from api_client.local.tracking import TrackingLink
+from api_client.observe.events import ReaderEvents, guarded, together
+from api_client.protocol import lease
+from api_client.protocol.clock import monotonic_seconds
+from api_client.protocol.keys import CacheKey, make_key
+from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
+from api_client.protocol.messages import RefreshReason
+from api_client.protocol.model import NO_DEFAULT, Answer, Entry, Invalidation, NoDefault, RefreshState
+from api_client.protocol.params import Params
+from api_client.read.batch import AnyCall, Batch
+from api_client.read.core import ReadCore
+from api_client.read.evaluate import PLAIN, Floor
+from api_client.read.requirements import ReadOptions, bookmarks_of, duration_of, flag_of, floor_of
+from api_client.read.sync import ReadPath, WaitDriver
+from api_client.threads import Waker
+from api_client.transport.cluster import open_link
+from api_client.transport.live_versions import KnownVersions, VersionedInvalidation, none_failed, read_versions
+from api_client.transport.pubsub import Notifications
+from api_client.transport.redis_py import connect_to_any
+from api_client.transport.scripts import read_scripts
+from api_client.transport.sentinel import KnownMaster
+from api_client.trigger.broker import Broker, CeleryBroker
+from api_client.trigger.history import Decisions
+from api_client.trigger.publisher import Publisher, Trigger
+from api_client.trigger.suppression import AskedRecently
+
+PUBLISH_BOUND_SECONDS: Final = 3.0
+MOST_REPLICAS: Final = 1_000
+
+
+class ClientBase:
+    """The parts of a reader, made again in a forked child; and what its calls ask for. No I/O of its own.
+
+    Args:
+        settings: default: read from the environment.
+        events: who counts what happens; default: nobody. With CACHE_METRICS a registry too, with CACHE_OTEL
+            OpenTelemetry.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+    """
+
+    def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
+        self.settings: ReaderSettings = settings or ReaderSettings.from_env()
+        self._events = guarded(_counted(events, self.settings), ReaderEvents)
+        self._namespace = self.settings.namespace
+        self._default_timeout_seconds = self.settings.wait_timeout_ms / 1000
+        self._set_up()
+        _clients.add(self)
+
+    @classmethod
+    def from_env(cls, *, events: ReaderEvents | None = None) -> Self:
+        """Make a client from the environment.
+
+        Raises:
+            ConfigurationError: the first variable that is wrong.
+        """
+        return cls(ReaderSettings.from_env(), events=events)
+
+    def key(self, query: str, params: Params | None = None, *, version: int = 1) -> CacheKey:
+        """Return the key of (query, params, version): what the cache calls its entry and its lease record."""
+        return make_key(self.settings.namespace, query, params, version)
+
+    def _set_up(self) -> None:
+        read_scripts()
+        settings = self.settings
+        url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
+        self._link = open_link(url, timeout_seconds, settings.redis_reply_timeout_seconds)
+        master = self._link.health.master
+        self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
+        master.when_moved(self._notifications.leave)
+        self._asked = asked = AskedRecently(monotonic=monotonic_seconds)
+        self._decisions = Decisions()
+        self._publisher = Publisher(
+            settings, self._link.store, self._make_broker(), asked, self._events,
+            monotonic=monotonic_seconds, decisions=self._decisions,
+        )  # fmt: skip
+        self._tier, self._tracking = _local_tier(settings, master)
+        self._core = ReadCore(
+            settings, self._link.health, self._publisher, asked, self._decisions, self._events,
+            self._tier, self._tracking,
+        )  # fmt: skip
+        self._known_versions = KnownVersions()
+        self._set_up_reads()
+
+    def _set_up_reads(self) -> None:
+        """Make the parts that differ."""
+        raise NotImplementedError
+
+    def _make_broker(self) -> Broker:
+        """Return the way to the workers; `refresher.testing` puts its own here."""
+        return CeleryBroker(self.settings.broker_url, self.settings.namespace)
+
+    def _wanted(self, query: str, options: ReadOptions) -> tuple[Floor, float]:
+        """Return what a call asks of an entry, and for how many seconds it waits for one."""
+        if not options:
+            return PLAIN, self._default_timeout_seconds
+        return floor_of(query, options), self._timeout_seconds(query, options.get("timeout"))
+
+    def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
+        return self._default_timeout_seconds if timeout is None else duration_of(query, "timeout", timeout)
+
+    @contextmanager
+    def _invalidation(
+        self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
+    ) -> Iterator[VersionedInvalidation]:
+        """Check the arguments of an invalidation; at its end this process forgets what it has of its keys."""
+        is_hard = flag_of(key.query, "hard", hard)
+        if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= MOST_REPLICAS:
+            raise InvalidQuery(
+                f"replicas={replicas!r:.40} of {key.query!r}: allowed is a whole number, 0 to {MOST_REPLICAS}",
+                query=key.query,
+            )
+        checked = bookmarks_of(key.query, bookmarks)
+        retention_seconds = self.settings.record_retention_seconds
+
+        def invalidate(one: CacheKey) -> Call[int]:
+            return lease.invalidate(one, hard=is_hard, bookmarks=checked, retention_seconds=retention_seconds)
+
+        known = self._known_versions if all_versions else None
+        invalidation = VersionedInvalidation(key, self._namespace, invalidate, known)
+        try:
+            yield invalidation
+        finally:
+            for one in invalidation.keys:
+                self._core.forget(one)  # also when the reply was lost: it may have been done
+
+    def _invalidate_on_replicas(
+        self, key: CacheKey, invalidation: VersionedInvalidation, replicas: int, *, all_versions: bool
+    ) -> Invalidation:
+        """Invalidate one version after the other, and wait for the replicas of each."""
+        query, half = key.query, self.settings.redis_timeout_seconds / 2
+        registered = self._link.run(read_versions(self._namespace, query), query) if all_versions else frozenset()
+        replies = {
+            version: self._link.run_and_wait(invalidation.call(version), query, replicas=replicas, timeout_seconds=half)
+            for version in sorted({key.version, *registered})
+        }
+        generations = {version: generation for version, (generation, _) in replies.items()}
+        confirmed = min(count for _, count in replies.values())
+        return Invalidation(generations[key.version], confirmed >= replicas, generations)
+
+    def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
+        floor, timeout_seconds = self._wanted("get_many", options)
+
+        def floor_of_version(version: int) -> Floor:
+            has_numbers_by_version = not isinstance(options.get("min_generation", 0), int)
+            return floor_of("get_many", {**options, "version": version}) if has_numbers_by_version else floor
+
+        return Batch(
+            self._core, self.settings.namespace, calls, floor_of_version, timeout_seconds, options.get("version", 1)
+        )
+
+    def _explanation(self, key: CacheKey, replies: Sequence[object]) -> Explanation:
+        return explanation(
+            key,
+            replies,
+            decision=self._decisions.last(key.entry),
+            outcome=self._decisions.outcome(key.entry),
+            silent_seconds=self._asked.left_seconds(key.entry),
+            queue_length=self._publisher.known_queue_length,
+        )
+
+    def _forced_claim(self, key: CacheKey, claim_id: str) -> Call[ClaimReply]:
+        return lease.claim(
+            key, claim_id=claim_id, seen_token=None, force=True,
+            queue_ttl_seconds=self.settings.queue_ttl_seconds,
+            retention_seconds=self.settings.record_retention_seconds,
+        )  # fmt: skip
+
+    def _close_parts(self) -> None:
+        self._publisher.close()
+        self._notifications.close()
+        if self._tracking is not None:
+            self._tracking.close()
+        self._link.close()
+
+
+def new_claim_id() -> str:
+    """Return an id that no other claim has."""
+    return uuid.uuid4().hex
+
+
+def manual_trigger(key: CacheKey, reply: ClaimReply, claim_id: str, *, someone_waits: bool) -> Trigger | None:
+    """Return what is to be published for a forced claim; None where it was refused."""
+    if reply.status is not ClaimStatus.CLAIMED:
+        return None
+    return Trigger(key, RefreshReason.MANUAL, claim_number=reply.number, claim_id=claim_id, someone_waits=someone_waits)
+
+
+def not_published(trigger: Trigger, error: Exception) -> TriggerFailed:
+    """Return the error for a refresh that could not be published."""
+    query = trigger.key.query
+    why = str(error) or f"nothing came of it within {PUBLISH_BOUND_SECONDS:g} s"  # a TimeoutError says nothing
+    return TriggerFailed(f"the refresh of {query!r} could not be published: {why}", query=query)
+
+
+def state_of(reply: ClaimReply) -> RefreshState:
+    """Return what a forced claim came to."""
+    return RefreshState.TRIGGERED if reply.status is ClaimStatus.CLAIMED else RefreshState.SUPPRESSED
+
+
+def _local_tier(settings: ReaderSettings, known: KnownMaster) -> tuple[LocalTier | None, TrackingLink | None]:
+    if not settings.local_max_entries:
+        return None, None
+    tier = LocalTier(
+        max_entries=settings.local_max_entries,
+        max_bytes=settings.local_max_bytes,
+        max_age_seconds=settings.local_max_age_seconds,
+    )
+    return tier, TrackingLink(
+        settings.redis_url,
+        timeout_seconds=settings.redis_timeout_seconds,
+        tier=tier,
+        namespace=settings.namespace,
+        known=known,
+    )
+
+
+def _counted(events: ReaderEvents | None, settings: ReaderSettings) -> ReaderEvents:
+    told = [] if events is None else [events]
+    if settings.metrics:
+        with _needing("CACHE_METRICS", "prometheus_client", extra="metrics"):
+            from api_client.observe.prometheus import default_events
+
+            told.append(default_events())
+    if settings.otel:
+        with _needing("CACHE_OTEL", "opentelemetry-api", extra="otel"):
+            from api_client.observe.otel import default_events as telling_otel
+
+            told.append(telling_otel())
+    return together(told, ReaderEvents)
+
+
+@contextmanager
+def _needing(variable: str, package: str, *, extra: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        allowed = f"it needs {package} (pip install 'refresher[{extra}]'); allowed without it is false"
+        raise ConfigurationError(variable, "true", allowed) from error
+
+
+_clients: weakref.WeakSet[ClientBase] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    # Threads, locks and connections of the parent are of no use in the child.
+    for client in list(_clients):
+        client._set_up()  # noqa: SLF001 - this module's own class
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+if TYPE_CHECKING:
+    # Known to type checkers without being installed; nothing of it is needed at run time.
+    from typing_extensions import TypeForm
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class CacheClient(ClientBase):
+    """A reader. Thread-safe; one a process is enough, and after a fork it comes up anew by itself.
+
+    Args:
+        settings: default: read from the environment.
+        events: who counts what happens; default: nobody.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+    """
+
+    def _set_up_reads(self) -> None:
+        self._driver = WaitDriver(self._link, self._publisher, self._notifications, self.settings)
+        self._reads = ReadPath(self._core, self._link, self._publisher, self._driver)
+
+    @overload
+    def get(
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
+    ) -> T: ...
+    @overload
+    def get(
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], default: D, **options: Unpack[ReadOptions]
+    ) -> T | D: ...
+    @overload
+    def get(
+        self, query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
+    ) -> Any: ...
+    def get(
+        self,
+        query: str,
+        params: Params | None = None,
+        *,
+        default: Any = NO_DEFAULT,
+        type: Any = Any,
+        **options: Unpack[ReadOptions],
+    ) -> Any:
+        """Return the value of a query, from the cache: at once while there is one within its grace.
+
+        Args:
+            query: the name under which a worker has registered it.
+            params: names and JSON-like values; at most 16 KiB.
+            version: the schema version that this reader understands.
+            max_age: the value's load began at most this long ago, or after the call.
+            fresh: only a value whose load began after this call.
+            min_generation: only a value read after that `Invalidation` (or its ``generations``, or one of them).
+            min_bookmarks: only a value whose load was given these bookmarks of the graph.
+            timeout: how long to wait where a wait is needed; default STAMPEDE_WAIT_TIMEOUT_MS.
+            default: returned instead of RefreshFailed, WaitTimeout and CacheUnavailable.
+            type: what to decode into (a dataclass, msgspec.Struct, TypedDict, ``list[int]`` …).
+
+        Raises:
+            InvalidQuery: the call itself is wrong; nothing was sent.
+            RefreshFailed, UnknownQuery, WaitTimeout, CacheUnavailable: no value; see `api_client.errors`.
+            DecodeError: the value does not fit ``type``.
+        """
+        if self._tier is not None and not options:
+            value = self._core.quiet_value(make_key(self._namespace, query, params, 1), type)
+            if value is not NOT_KEPT:
+                return value
+        try:
+            return self._read(query, params, type, options)[0]
+        except (RefreshFailed, WaitTimeout, CacheUnavailable):
+            if isinstance(default, NoDefault):
+                raise
+            return default
+
+    @overload
+    def get_entry(
+        self, query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
+    ) -> Entry[T]: ...
+    @overload
+    def get_entry(self, query: str, params: Params | None = None, **options: Unpack[ReadOptions]) -> Entry[Any]: ...
+    def get_entry(
+        self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
+    ) -> Entry[Any]:
+        """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default.
+
+        Its ``state`` is STALE wherever the value is past its soft expiry or was invalidated after its load began, also
+        where this read has waited for it: see `EntryState`.
+        """
+        return Entry.of(*self._read(query, params, type, options))
+
+    def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
+        """Read many at once: one round trip for all that is there, and one wait for all that is not.
+
+        Args:
+            calls: pairs of query and params, or `QueryCall`; of any queries, at most 10,000.
+            options: of all of them; as for `get`.
+
+        Returns an entry or an error for each, in their order: a bad or failing item does not touch the others.
+
+        Raises:
+            InvalidQuery: an option is wrong, or there are too many items.
+        """
+        batch = self._batch(calls, options)
+        self._reads.read_all(batch)
+        return batch.results
+
+    def invalidate(
+        self,
+        query: str,
+        params: Params | None = None,
+        *,
+        version: int | None = None,
+        hard: bool = False,
+        bookmarks: Collection[str] = (),
+        replicas: int = 0,
+    ) -> Invalidation:
+        """Make the value stale from now on, or gone, in every version that workers load.
+
+        Once this has returned, no value whose load began before it is stored as fresh, and after a hard one none is
+        stored at all.
+
+        Args:
+            query, params: as for `get`.
+            version: only this version; default: all that workers have registered, and version 1 in any case.
+            hard: drop the value too: the next read waits.
+            bookmarks: of the transaction that changed the graph; the next load reads after them. Needed where the
+                worker may read from a follower.
+            replicas: wait until so many replicas of Redis have it (at most half of CACHE_REDIS_TIMEOUT for each
+                version).
+
+        Returns the number of the invalidation for each version.
+
+        Raises:
+            InvalidQuery, CacheUnavailable: nothing was done, or it is not known whether it was.
+        """
+        key = self.key(query, params, version=1 if version is None else version)
+        return self._invalidate(key, all_versions=version is None, hard=hard, bookmarks=bookmarks, replicas=replicas)
+
+    def _invalidate(
+        self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
+    ) -> Invalidation:
+        """Invalidate ``key``, and with ``all_versions`` the same of every live version."""
+        with self._invalidation(
+            key, all_versions=all_versions, hard=hard, bookmarks=bookmarks, replicas=replicas
+        ) as invalidation:
+            if replicas:
+                return self._invalidate_on_replicas(key, invalidation, replicas, all_versions=all_versions)
+            rounds = invalidation.rounds()
+            calls = next(rounds)
+            while True:
+                try:
+                    calls = rounds.send(none_failed(self._link.run_each(calls, key.query)))
+                except StopIteration as done:
+                    return Invalidation(done.value[key.version], None, done.value)
+
+    def refresh(
+        self,
+        query: str,
+        params: Params | None = None,
+        *,
+        version: int = 1,
+        wait: bool = False,
+        timeout: Duration | None = None,
+    ) -> RefreshState:
+        """Claim and publish a refresh now, also of a fresh value or one that cools after a failure.
+
+        Returns TRIGGERED, or SUPPRESSED where a refresh was under way already.
+
+        Args:
+            query, params, version, timeout: as for `get`.
+            wait: return only when a value loaded after this call is there.
+
+        Raises:
+            InvalidQuery, CacheUnavailable: as for `get`.
+            TriggerFailed: it could not be published within 3 s; a claim that is not published is taken back.
+            RefreshFailed, WaitTimeout: with ``wait``, as for `get`.
+        """
+        key = self.key(query, params, version=version)
+        timeout_seconds = self._timeout_seconds(key.query, timeout)
+        wait = flag_of(key.query, "wait", wait)
+        claim_id = new_claim_id()
+        reply = self._link.run(self._forced_claim(key, claim_id), key.query)
+        if trigger := manual_trigger(key, reply, claim_id, someone_waits=wait):
+            self._publish_now(trigger)
+        if wait:
+            self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
+            self._core.forget(key)
+        return state_of(reply)
+
+    def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:
+        """Explain why the value is refreshed now or not; `str` of it is for people. Nothing is changed, one round trip.
+
+        Args:
+            query, params, version: as for `get`.
+
+        Returns the entry's state, what the decision rests on, this process's last decision about it and what came of
+        that, and the lease record with whoever holds it.
+
+        Raises:
+            InvalidQuery, CacheUnavailable: as for `get`.
+        """
+        key = self.key(query, params, version=version)
+        return self._explanation(key, self._link.ask_all(explain_reads(key), key.query))
+
+    def flush(self, timeout: Duration = 1.0) -> bool:
+        """Wait until every trigger of this process has been published or dropped; False when the time ran out."""
+        return self._publisher.flush(seconds(timeout))
+
+    def close(self) -> None:
+        """Publish what is left, for at most a second, and end threads and connections."""
+        self._close_parts()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
+        key = make_key(self._namespace, query, params, options.get("version", 1))
+        floor, timeout_seconds = self._wanted(key.query, options)
+        return self._reads.read(key, floor, timeout_seconds, type_)
+
+    def _publish_now(self, trigger: Trigger) -> None:
+        waker, came = Waker(), list[Exception | None]()
+
+        def done(error: Exception | None) -> None:
+            came.append(error)
+            waker.wake()
+
+        self._publisher.submit(replace(trigger, done=done))
+        waker.wait(PUBLISH_BOUND_SECONDS)
+        error = came[0] if came else TimeoutError()
+        if error is not None:
+            raise not_published(trigger, error) from error

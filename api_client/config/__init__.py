@@ -1,0 +1,1 @@
+"""Settings of a reader, and what they are read from. Nothing here connects."""

@@ -1,0 +1,281 @@
+"""The queues, and every setting of the connection to a broker, with its reason: Redis and RabbitMQ, reader and worker.
+
+A queued message is a hint: a claim that runs out is published again by the next reader, and redelivery is never
+needed. So all of this is for coming back soon and for filling nothing, not for keeping each message at any price.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any, Final, NoReturn
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from api_client.config.environment import without_password
+from api_client.errors import ConfigurationError
+
+_CHECKS: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
+_FILES: Final = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
+_ALLOWED: Final = "ssl_ca_certs, ssl_certfile, ssl_keyfile, ssl_cert_reqs=required and ssl_check_hostname=true"
+
+
+def connection_settings(broker_url: str) -> dict[str, Any]:
+    """Return Celery's settings of where the broker is, and of TLS to it.
+
+    Raises:
+        ConfigurationError: no URL, an option of TLS that there is not, or a file of certificates that is not there.
+    """
+    if not broker_url.startswith(("rediss://", "amqps://")):
+        return {"broker_url": broker_url}
+    try:
+        parts = urlsplit(broker_url)
+    except ValueError:
+        raise ConfigurationError("CACHE_BROKER_URL", "'***'", "allowed is a URL that can be read") from None
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    options = {name: value for name, value in given if name.startswith("ssl_")}
+    verifies = _CHECKS.get(options.pop("ssl_cert_reqs", "required").lower().removeprefix("cert_"))
+    checks_name = {"true": True, "false": False}.get(options.pop("ssl_check_hostname", "true").lower())
+    if verifies is None or checks_name is None or not options.keys() <= _FILES:
+        _refuse(broker_url, f"the options of TLS are {_ALLOWED}")
+    for name, path in options.items():
+        if not Path(path).is_file():
+            _refuse(broker_url, f"there is no file {path[:200]!r}; {name} names one (PEM)")
+    checks_name = checks_name and verifies is not ssl.CERT_NONE
+    if broker_url.startswith("rediss"):
+        tls = {"ssl_cert_reqs": verifies, "ssl_check_hostname": checks_name, **options}
+        return {"broker_url": broker_url, "broker_use_ssl": tls}
+    others = urlencode([(name, value) for name, value in given if not name.startswith("ssl_")])
+    tls = {"cert_reqs": verifies, **{name.removeprefix("ssl_"): path for name, path in options.items()}}
+    if checks_name:
+        tls["server_hostname"] = None  # kombu puts the URL's host in; without the word no name is checked
+    # By hand: urlunsplit would write the vhost "/" otherwise.
+    without_options = broker_url.partition("?")[0] + (f"?{others}" if others else "")
+    return {"broker_url": without_options, "broker_use_ssl": tls}
+
+
+def _refuse(broker_url: str, allowed: str) -> NoReturn:
+    raise ConfigurationError("CACHE_BROKER_URL", f"'{without_password(broker_url)}'", allowed)
+
+
+# A message that has waited so long has been published again many times (a claim waits for CACHE_QUEUE_TTL, 60 s), or
+# nobody reads its key. Without an end, workers that are down for a day leave a thousand messages a key.
+# Its age is told by two wall clocks, the publisher's and the worker's: were this less than one of them is off, every
+# refresh would be dropped.
+MESSAGE_EXPIRES_SECONDS: Final = 6 * 3_600
+
+# A link may fall silent and stay open at both ends. These three bound when a worker gives one up: after 3 to 5 s on
+# Redis, after 6 to 9 s on RabbitMQ, where two heartbeats have to be missed. One whose main process is held up for
+# longer loses its connection and makes a new one; no refresh ends by it.
+HEALTH_CHECK_SECONDS: Final = 2
+SOCKET_SECONDS: Final = 2
+HEARTBEAT_SECONDS: Final = 3
+# Celery would wait 2 s longer after each attempt, up to 30 s: an outage of minutes would go on for half a minute more.
+CONNECT_AGAIN_SECONDS: Final = 1.0
+
+# How late after the visibility timeout a message is delivered again that a killed worker had taken, on Redis.
+RESTORE_SECONDS: Final = 5
+MUTEX_SECONDS: Final = 10
+
+# A message that takes its worker's connection or process with it comes back so often, and is then dropped. Ours need
+# none of it: the lease of the run that died runs out, and the next reader claims.
+MOST_REDELIVERIES: Final = 3
+
+
+def is_rabbitmq(broker_url: str) -> bool:
+    """Tell whether a broker's URL is RabbitMQ's; otherwise it is Redis."""
+    return broker_url.startswith(("amqp", "pyamqp"))
+
+
+def system_of(broker_url: str) -> str:
+    """Return what a trace calls the broker."""
+    return "rabbitmq" if is_rabbitmq(broker_url) else "redis"
+
+
+def miss_queue(namespace: str, broker_url: str = "") -> str:
+    """Return the name of the queue that workers look at first: somebody waits for these."""
+    return _name(f"{namespace}.refresh-miss", broker_url)
+
+
+def refresh_queue(namespace: str, broker_url: str = "") -> str:
+    """Return the name of the queue of all other refreshes."""
+    return _name(f"{namespace}.refresh", broker_url)
+
+
+def queue_name(namespace: str, broker_url: str, *, someone_waits: bool) -> str:
+    """Return the name of the queue to publish to."""
+    return (miss_queue if someone_waits else refresh_queue)(namespace, broker_url)
+
+
+def queue_name_of(namespace: str, broker_url: str, routing_key: str) -> str:
+    """Return the name of the queue that a message came from, by its routing key; RabbitMQ's delays stand before it."""
+    misses = miss_queue(namespace, broker_url)
+    is_miss = routing_key.rpartition(".")[2] == _routing_key(misses, broker_url).rpartition(".")[2]
+    return misses if is_miss else refresh_queue(namespace, broker_url)
+
+
+def _routing_key(queue: str, broker_url: str) -> str:
+    # One word on RabbitMQ: after a pause, the end of the key decides where a message goes, and a dot would let a
+    # namespace that ends like another take its messages. No namespace has a colon.
+    return queue.replace(".", ":") if is_rabbitmq(broker_url) else queue
+
+
+def _name(queue: str, broker_url: str) -> str:
+    # A queue's type can't be changed. Classic ones of these names, from before, would refuse to be declared as quorum
+    # queues; under a new name, workers of both releases go on, each with the readers of its own.
+    return f"{queue}.quorum" if is_rabbitmq(broker_url) else queue
+
+
+def queues(namespace: str, broker_url: str) -> tuple[Any, Any]:
+    """Return the kombu queues that workers consume from: misses, and all other refreshes.
+
+    The Redis transport looks at them in this order.
+    """
+    return tuple(_declared(make(namespace, broker_url), broker_url) for make in (miss_queue, refresh_queue))
+
+
+def queue_for(namespace: str, broker_url: str, *, someone_waits: bool) -> Any:
+    """Return the kombu queue to publish to."""
+    return _declared(queue_name(namespace, broker_url, someone_waits=someone_waits), broker_url)
+
+
+def queue_of(namespace: str, broker_url: str, routing_key: str) -> Any:
+    """Return the kombu queue that a message came from, by its routing key."""
+    return _declared(queue_name_of(namespace, broker_url, routing_key), broker_url)
+
+
+def plain_queue(name: str) -> Any:
+    """Return a kombu queue as Celery makes one that is named to a worker with ``-Q`` alone."""
+    from kombu.entity import Exchange, Queue  # not of kombu, which replaces itself while it is imported
+
+    # An exchange of its own, so that no message reaches two queues.
+    return Queue(name, Exchange(name, type="direct"), routing_key=name)
+
+
+def _declared(name: str, broker_url: str) -> Any:
+    from kombu.entity import Exchange, Queue  # not of kombu, which replaces itself while it is imported
+
+    if not is_rabbitmq(broker_url):
+        return plain_queue(name)
+    return Queue(
+        name,
+        # A pause before a retry is RabbitMQ's (Celery's native delayed delivery), which takes topics alone. With a
+        # direct exchange the worker would hold the message for that long, in one of its few slots.
+        Exchange(name, type="topic"),
+        routing_key=_routing_key(name, broker_url),
+        queue_arguments={
+            # Outlives the loss of a node, and it alone counts redeliveries.
+            "x-queue-type": "quorum",
+            "x-delivery-limit": MOST_REDELIVERIES,
+        },
+    )
+
+
+def publisher_settings(broker_url: str, timeout_seconds: float) -> dict[str, Any]:
+    """Return the settings of a Celery app that publishes refreshes, and does nothing else.
+
+    Each step of a publication may take ``timeout_seconds``: no reader waits for it, but the publisher's thread does.
+    """
+    return {
+        **connection_settings(broker_url),
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        # Nobody reads results.
+        "result_backend": None,
+        "task_ignore_result": True,
+        "task_create_missing_queues": True,
+        # Never retried: the claim is taken back, and the next reader claims.
+        "task_publish_retry": False,
+        "broker_connection_retry": False,
+        "broker_connection_timeout": timeout_seconds,
+        # A publication, and a look at the queue's length.
+        "broker_pool_limit": 2,
+        # Nobody sends heartbeats between two publications: RabbitMQ would close the connection, and the next
+        # publication after a pause would fail.
+        "broker_heartbeat": 0,
+        "broker_transport_options": publisher_transport_options(broker_url, timeout_seconds),
+    }
+
+
+def publisher_transport_options(broker_url: str, timeout_seconds: float) -> dict[str, Any]:
+    """Return the options that bound every step of a publication, by kind of broker."""
+    if is_rabbitmq(broker_url):
+        return {
+            "max_retries": 0,
+            # Without it a silent RabbitMQ, and one that refuses, lose messages and say nothing …
+            "confirm_publish": True,
+            # … and without these the confirmation is waited for, for ever.
+            "connect_timeout": timeout_seconds,
+            "read_timeout": timeout_seconds,
+            "write_timeout": timeout_seconds,
+        }
+    return {
+        "max_retries": 0,
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
+        "socket_keepalive": True,
+        "health_check_interval": HEALTH_CHECK_SECONDS,
+        "retry_on_timeout": False,
+    }
+
+
+def consumer_settings(namespace: str, broker_url: str, *, visibility_timeout_seconds: int) -> dict[str, Any]:
+    """Return a worker's settings of the broker, and of how it takes messages and gives them back.
+
+    Args:
+        namespace: of the queues.
+        broker_url: where they are.
+        visibility_timeout_seconds: after which Redis' transport delivers again what was not acknowledged.
+    """
+    return {
+        **connection_settings(broker_url),
+        "broker_connection_retry_on_startup": True,
+        # For ever: a worker that gives up after a long outage has to be started by hand.
+        "broker_connection_max_retries": None,
+        "broker_heartbeat": HEARTBEAT_SECONDS,
+        # Looked at four times in that time. Redis' transport has a health check instead.
+        "broker_heartbeat_checkrate": 4,
+        "broker_transport_options": consumer_transport_options(broker_url, visibility_timeout_seconds),
+        # JSON only: a message that says it is anything else is refused before it is decoded.
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_queues": list(queues(namespace, broker_url)),
+        "task_default_queue": refresh_queue(namespace, broker_url),
+        # For retries that RabbitMQ delays: they are kept by a majority of its nodes, too.
+        "broker_native_delayed_delivery_queue_type": "quorum",
+        # A message is done when its refresh is; a killed pool process gives it back. Redelivery is harmless: acquire
+        # tells an old message from a new one.
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        # A refresh that has lost its broker still commits: the lease in the cache decides, not the acknowledgement.
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        # One message a process at a time: a prefetched one would wait behind a slow load while others are idle.
+        "worker_prefetch_multiplier": 1,
+        # A message with a far ETA stays in memory until then.
+        "worker_eta_task_limit": 1_000,
+    }
+
+
+def consumer_transport_options(broker_url: str, visibility_timeout_seconds: int) -> dict[str, Any]:
+    """Return the options of a worker's connection, by kind of broker."""
+    if is_rabbitmq(broker_url):
+        return {
+            "confirm_publish": True,
+            "read_timeout": SOCKET_SECONDS,
+            "write_timeout": SOCKET_SECONDS,
+        }
+    return {
+        # Misses first.
+        "queue_order_strategy": "priority",
+        "visibility_timeout": visibility_timeout_seconds,
+        # What has been taken for longer than that is looked for as often, where kombu does so each 100 s …
+        "unacked_restore_interval": RESTORE_SECONDS,
+        "unacked_restore_throttle": 1,
+        # … and by one worker at a time. One that dies over it keeps the others from it for so long, not for 5 minutes.
+        "unacked_mutex_expire": MUTEX_SECONDS,
+        # Without them a worker never comes back from a link that has gone silent.
+        "socket_timeout": SOCKET_SECONDS,
+        "socket_connect_timeout": SOCKET_SECONDS,
+        "socket_keepalive": True,
+        "health_check_interval": HEALTH_CHECK_SECONDS,
+        "retry_on_timeout": False,
+    }

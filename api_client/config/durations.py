@@ -1,0 +1,58 @@
+"""Durations as a person writes them: numbers of seconds, timedelta, or text such as ``"1h30m"``."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from api_client.protocol.params import plain
+
+Duration: TypeAlias = float | int | timedelta | str
+
+LONGEST_SECONDS: Final = 100 * 365 * 86_400.0
+"""A hundred years: no lock and no socket of Python's can be told to wait three times as long."""
+
+ALLOWED = 'seconds as a number, a timedelta, or text such as "250ms", "90s", "1h30m", "2d"'
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
+_PLAIN = re.compile(r"\s*\d+(?:\.\d+)?\s*", re.ASCII)
+
+
+def seconds(value: Duration) -> float:
+    """Return ``value`` in seconds.
+
+    Raises:
+        ValueError: not a duration, negative, or more than a hundred years. The message says what is allowed.
+    """
+    value = plain(value)
+    if isinstance(value, timedelta):
+        total = value.total_seconds()
+    elif isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{repr(value)[:80]} is not a duration: {ALLOWED}")
+    elif isinstance(value, str):
+        total = _from_text(value)
+    else:
+        total = _from_number(value)
+    if not 0 <= total <= LONGEST_SECONDS:  # true of no NaN
+        raise ValueError(f"{str(value)[:80]!r} is not a duration: allowed are 0 to a hundred years")
+    return total
+
+
+def _from_number(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise ValueError(f"an integer that large is not a duration: {ALLOWED}") from None
+
+
+def _from_text(text: str) -> float:
+    if _PLAIN.fullmatch(text):
+        return float(text)
+    position, total = 0, 0.0
+    while part := _PART.match(text, position):
+        total += float(part[1]) * _SECONDS_PER_UNIT[part[2]]
+        position = part.end()
+    if position == 0 or text[position:].strip():
+        raise ValueError(f"{text[:80]!r} is not a duration: {ALLOWED}")
+    return total

@@ -1,0 +1,198 @@
+"""Settings from the environment: one wrong value is one error that names variable, value and what is allowed.
+
+msgspec checks and converts (it is there for the payload anyway, and light to import); what is ours is the table of
+names and the wording of the error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self, TypeAlias, get_type_hints
+from urllib.parse import urlsplit
+
+import msgspec
+
+from api_client.config.durations import ALLOWED as DURATION_ALLOWED
+from api_client.config.durations import LONGEST_SECONDS, seconds
+from api_client.errors import ConfigurationError
+
+_DURATION: Final = {"duration": True}
+# A host, and what can be a port: in anything else there may be a password.
+_HOST: Final = re.compile(
+    r"(?:\[[^\[\]]*\]|[^:\[\]]*)"
+    r"(?::(?:[0-9]{0,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
+)
+# A path, or a host and a port without a scheme.
+_NO_HOST: Final = re.compile("[^:@]*(?::(?:[0-9]{1,5}|/[^:@]*))?")
+_SHOWN_OPTIONS: Final = frozenset(
+    {"db", "client_name", "ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_cert_reqs", "ssl_check_hostname",
+     "ssl_keyfile", "heartbeat", "login_method", "policy"}
+)  # fmt: skip
+_TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
+
+Seconds: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(ge=0, le=LONGEST_SECONDS, extra=_DURATION, description=f"0 to a hundred years, {DURATION_ALLOWED}"),
+]
+PositiveSeconds: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        gt=0, le=LONGEST_SECONDS, extra=_DURATION, description=f"more than 0, up to a hundred years, {DURATION_ALLOWED}"
+    ),
+]
+Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=3_600_000, description="milliseconds, 0 to 3600000")]
+PositiveMilliseconds: TypeAlias = Annotated[
+    float, msgspec.Meta(gt=0, le=3_600_000, description="milliseconds, more than 0, up to 3600000")
+]
+Url: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, extra={"url": True}, description="a URL")]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the settings of reader and worker. Each field's variable stands in its annotation."""
+
+    def __post_init__(self) -> None:
+        for field, annotation in _annotations(type(self)).items():
+            value = getattr(self, field)
+            try:
+                msgspec.convert(value, annotation)
+            except msgspec.ValidationError as error:
+                raise _wrong(annotation, field, value) from error
+            fault_of = _extra(annotation).get("fault_of")
+            if fault_of is not None and (allowed := fault_of(value)):
+                raise ConfigurationError(
+                    variable(annotation, field), _shown(annotation, value), f"allowed is {allowed}"
+                )
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Read the settings from ``environ`` (default: the process's).
+
+        Raises:
+            ConfigurationError: the first wrong value, by variable, value and what is allowed.
+        """
+        source = os.environ if environ is None else environ
+        notes = _annotations(cls)
+        names = {field: _first_set(source, note, field) for field, note in notes.items()}
+        try:
+            return cls(
+                **{field: _converted(notes[field], field, source[name]) for field, name in names.items() if name}
+            )
+        except ConfigurationError as error:
+            for field, name in names.items():
+                if name and variable(notes[field], field) == error.variable != name:
+                    raise ConfigurationError(name, error.shown, error.allowed) from error.__cause__
+            raise
+
+    def __repr__(self) -> str:
+        shown = (f"{field}={_shown(note, getattr(self, field))}" for field, note in _annotations(type(self)).items())
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def env(name: str, *, secret: bool = False, fallback: str = "") -> msgspec.Meta:
+    """Name the variable of a field, one to read where that is not set, and whether its value must never be shown."""
+    return msgspec.Meta(extra={"variable": name, "secret": secret, "fallback": fallback})
+
+
+def variable(annotation: Any, field: str) -> str:
+    """Return the name of the environment variable of a field."""
+    return str(_extra(annotation).get("variable", field))
+
+
+def _first_set(source: Mapping[str, str], annotation: Any, field: str) -> str:
+    """Return the variable that a field is read from: its own, its fallback, or '' where neither is set."""
+    names = (variable(annotation, field), str(_extra(annotation).get("fallback", "")))
+    return next((name for name in names if source.get(name, "") != ""), "")
+
+
+_hints: dict[type, dict[str, Any]] = {}
+
+
+def _annotations(settings: type) -> dict[str, Any]:
+    if settings not in _hints:
+        _hints[settings] = get_type_hints(settings, include_extras=True)
+    return _hints[settings]
+
+
+def _metas(annotation: Any) -> list[msgspec.Meta]:
+    return [meta for meta in getattr(annotation, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+
+
+def _extra(annotation: Any) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for meta in _metas(annotation):
+        merged.update(meta.extra or {})
+    return merged
+
+
+def _allowed(annotation: Any) -> str:
+    # The annotation nearest to the field speaks last, and best.
+    return next((meta.description for meta in reversed(_metas(annotation)) if meta.description), "another value")
+
+
+def _converted(annotation: Any, field: str, text: str) -> Any:
+    try:
+        if _extra(annotation).get("duration"):
+            return msgspec.convert(seconds(text.strip()), annotation)
+        if getattr(annotation, "__origin__", annotation) is bool:
+            return _boolean(text.strip().lower())
+        # Space around a password may be part of it.
+        return msgspec.convert(text if _extra(annotation).get("secret") else text.strip(), annotation, strict=False)
+    except ValueError as error:  # msgspec.ValidationError is one
+        raise _wrong(annotation, field, text) from error
+
+
+def _boolean(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(text)
+
+
+def _wrong(annotation: Any, field: str, value: object) -> ConfigurationError:
+    return ConfigurationError(
+        variable(annotation, field), _shown(annotation, value), f"allowed is {_allowed(annotation)}"
+    )
+
+
+def _shown(annotation: Any, value: object) -> str:
+    extra = _extra(annotation)
+    if extra.get("secret"):
+        return "***"
+    if extra.get("url"):
+        return f"'{without_password(str(value))}'"
+    return repr(value)[:100]
+
+
+def without_password(url: str) -> str:
+    """Return a URL that may be shown: in place of what is, or may be, a secret stands ``***``.
+
+    That is a password, a user without one (a forgotten colon), what stands where a port should (a forgotten @), the
+    values of options but for a few, and all of it where a part can't be told from the next.
+    """
+    try:
+        parts = urlsplit(url)
+        if "@" in parts.path + parts.query + parts.fragment:
+            # A password with a slash in it, or several URLs in one: where the secrets are can't be told.
+            return "***"
+        query = "?" + _without_secrets(parts.query) if parts.query else ""
+        if not parts.netloc:
+            without_query = url.partition("?")[0]
+            return without_query + query if _NO_HOST.fullmatch(without_query) else "***"
+        user, at, hosts = parts.netloc.rpartition("@")
+        if not all(_HOST.fullmatch(host) for host in hosts.split(",")):
+            return f"{parts.scheme}://{'***@' if at else ''}{'' if '[' in hosts else hosts.partition(':')[0]}:***"
+        shown_user = f"{user.partition(':')[0]}:***@" if ":" in user else "***@" if at else ""
+        return parts._replace(netloc=shown_user + hosts, query="", fragment="").geturl() + query
+    except ValueError:
+        return "***"
+
+
+def _without_secrets(query: str) -> str:
+    shown = []
+    for option in query.split("&"):
+        name, equals, _ = option.partition("=")
+        shown.append(option if name in _SHOWN_OPTIONS else f"{name}=***" if equals else "***")
+    return "&".join(shown)

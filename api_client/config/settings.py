@@ -1,0 +1,103 @@
+"""The settings of a reader, and those that reader and worker share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from api_client.config.broker import connection_settings
+from api_client.config.durations import ALLOWED as DURATION_ALLOWED
+from api_client.config.durations import LONGEST_SECONDS
+from api_client.config.environment import Milliseconds, PositiveMilliseconds, PositiveSeconds, Settings, Url, env
+from api_client.config.redis_url import Topology, read_url
+from api_client.config.url_checks import broker_url_fault, cache_url_fault
+from api_client.errors import ConfigurationError
+from api_client.protocol.keys import NAMESPACE_ALLOWED
+
+MEBIBYTE: Final = 1024 * 1024
+
+
+class SharedSettings(Settings, frozen=True, kw_only=True):
+    """What reader and worker must agree on: where the cache and the broker are, and the lease record's times."""
+
+    redis_url: Annotated[
+        Url,
+        msgspec.Meta(
+            pattern=r"^(rediss?(\+sentinel|\+cluster)?|unix)://",
+            description="redis://…, redis+sentinel://…, redis+cluster://…, the same with rediss, or unix://…",
+            extra={"fault_of": cache_url_fault},
+        ),
+        env("CACHE_REDIS_URL"),
+    ] = "redis://127.0.0.1:6379/0"
+    broker_url: Annotated[
+        Url,
+        msgspec.Meta(
+            pattern="^(rediss?|amqps?|pyamqp)://",
+            description="redis://…, rediss://…, amqp://… or amqps://…",
+            extra={"fault_of": broker_url_fault},
+        ),
+        env("CACHE_BROKER_URL", fallback="CELERY_BROKER_URL"),
+    ] = "redis://127.0.0.1:6379/1"
+    namespace: Annotated[
+        str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z", description=NAMESPACE_ALLOWED), env("CACHE_NAMESPACE")
+    ] = "cache"
+    queue_ttl_seconds: Annotated[PositiveSeconds, env("CACHE_QUEUE_TTL")] = 60.0
+    # At least a second: without a pause a query that fails is loaded again at every read.
+    cooling_seconds: Annotated[
+        float,
+        msgspec.Meta(
+            ge=1,
+            le=LONGEST_SECONDS,
+            extra={"duration": True},
+            description=f"1 s or more, up to a hundred years, {DURATION_ALLOWED}",
+        ),
+        env("CACHE_COOLING"),
+    ] = 30.0
+    record_retention_seconds: Annotated[PositiveSeconds, env("CACHE_RECORD_RETENTION")] = 60.0
+    jitter_min_ms: Annotated[Milliseconds, env("STAMPEDE_JITTER_MIN_MS")] = 0.0
+    jitter_max_ms: Annotated[Milliseconds, env("STAMPEDE_JITTER_MAX_MS")] = 50.0
+    max_value_bytes: Annotated[
+        int,
+        msgspec.Meta(gt=0, le=512 * MEBIBYTE, description="bytes, 1 to 536870912 (what a Redis string can hold)"),
+        env("CACHE_MAX_VALUE_BYTES"),
+    ] = 8 * MEBIBYTE
+    otel: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_OTEL")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        connection_settings(self.broker_url)
+        read_url(self.redis_url)
+        if self.jitter_max_ms < self.jitter_min_ms:
+            raise ConfigurationError(
+                "STAMPEDE_JITTER_MAX_MS",
+                repr(self.jitter_max_ms),
+                f"allowed is {self.jitter_min_ms} or more, as STAMPEDE_JITTER_MIN_MS",
+            )
+
+
+class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
+    """The settings of a reader; `Settings.from_env` reads them, a keyword each makes them by hand."""
+
+    redis_timeout_seconds: Annotated[PositiveSeconds, env("CACHE_REDIS_TIMEOUT")] = 0.25
+    redis_reply_timeout_seconds: Annotated[PositiveSeconds, env("CACHE_REDIS_REPLY_TIMEOUT")] = 5.0
+    wait_poll_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_POLL_MS")] = 10.0
+    wait_timeout_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_WAIT_TIMEOUT_MS")] = 5000.0
+    queue_size: Annotated[
+        int, msgspec.Meta(ge=0, description="a whole number, 0 or more"), env("CACHE_XFETCH_QUEUE_SIZE")
+    ] = 100
+    local_max_entries: Annotated[
+        int, msgspec.Meta(ge=0, description="a whole number, 0 (off) or more"), env("CACHE_LOCAL_MAX_ENTRIES")
+    ] = 0
+    local_max_bytes: Annotated[
+        int, msgspec.Meta(gt=0, description="bytes, 1 or more"), env("CACHE_LOCAL_MAX_BYTES")
+    ] = 64 * MEBIBYTE
+    local_max_age_seconds: Annotated[PositiveSeconds, env("CACHE_LOCAL_MAX_AGE")] = 1.0
+    metrics: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_METRICS")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.local_max_entries and read_url(self.redis_url).topology is Topology.CLUSTER:
+            # Each node tells of its own keys alone.
+            allowed = "allowed is 0 (off) while CACHE_REDIS_URL names a cluster"
+            raise ConfigurationError("CACHE_LOCAL_MAX_ENTRIES", repr(self.local_max_entries), allowed)

@@ -1,0 +1,140 @@
+"""`get_cached` and `aget_cached`: the readers of an application that needs only one, and how they are configured."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+from api_client.aio import AsyncCacheClient
+from api_client.client import CacheClient
+from api_client.config.settings import ReaderSettings
+from api_client.errors import ConfigurationError
+from api_client.observe.events import ReaderEvents
+from api_client.protocol.params import Params
+from api_client.read.requirements import ReadOptions
+
+if TYPE_CHECKING:
+    # Known to type checkers without being installed; nothing of it is needed at run time.
+    from typing_extensions import TypeForm
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+_lock = threading.RLock()
+_client: CacheClient | None = None
+_async_client: AsyncCacheClient | None = None
+_settings: ReaderSettings | None = None
+_events: ReaderEvents | None = None
+
+
+def configure(settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
+    """Say in code what the process's own clients, sync and async, are made with; before the first read.
+
+    Called again before it, the last call counts.
+
+    Args:
+        settings: default: the environment's, read at the first read.
+        events: who counts what happens; default: nobody but what the settings name.
+
+    Raises:
+        ConfigurationError: a default client has been made already.
+    """
+    global _settings, _events
+    with _lock:
+        if _client is not None or _async_client is not None:
+            allowed = "allowed is before the first read by get_cached, aget_cached or a handle"
+            raise ConfigurationError("configure()", "after the first read", allowed)
+        _settings, _events = settings, events
+
+
+def default_client() -> CacheClient:
+    """Return the process's own client, made at the first call as `configure` said, or from the environment.
+
+    Raises:
+        ConfigurationError: a variable is wrong.
+    """
+    global _client  # noqa: PLW0603 - the one client a process is the point
+    if _client is None:
+        with _lock:
+            if _client is None:
+                _client = CacheClient(_settings, events=_events)
+                atexit.register(_client.close)
+    return _client
+
+
+def default_async_client() -> AsyncCacheClient:
+    """Return the process's own async client, made as `default_client` makes the other; any event loop may use it.
+
+    Raises:
+        ConfigurationError: a variable is wrong.
+    """
+    global _async_client  # noqa: PLW0603 - as above
+    if _async_client is None:
+        with _lock:
+            if _async_client is None:
+                _async_client = AsyncCacheClient(_settings, events=_events)
+                atexit.register(_async_client.close_threads)
+    return _async_client
+
+
+def _after_fork_in_child() -> None:
+    # Another thread of the parent may have held it at the fork.
+    global _lock  # noqa: PLW0603
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def use_as_default(client: CacheClient | None) -> CacheClient | None:
+    """Let `get_cached` use this client (None: make one from the environment again); the one used until now."""
+    global _client
+    with _lock:
+        before, _client = _client, client
+    return before
+
+
+def use_as_async_default(client: AsyncCacheClient | None) -> AsyncCacheClient | None:
+    """Let `aget_cached` use this client (None: make one from the environment again); the one used until now."""
+    global _async_client
+    with _lock:
+        before, _async_client = _async_client, client
+    return before
+
+
+@overload
+def get_cached(query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]) -> T: ...
+@overload
+def get_cached(
+    query: str, params: Params | None = None, *, type: TypeForm[T], default: D, **options: Unpack[ReadOptions]
+) -> T | D: ...
+@overload
+def get_cached(
+    query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
+) -> Any: ...
+def get_cached(query: str, params: Params | None = None, **options: Any) -> Any:
+    """Return the value of a query, through a client made at the first call: as `configure` said, else the environment.
+
+    The value within its grace is returned at once, stale or not; a refresh is asked for in the background when it is
+    due. Options and errors are those of `CacheClient.get`.
+    """
+    return default_client().get(query, params, **options)
+
+
+@overload
+async def aget_cached(
+    query: str, params: Params | None = None, *, type: TypeForm[T], **options: Unpack[ReadOptions]
+) -> T: ...
+@overload
+async def aget_cached(
+    query: str, params: Params | None = None, *, type: TypeForm[T], default: D, **options: Unpack[ReadOptions]
+) -> T | D: ...
+@overload
+async def aget_cached(
+    query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
+) -> Any: ...
+async def aget_cached(query: str, params: Params | None = None, **options: Any) -> Any:
+    """Return the value of a query, as `get_cached`, without holding the event loop."""
+    return await default_async_client().get(query, params, **options)

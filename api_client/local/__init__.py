@@ -1,0 +1,1 @@
+"""The in-process tier. Nothing here asks Redis for an entry."""

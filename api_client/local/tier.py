@@ -1,0 +1,216 @@
+"""The in-process tier: entries in this process's own memory, dropped when Redis says that they have changed.
+
+What is hard here is a value that is on its way. Without care it would be kept for as long as its age allows::
+
+    reader     begin   GET ─────────── old value ──────── fill
+    Redis                  ▲    SET ─┐
+    link                               ▼ invalidation: nothing there to drop yet
+
+So a read tells the tier before it sends its GET (`begin`), an invalidation ends all fills of its key that are under
+way, and `fill` refuses what was ended. Who listens to Redis, and turns the tier off while nobody does, is `tracking`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from api_client.local.entry import LocalEntry
+from api_client.protocol.clock import monotonic_seconds
+from api_client.protocol.entry import Header
+
+MOST_FILLS: Final = 16_384
+MOST_SECOND_CHANCES: Final = 32
+KEYS_AT_ONCE: Final = 1_024
+
+
+class Fill:
+    """A read of one key that is under way; made by `LocalTier.begin`."""
+
+    __slots__ = ("begun_at", "entry_key")
+
+    def __init__(self, entry_key: str, begun_at: float) -> None:
+        self.entry_key: str = entry_key
+        self.begun_at: float = begun_at
+
+
+class LocalTier:
+    """Entries by their Redis key. Thread-safe; empty and bypassed until `resume`.
+
+    A hit is ``tier.entries.get(key)`` and a look at ``expires_at``: no lock, nothing is moved. ``entries`` stays the
+    same object for good; only the tier changes it.
+
+    Args:
+        max_entries: how many are kept.
+        max_bytes: how much memory they take, about.
+        max_age_seconds: how old one may get, counted from before its GET was sent: the bound on what a lost
+            invalidation can do.
+        monotonic: the clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_entries: int,
+        max_bytes: int,
+        max_age_seconds: float,
+        monotonic: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        # Ordered by age: what is evicted next stands first, and is found without passing over what is gone.
+        self.entries: OrderedDict[str, LocalEntry] = OrderedDict()
+        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._max_age_seconds, self._monotonic = max_age_seconds, monotonic
+        self._lock = threading.RLock()
+        self._bypassed = True
+        self._held_bytes = 0
+        self._fills: dict[str, set[Fill]] = {}
+        self._fill_count = 0
+
+    @property
+    def is_bypassed(self) -> bool:
+        """Whether nothing is kept, because nobody would tell that it has changed."""
+        return self._bypassed
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the entries take, about."""
+        return self._held_bytes
+
+    def begin(self, entry_key: str) -> Fill | None:
+        """Announce a read, before its GET is sent; None while bypassed.
+
+        Each one has to end: by `fill`, or by `abandon`.
+        """
+        if self.is_bypassed:
+            return None
+        fill = Fill(entry_key, self._monotonic())
+        with self._lock:
+            if self._bypassed:
+                return None
+            if self._fill_count >= MOST_FILLS:
+                # Nobody reads so many at once: their owners forgot them. Ending one costs a fill, never a wrong value.
+                self._end_all_fills()
+            self._fills.setdefault(entry_key, set()).add(fill)
+            self._fill_count += 1
+        return fill
+
+    def fill(self, fill: Fill, entry: LocalEntry) -> bool:
+        """Keep what the read has brought; False where it may not be kept.
+
+        It may not when its key, or everything, was invalidated since `begin`; when a newer one is there already, so
+        that reads of this process do not go back; when it is larger than all the room; and when it is a handoff,
+        which is for those who waited alone.
+        """
+        key, now = fill.entry_key, self._monotonic()
+        entry.held_bytes = entry.size_bytes()
+        with self._lock:
+            if not self._end_fill(fill):
+                return False
+            there = self.entries.get(key)
+            if there is not None:
+                if there.expires_at > now and _version(there.header) > _version(entry.header):
+                    return False
+                self._remove(key, there)
+            entry.expires_at = fill.begun_at + self._max_age_seconds
+            entry.quiet_until = min(entry.expires_at, entry.earliest_at)
+            if entry.header.is_handoff or entry.held_bytes > self._max_bytes or entry.expires_at <= now:
+                return False
+            self.entries[key] = entry
+            self._held_bytes += entry.held_bytes
+            self._make_room(now)
+        return True
+
+    def abandon(self, fill: Fill) -> None:
+        """End a read that brought nothing worth keeping. May be repeated, and be called after `fill`."""
+        with self._lock:
+            self._end_fill(fill)
+
+    def drop(self, entry_key: str) -> None:
+        """Forget one key, and refuse what reads under way bring for it: this process has just changed it itself."""
+        self.drop_all((entry_key,))
+
+    def drop_all(self, entry_keys: Sequence[str]) -> None:
+        """Forget these keys, and refuse what reads under way bring for them. Keys that are not there cost little."""
+        for start in range(0, len(entry_keys), KEYS_AT_ONCE):
+            some = entry_keys[start : start + KEYS_AT_ONCE]
+            with self._lock:  # let go in between: a storm of invalidations must not hold up a reader
+                for key in self.entries.keys() & some:
+                    self._remove(key, self.entries[key])
+                for key in self._fills.keys() & some:
+                    self._fill_count -= len(self._fills.pop(key))
+
+    def drop_expired(self) -> None:
+        """Give back the memory of entries past their age, oldest first, at most a thousand."""
+        now = self._monotonic()
+        with self._lock:
+            for _ in range(KEYS_AT_ONCE):
+                key = next(iter(self.entries), None)
+                if key is None or self.entries[key].expires_at > now:
+                    return
+                self._remove(key, self.entries[key])
+
+    def clear(self) -> None:
+        """Forget everything, and refuse what reads under way bring."""
+        with self._lock:
+            self._clear()
+
+    def bypass(self) -> None:
+        """Forget everything and keep nothing until `resume`: the link is lost."""
+        with self._lock:
+            self._bypassed = True
+            self._clear()
+
+    def leave_parent(self) -> None:
+        """Forget everything, in a forked child: another thread of the parent may have held the lock."""
+        self._lock = threading.RLock()
+        self.bypass()
+
+    def resume(self) -> None:
+        """Begin to keep entries: from now on every invalidation is heard."""
+        with self._lock:
+            self._clear()
+            self._bypassed = False
+
+    def _clear(self) -> None:
+        self.entries.clear()
+        self._held_bytes = 0
+        self._end_all_fills()
+
+    def _remove(self, key: str, entry: LocalEntry) -> None:
+        del self.entries[key]
+        self._held_bytes -= entry.held_bytes
+
+    def _end_fill(self, fill: Fill) -> bool:
+        """Whether it was still under way."""
+        of_key = self._fills.get(fill.entry_key)
+        if of_key is None or fill not in of_key:
+            return False
+        of_key.discard(fill)
+        if not of_key:
+            del self._fills[fill.entry_key]
+        self._fill_count -= 1
+        return True
+
+    def _end_all_fills(self) -> None:
+        self._fills.clear()
+        self._fill_count = 0
+
+    def _make_room(self, now: float) -> None:
+        chances = MOST_SECOND_CHANCES
+        if not self.entries:  # an exception in between has left it too high
+            self._held_bytes = 0
+        while len(self.entries) > self._max_entries or self._held_bytes > self._max_bytes:
+            key, entry = next(iter(self.entries.items()))
+            if entry.used and entry.expires_at > now and chances:
+                # The CLOCK rule. Bounded, so that one fill never walks through all of a hot tier.
+                entry.used = False
+                self.entries.move_to_end(key)
+                chances -= 1
+            else:
+                self._remove(key, entry)
+
+
+def _version(header: Header) -> tuple[int, int]:
+    return header.token, header.generation

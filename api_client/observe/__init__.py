@@ -1,0 +1,1 @@
+"""Events of a reader and their back ends: Prometheus, OpenTelemetry. Nothing here reads or triggers."""

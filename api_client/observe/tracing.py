@@ -1,0 +1,55 @@
+"""What a reader tells of a refresh as spans of a trace. Silent here; `api_client.otel` tells OpenTelemetry.
+
+::
+
+    a read decides  ──▶ asked(): the caller's context is kept, nothing else is done on its path
+    the publisher   ──▶ begin() ──▶ claimed() ──▶ sending(): what the message carries ──▶ end()
+    a read waits    ──▶ waiting(): around all of the wait; what it publishes is asked within
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+from api_client.protocol.keys import CacheKey
+
+NO_TRACE: Final[Mapping[str, str]] = {}
+
+
+class Asking:
+    """One trigger on its way to the workers; all but its making is called on the publisher's thread."""
+
+    __slots__ = ()
+
+    def begin(self) -> None:
+        """Take note that the publisher has come to it."""
+
+    def claimed(self, since_ns: int) -> None:
+        """Take note of a claim, granted or not, that took from ``since_ns`` (of `time.time_ns`) until now."""
+
+    def sending(self, system: str, queue: str) -> Mapping[str, str]:
+        """Begin to publish; return what the message carries, for the worker to go on with the trace."""
+        return NO_TRACE
+
+    def end(self, outcome: str, why: str) -> None:
+        """End it: ``outcome`` is one of `api_client.trigger.history.TriggerOutcome`, ``why`` says more."""
+
+
+SILENT: Final = Asking()
+
+
+class ReaderSpans:
+    """The spans of a reader: none."""
+
+    def asked(self, key: CacheKey, reason: str) -> Asking:
+        """Keep the caller's context for the refresh that its read has just asked for."""
+        return SILENT
+
+    def waiting(self, keys: Sequence[CacheKey]) -> AbstractContextManager[None]:
+        """Return a span around the wait for these keys' values."""
+        return nullcontext()
+
+
+NO_SPANS: Final = ReaderSpans()

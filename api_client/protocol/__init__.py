@@ -1,0 +1,1 @@
+"""What readers and workers of two releases must agree on: keys, formats, lease steps, the decision. Pure; no I/O."""

@@ -1,0 +1,273 @@
+"""The entry: what one Redis string holds for one (query, version, params).
+
+::
+
+    offset  size  field
+         0     2  magic C7 58
+         2     1  format version
+         3     1  must-understand flags (1 = compressed): a bit that a reader does not know makes the entry a miss
+         4     1  other flags (1 = handoff)
+         5     1  digits at which the draw is cut (0: none)
+         6     2  header length: 88 + the extension fields
+         8     8  the first bytes of the key's digest
+        16     4  degree of the query's node (0: not known)
+        20     8  token            ┐ frozen for ever: the scripts of
+        28     8  generation       │ two releases read these at once, and
+        36     8  soft expiry, µs  │ an invalidation writes the middle two
+        44     8  nonce            ┘ in place
+        52     8  read started, µs
+        60     4  fetched, µs after that
+        64     4  ttl, s                 float32, as all that follow but the deviations: float16
+        68     6  δ: mean, deviation, s
+        74     6  run: mean, deviation, s
+        80     4  effective β
+        84     4  σ, the query's volatility
+        88     –  extension fields: type (1), length (2), bytes; then the payload: MessagePack, or a frame of it
+
+All integers are big-endian; times are those of Redis' clock, in microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from enum import IntEnum, IntFlag
+from typing import Final
+
+import msgspec
+
+from api_client.protocol.clock import TOLERANCE_US
+
+MAGIC: Final = b"\xc7X"
+FORMAT_VERSION: Final = 1
+_FLAGS_OFFSET: Final = 4
+TOKEN_OFFSET: Final = 20
+DIGEST_BYTES_KEPT: Final = 8
+MAX_TOKEN: Final = 2**53
+MAX_DEGREE: Final = 2**32 - 1
+MAX_FETCH_US: Final = 2**32 - 1  # 71 minutes, which no attempt is given
+MAX_DEVIATION_SECONDS: Final = 65_504.0
+MAX_HEADER_BYTES: Final = 2**16 - 1
+
+_FIXED: Final = struct.Struct(">4sBBH8sIQQQ8sQIffefeff")  # the first: magic, version, must-understand flags
+FIXED_HEADER_BYTES: Final = _FIXED.size
+_U64: Final = struct.Struct(">Q")
+_TIME_OFFSETS: Final = (36, 52)  # soft expiry, read started
+_EXTENSION: Final = struct.Struct(">BH")
+_NO_EXTENSIONS: Final[tuple[tuple[str, ...], tuple[float, ...]]] = ((), ())
+
+
+class MustUnderstand(IntFlag):
+    """Flags that a reader has to know, or the entry is none to it."""
+
+    COMPRESSED = 1
+    """The payload is a Zstandard frame."""
+
+
+class Flag(IntFlag):
+    """Flags that a reader may ignore without serving a wrong value."""
+
+    HANDOFF = 1
+    """TTL 0: the value is for those who wait for it, and for no read that starts later."""
+
+
+_PLAIN: Final = MAGIC + bytes((FORMAT_VERSION, 0))
+_COMPRESSED: Final = MAGIC + bytes((FORMAT_VERSION, MustUnderstand.COMPRESSED))
+_HANDOFF: Final = int(Flag.HANDOFF)
+
+
+class ExtensionType(IntEnum):
+    """The types of extension fields. A reader skips the ones that it does not know."""
+
+    BOOKMARKS = 1
+    DELTA_SAMPLES = 2
+
+
+class Smoothed(msgspec.Struct, frozen=True, gc=False):
+    """A mean and a mean deviation, both in seconds."""
+
+    mean: float
+    deviation: float
+
+
+class Header(msgspec.Struct, frozen=True, gc=False):
+    """All that the decision needs, and where the value came from. Times in µs of Redis' clock, durations in seconds.
+
+    One is made at each hit, hence a Struct and plain integers: a third of what a NamedTuple with an enum takes.
+    """
+
+    token: int
+    generation: int
+    soft_expiry_us: int
+    nonce: bytes
+    read_started_us: int
+    fetched_at_us: int
+    ttl_seconds: float
+    delta: Smoothed
+    run: Smoothed
+    beta: float
+    degree: int
+    sigma: float
+    draw_digits: int = 0
+    flags: int = 0
+    bookmarks: tuple[str, ...] = ()
+    delta_samples: tuple[float, ...] = ()
+    length: int = FIXED_HEADER_BYTES
+    is_compressed: bool = False
+
+    @property
+    def is_handoff(self) -> bool:
+        """Whether only those who waited for this entry may have its value."""
+        return self.flags & _HANDOFF != 0
+
+    def is_stale(self, now_us: int) -> bool:
+        """Whether the value is past its time at ``now_us`` of Redis' clock, or invalidated, or of the future.
+
+        The second is a matter of numbers: a reader's clock that is a few milliseconds behind Redis' must not make
+        fresh again what an invalidation has just made stale.
+        """
+        return now_us >= self.soft_expiry_us or self.generation > self.token or self.is_ahead(now_us)
+
+    def is_ahead(self, now_us: int) -> bool:
+        """Whether Redis' clock must have been set back since the value was stored: how old it is nobody can tell."""
+        return now_us < self.fetched_at_us - TOLERANCE_US
+
+    def left_seconds(self, now_us: int) -> float:
+        """Return how long the value is fresh still; not positive where it is stale, by whichever of the three."""
+        left_seconds = (self.soft_expiry_us - now_us) / 1e6
+        return min(left_seconds, 0.0) if self.generation > self.token or self.is_ahead(now_us) else left_seconds
+
+
+class UnreadableEntry(Exception):
+    """What lies under the key is no entry that this release can read; ``reason`` is a metric label."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def encode(header: Header, digest: bytes, payload: bytes) -> bytes:
+    """Return the entry's bytes: the header (``header.length`` is computed, not taken) and the payload.
+
+    Raises:
+        ValueError: the extension fields do not fit in 64 KiB.
+    """
+    extensions = _encode_extensions(header)
+    length = FIXED_HEADER_BYTES + len(extensions)
+    if length > MAX_HEADER_BYTES:
+        raise ValueError(f"the extension fields take {len(extensions)} bytes; a header has at most {MAX_HEADER_BYTES}")
+    fixed = _FIXED.pack(
+        _COMPRESSED if header.is_compressed else _PLAIN,
+        header.flags, header.draw_digits, length, digest[:DIGEST_BYTES_KEPT], min(header.degree, MAX_DEGREE),
+        header.token, header.generation, header.soft_expiry_us, header.nonce,
+        header.read_started_us, min(max(0, header.fetched_at_us - header.read_started_us), MAX_FETCH_US),
+        header.ttl_seconds,
+        header.delta.mean, min(header.delta.deviation, MAX_DEVIATION_SECONDS),
+        header.run.mean, min(header.run.deviation, MAX_DEVIATION_SECONDS),
+        header.beta, header.sigma,
+    )  # fmt: skip
+    return fixed + extensions + payload
+
+
+def decode_header(raw: bytes, digest: bytes) -> Header:
+    """Read the header of an entry; the payload (``raw[header.length:]``) is not touched.
+
+    Raises:
+        UnreadableEntry: garbage, a newer format, an unknown must-understand flag, or another key's entry.
+    """
+    if len(raw) < FIXED_HEADER_BYTES:
+        raise UnreadableEntry("garbage")
+    (
+        start, flags, draw_digits, length, kept_digest, degree,
+        token, generation, soft_expiry_us, nonce, read_started_us, fetch_us, ttl_seconds,
+        delta_mean, delta_deviation, run_mean, run_deviation, beta, sigma,
+    ) = _FIXED.unpack_from(raw)  # fmt: skip
+    if start != _PLAIN and start != _COMPRESSED:
+        raise _not_understood(start)
+    if kept_digest != digest[:DIGEST_BYTES_KEPT]:
+        raise UnreadableEntry("digest")
+    if not FIXED_HEADER_BYTES <= length <= len(raw) or token >= MAX_TOKEN:
+        raise UnreadableEntry("garbage")
+    bookmarks, samples = _NO_EXTENSIONS if length == FIXED_HEADER_BYTES else _decode_extensions(raw, length)
+    return Header(
+        token, generation, soft_expiry_us, nonce, read_started_us, read_started_us + fetch_us, ttl_seconds,
+        Smoothed(delta_mean, delta_deviation), Smoothed(run_mean, run_deviation), beta, degree, sigma,
+        draw_digits, flags, bookmarks, samples, length, start != _PLAIN,
+    )  # fmt: skip
+
+
+def _not_understood(start: bytes) -> UnreadableEntry:
+    if start[:2] != MAGIC:
+        return UnreadableEntry("garbage")
+    return UnreadableEntry("flags" if start[2] == FORMAT_VERSION else "version")
+
+
+def is_handoff(raw: bytes) -> bool:
+    """Tell of an entry that can be read whether only those who waited for it may have its value."""
+    return raw[_FLAGS_OFFSET] & _HANDOFF != 0
+
+
+def frozen_token(raw: bytes | None) -> int:
+    """Return the token at its frozen offset, also of an entry that can't be read otherwise; 0 where there is none.
+
+    The scripts look at the magic and this field alone, so a claim for an unreadable entry has to name what they see.
+    """
+    if raw is None or len(raw) < TOKEN_OFFSET + 32 or raw[:2] != MAGIC:
+        return 0
+    (token,) = _U64.unpack_from(raw, TOKEN_OFFSET)
+    return int(token) if token < MAX_TOKEN else 0
+
+
+def moved(raw: bytes, by_us: int) -> bytes:
+    """Return an entry as if all had happened ``by_us`` later (earlier, where negative). For tests of applications."""
+    if len(raw) < FIXED_HEADER_BYTES or raw[:2] != MAGIC:
+        return raw
+    changed = bytearray(raw)
+    for offset in _TIME_OFFSETS:
+        (time_us,) = _U64.unpack_from(raw, offset)
+        _U64.pack_into(changed, offset, max(0, time_us + by_us))
+    return bytes(changed)
+
+
+def _encode_extensions(header: Header) -> bytes:
+    fields = bytearray()
+    if header.bookmarks:
+        _append(fields, ExtensionType.BOOKMARKS, "\n".join(header.bookmarks).encode())
+    if header.delta_samples:
+        _append(fields, ExtensionType.DELTA_SAMPLES, _floats(header.delta_samples))
+    return bytes(fields)
+
+
+def _append(fields: bytearray, kind: ExtensionType, content: bytes) -> None:
+    if len(content) > MAX_HEADER_BYTES:
+        raise ValueError(f"the extension field {kind.name} takes {len(content)} bytes; allowed are {MAX_HEADER_BYTES}")
+    fields += _EXTENSION.pack(kind, len(content)) + content
+
+
+def _decode_extensions(raw: bytes, end: int) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    bookmarks: tuple[str, ...] = ()
+    samples: tuple[float, ...] = ()
+    try:
+        for kind, content in _extensions(raw, end):
+            if kind == ExtensionType.BOOKMARKS:
+                bookmarks = tuple(content.decode().split("\n"))
+            elif kind == ExtensionType.DELTA_SAMPLES:
+                samples = struct.unpack(f">{len(content) // 4}f", content)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise UnreadableEntry("garbage") from error
+    return bookmarks, samples
+
+
+def _extensions(raw: bytes, end: int) -> Iterable[tuple[int, bytes]]:
+    position = FIXED_HEADER_BYTES
+    while position < end:
+        kind, size = _EXTENSION.unpack_from(raw, position)
+        position += _EXTENSION.size
+        if position + size > end:
+            raise UnreadableEntry("garbage")
+        yield kind, raw[position : position + size]
+        position += size
+
+
+def _floats(values: Sequence[float]) -> bytes:
+    return struct.pack(f">{len(values)}f", *values)

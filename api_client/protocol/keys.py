@@ -1,0 +1,190 @@
+"""Names of Redis keys: the one place where they are made.
+
+========================  =======  ==========================================================
+key                       type     what
+========================  =======  ==========================================================
+``ns:e1:{q:v:digest}``    string   the entry: header and payload (`entry`)
+``ns:l1:{q:v:digest}``    hash     the lease record, only while something is going on (`lease`)
+``ns:n1:{q:v:digest}``    channel  the notifications of commit, fail and invalidate
+``ns:v1:{q}``             zset     versions that workers load, by when each may be forgotten (`live_versions`)
+``ns:n1:tier``            channel  silent; subscribed to for its class of connections (`invalidations`)
+``ns:dead1``              zset     dead letters, newest last, bounded (`refresher.flow.dead_letters`)
+========================  =======  ==========================================================
+
+The braces put entry and record in one slot of a cluster; a query's versions have a slot of their own. The
+digit behind the letter is the version of the format, because readers and workers of two releases run at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from api_client.errors import InvalidQuery
+from api_client.protocol.params import Params, canonical_params, plain, shown
+
+MAX_VERSION: Final = 65_535
+DIGEST_BYTES: Final = 16
+REMEMBERED_KEYS: Final = 4_096
+MOST_REMEMBERED_PARAMS: Final = 8
+LONGEST_REMEMBERED_TEXT: Final = 64
+
+QUERY_NAME_PATTERN: Final = r"\A[A-Za-z_][A-Za-z0-9_.-]{0,99}\Z"
+_QUERY_NAME = re.compile(QUERY_NAME_PATTERN, re.ASCII)
+
+QUERY_NAME_ALLOWED: Final = "1 to 100 of A-Z a-z 0-9 _ . - and no digit, dot or dash first"
+NAMESPACE_ALLOWED: Final = "1 to 64 of A-Z a-z 0-9 _ . -"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """One (query, version, params) and all that is named after it.
+
+    ``canonical_params`` is the JSON text that was digested and that travels in messages; ``digest`` is the 16 bytes
+    by which an entry is known to belong to this key.
+    """
+
+    query: str
+    version: int
+    canonical_params: str
+    digest: bytes
+    entry: str
+    record: str
+    channel: str
+
+    @property
+    def short(self) -> str:
+        """The first 12 hex digits of the digest: for people, logs and Flower, where params may be sensitive."""
+        return self.digest.hex()[:12]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The params, decoded from their canonical form."""
+        decoded: dict[str, Any] = json.loads(self.canonical_params)
+        return decoded
+
+
+def make_key(namespace: str, query: str, params: Params | None, version: int) -> CacheKey:
+    """Return the key of (query, version, params).
+
+    The last few thousand are remembered where the params are short and flat: making one takes longer than looking at
+    the entry.
+
+    Raises:
+        InvalidQuery: a name that is not one, a version outside 1 to 65,535, params that are not JSON-like.
+    """
+    if type(query) is not str or type(version) is not int:
+        # Nor is another type remembered: an Enum's members may be equal and have different values.
+        query, version = plain(query), plain(version)
+    try:
+        if params is None:
+            return _remembered_key(namespace, query, version)
+        if type(params) is dict:
+            return _remembered_key(namespace, query, version, *params, *params.values())
+    except (TypeError, _NotRemembered):  # a TypeError: something that can't be hashed
+        pass
+    return _new_key(namespace, query, params, version)
+
+
+class _NotRemembered(Exception):
+    """Params that could be mistaken for others, or take much memory."""
+
+
+@lru_cache(maxsize=REMEMBERED_KEYS, typed=True)
+def _remembered_key(namespace: str, query: str, version: int, *names_then_values: Any) -> CacheKey:
+    """Make a key once for arguments that are equal and of the same types.
+
+    No floats: 0.0 and -0.0 are equal and not the same. Nothing nested: so are 1, 1.0 and True in there, where nobody
+    compares the types. What is refused is not remembered, so that looking it up again refuses it again.
+    """
+    half = len(names_then_values) // 2
+    if half > MOST_REMEMBERED_PARAMS or not all(map(_is_short_and_flat, names_then_values)):
+        raise _NotRemembered
+    params = dict(zip(names_then_values[:half], names_then_values[half:], strict=True))
+    return _new_key(namespace, query, params, version)
+
+
+def _is_short_and_flat(value: object) -> bool:
+    if type(value) is str:
+        return len(value) <= LONGEST_REMEMBERED_TEXT
+    return type(value) in {int, bool, type(None)}
+
+
+def _new_key(namespace: str, query: str, params: Params | None, version: int) -> CacheKey:
+    query = check_query_name(query)
+    version = check_version(query, version)
+    canonical = canonical_params(query, params)
+    digest = hashlib.blake2b(f"{query}\n{version}\n{canonical}".encode(), digest_size=DIGEST_BYTES).digest()
+    return _named(namespace, query, version, canonical, digest)
+
+
+def key_of_digest(namespace: str, query: str, version: int, digest: bytes) -> CacheKey:
+    """Return the key of a digest, where the params are not known: ``canonical_params`` is empty, it can't be asked for.
+
+    Raises:
+        InvalidQuery: a name that is not one.
+    """
+    return _named(namespace, check_query_name(query), version, "", digest)
+
+
+def _named(namespace: str, query: str, version: int, canonical: str, digest: bytes) -> CacheKey:
+    tag = f"{{{query}:{version}:{digest.hex()}}}"
+    return CacheKey(
+        query,
+        version,
+        canonical,
+        digest,
+        entry_prefix(namespace) + tag,
+        f"{namespace}:l1:{tag}",
+        f"{namespace}:n1:{tag}",
+    )
+
+
+def entry_prefix(namespace: str) -> str:
+    """Return what every entry's key of a namespace begins with, and no other key."""
+    return f"{namespace}:e1:"
+
+
+def tier_channel(namespace: str) -> str:
+    """Return the channel to which the links of in-process tiers subscribe, and on which nothing is published."""
+    return f"{namespace}:n1:tier"
+
+
+def dead_letters_key(namespace: str) -> str:
+    """Return the one bounded key that holds the dead letters of a namespace."""
+    return f"{namespace}:dead1"
+
+
+def versions_key(namespace: str, query: str) -> str:
+    """Return the key that holds the live versions of a query."""
+    return f"{namespace}:v1:{{{query}}}"
+
+
+def check_version(query: str, version: object) -> int:
+    """Return ``version`` as a plain int when it can be a query's version.
+
+    Raises:
+        InvalidQuery: it can't; the message says what is allowed.
+    """
+    whole = plain(version)
+    if isinstance(whole, bool) or not isinstance(whole, int) or not 1 <= whole <= MAX_VERSION:
+        raise InvalidQuery(
+            f"version {shown(whole)} of {query!r}: allowed is a whole number, 1 to {MAX_VERSION}", query=query
+        )
+    return whole
+
+
+def check_query_name(query: object) -> str:
+    """Return ``query`` as plain text when it can be a query's name.
+
+    Raises:
+        InvalidQuery: it can't; the message says what is allowed.
+    """
+    query = plain(query)
+    if not isinstance(query, str) or not _QUERY_NAME.fullmatch(query):
+        raise InvalidQuery(f"{shown(query)} is not a query's name: allowed is {QUERY_NAME_ALLOWED}")
+    return query

@@ -1,0 +1,347 @@
+"""The steps of the lease record: one call object a step, free of I/O. `lease_store` runs them.
+
+What each script does, when it is allowed and what it keeps true stands in the header of its file in ``lua/``. A step
+may be repeated, because a reply can be lost: a claim by its id, an acquire by its nonce, a commit by its token and
+nonce. All times that a script compares are Redis' own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from functools import cache
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from api_client.protocol.keys import CacheKey
+
+MAX_NAME_CHARACTERS: Final = 200
+
+
+def this_process() -> str:
+    """Return what this process is called in lease records: host and process id."""
+    return f"{_host()}:{os.getpid()}"
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+def shown_name(by: str | None) -> str:
+    """Return a name that may be shown on a terminal, and that fills no memory; None is this process's own."""
+    shown = this_process() if by is None else by
+    return "".join(character for character in shown[:MAX_NAME_CHARACTERS] if character.isprintable())
+
+
+T_co = TypeVar("T_co", covariant=True)
+Argument: TypeAlias = str | bytes | int
+
+# Room for all that one call may give (16 of 1,024 characters, and the line ends) beside what was there before.
+MAX_BOOKMARKS_BYTES: Final = 32_768
+
+
+class RecordState(StrEnum):
+    """The states of a lease record."""
+
+    IDLE = "idle"
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    COOLING = "cooling"
+    INVALIDATED = "invalidated"
+
+
+class ClaimStatus(IntEnum):
+    """What became of a claim."""
+
+    CLAIMED = 1
+    ALREADY_REFRESHED = 2
+    REFUSED = 3
+
+
+class AcquireStatus(IntEnum):
+    """What became of an acquire."""
+
+    ACQUIRED = 1
+    ALREADY_FRESH = 2
+    HELD = 3
+
+
+class CommitStatus(IntEnum):
+    """What became of a commit."""
+
+    ACCEPTED = 1
+    ACCEPTED_AS_STALE = 2
+    SUPERSEDED = 3
+    INVALIDATED = 4
+    LOST = 5
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the value was stored."""
+        return self <= CommitStatus.ACCEPTED_AS_STALE
+
+
+class BookmarkFault(IntEnum):
+    """Whether a load failed by the bookmarks that it was given."""
+
+    NONE = 0
+    NOT_REACHED = 1
+    """The graph did not reach them in time: the server lags, or they are of another history of the database."""
+    REFUSED = 2
+    """The graph can't read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReply:
+    """``number`` is the stamp of the call; ``kind`` and ``attempts`` say why a record retries or cools."""
+
+    status: ClaimStatus
+    state: RecordState
+    left_seconds: float
+    kind: str
+    attempts: int
+    number: int
+    claim_number: int
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireReply:
+    """``entry_header`` are the first bytes of the entry as it was; ``b""`` where there was none.
+
+    ``attempts`` is how many attempts of this refresh have failed so far, runs that were taken over among them.
+    """
+
+    status: AcquireStatus
+    state: RecordState
+    left_seconds: float
+    token: int
+    now_us: int
+    claimed_at_us: int
+    generation: int
+    bookmarks: tuple[str, ...]
+    entry_header: bytes
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailReply:
+    """The key cools for ``pause_seconds``; ``failures`` is how often in a row it was given up for a fault of its own.
+
+    ``failed_token`` is that of the failed run before this one, whose dead letter is now out of date; 0 for none.
+    """
+
+    pause_seconds: float
+    failures: int
+    failed_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T_co]):
+    """One run of one script: what to send, and how its reply is read."""
+
+    script: str
+    keys: tuple[str, ...]
+    args: tuple[Argument, ...]
+    parse: Callable[[Any], T_co]
+
+
+def claim(
+    key: CacheKey,
+    *,
+    claim_id: str,
+    seen_token: int | None,
+    queue_ttl_seconds: float,
+    retention_seconds: float,
+    force: bool = False,
+    bookmarks: Sequence[str] = (),
+    by: str | None = None,
+) -> Call[ClaimReply]:
+    """Claim the right to publish a refresh; ``seen_token`` None claims whatever entry is there.
+
+    ``by`` is who claims, as `explain` shows it; default: this process.
+    """
+    seen = "" if seen_token is None else seen_token
+    return Call(
+        "claim",
+        (key.entry, key.record),
+        (
+            claim_id,
+            seen,
+            _us(queue_ttl_seconds),
+            _ms(retention_seconds),
+            int(force),
+            _lines(bookmarks),
+            shown_name(by),
+        ),
+        _claim_reply,
+    )
+
+
+def republish(key: CacheKey, *, interval_seconds: float) -> Call[int]:
+    """Ask for leave to publish a queued refresh again; the claim's number, or 0 when it is not due."""
+    return Call("republish", (key.record,), (_us(interval_seconds),), lambda reply: int(reply[1]) if reply[0] else 0)
+
+
+def unclaim(
+    key: CacheKey, *, claim_id: str | bytes, retention_seconds: float, forget_failures: bool = False
+) -> Call[bool]:
+    """Take back one's own queued claim; the claim of a run that was handed back has the run's nonce as its id.
+
+    The key's count of failures in a row stays, unless ``forget_failures``.
+    """
+    return Call("unclaim", (key.record,), (claim_id, _ms(retention_seconds), int(forget_failures)), bool)
+
+
+def acquire(
+    key: CacheKey,
+    *,
+    nonce: bytes,
+    claim_number: int,
+    ticket: str,
+    lease_seconds: float,
+    limit_seconds: float,
+    retention_seconds: float,
+    by: str | None = None,
+) -> Call[AcquireReply]:
+    """Take the lease for a run, and draw its token. No renewal goes beyond ``limit_seconds``; ``by`` as for `claim`."""
+    return Call(
+        "acquire",
+        (key.entry, key.record),
+        (nonce, claim_number, ticket, _us(lease_seconds), _us(limit_seconds), _ms(retention_seconds), shown_name(by)),
+        _acquire_reply,
+    )
+
+
+def renew(key: CacheKey, *, token: int, nonce: bytes, lease_seconds: float) -> Call[float]:
+    """Renew the lease; the seconds for which it holds, 0 when it is lost."""
+    return Call("renew", (key.record,), (token, nonce, _us(lease_seconds)), lambda reply: int(reply) / 1e6)
+
+
+def commit(
+    key: CacheKey, *, token: int, nonce: bytes, entry: bytes, hard_ttl_seconds: float, retention_seconds: float
+) -> Call[CommitStatus]:
+    """Store ``entry``, if the record still carries exactly this token and nonce."""
+    return Call(
+        "commit",
+        (key.entry, key.record),
+        (token, nonce, entry, _ms(hard_ttl_seconds), _ms(retention_seconds), key.channel),
+        CommitStatus,
+    )
+
+
+def retry(
+    key: CacheKey,
+    *,
+    token: int,
+    nonce: bytes,
+    ticket: str,
+    pause_seconds: float,
+    kind: str,
+    attempts: int,
+    retention_seconds: float,
+) -> Call[bool]:
+    """Keep the record over the pause before the next attempt, for the bearer of ``ticket``."""
+    return Call(
+        "retry", (key.record,), (token, nonce, ticket, _us(pause_seconds), kind, attempts, _ms(retention_seconds)), bool
+    )
+
+
+def fail(
+    key: CacheKey,
+    *,
+    token: int,
+    nonce: bytes,
+    cooling_seconds: float,
+    kind: str,
+    attempts: int,
+    retention_seconds: float,
+    longest_seconds: float = 0.0,
+    bookmarks: BookmarkFault = BookmarkFault.NONE,
+) -> Call[FailReply | None]:
+    """Give the refresh up: the key cools. None where the run's lease is another's by now.
+
+    With ``longest_seconds`` the failure is counted: each in a row doubles the pause, up to that. ``bookmarks``: whether
+    those that the load was given are at fault.
+    """
+    return Call(
+        "fail",
+        (key.record,),
+        (
+            token,
+            nonce,
+            _us(cooling_seconds),
+            kind,
+            attempts,
+            _ms(retention_seconds),
+            key.channel,
+            _us(longest_seconds),
+            int(bookmarks),
+        ),
+        _fail_reply,
+    )
+
+
+def release(key: CacheKey, *, token: int, nonce: bytes, retention_seconds: float) -> Call[bool]:
+    """End a run that has neither a result nor a failure."""
+    return Call("release", (key.record,), (token, nonce, _ms(retention_seconds)), bool)
+
+
+def hand_back(
+    key: CacheKey, *, token: int, nonce: bytes, queue_ttl_seconds: float, retention_seconds: float
+) -> Call[int]:
+    """Put a run back into the queue at shutdown; the claim's number to publish it under, 0 when it is not ours."""
+    return Call(
+        "hand_back",
+        (key.record,),
+        (token, nonce, _us(queue_ttl_seconds), _ms(retention_seconds)),
+        lambda reply: int(reply[1]) if reply[0] else 0,
+    )
+
+
+def invalidate(key: CacheKey, *, hard: bool, bookmarks: Sequence[str], retention_seconds: float) -> Call[int]:
+    """Make all that was read before now stale (soft) or gone (hard); the generation."""
+    return Call(
+        "invalidate",
+        (key.entry, key.record),
+        (int(hard), _lines(bookmarks), MAX_BOOKMARKS_BYTES, _ms(retention_seconds), key.channel),
+        int,
+    )
+
+
+def _us(duration_seconds: float) -> int:
+    return round(duration_seconds * 1_000_000)
+
+
+def _ms(duration_seconds: float) -> int:
+    return max(1, round(duration_seconds * 1_000))
+
+
+def _lines(bookmarks: Sequence[str]) -> str:
+    return "\n".join(bookmarks)
+
+
+def _claim_reply(reply: Any) -> ClaimReply:
+    status, state, left_us, kind, attempts, number, claim_number, now_us = reply
+    return ClaimReply(
+        ClaimStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), kind.decode(), int(attempts),
+        int(number), int(claim_number), int(now_us),
+    )  # fmt: skip
+
+
+def _fail_reply(reply: Any) -> FailReply | None:
+    status, pause_us, failures, failed_token = reply
+    return FailReply(int(pause_us) / 1e6, int(failures), int(failed_token)) if status else None
+
+
+def _acquire_reply(reply: Any) -> AcquireReply:
+    status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, header, attempts = reply
+    return AcquireReply(
+        AcquireStatus(status), RecordState(state.decode()), max(0.0, int(left_us) / 1e6), int(token), int(now_us),
+        int(claimed_at_us), int(generation), tuple(dict.fromkeys(filter(None, bookmarks.decode().split("\n")))), header,
+        int(attempts),
+    )  # fmt: skip

@@ -1,0 +1,186 @@
+"""The message of the one Celery task: ``{"v": 1, "items": [{…}]}``, JSON, unknown keys ignored.
+
+Reader and worker share it. Nothing in it is executed or interpolated: a query is named, its params are values. They
+travel as one JSON text, because kombu's JSON revives some dicts (``__type__``, ``__value__``) wherever it finds them:
+in a text it finds none, so any params reach the worker as they were given.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from api_client.errors import InvalidQuery
+from api_client.protocol.entry import MAX_TOKEN
+from api_client.protocol.keys import CacheKey, make_key
+from api_client.protocol.params import MAX_PARAMS_BYTES
+
+log: Final = logging.getLogger(__name__)
+
+MESSAGE_VERSION: Final = 1
+TASK_NAME: Final = "refresher.refresh"
+# One item with the largest params, each character of which JSON escapes twice, takes 0.1 MB.
+MAX_MESSAGE_BYTES: Final = 1_048_576
+MOST_ITEMS: Final = 1_000
+LONGEST_TICKET: Final = 64
+
+
+class RefreshReason(StrEnum):
+    """Why a refresh was asked for."""
+
+    EARLY = "early"
+    STALE = "stale"
+    MISS = "miss"
+    INVALIDATED = "invalidated"
+    MANUAL = "manual"
+
+
+_REASONS: Final = frozenset(reason.value for reason in RefreshReason)
+_TRACE: Final = {
+    "traceparent": re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"),
+    "tracestate": re.compile(r"[ -~]{1,512}"),
+}
+
+
+class RefreshItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One refresh to do.
+
+    ``params`` is their JSON text, canonical where a reader wrote it. ``claim_number`` is the number of the claim; an
+    acquire whose entry is newer has nothing to do. ``ticket`` and ``attempt`` (1 is the first) are those of a retry;
+    ``cache_attempt`` counts how often this attempt was sent again because Redis could not be asked. ``trace`` is that
+    of the read that asked (W3C Trace Context: traceparent, tracestate); whatever is sent again keeps it.
+    """
+
+    query: str
+    version: int = 1
+    params: str = "{}"
+    claim_number: Annotated[int, msgspec.Meta(ge=0, lt=MAX_TOKEN)] = 0
+    reason: RefreshReason = RefreshReason.MANUAL
+    ticket: Annotated[str, msgspec.Meta(max_length=LONGEST_TICKET)] = ""
+    attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
+    cache_attempt: Annotated[int, msgspec.Meta(ge=0)] = 0
+    trace: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def decoded_params(self) -> dict[str, Any]:
+        """The params.
+
+        Raises:
+            InvalidQuery: not the JSON text of an object, or too long.
+        """
+        if len(self.params) > MAX_PARAMS_BYTES:
+            raise InvalidQuery(f"params of {len(self.params)} characters", query=self.query)
+        try:
+            decoded = json.loads(self.params)
+        except (ValueError, RecursionError):
+            # Not chained: what the decoder says shows the text.
+            raise InvalidQuery("params that are no JSON", query=self.query) from None
+        if not isinstance(decoded, dict):
+            raise InvalidQuery("params that are no JSON object", query=self.query)
+        return decoded
+
+    def key(self, namespace: str) -> CacheKey:
+        """Return the key that this item refreshes.
+
+        Raises:
+            InvalidQuery: there can be none.
+        """
+        return make_key(namespace, self.query, self.decoded_params, self.version)
+
+
+class MalformedMessage(ValueError):
+    """A message that is none of ours; it says where."""
+
+
+def item_for(
+    key: CacheKey,
+    claim_number: int,
+    reason: RefreshReason,
+    trace: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET,
+) -> RefreshItem:
+    """Return the item that refreshes ``key``, as part of ``trace``."""
+    return RefreshItem(
+        query=key.query, version=key.version, params=key.canonical_params, claim_number=claim_number, reason=reason,
+        trace=trace or msgspec.UNSET,
+    )  # fmt: skip
+
+
+def encode(items: Sequence[RefreshItem]) -> dict[str, Any]:
+    """Return the task's one argument."""
+    return {"v": MESSAGE_VERSION, "items": [msgspec.to_builtins(item) for item in items]}
+
+
+def decode(message: object) -> list[RefreshItem]:
+    """Read the task's argument. An item that can't be read is skipped, and logged: where, not what.
+
+    Raises:
+        MalformedMessage: not of this shape, of a later version, or none of its items can be read.
+    """
+    if not isinstance(message, Mapping) or "items" not in message:
+        raise MalformedMessage('expected {"v": 1, "items": […]}')
+    if message.get("v") != MESSAGE_VERSION:
+        raise MalformedMessage(f"version {message.get('v')!r:.60}: this release reads {MESSAGE_VERSION}")
+    raw_items = message["items"]
+    if not isinstance(raw_items, list | tuple):
+        raise MalformedMessage("items: expected an array")
+    if len(raw_items) > MOST_ITEMS:
+        raise MalformedMessage(f"{len(raw_items)} items: at most {MOST_ITEMS}")
+    items, faults = [], []
+    for at, raw in enumerate(raw_items):
+        try:
+            items.append(_item(raw))
+        except msgspec.ValidationError as error:
+            faults.append(str(error).replace("$[0]", f"$[{at}]", 1))
+        except UnicodeError:
+            faults.append(f"text that is no Unicode - at `$[{at}]`")
+    if faults and not items:
+        raise MalformedMessage(faults[0])
+    if faults:
+        log.error("%d of %d items were skipped; the first: %s", len(faults), len(raw_items), faults[0])
+    return items
+
+
+def _item(raw: object) -> RefreshItem:
+    if isinstance(raw, dict) and isinstance(raw.get("reason"), str) and raw["reason"] not in _REASONS:
+        # A later release's: why it is refreshed is for monitors alone.
+        raw = {**raw, "reason": RefreshReason.MANUAL}
+    if isinstance(raw, dict) and "trace" in raw:
+        raw = {**raw, "trace": _checked_trace(raw["trace"])}
+    # In a list, so that the error says where also for an item that is no object.
+    (item,) = msgspec.convert([raw], list[RefreshItem])
+    return item
+
+
+def _checked_trace(raw: object) -> dict[str, str]:
+    """Return what can be read of a trace: a refresh never fails for it."""
+    if not isinstance(raw, dict):
+        return {}
+    return {
+        name: text
+        for name, is_right in _TRACE.items()
+        if isinstance(text := raw.get(name), str) and is_right.fullmatch(text)
+    }
+
+
+def shown_args(items: Sequence[RefreshItem], namespace: str) -> str:
+    """Return what logs and Flower show in place of the arguments: no params, since those may be personal."""
+    return ", ".join(_shown(item, namespace) for item in items)
+
+
+def _shown(item: RefreshItem, namespace: str) -> str:
+    try:
+        short = item.key(namespace).short
+    except InvalidQuery:
+        short = "?"
+        try:
+            make_key(namespace, item.query, None, item.version)
+        except InvalidQuery:
+            # No reader made it: any of its fields may hold anything.
+            return f"? {item.reason.value}"
+    return f"{item.query} v{item.version} {short} {item.reason.value}"

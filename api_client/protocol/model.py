@@ -1,0 +1,109 @@
+"""What a reader answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from api_client.protocol.entry import Header
+
+T = TypeVar("T")
+
+
+class EntryState(StrEnum):
+    """What a read returned: a fresh value, a stale one, or after a MISS one that it waited for.
+
+    STALE also for a value that was waited for, where a soft invalidation came while it was loaded: its load began
+    before the invalidation, so it may be older than what a read that began after that expects. Another refresh is
+    under way; ``min_generation`` waits for it.
+    """
+
+    FRESH = "fresh"
+    STALE = "stale"
+    MISS = "miss"
+
+
+class RefreshState(StrEnum):
+    """What a read did about a refresh: nothing, asked for one, was spared since one is under way, or had to drop it."""
+
+    NONE = "none"
+    TRIGGERED = "triggered"
+    SUPPRESSED = "suppressed"
+    DROPPED = "dropped"
+
+
+Answer: TypeAlias = tuple[Any, Header, EntryState, RefreshState, int]
+"""The value; its header; what the read found and what it did about a refresh; Redis' time then, in µs."""
+
+
+class NoDefault:
+    """The type of the sentinel that says that no default was given: None is a value."""
+
+    def __repr__(self) -> str:
+        return "<no default>"
+
+
+NO_DEFAULT: Final = NoDefault()
+
+
+class Entry(msgspec.Struct, Generic[T], frozen=True):
+    """One answer of the cache. Durations in seconds; ``age`` counts from the begin of the load.
+
+    ``ttl_remaining`` is negative past the soft expiry, and not positive once invalidated; ``delta`` is the mean lead
+    time of a refresh, ``beta`` the effective β, ``degree`` that of the query's node (0: not known). ``token`` grows
+    with each refresh of this key, ``generation`` with each invalidation, while its entry or record is there: after
+    that they begin at Redis' clock, which may have been set back. The value was read after every invalidation below
+    ``token``.
+    """
+
+    value: T
+    state: EntryState
+    refresh: RefreshState
+    age: float
+    ttl_remaining: float
+    delta: float
+    beta: float
+    degree: int
+    token: int
+    generation: int
+    bookmarks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, value: T, header: Header, state: EntryState, refresh: RefreshState, now_us: int) -> Entry[T]:
+        """Describe a value by the header that it came with, at ``now_us`` of Redis' clock."""
+        return cls(
+            value=value,
+            state=state,
+            refresh=refresh,
+            age=max(0.0, (now_us - header.read_started_us) / 1e6),
+            ttl_remaining=header.left_seconds(now_us),
+            delta=header.delta.mean,
+            beta=header.beta,
+            degree=header.degree,
+            token=header.token,
+            generation=header.generation,
+            bookmarks=header.bookmarks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidation:
+    """An invalidation that Redis has acknowledged.
+
+    ``generation`` is its number for the caller's own version, and ``generations`` has the number of every version
+    that was invalidated; the whole object, ``generations`` or one number goes to ``min_generation=``. ``replicated``:
+    whether the number of replicas that was asked for confirmed all of it in time (None: none was asked for). Without
+    that, a failover may lose it.
+    """
+
+    generation: int
+    replicated: bool | None
+    generations: Mapping[int, int] = field(hash=False)
+
+
+MinGeneration: TypeAlias = int | Mapping[int, int] | Invalidation
+"""An invalidation, its numbers by version, or one number."""

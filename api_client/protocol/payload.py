@@ -1,0 +1,198 @@
+"""The payload: MessagePack, which keeps what JSON loses (bytes, NaN, keys that are not text)."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from api_client.errors import DecodeError, InvalidQuery
+
+_encoder = msgspec.msgpack.Encoder()
+_decode_any = msgspec.msgpack.Decoder().decode
+
+
+def encode(value: Any) -> bytes:
+    """Return the bytes of a value: None, bool, int of 64 bits, float, str, bytes, datetime, list, tuple, dict and such.
+
+    Raises:
+        TypeError, OverflowError, RecursionError, ValueError: it can't be encoded.
+    """
+    return _encoder.encode(value)
+
+
+def decode(
+    raw: bytes,
+    type_: Any = Any,
+    *,
+    offset: int = 0,
+    is_compressed: bool = False,
+    query: str,
+    max_bytes: int,
+) -> Any:
+    """Return the value of the payload that begins at ``offset``, checked against ``type_``.
+
+    Args:
+        raw: the payload, or an entry with its header before it.
+        type_: a dataclass, msgspec.Struct, TypedDict, union, list[…], …; docs/values.md says what becomes what.
+        offset: bytes before the payload.
+        is_compressed: what the entry's header says.
+        query: for the errors.
+        max_bytes: bounds the payload, as it is stored and as it was before.
+
+    Raises:
+        DecodeError: it does not fit, is broken, or larger than ``max_bytes``.
+        TypeError: ``type_`` is nothing that can be decoded to.
+    """
+    content = content_of(raw, offset=offset, is_compressed=is_compressed, query=query, max_bytes=max_bytes)
+    return decode_content(content, type_, query)
+
+
+def content_of(raw: bytes, *, offset: int, is_compressed: bool, query: str, max_bytes: int) -> bytes:
+    """Return the payload that begins at ``offset``, as it was before it was compressed; arguments as for `decode`.
+
+    Raises:
+        DecodeError: it is larger than ``max_bytes``, or a broken frame.
+    """
+    content = raw[offset:]  # on the path of each hit: cheaper than a view
+    if len(content) > max_bytes:
+        raise _too_large(query, len(content), max_bytes)
+    if not is_compressed:
+        return content
+    try:
+        return expand(content, max_bytes)
+    except TooLarge as error:
+        raise _too_large(query, error.size, max_bytes) from None
+    except BrokenFrame as error:
+        raise _broken(query, error) from error
+
+
+def decode_content(content: bytes, type_: Any, query: str) -> Any:
+    """Return the value of a payload that is not compressed, checked against ``type_``; errors as for `decode`."""
+    try:
+        return _decode_any(content) if type_ is Any else _decoder(type_).decode(content)
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"the value of {query!r} does not fit {_name(type_)}: {error}", query=query) from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise _broken(query, error) from error
+
+
+def check_type(type_: object, option: str, query: str) -> None:
+    """Check that values can be decoded into the type of an option.
+
+    Raises:
+        InvalidQuery: they can't.
+    """
+    # A name that is defined further down is looked up at the first read.
+    with suppress(NameError):
+        try:
+            _decoder(type_)
+        except TypeError as error:
+            raise InvalidQuery(f"{option} of {query!r} is no type to decode into: {error}", query=query) from error
+
+
+def _broken(query: str, error: Exception) -> DecodeError:
+    return DecodeError(f"the payload of {query!r} is broken: {error}", query=query)
+
+
+def _too_large(query: str, size: int, max_bytes: int) -> DecodeError:
+    return DecodeError(
+        f"the value of {query!r} has {size} bytes; CACHE_MAX_VALUE_BYTES allows {max_bytes}", query=query
+    )
+
+
+@lru_cache(maxsize=256)
+def _cached_decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(type_)
+
+
+def _decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
+    try:
+        return _cached_decoder(type_)
+    except TypeError:
+        # An unhashable annotation can't be cached; msgspec says so itself when it is no type at all.
+        return msgspec.msgpack.Decoder(type_)
+
+
+def _name(type_: Any) -> str:
+    return type_.__name__ if isinstance(type_, type) else str(type_)
+
+
+LEVEL: Final = 1
+"""The higher levels take longer and save hardly more on results of queries; docs/values.md has the figures."""
+
+MOST_KEPT: Final = 7 / 8
+"""What is left of a payload that is worth compressing, at most: each reader pays for the way back."""
+
+
+class Packed(NamedTuple):
+    """A payload as it is stored."""
+
+    content: bytes
+    is_compressed: bool = False
+
+
+class TooLarge(Exception):
+    """A frame's content has ``size`` bytes, more than is allowed. Nothing of it was expanded."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+class BrokenFrame(ValueError):
+    """What should be a frame is none, is cut or changed, or does not say how large its content is."""
+
+
+def pack(payload: bytes, min_bytes: int) -> Packed:
+    """Compress a payload of ``min_bytes`` or more (0: none), unless that saves less than an eighth of it."""
+    if not 0 < min_bytes <= len(payload):
+        return Packed(payload)
+    frame = _codec().compress(payload)
+    return Packed(frame, is_compressed=True) if len(frame) <= len(payload) * MOST_KEPT else Packed(payload)
+
+
+def expand(frame: bytes, max_bytes: int) -> bytes:
+    """Return the content of a frame. No more than ``max_bytes`` is ever allocated, whatever the frame says or hides.
+
+    Raises:
+        TooLarge: the frame says that its content is larger than ``max_bytes``.
+        BrokenFrame: see there.
+    """
+    codec = _codec()
+    try:
+        size = codec.content_size(frame)
+        if size > max_bytes:
+            raise TooLarge(size)
+        # Allocates what the frame says, no more, and refuses one that says nothing.
+        return codec.decompress(frame, allow_extra_data=False)
+    except codec.error as error:
+        raise BrokenFrame(str(error)) from error
+
+
+class _Codec:
+    def __init__(self) -> None:
+        import zstandard
+
+        self.error = zstandard.ZstdError
+        self.content_size = zstandard.frame_content_size
+        self.compress = zstandard.ZstdCompressor(level=LEVEL).compress
+        self.decompress = zstandard.ZstdDecompressor().decompress
+
+
+class _Own(threading.local):
+    # One for each thread: a codec that two threads use at a time breaks the process's memory.
+    codec: _Codec | None = None
+
+
+_own = _Own()
+
+
+def _codec() -> _Codec:
+    codec = _own.codec
+    if codec is None:
+        codec = _own.codec = _Codec()
+    return codec

@@ -1,0 +1,415 @@
+"""Typed handles: a query's name, version and type stand in one place, and calls of it are checked by the type checker.
+
+::
+
+    friends_of = CachedQuery("friends_of", returns=list[Friend], max_age="10m")
+
+    friends_of(person_id=42)  # list[Friend]
+    friends_of.get({"person_id": 42}, timeout="200ms", default=None)  # list[Friend] | None
+
+With the params checked too, from a signature alone; its body is never run::
+
+    @cached_query("friends_of")
+    def friends_of(person_id: int) -> list[Friend]:
+        raise NotImplementedError
+
+    friends_of(person_id=42)  # list[Friend]; friends_of(person="Ada") is an error of the type checker
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+
+from api_client.aio import AsyncCacheClient
+from api_client.client import CacheClient
+from api_client.config.durations import Duration
+from api_client.default import default_async_client, default_client
+from api_client.errors import CacheError, InvalidQuery
+from api_client.explain import Explanation
+from api_client.protocol.keys import CacheKey, check_query_name, check_version
+from api_client.protocol.model import Entry, Invalidation, MinGeneration, RefreshState
+from api_client.protocol.params import Params
+from api_client.protocol.payload import check_type
+from api_client.read.batch import QueryCall
+from api_client.read.requirements import duration_of
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The params that a function declares. ``whole`` words the errors; it is too slow for the calls that are right."""
+
+    names: tuple[str, ...]
+    positional: tuple[str, ...]
+    defaults: dict[str, Any] = field(hash=False)
+    whole: inspect.Signature = field(hash=False)
+
+    @classmethod
+    def of(cls, query: str, function: Callable[..., Any]) -> Signature:
+        """Return what ``function`` declares.
+
+        Raises:
+            InvalidQuery: a parameter has no name to be given by.
+        """
+        whole = inspect.signature(function)
+        for parameter in whole.parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise InvalidQuery(f"{query!r}: {parameter} is not a param with a name", query=query)
+        return cls(
+            names=tuple(whole.parameters),
+            positional=tuple(
+                name for name, parameter in whole.parameters.items() if parameter.kind is not parameter.KEYWORD_ONLY
+            ),
+            defaults={
+                name: parameter.default
+                for name, parameter in whole.parameters.items()
+                if parameter.default is not parameter.empty
+            },
+            whole=whole,
+        )
+
+    def params(self, query: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
+        """Return the params of a call by their names.
+
+        Raises:
+            InvalidQuery: one is missing, unknown or there twice.
+        """
+        params = {**self.defaults, **kwargs}
+        by_position = self.positional[: len(args)]
+        params.update(zip(by_position, args, strict=False))
+        if (
+            params.keys() != set(self.names)
+            or len(by_position) < len(args)
+            or (kwargs and not kwargs.keys().isdisjoint(by_position))
+        ):
+            try:
+                self.whole.bind(*args, **kwargs)
+            except TypeError as error:
+                raise InvalidQuery(f"{query!r}: {error}", query=query) from None
+        return params
+
+
+def returned_type(query: str, function: Callable[..., Any]) -> Any:
+    """Return the type that a function says it returns.
+
+    Raises:
+        InvalidQuery: it says none, or its annotations can't be resolved.
+    """
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise InvalidQuery(f"{query!r}: its signature can't be resolved: {error}", query=query) from error
+    if "return" not in hints:
+        raise InvalidQuery(f"{query!r}: its signature does not say what it returns", query=query)
+    return hints["return"]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class QueryOptions(TypedDict, total=False):
+    """The keywords of a read through a handle: those of `CacheClient.get` but ``version`` and ``type``."""
+
+    max_age: Duration | None
+    fresh: bool
+    min_generation: MinGeneration
+    min_bookmarks: Collection[str]
+    timeout: Duration | None
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class DescribedQuery(Generic[P, T]):
+    """A query's name, version, type and options, and, where they were declared, its params. Immutable."""
+
+    name: str
+    returns: Any = field(hash=False)
+    version: int
+    _options: dict[str, Any] = field(hash=False)
+    _signature: Signature | None
+
+    def of(self, /, *args: P.args, **kwargs: P.kwargs) -> QueryCall:
+        """Return this query with these params, as an item for a client's `get_many`, which mixes queries."""
+        return QueryCall(self.name, self._params(args, kwargs), self.version, self.returns)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}, version {self.version}>"
+
+    def _describe(
+        self, name: str, returns: object, version: int, max_age: Duration | None, timeout: Duration | None
+    ) -> None:
+        name = check_query_name(name)
+        version = check_version(name, version)
+        check_type(returns, "returns=", name)
+        options: dict[str, Any] = {}
+        # Only what differs from the client's own defaults: a read without options takes its shortest way.
+        if version != 1:
+            options["version"] = version
+        if max_age is not None:
+            options["max_age"] = duration_of(name, "max_age", max_age)
+        if timeout is not None:
+            options["timeout"] = duration_of(name, "timeout", timeout)
+        fill(self, name=name, returns=returns, version=version, _options=options, _signature=None)
+
+    def _params(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params:
+        if self._signature is None:
+            if not args:
+                return kwargs
+            raise InvalidQuery(f"{self.name!r}: params go by name, as in {self.name}(person_id=42)", query=self.name)
+        if not args and tuple(kwargs) == self._signature.names:
+            return kwargs
+        return self._signature.params(self.name, args, kwargs)
+
+    def _merged(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        fixed = options.keys() & {"version", "type"}
+        if fixed:
+            raise InvalidQuery(
+                f"{self.name!r}: {min(fixed)} is the handle's own; make another CachedQuery for another one",
+                query=self.name,
+            )
+        return {"type": self.returns, **self._options, **options}
+
+    def _batch(self, many: Iterable[Params | None], options: Mapping[str, Any]) -> tuple[list[QueryCall], Any]:
+        """Return the items of a batch, and the options that are for all of them."""
+        shared = self._merged(options)
+        del shared["type"]
+        shared.pop("version", None)
+        return [QueryCall(self.name, params, self.version, self.returns) for params in many], shared
+
+
+def fill(handle: DescribedQuery[..., Any], **fields: Any) -> None:
+    """Set fields of a handle that nobody else has seen yet."""
+    for name, value in fields.items():
+        object.__setattr__(handle, name, value)
+
+
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class AsyncCachedQuery(DescribedQuery[P, T]):
+    """A query on an async client: the methods of `CachedQuery`, awaited. `CachedQuery.on` makes it."""
+
+    _client: AsyncCacheClient
+
+    async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the value for these params; as `CachedQuery.__call__`."""
+        params = self._params(args, kwargs)
+        value: T = await self._client.get(self.name, params, type=self.returns, **self._options)
+        return value
+
+    @overload
+    async def get(self, params: Params | None = None, **options: Unpack[QueryOptions]) -> T: ...
+    @overload
+    async def get(self, params: Params | None = None, *, default: D, **options: Unpack[QueryOptions]) -> T | D: ...
+    async def get(self, params: Params | None = None, **options: Any) -> Any:
+        """Return the value, with options for this read; as `CachedQuery.get`."""
+        return await self._client.get(self.name, params, **self._merged(options))
+
+    async def get_entry(self, params: Params | None = None, **options: Unpack[QueryOptions]) -> Entry[T]:
+        """Return the value with all that the cache knows of it; as `CachedQuery.get_entry`."""
+        entry: Entry[T] = await self._client.get_entry(self.name, params, **self._merged(options))
+        return entry
+
+    async def many(self, many: Iterable[Params | None], **options: Unpack[QueryOptions]) -> list[Entry[T] | CacheError]:
+        """Read for many params at once; as `CachedQuery.many`."""
+        calls, shared = self._batch(many, options)
+        return await self._client.get_many(calls, **shared)
+
+    async def refresh(
+        self, params: Params | None = None, *, wait: bool = False, timeout: Duration | None = None
+    ) -> RefreshState:
+        """Claim and publish a refresh now; as `CachedQuery.refresh`."""
+        timeout = self._options.get("timeout") if timeout is None else timeout
+        return await self._client.refresh(self.name, params, version=self.version, wait=wait, timeout=timeout)
+
+    async def invalidate(
+        self,
+        params: Params | None = None,
+        *,
+        hard: bool = False,
+        bookmarks: Collection[str] = (),
+        replicas: int = 0,
+    ) -> Invalidation:
+        """Make the value stale from now on, or gone, in every version; as `CachedQuery.invalidate`."""
+        return await self._client._invalidate(  # noqa: SLF001 - its own version, and all others
+            self.key(params), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
+        )
+
+    async def explain(self, params: Params | None = None) -> Explanation:
+        """Explain why the value is refreshed now or not; as `CachedQuery.explain`."""
+        return await self._client.explain(self.name, params, version=self.version)
+
+    def key(self, params: Params | None = None) -> CacheKey:
+        """Return what the cache calls this value's entry and lease record."""
+        return self._client.key(self.name, params, version=self.version)
+
+
+if TYPE_CHECKING:
+    # Known to type checkers without being installed; nothing of it is needed at run time.
+    from typing_extensions import TypeForm
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class CachedQuery(DescribedQuery[P, T]):
+    """A query with the type of its value. Immutable and hashable; made at import, no client and no network needed.
+
+    A call names the query's params and nothing else, so no param can clash with an option: `timeout` in
+    ``friends_of(timeout=3)`` is a param. Options for one read go to `get` and `get_entry`, where the params are one
+    mapping; those for all reads are given here.
+
+    What a call returns is inferred of any ``returns``, unions too, by type checkers that know TypeForm (mypy ≥ 2.2,
+    basedpyright). Params are checked where `cached_query` declares them.
+
+    All methods use the process's default client, looked up at each call, unless the handle is bound to one by `on`.
+    Their errors are those of the client's methods of the same names.
+
+    Args:
+        name: the name under which a worker has registered the query.
+        returns: what to decode into: a dataclass, msgspec.Struct, TypedDict, ``list[Friend]``, ``Friend | None`` …
+        version: the schema version that ``returns`` describes.
+        max_age: for all reads: the value's load began at most this long ago. Default: any age within the grace.
+        timeout: for all reads: how long to wait where a wait is needed. Default: STAMPEDE_WAIT_TIMEOUT_MS.
+
+    Raises:
+        InvalidQuery: the name, version, type or an option is wrong. So it comes at import, not at the first read.
+    """
+
+    _client: CacheClient | None
+
+    def __init__(
+        self: CachedQuery[..., R],
+        name: str,
+        *,
+        returns: TypeForm[R],
+        version: int = 1,
+        max_age: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        self._describe(name, returns, version, max_age, timeout)
+        fill(self, _client=None)
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the value for these params: at once while there is one within its grace. As `CacheClient.get`."""
+        client = self._client if self._client is not None else default_client()
+        params = self._params(args, kwargs)
+        value: T
+        if self._options:
+            value = client.get(self.name, params, type=self.returns, **self._options)
+        else:  # worth a branch: a hit of the in-process tier takes little longer than an empty ** does
+            value = client.get(self.name, params, type=self.returns)
+        return value
+
+    async def aget(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the value as a call does, awaited, through the process's default async client.
+
+        Everything else that an async application needs is on `on`: ``friends_of.on(client).get_entry(…)``.
+
+        Raises:
+            InvalidQuery: the handle is bound to a sync client; and the errors of `AsyncCacheClient.get`.
+        """
+        if self._client is not None:
+            raise InvalidQuery(f"{self.name!r} is bound to a sync client; bind it to an async one", query=self.name)
+        params = self._params(args, kwargs)
+        value: T = await default_async_client().get(self.name, params, type=self.returns, **self._options)
+        return value
+
+    @overload
+    def get(self, params: Params | None = None, **options: Unpack[QueryOptions]) -> T: ...
+    @overload
+    def get(self, params: Params | None = None, *, default: D, **options: Unpack[QueryOptions]) -> T | D: ...
+    def get(self, params: Params | None = None, **options: Any) -> Any:
+        """Return the value, with options for this read; they go before the handle's own. As `CacheClient.get`."""
+        return self._reader().get(self.name, params, **self._merged(options))
+
+    def get_entry(self, params: Params | None = None, **options: Unpack[QueryOptions]) -> Entry[T]:
+        """Return the value with all that the cache knows of it. As `CacheClient.get_entry`."""
+        return self._reader().get_entry(self.name, params, **self._merged(options))
+
+    def many(self, many: Iterable[Params | None], **options: Unpack[QueryOptions]) -> list[Entry[T] | CacheError]:
+        """Read for many params at once, in one round trip. As `CacheClient.get_many`: an entry or an error for each."""
+        calls, shared = self._batch(many, options)
+        return self._reader().get_many(calls, **shared)
+
+    def refresh(
+        self, params: Params | None = None, *, wait: bool = False, timeout: Duration | None = None
+    ) -> RefreshState:
+        """Claim and publish a refresh now. As `CacheClient.refresh`."""
+        timeout = self._options.get("timeout") if timeout is None else timeout
+        return self._reader().refresh(self.name, params, version=self.version, wait=wait, timeout=timeout)
+
+    def invalidate(
+        self,
+        params: Params | None = None,
+        *,
+        hard: bool = False,
+        bookmarks: Collection[str] = (),
+        replicas: int = 0,
+    ) -> Invalidation:
+        """Make the value stale from now on, or gone, in every version. As `CacheClient.invalidate`."""
+        return self._reader()._invalidate(  # noqa: SLF001 - its own version, and all others
+            self.key(params), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
+        )
+
+    def explain(self, params: Params | None = None) -> Explanation:
+        """Explain why the value is refreshed now or not. As `CacheClient.explain`."""
+        return self._reader().explain(self.name, params, version=self.version)
+
+    def key(self, params: Params | None = None) -> CacheKey:
+        """Return what the cache calls this value's entry and lease record. As `CacheClient.key`."""
+        return self._reader().key(self.name, params, version=self.version)
+
+    @overload
+    def on(self, client: CacheClient) -> CachedQuery[P, T]: ...
+    @overload
+    def on(self, client: AsyncCacheClient) -> AsyncCachedQuery[P, T]: ...
+    def on(self, client: CacheClient | AsyncCacheClient) -> CachedQuery[P, T] | AsyncCachedQuery[P, T]:
+        """Return the same query, read through ``client`` in place of the process's default one.
+
+        On an async client its methods have the same names, and are awaited.
+        """
+        if isinstance(client, AsyncCacheClient):
+            bound: AsyncCachedQuery[P, T] = AsyncCachedQuery.__new__(AsyncCachedQuery)
+            fill(
+                bound, name=self.name, returns=self.returns, version=self.version, _options=self._options,
+                _signature=self._signature, _client=client,
+            )  # fmt: skip
+            return bound
+        changed = copy.copy(self)
+        fill(changed, _client=client)
+        return changed
+
+    def _reader(self) -> CacheClient:
+        return self._client if self._client is not None else default_client()
+
+
+def cached_query(
+    name: str, *, version: int = 1, max_age: Duration | None = None, timeout: Duration | None = None
+) -> Callable[[Callable[P, T]], CachedQuery[P, T]]:
+    """Make a `CachedQuery` of a function's signature: its params and the type that it returns. Its body is never run.
+
+    Params may be given by position then; a default is sent like any other value, so that one value has one key.
+
+    Args:
+        name, version, max_age, timeout: as for `CachedQuery`.
+
+    Raises:
+        InvalidQuery: as for `CachedQuery`; or the signature has no return type, a name in it that can't be resolved,
+            or a parameter that is no named one (``*args``, ``**kwargs``, positional-only).
+    """
+
+    def declare(function: Callable[P, T]) -> CachedQuery[P, T]:
+        signature = Signature.of(name, function)
+        declared: CachedQuery[..., T] = CachedQuery(
+            name, returns=returned_type(name, function), version=version, max_age=max_age, timeout=timeout
+        )
+        fill(declared, _signature=signature)
+        return cast("CachedQuery[P, T]", declared)
+
+    return declare

@@ -1,0 +1,1 @@
+"""A read from its requirements to its value: evaluation, waits, coalescing; one core for sync and async."""

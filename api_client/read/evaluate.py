@@ -1,0 +1,117 @@
+"""Whether an entry is good enough for a call, and whether a refresh is to be asked for: by its bytes, without I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from api_client.protocol import xfetch
+from api_client.protocol.clock import TOLERANCE_US
+from api_client.protocol.entry import Header, UnreadableEntry, decode_header, frozen_token
+from api_client.protocol.messages import RefreshReason
+
+_HALF_IN_US: Final = xfetch.MICROSECONDS / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What an entry must be to be good enough for a call. The plain one takes any entry within its grace.
+
+    ``max_age_seconds`` counts from the begin of the load; an entry acquired after the call always is good enough.
+    """
+
+    max_age_seconds: float | None = None
+    fresh: bool = False
+    min_generation: int = 0
+    min_bookmarks: frozenset[str] = frozenset()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether any entry will do."""
+        return self == PLAIN
+
+
+PLAIN: Final = Floor()
+
+
+class Judgement(msgspec.Struct, frozen=True, gc=False):
+    """``header`` is None where there is no entry that can be read; ``trigger`` is why a refresh is to be asked for."""
+
+    header: Header | None
+    good: bool
+    trigger: RefreshReason | None
+    seen_token: int
+    unreadable: str | None = None
+
+
+def judge(
+    raw: bytes | None, digest: bytes, floor: Floor, *, now_us: int, u: float, stamp: int | None = None
+) -> Judgement:
+    """Decide about the entry's bytes: good enough or not, refresh or not.
+
+    Args:
+        raw: the entry as it was read; None where there is none.
+        digest: the key's own.
+        floor: what the caller asks for.
+        now_us: Redis' time.
+        u: a draw in (0, 1], for the XFetch decision.
+        stamp: the number of a claim made since the call; an entry with a larger token was acquired after it.
+    """
+    if raw is None:
+        return Judgement(None, good=False, trigger=RefreshReason.MISS, seen_token=0)
+    try:
+        header = decode_header(raw, digest)
+    except UnreadableEntry as error:
+        return Judgement(
+            None, good=False, trigger=RefreshReason.MISS, seen_token=frozen_token(raw), unreadable=error.reason
+        )
+    if not good_enough(header, floor, now_us, stamp):
+        return Judgement(header, good=False, trigger=RefreshReason.MISS, seen_token=header.token)
+    return Judgement(header, good=True, trigger=trigger_of(header, now_us, u), seen_token=header.token)
+
+
+def good_enough(header: Header, floor: Floor, now_us: int, stamp: int | None = None) -> bool:
+    """Tell whether a call with this floor may have the entry; the arguments are those of `judge`."""
+    if floor is PLAIN and not header.flags:
+        return True  # nearly all: not a second look
+    after_call = stamp is not None and header.token > stamp
+    if (floor.fresh or header.is_handoff) and not after_call:
+        return False
+    if not floor.min_bookmarks.issubset(header.bookmarks):
+        return False
+    if after_call:
+        # So it was loaded after every invalidation that the caller can know of. Also where Redis has lost that
+        # number, and counts on from a smaller one: what is loaded would never have a larger one, and be loaded again.
+        return True
+    if header.token <= floor.min_generation:
+        return False
+    if floor.max_age_seconds is None:
+        return True
+    age_us = now_us - header.read_started_us
+    return age_us <= floor.max_age_seconds * xfetch.MICROSECONDS and not header.is_ahead(now_us)
+
+
+def trigger_of(header: Header, now_us: int, u: float) -> RefreshReason | None:
+    """Return why a refresh is to be asked for on this read, if it is."""
+    if header.flags and header.is_handoff:
+        return None
+    if header.generation > header.token:
+        return RefreshReason.INVALIDATED
+    left_us = header.soft_expiry_us - now_us
+    if left_us <= 0:
+        return RefreshReason.STALE
+    if left_us > header.ttl_seconds * _HALF_IN_US:
+        # No lead is longer: no draw need be looked at. (As `is_ahead`, written out: nearly all hits come here.)
+        return RefreshReason.STALE if now_us < header.fetched_at_us - TOLERANCE_US else None
+    early = xfetch.should_refresh(
+        now_us,
+        header.soft_expiry_us,
+        delta_seconds=header.delta.mean,
+        beta=header.beta,
+        ttl_seconds=header.ttl_seconds,
+        u=u,
+        draw_digits=header.draw_digits,
+    )
+    return RefreshReason.EARLY if early else None

@@ -1,0 +1,122 @@
+"""The options of a call, checked before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, TypedDict
+
+from api_client.config.durations import Duration, seconds
+from api_client.errors import InvalidQuery
+from api_client.protocol.model import Invalidation, MinGeneration
+from api_client.protocol.params import plain
+from api_client.read.evaluate import PLAIN, Floor
+
+MAX_BOOKMARKS: Final = 16
+MAX_BOOKMARK_CHARACTERS: Final = 1_024
+
+
+class ReadOptions(TypedDict, total=False):
+    """The keywords that every read takes; `CacheClient.get` explains them."""
+
+    version: int
+    max_age: Duration | None
+    fresh: bool
+    min_generation: MinGeneration
+    min_bookmarks: Collection[str]
+    timeout: Duration | None
+
+
+_OPTIONS: Final = frozenset(ReadOptions.__annotations__)
+_OF_NO_FLOOR: Final = frozenset({"version", "timeout"})
+
+
+def floor_of(query: str, options: ReadOptions) -> Floor:
+    """Return what the call asks of an entry.
+
+    Raises:
+        InvalidQuery: an option is wrong, or there is none of its name; the message says what is allowed.
+    """
+    if not options:
+        return PLAIN
+    if not options.keys() <= _OPTIONS:
+        unknown = options.keys() - _OPTIONS
+        raise InvalidQuery(
+            f"{query!r}: no option {min(unknown)!r}; allowed are {', '.join(ReadOptions.__annotations__)}. "
+            "(Params are one mapping, the second argument)",
+            query=query,
+        )
+    if options.keys() <= _OF_NO_FLOOR:
+        return PLAIN
+    max_age, bookmarks = options.get("max_age"), options.get("min_bookmarks")
+    generation = plain(options.get("min_generation", 0))
+    return Floor(
+        max_age_seconds=None if max_age is None else duration_of(query, "max_age", max_age),
+        fresh=flag_of(query, "fresh", options.get("fresh", False)),
+        min_generation=_generation(query, generation, plain(options.get("version", 1))),
+        min_bookmarks=frozenset(() if bookmarks is None else bookmarks_of(query, bookmarks)),
+    )
+
+
+def _generation(query: str, given: MinGeneration, version: int) -> int:
+    """Return the number for ``version``; of a version that was not invalidated the largest, so that it loads anew."""
+    by_version = given.generations if isinstance(given, Invalidation) else given
+    numbers = [*by_version.values()] if isinstance(by_version, Mapping) else [by_version]
+    versions = [*by_version] if isinstance(by_version, Mapping) else []
+    if not numbers or not all(map(_is_whole, [*numbers, *versions])):
+        raise InvalidQuery(
+            f"min_generation={given!r:.100}: allowed are an Invalidation, its generations, or one of them", query=query
+        )
+    return by_version.get(version, max(numbers)) if isinstance(by_version, Mapping) else by_version
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def flag_of(query: str, option: str, value: object) -> bool:
+    """Return an option that is on or off. A text would be on whatever it says, "no" as well.
+
+    Raises:
+        InvalidQuery: it is not a bool.
+    """
+    flag = plain(value)
+    if not isinstance(flag, bool):
+        raise InvalidQuery(f"{option}={value!r:.40} of {query!r}: allowed are True and False", query=query)
+    return flag
+
+
+def duration_of(query: str, option: str, value: Duration) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        InvalidQuery: it is none.
+    """
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise InvalidQuery(f"{option} of {query!r}: {error}", query=query) from error
+
+
+def bookmarks_of(query: str, bookmarks: Collection[str]) -> tuple[str, ...]:
+    """Return the graph's bookmarks as they may go into a script.
+
+    Raises:
+        InvalidQuery: not a sequence of at most 16 texts of 1 to 1,024 printable ASCII characters.
+    """
+    if isinstance(bookmarks, str) or not isinstance(bookmarks, Collection) or len(bookmarks) > MAX_BOOKMARKS:
+        raise InvalidQuery(
+            f"bookmarks for {query!r}: allowed are at most {MAX_BOOKMARKS} texts (of the driver's Bookmarks, "
+            "the .raw_values)",
+            query=query,
+        )
+    for bookmark in bookmarks:
+        if (
+            not isinstance(bookmark, str)
+            or not 0 < len(bookmark) <= MAX_BOOKMARK_CHARACTERS
+            or not (bookmark.isascii() and bookmark.isprintable())
+        ):
+            raise InvalidQuery(
+                f"bookmarks for {query!r}: each is text of 1 to {MAX_BOOKMARK_CHARACTERS} printable ASCII characters",
+                query=query,
+            )
+    return tuple(bookmarks)

@@ -1,0 +1,180 @@
+"""What a read does next that found nothing good enough: the core that the sync and the async reader share. No I/O.
+
+`wait_plan` is a generator that yields the steps of such a read, and is sent their results.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from api_client.errors import RefreshFailed, UnknownQuery, WaitTimeout
+from api_client.protocol.keys import CacheKey
+from api_client.protocol.lease import ClaimReply, ClaimStatus, RecordState
+from api_client.read.evaluate import Floor, judge
+
+REASK_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 1.0
+UNKNOWN_QUERY_KIND: Final = "unknown_query"
+
+
+@dataclass(frozen=True, slots=True)
+class AskClaim:
+    """Step: claim, for the entry with ``seen_token`` (None: whatever is there). Send back the ClaimReply."""
+
+    seen_token: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Step: publish under the claim's number, for somebody waits. Send back None."""
+
+    claim_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskRepublish:
+    """Step: ask whether the queued refresh is due to be published again. Send back its claim's number, or 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Step: read the entry, and the clock. Send back (bytes or None, Redis' time in µs)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Step: wait for a notification, at most this long. Send back whether one came."""
+
+    duration_seconds: float
+
+
+Step: TypeAlias = AskClaim | Publish | AskRepublish | Read | Pause
+Reply: TypeAlias = ClaimReply | int | bool | tuple[bytes | None, int] | None
+WaitPlan: TypeAlias = Generator[Step, Reply, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitOptions:
+    """How a wait waits. Times in seconds.
+
+    ``jitter`` draws in [0, 1) for the polls; ``jitter_seconds`` is what was drawn between STAMPEDE_JITTER_MIN_MS and
+    _MAX_MS: it is added before a record that ran out is asked again, so that waiters do not all ask at once.
+    """
+
+    timeout_seconds: float
+    first_pause_seconds: float
+    jitter_seconds: float
+    monotonic: Callable[[], float]
+    jitter: Callable[[], float] = random.random
+
+
+def wait_plan(
+    key: CacheKey, floor: Floor, seen_token: int, options: WaitOptions, asked: ClaimReply | None = None
+) -> WaitPlan:
+    """Claim, publish, and wait for an entry that is good enough; returns its bytes.
+
+    Polling is exponential with full jitter (10, 20, 40 ms … 1 s), and cut short by a notification. What the record
+    said is asked again when it runs out, at most a second later: so a failure is seen, a lapsed lease is claimed anew
+    and a lost message is published once more, whatever notification went astray.
+
+    With ``asked``, the reply of a claim that the caller has made and published itself, the wait begins there.
+
+    Raises:
+        RefreshFailed: the key cools after a failure (UnknownQuery: no worker knows the query).
+        WaitTimeout: nothing came in time.
+    """
+    wait = _Wait(key, options, seen_token=None if floor.fresh else seen_token)
+    if asked is None:
+        yield from _ask(wait)
+    else:
+        wait.told(asked)
+    while True:
+        if not wait.reads_at_once and (yield Pause(wait.next_pause())):
+            wait.woken()
+        raw, now_us = yield from _read()
+        verdict = judge(raw, key.digest, floor, now_us=now_us, u=1.0, stamp=wait.stamp)
+        if verdict.good and raw is not None:
+            return raw
+        wait.saw(verdict.seen_token)
+        if wait.asks_now():
+            yield from _ask(wait)
+
+
+class _Wait:
+    """The state of one wait."""
+
+    def __init__(self, key: CacheKey, options: WaitOptions, *, seen_token: int | None) -> None:
+        self.key, self.options = key, options
+        self.seen_token = seen_token
+        self.stamp: int | None = None
+        self.state = RecordState.IDLE.value
+        self.reads_at_once = False
+        self._began = options.monotonic()
+        self._ask_at = self._began
+        self._pause = options.first_pause_seconds
+
+    def asks_now(self) -> bool:
+        return self.options.monotonic() >= self._ask_at
+
+    def told(self, reply: ClaimReply) -> None:
+        # Every stamp was drawn after the call began, so the smallest asks for the least that is still right.
+        self.stamp = reply.number if self.stamp is None else min(self.stamp, reply.number)
+        self.state = reply.state.value
+        self.reads_at_once = reply.status is ClaimStatus.ALREADY_REFRESHED
+        if self.reads_at_once:
+            self._ask_at = self.options.monotonic() + self.options.first_pause_seconds
+        elif reply.status is ClaimStatus.CLAIMED:
+            self._ask_at = self.options.monotonic() + REASK_SECONDS
+        else:
+            self._ask_at = self.options.monotonic() + min(
+                reply.left_seconds + self.options.jitter_seconds, REASK_SECONDS
+            )
+
+    def saw(self, token: int) -> None:
+        # Of a fresh one too: what is committed between this look and the next claim is to be read, not loaded again.
+        self.reads_at_once = False
+        self.seen_token = token
+
+    def woken(self) -> None:
+        self._ask_at = self.options.monotonic()
+        self._pause = self.options.first_pause_seconds
+
+    def next_pause(self) -> float:
+        left = self._began + self.options.timeout_seconds - self.options.monotonic()
+        if left <= 0:
+            raise WaitTimeout(self.key.query, self.options.timeout_seconds, self.state)
+        drawn = self._pause * self.options.jitter()
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+        # A draw near 0 would spin: a tenth of the first pause is the floor.
+        until_ask = max(self._ask_at - self.options.monotonic(), 0.0)
+        return min(max(drawn, self.options.first_pause_seconds / 10), left, max(until_ask, 0.001))
+
+
+def _ask(wait: _Wait) -> Generator[Step, Reply, None]:
+    reply = yield AskClaim(wait.seen_token)
+    assert isinstance(reply, ClaimReply)  # noqa: S101 - the driver's contract, for the type checker
+    wait.told(reply)
+    if reply.status is ClaimStatus.CLAIMED:
+        yield Publish(reply.number)
+    elif reply.status is ClaimStatus.REFUSED:
+        if reply.state is RecordState.COOLING:
+            raise refresh_failed(wait.key, reply)
+        if reply.state is RecordState.QUEUED and (number := (yield AskRepublish())):
+            assert isinstance(number, int)  # noqa: S101
+            yield Publish(number)
+
+
+def _read() -> Generator[Step, Reply, tuple[bytes | None, int]]:
+    reply = yield Read()
+    assert isinstance(reply, tuple)  # noqa: S101
+    return reply
+
+
+def refresh_failed(key: CacheKey, reply: ClaimReply) -> RefreshFailed:
+    """Return the error for a key that cools."""
+    if reply.kind == UNKNOWN_QUERY_KIND:
+        return UnknownQuery(key.query, key.version, reply.attempts, reply.left_seconds)
+    return RefreshFailed(key.query, reply.kind, reply.attempts, reply.left_seconds)

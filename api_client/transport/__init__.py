@@ -1,0 +1,1 @@
+"""Commands to Redis and their replies: connections, scripts, Sentinel, Cluster, pub/sub. Knows no query."""

@@ -1,0 +1,84 @@
+"""A circuit breaker: after repeated failures answer at once, and heal by a probe."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from api_client.protocol.clock import monotonic_seconds
+
+
+class Breaker:
+    """Counts failures in a row; at ``threshold`` it opens, and lets one probe through after each pause.
+
+    The pause doubles from ``first_pause_seconds`` up to ``longest_pause_seconds`` while probes fail; one success
+    closes it. While it is open, the failure of its probe counts, and no other: those of the calls that were under way
+    when it opened are the same outage, however many they are and however late they come. A probe is known by its
+    thread, or its task, which both asks and reports. Thread-safe. It knows nothing of what it guards: callers ask
+    `allows`, then report.
+    """
+
+    def __init__(
+        self,
+        *,
+        threshold: int = 5,
+        first_pause_seconds: float = 0.25,
+        longest_pause_seconds: float = 5.0,
+        monotonic: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        self._threshold = threshold
+        self._first_pause, self._longest_pause = first_pause_seconds, longest_pause_seconds
+        self._monotonic = monotonic
+        self._lock = threading.RLock()
+        self._failures = 0
+        self._pause = first_pause_seconds
+        self._closed_until_probe = 0.0
+        self._probes = 0
+        self._probing = 0  # the number of the probe that has not reported; 0: there is none
+        self._own_probe: ContextVar[int] = ContextVar("probe", default=0)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are being answered without being tried."""
+        return self._failures >= self._threshold
+
+    def is_waiting(self) -> bool:
+        """Tell whether a call would be refused now. Nothing is taken: the probe stays for whoever asks `allows`."""
+        return self.is_open and self._monotonic() < self._closed_until_probe
+
+    def allows(self) -> bool:
+        """Tell whether a call may be tried: always while closed, one probe a pause while open."""
+        if self._failures < self._threshold:
+            return True
+        with self._lock:
+            if self._monotonic() < self._closed_until_probe:
+                return False
+            if self._failures < self._threshold:  # closed meanwhile
+                return True
+            # The next caller waits for this probe's verdict, or for another pause if it never reports.
+            self._probes += 1
+            self._probing = self._probes
+            self._own_probe.set(self._probes)
+            self._closed_until_probe = self._monotonic() + self._pause
+            return True
+
+    def succeeded(self) -> None:
+        """Report a call that went well."""
+        if self._failures:
+            with self._lock:
+                self._failures, self._pause, self._probing = 0, self._first_pause, 0
+
+    def failed(self) -> None:
+        """Report a call that failed for a reason that the next one would meet too."""
+        with self._lock:
+            if self._failures < self._threshold:
+                self._failures += 1
+                if self._failures < self._threshold:
+                    return
+            elif self._probing and self._own_probe.get() == self._probing:
+                self._pause = min(self._pause * 2, self._longest_pause)
+            else:
+                return
+            self._probing = 0
+            self._closed_until_probe = self._monotonic() + self._pause

@@ -1,0 +1,86 @@
+"""What a link knows of its Redis: whether it answers, and what time it has. No I/O in here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
+
+from api_client.errors import CacheUnavailable
+from api_client.protocol.clock import RedisClock
+from api_client.transport.breaker import Breaker
+from api_client.transport.error_replies import is_wrong_node, is_wrong_type
+from api_client.transport.pool import AllInUse, SlowReply
+from api_client.transport.redis_py import reason
+from api_client.transport.sentinel import KnownMaster
+from api_client.transport.wire import pack
+
+TIME_REQUEST = pack("TIME")
+
+
+class Health:
+    """The breaker and the clock of one link. Both links ask `check` before they send, and report what came.
+
+    ``master`` is where it is, behind Sentinels.
+    """
+
+    def __init__(self) -> None:
+        self.master: KnownMaster = KnownMaster()
+        self.clock: RedisClock = RedisClock()
+        self.breaker: Breaker = Breaker()
+
+    def check(self, query: str | None) -> None:
+        """Refuse at once while Redis is being left alone after repeated failures.
+
+        Raises:
+            CacheUnavailable: it is.
+        """
+        if not self.breaker.allows():
+            raise CacheUnavailable(
+                "the cache's Redis failed repeatedly and is being left alone for a moment", query=query
+            )
+
+    def failure(self, error: Exception, query: str | None) -> CacheUnavailable:
+        """Note what was raised or answered, and return the error for the caller; its cause is ``error``."""
+        if isinstance(error, AllInUse | SlowReply):
+            return self._unavailable(str(error), error, query)
+        # An answer, even a refusal (out of memory, say), is no reason to stop asking: reads may go on well.
+        if isinstance(error, ConnectionError | TimeoutError | OSError):
+            self.breaker.failed()
+            self.clock.forget()
+        elif is_wrong_node(error):
+            self.clock.forget()
+        else:
+            self.breaker.succeeded()
+        return self._unavailable(reason(error), error, query)
+
+    def _unavailable(self, why: str, error: Exception, query: str | None) -> CacheUnavailable:
+        unavailable = CacheUnavailable(f"the cache's Redis can't be used: {why}", query=query)
+        unavailable.__cause__ = error
+        return unavailable
+
+    def entry_of(self, reply: Any, query: str) -> bytes | None:
+        """Read a GET's reply: the entry's bytes, None where there is none, ``b""`` where the key is no string.
+
+        Raises:
+            CacheUnavailable: an error reply.
+        """
+        if reply.__class__ is not bytes and isinstance(reply, RedisError):
+            if is_wrong_type(reply):
+                self.breaker.succeeded()
+                return b""
+            raise self.failure(reply, query)
+        self.breaker.succeeded()
+        entry: bytes | None = reply
+        return entry
+
+    def learn_time(self, reply: Any, *, asked_at: float) -> None:
+        """Take over TIME's reply to what was asked at ``asked_at`` (monotonic seconds).
+
+        Raises:
+            CacheUnavailable: an error reply.
+        """
+        if isinstance(reply, RedisError):
+            raise self.failure(reply, None)
+        whole_seconds, microseconds = reply
+        self.clock.learn(int(whole_seconds) * 1_000_000 + int(microseconds), asked_at=asked_at)

@@ -1,0 +1,110 @@
+"""Live versions of a query: workers register those whose entries can exist, and an invalidation reaches all of them.
+
+::
+
+    worker   register ──▶ acquire ──▶ load ──▶ commit          (renewed every few seconds)
+    writer   write to the graph ──▶ versions ──▶ invalidate each
+
+A version that the writer does not find was registered later: its first load began after the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+from api_client.errors import CacheError
+from api_client.protocol.keys import MAX_VERSION, CacheKey, make_key, versions_key
+from api_client.protocol.lease import Call
+
+T = TypeVar("T")
+
+MAX_QUERIES_REMEMBERED: Final = 4_096
+
+Rounds: TypeAlias = Generator[Sequence[Call[Any]], Sequence[Any], dict[int, int]]
+"""Yields the calls of one round trip each, is sent their replies, and returns the generation of each version."""
+
+
+def register(namespace: str, query: str, version: int, *, lives_seconds: float) -> Call[int]:
+    """Make known that entries of a version can exist, for at least ``lives_seconds`` from now on."""
+    return Call("register", (versions_key(namespace, query),), (version, max(1, round(lives_seconds * 1_000))), int)
+
+
+def read_versions(namespace: str, query: str) -> Call[frozenset[int]]:
+    """Return the call for the versions that are registered."""
+    return Call("versions", (versions_key(namespace, query),), (), _versions)
+
+
+class KnownVersions:
+    """The versions that a process has last seen of each query, so that most invalidations take one round trip."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, frozenset[int]] = {}
+
+    def of(self, query: str) -> frozenset[int]:
+        """Return the versions that were registered when the query was last invalidated."""
+        return self._seen.get(query, frozenset())
+
+    def remember(self, query: str, registered: frozenset[int]) -> None:
+        """Keep what was found."""
+        if len(self._seen) >= MAX_QUERIES_REMEMBERED:
+            self._seen.clear()
+        self._seen[query] = registered
+
+
+class VersionedInvalidation:
+    """One invalidation of a key in all live versions, or in one. No I/O of its own.
+
+    Args:
+        key: of the caller's own version, which is invalidated in any case.
+        namespace: of the key.
+        invalidate: makes the call for the key of a version.
+        known: of this process; None: the key's own version alone is invalidated.
+
+    Attributes:
+        keys: those for which a call was made, whether its reply came or not.
+    """
+
+    def __init__(
+        self,
+        key: CacheKey,
+        namespace: str,
+        invalidate: Callable[[CacheKey], Call[int]],
+        known: KnownVersions | None,
+    ) -> None:
+        self._key, self._namespace, self._invalidate, self._known = key, namespace, invalidate, known
+        self.keys: list[CacheKey] = []
+
+    def call(self, version: int) -> Call[int]:
+        """Return the call that invalidates one version."""
+        own = self._key
+        key = own if version == own.version else make_key(self._namespace, own.query, own.params, version)
+        self.keys.append(key)
+        return self._invalidate(key)
+
+    def rounds(self) -> Rounds:
+        """Invalidate what is known in the round trip that reads which versions there are, then what is new."""
+        own, known = self._key, self._known
+        if known is None:
+            return dict(zip([own.version], (yield [self.call(own.version)]), strict=True))
+        first = sorted({own.version, *known.of(own.query)})
+        *numbers, registered = yield [*map(self.call, first), read_versions(self._namespace, own.query)]
+        generations = dict(zip(first, numbers, strict=True))
+        known.remember(own.query, registered)
+        if new := sorted(registered - generations.keys()):
+            generations |= zip(new, (yield [self.call(version) for version in new]), strict=True)
+        return generations
+
+
+def none_failed(replies: Sequence[T | CacheError]) -> list[T]:
+    """Return the replies of a round trip; raise the first error among them."""
+    for reply in replies:
+        if isinstance(reply, CacheError):
+            raise reply
+    return [reply for reply in replies if not isinstance(reply, CacheError)]
+
+
+def _versions(reply: Sequence[bytes]) -> frozenset[int]:
+    # Whatever else somebody has written there is no version.
+    found = (int(member) for member in reply if member.isdigit() and len(member) <= len(str(MAX_VERSION)))
+    return frozenset(version for version in found if 1 <= version <= MAX_VERSION)

@@ -1,0 +1,299 @@
+"""One connection for each event loop, shared by all its tasks: what they request in one tick goes out in one write.
+
+Reads of one key that have not been sent yet are one GET. One that was sent may not be shared any more: its reply could
+be from before an invalidation that the next caller knows of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from os import getpid
+from typing import Any, Final
+
+import hiredis
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
+
+from api_client.transport.pool import IDLE_SECONDS, SlowReply
+from api_client.transport.wire import NEEDS_MORE, pack_get, reply_reader
+
+SECOND_LOOK_SECONDS: Final = 0.05
+
+
+class Multiplexed(asyncio.Protocol):
+    """One connection to Redis and the requests on it, in order.
+
+    Args:
+        made: a connection of redis.asyncio, connected: it has done TLS, authentication and SELECT.
+        loop: the running event loop.
+        timeout_seconds: for each silence while replies are due; then all that is due fails, by a TimeoutError. After
+            `IDLE_SECONDS` without a request it is half of that, and a ConnectionError: the server may never have got
+            the request.
+        reply_seconds: for one whole reply, after the one before it. Then it alone fails by a `SlowReply`, and what is
+            due behind it by a ConnectionError.
+    """
+
+    def __init__(
+        self, made: Any, loop: asyncio.AbstractEventLoop, timeout_seconds: float, reply_seconds: float
+    ) -> None:
+        self._made = made  # it closes the transport when it goes
+        self._transport = made._writer.transport  # noqa: SLF001 - redis-py gives it no name; a test holds it
+        self._loop, self._timeout_seconds, self._reply_seconds = loop, timeout_seconds, reply_seconds
+        self._reader = reply_reader()
+        self._unsent: list[bytes] = []
+        self._unsent_gets: dict[str, list[asyncio.Future[Any]]] = {}
+        self._due: deque[list[asyncio.Future[Any]]] = deque()
+        self._watch: asyncio.TimerHandle | None = None
+        self._waits_since = self._reply_since = loop.time()  # for the next bytes, and for a whole reply
+        self._was_idle = self._was_late = False
+        self._error: Exception | None = None
+        self.is_lost: bool = False
+        self.guard: AsyncGenerator[None] | None = None
+        self.pid: int = getpid()
+        self.inherited: Multiplexed | None = None
+        self._transport.set_protocol(self)
+
+    def ask(self, request: bytes) -> asyncio.Future[Any]:
+        """Send one command with the next write; its reply, an error reply as an exception that is not raised.
+
+        Raises (the future):
+            redis.exceptions.ConnectionError, TimeoutError: no reply, and none to be expected.
+        """
+        future = self._loop.create_future()
+        self._send(request, [future])
+        return future
+
+    def get(self, key: str) -> asyncio.Future[Any]:
+        """Read one string, with whoever else wants it in this tick."""
+        future = self._loop.create_future()
+        sharing = self._unsent_gets.get(key)
+        if sharing is not None and not self.is_lost:
+            sharing.append(future)
+            return future
+        self._unsent_gets[key] = waiting = [future]
+        self._send(pack_get(key), waiting)
+        return future
+
+    async def get_all(self, keys: Sequence[str]) -> list[Any]:
+        """Read several strings with one write."""
+        return await asyncio.gather(*map(self.get, keys))
+
+    def close(self, why: Exception) -> None:
+        """Close it; what is due fails, and so does what is asked from now on."""
+        self._fail(why)
+
+    def data_received(self, data: bytes) -> None:
+        """Give the replies to those who wait for them."""
+        due_before = len(self._due)
+        try:
+            self._reader.feed(data)
+            while (reply := self._reader.gets()) is not NEEDS_MORE:
+                for future in self._due.popleft():
+                    if not future.done():
+                        future.set_result(reply)
+        except (hiredis.ProtocolError, IndexError) as error:
+            self._fail(ConnectionError(f"{type(error).__name__}: {error}"))
+        self._waits_since, self._was_idle = self._loop.time(), False
+        if len(self._due) != due_before:
+            self._reply_since = self._waits_since
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what is due."""
+        self._fail(ConnectionError("it closed the connection" if exc is None else f"{type(exc).__name__}: {exc}"))
+
+    def _send(self, request: bytes, waiting: list[asyncio.Future[Any]]) -> None:
+        if self._error is not None:  # it was lost between the making and the first request, say
+            _tell(waiting, self._error)
+            return
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(request)
+        self._due.append(waiting)
+
+    def _flush(self) -> None:
+        if self.is_lost:
+            return
+        if len(self._due) == len(self._unsent):
+            now = self._loop.time()
+            self._was_idle = now - self._waits_since > IDLE_SECONDS
+            self._waits_since = self._reply_since = now
+        if self._watch is None:
+            self._watch = self._loop.call_at(self._silence_ends_at(), self._look)
+        self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+        self._unsent_gets.clear()
+
+    def _look(self) -> None:
+        """Tell a silent server from a loop that was busy: what has come meanwhile is handled before a second look."""
+        self._watch = None
+        if not self._due or self.is_lost:
+            self._was_late = False
+            return
+        now, due_at = self._loop.time(), self._silence_ends_at()
+        is_slow = now - self._reply_since > self._reply_seconds
+        if now < due_at and not is_slow:
+            self._was_late = False
+        elif self._was_late:
+            self._give_up(is_slow=now < due_at)
+            return
+        else:
+            self._was_late = True
+            due_at = now + min(SECOND_LOOK_SECONDS, self._timeout_seconds / 4)
+        self._watch = self._loop.call_at(due_at, self._look)
+
+    def _give_up(self, *, is_slow: bool) -> None:
+        if is_slow:
+            _tell(self._due[0], SlowReply("its reply took too long"))
+            self._fail(ConnectionError("the reply before it took too long"))
+        elif self._was_idle:
+            self._fail(ConnectionError("it did not answer after it had been idle"))
+        else:
+            self._fail(TimeoutError("it did not answer in time"))
+
+    def _silence_ends_at(self) -> float:
+        return self._waits_since + (self._timeout_seconds / 2 if self._was_idle else self._timeout_seconds)
+
+    def _fail(self, error: Exception) -> None:
+        if self.is_lost:
+            return
+        self.is_lost = True
+        self._error = error
+        if self._watch is not None:
+            self._watch.cancel()
+        self._made._close()  # noqa: SLF001 - as above: its public way waits
+        self._transport.abort()
+        for waiting in self._due:
+            _tell(waiting, error)
+        self._due.clear()
+
+
+def _tell(waiting: list[asyncio.Future[Any]], error: Exception) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(error)
+
+
+async def _until_the_loop_ends(connection: Multiplexed) -> AsyncGenerator[None]:
+    """Close it with its event loop, as `asyncio.run` ends one: that closes the generators that were begun on it.
+
+    Nothing else tells of a loop's end, and once it is closed no connection on it can be.
+    """
+    try:
+        yield
+    finally:
+        connection.close(Closed("its event loop has ended"))
+
+
+class Closed(RedisError):
+    """The connection was closed by its owner: nothing is to be tried again."""
+
+
+class AsyncConnections:
+    """The connection of each event loop that needs one; made at its first request, made anew when it is lost.
+
+    A forked child, also of a fork that runs no hooks of Python's, makes its own. The parent's are not closed in it: an
+    event loop that is forked shares what watches its sockets with the parent's.
+
+    Args:
+        make: makes a connection of redis.asyncio, not connected.
+        timeout_seconds: to connect, and for each silence of a reply.
+        reply_seconds: for one whole reply, at least ``timeout_seconds``.
+    """
+
+    def __init__(self, make: Callable[[], Any], *, timeout_seconds: float, reply_seconds: float) -> None:
+        self._make, self._timeout_seconds = make, timeout_seconds
+        self._reply_seconds = max(timeout_seconds, reply_seconds)
+        self._by_loop: dict[asyncio.AbstractEventLoop, Multiplexed] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Multiplexed]] = {}
+        self._epoch = object()  # connections of an earlier one lead to a node that was left
+
+    def current(self) -> Multiplexed | None:
+        """Return this event loop's connection; None where there is none, or it is lost."""
+        connection = self._by_loop.get(asyncio.get_running_loop())
+        if connection is None or connection.is_lost or connection.pid != getpid():
+            return None
+        return connection
+
+    async def get(self, key: str) -> Any:
+        """Read one string, on a connection that is made where there is none; its reply is as for `Multiplexed.get`.
+
+        Raises:
+            redis.exceptions.RedisError, OSError: no connection, or no reply on it.
+        """
+        return await (await self._opened()).get(key)
+
+    async def get_all(self, keys: Sequence[str]) -> list[Any]:
+        """Read several strings with one write, as `get`."""
+        return await (await self._opened()).get_all(keys)
+
+    async def ask(self, request: bytes) -> Any:
+        """Send one command, as `get`."""
+        return await (await self._opened()).ask(request)
+
+    def drop(self) -> None:
+        """Leave this loop's connection; what is due on it may be asked again, on the next one."""
+        self._close(ConnectionError("it was given up"))
+
+    def leave(self) -> None:
+        """Leave the connections of all loops, from any thread; what is due on them may be asked again."""
+        self._epoch = object()
+        for loop, connection in list(self._by_loop.items()):
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(connection.close, ConnectionError("it was given up"))
+
+    def close(self) -> None:
+        """Close this loop's connection, also one that is being made; what is due on it fails for good."""
+        self._close(Closed("it was closed"))
+        opening = self._opening.get(asyncio.get_running_loop())
+        if opening is not None:
+            opening.add_done_callback(lambda _: self._close(Closed("it was closed")))
+
+    def _close(self, why: Exception) -> None:
+        connection = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if connection is not None:
+            connection.close(why)
+
+    async def _opened(self) -> Multiplexed:
+        """Return a connection that is not lost. Those who come while it is being made wait for the same one."""
+        connection = self.current()
+        if connection is not None:
+            return connection
+        loop = asyncio.get_running_loop()
+        opening = self._opening.get(loop)
+        if opening is None:
+            opening = self._opening[loop] = loop.create_task(self._open(loop))
+            opening.add_done_callback(self._opening_ended)
+        # Whoever is cancelled leaves it to the others.
+        return await asyncio.shield(opening)
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> Multiplexed:
+        epoch, made = self._epoch, self._make()
+        try:
+            async with asyncio.timeout(2 * self._timeout_seconds):
+                await made.connect()
+                if epoch is not self._epoch:  # it may lead to what was left meanwhile
+                    await made.disconnect()
+                    await made.connect()
+        except BaseException as error:
+            made._close()  # noqa: SLF001 - its public way waits
+            if isinstance(error, builtins.TimeoutError):
+                raise TimeoutError("it did not answer in time") from error
+            raise
+        for other in list(self._by_loop):  # a copy: the loops of other threads come and go meanwhile
+            if other.is_closed():
+                self._by_loop.pop(other, None)
+        inherited = self._by_loop.get(loop)
+        connection = self._by_loop[loop] = Multiplexed(made, loop, self._timeout_seconds, self._reply_seconds)
+        if inherited is not None and inherited.pid != connection.pid:
+            connection.inherited = inherited  # kept: its end would be noticed in the parent
+        connection.guard = _until_the_loop_ends(connection)
+        await anext(connection.guard)
+        return connection
+
+    def _opening_ended(self, task: asyncio.Task[Multiplexed]) -> None:
+        self._opening.pop(task.get_loop(), None)
+        if not task.cancelled():
+            task.exception()  # seen, also when all who waited are gone

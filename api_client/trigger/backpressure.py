@@ -1,0 +1,127 @@
+"""What a process knows of the queues' lengths, and what follows from it, so that a queue that is slow does not grow.
+
+::
+
+    so many refreshes wait     early      published again     a claim holds
+    < bound                    claimed    when it is due      CACHE_QUEUE_TTL
+    ≥ bound                    dropped    no                  CACHE_QUEUE_TTL
+    ≥ n times the bound        dropped    no                  n times as long, up to ten times
+
+A message that has waited for seconds is lost, or the queue is slow. Where few wait it is published again, for a double
+costs next to nothing. Where many wait it is most probably one of them, and its double would come after all of them: no
+sooner than one that is published when they have been taken.
+
+A claim that runs out while its message waits is made anew by the next reader, and leaves one more message. As it holds
+in proportion to the queue, all keys together leave one bound of messages in each CACHE_QUEUE_TTL, not each key one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from api_client.config.settings import ReaderSettings
+from api_client.transport.breaker import Breaker
+from api_client.trigger.backlog import TriggerDropped
+from api_client.trigger.broker import Broker
+
+LENGTH_CACHED_SECONDS: Final = 0.25
+LONGEST_CLAIM_TIMES: Final = 10
+"""So many times CACHE_QUEUE_TTL a claim holds at most; a message that was lost, from a queue that stays long, is missed
+then."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """The length of a queue when it was last asked for, and what was published since. It holds until then."""
+
+    length: int = 0
+    until: float = 0.0
+
+
+class Backpressure:
+    """The lengths of the two queues, each asked for four times a second at most. Not thread-safe.
+
+    Args:
+        settings: a reader's; the bound is its ``queue_size``.
+        broker: is asked.
+        breaker: of the broker.
+        monotonic: the clock, in seconds.
+    """
+
+    def __init__(
+        self, settings: ReaderSettings, broker: Broker, breaker: Breaker, *, monotonic: Callable[[], float]
+    ) -> None:
+        self._settings, self._broker, self._breaker, self._monotonic = settings, broker, breaker, monotonic
+        self._misses, self._others = _Known(), _Known()
+
+    @property
+    def known_length(self) -> int | None:
+        """How many early and stale refreshes waited when it was last asked, and those published since; None: never."""
+        return self._others.length if self._others.until else None
+
+    @property
+    def known_for_seconds(self) -> float:
+        """For how long that length still counts."""
+        return self._others.until - self._monotonic()
+
+    def room_for_early(self) -> int:
+        """Return how many early refreshes may still be published.
+
+        Raises:
+            TriggerDropped: the broker is being left alone.
+            Exception: what the broker raises.
+        """
+        return max(0, self._settings.queue_size - self._length(someone_waits=False))
+
+    def room_for_repeats(self, *, someone_waits: bool) -> int:
+        """Return how many may be published again. One may where none wait, whatever the bound is.
+
+        Raises:
+            TriggerDropped, Exception: as `room_for_early`.
+        """
+        return max(0, self._bound - self._length(someone_waits=someone_waits))
+
+    def claim_seconds(self) -> float:
+        """Return how long the claim of a key is to hold for which nobody waits, by what is known of the queue.
+
+        A length that was last asked for longer than CACHE_QUEUE_TTL ago says nothing of it: the queue may be empty now,
+        and who has no early refreshes asks only when one has been waiting.
+        """
+        is_known = self._monotonic() < self._others.until + self._settings.queue_ttl_seconds
+        times = self._others.length // self._bound if is_known else 1
+        return self._settings.queue_ttl_seconds * min(max(times, 1), LONGEST_CLAIM_TIMES)
+
+    def look(self) -> None:
+        """Ask how many early and stale refreshes wait, unless it is known; a broker that can't be asked is let be."""
+        with suppress(Exception):
+            self._length(someone_waits=False)
+
+    def published(self, count: int, *, someone_waits: bool) -> None:
+        """Note that so many were published; what is not asked for must not count up, since workers take of it."""
+        known = self._known(someone_waits=someone_waits)
+        if self._monotonic() < known.until:
+            known.length += count
+
+    @property
+    def _bound(self) -> int:
+        return max(1, self._settings.queue_size)
+
+    def _known(self, *, someone_waits: bool) -> _Known:
+        return self._misses if someone_waits else self._others
+
+    def _length(self, *, someone_waits: bool) -> int:
+        known, now = self._known(someone_waits=someone_waits), self._monotonic()
+        if now >= known.until:
+            if not self._breaker.allows():
+                raise TriggerDropped("breaker")
+            try:
+                known.length = self._broker.waiting(someone_waits=someone_waits)
+            except Exception:
+                self._breaker.failed()
+                raise
+            self._breaker.succeeded()
+            known.until = now + LENGTH_CACHED_SECONDS
+        return known.length

@@ -1,0 +1,292 @@
+"""Claim and publish a batch of triggers, each with an end of its own. Blocking; runs on the publisher's thread.
+
+::
+
+    breaker open ──▶ dropped, nothing is asked                         (a claim that came along is taken back)
+    early, too many wait ──▶ dropped                                    (the length is known for 0.25 s)
+    claims, one round trip ──▶ refused: deduplicated; queued for 5 s ───▶ published again, unless too many wait
+                           └─▶ granted ──▶ published, one round trip ──▶ triggered
+                                                            └──▶ failed: claims taken back, one round trip
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import time_ns
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from api_client.config.broker import queue_name, system_of
+from api_client.config.settings import ReaderSettings
+from api_client.errors import twin
+from api_client.observe.events import ReaderEvents
+from api_client.protocol import lease, messages
+from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
+from api_client.protocol.messages import RefreshReason
+from api_client.transport.breaker import Breaker
+from api_client.transport.scripts import Steps, run_each
+from api_client.trigger.backlog import Trigger, TriggerDropped
+from api_client.trigger.backpressure import Backpressure
+from api_client.trigger.broker import Broker
+from api_client.trigger.history import Decisions, TriggerOutcome
+from api_client.trigger.suppression import LONGEST_SILENCE_SECONDS, AskedRecently
+
+log: Final = logging.getLogger(__name__)
+
+REPUBLISH_SECONDS: Final = 5.0  # then 10, 20 …: while the workers are down, doubles must not fill the queue
+SLOW_SECONDS: Final = 1.0  # what has been queued for so long tells of a queue that is worth a look
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What is to be published. ``claim_id`` is that of the claim to take back when it can't be; '' for none."""
+
+    trigger: Trigger
+    number: int
+    claim_id: str
+    is_again: bool = False
+
+
+class Publication:
+    """Claims and publishes. Not thread-safe, but for `give_back`."""
+
+    def __init__(
+        self,
+        settings: ReaderSettings,
+        store: Steps,
+        broker: Broker,
+        asked: AskedRecently,
+        decisions: Decisions,
+        events: ReaderEvents,
+        *,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._settings, self._store, self._broker = settings, store, broker
+        self._asked, self._decisions, self._events, self._monotonic = asked, decisions, events, monotonic
+        self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, longest_pause_seconds=30.0, monotonic=monotonic)
+        self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
+
+    @property
+    def known_length(self) -> int | None:
+        """How many refreshes waited in the broker when it was last asked, and those published since; None: never."""
+        return self._pressure.known_length
+
+    def handle(self, batch: Sequence[Trigger]) -> None:
+        """Bring triggers of one queue (all waited for, or none) to their ends."""
+        for trigger in batch:
+            trigger.asking.begin()
+        if self._breaker.is_waiting():
+            # Nobody will publish a claim that was made: the next one who asks may claim at once.
+            self._unclaim([trigger.claim_id for trigger in batch], batch)
+            for trigger in batch:
+                self._dropped(trigger, TriggerDropped("breaker"))
+            return
+        claimed = [trigger for trigger in batch if trigger.claim_number and not trigger.is_again]
+        claimed += self._with_room([trigger for trigger in batch if trigger.claim_number and trigger.is_again])
+        ready = [_Ready(each, each.claim_number, each.claim_id, is_again=each.is_again) for each in claimed]
+        ready += self._claim(self._without_surplus([trigger for trigger in batch if not trigger.claim_number]))
+        if ready:
+            self._publish(ready)
+
+    def give_back(self, trigger: Trigger, why: str) -> None:
+        """End a trigger that will not be tried: nobody waits for it, and its claim is free for the next one."""
+        self._came_of(trigger, TriggerOutcome.DROPPED, why)
+        _tell(trigger, TriggerDropped(why))
+        self._unclaim([trigger.claim_id], [trigger])
+
+    def _without_surplus(self, triggers: list[Trigger]) -> list[Trigger]:
+        """Drop early refreshes beyond what the queue may hold; the others go on."""
+        early = [trigger for trigger in triggers if trigger.reason is RefreshReason.EARLY]
+        if not early:
+            return triggers
+        others = [trigger for trigger in triggers if trigger.reason is not RefreshReason.EARLY]
+        try:
+            room = self._pressure.room_for_early()
+        except Exception as error:  # noqa: BLE001 - told to those whom it concerns
+            for trigger in early:
+                self._failed(trigger, error)
+            return others
+        for trigger in early[room:]:
+            # Asked again when the length is looked at again: past its soft expiry the key need not wait for a second.
+            self._asked.correct(trigger.key.entry, trigger.noted_number, self._pressure.known_for_seconds)
+            self._dropped(trigger, TriggerDropped("backpressure"))
+        return others + early[:room]
+
+    def _claim(self, triggers: Sequence[Trigger]) -> list[_Ready]:
+        """Claim; what was granted, and what has been queued for so long that it is due to be published again."""
+        claim_ids, began_ns = [uuid.uuid4().hex for _ in triggers], time_ns()
+        replies = run_each(self._store, [self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
+        granted, queued, is_slow = [], [], False
+        for trigger, claim_id, reply in zip(triggers, claim_ids, replies, strict=True):
+            trigger.asking.claimed(began_ns)
+            if isinstance(reply, Exception):
+                self._failed(trigger, reply)
+                continue
+            self._note(trigger, reply)
+            if reply.status is ClaimStatus.CLAIMED:
+                granted.append(_Ready(trigger, reply.number, claim_id))
+                continue
+            why = "already_refreshed" if reply.status is ClaimStatus.ALREADY_REFRESHED else reply.state.value
+            self._events.refresh_deduplicated(trigger.key.query, state=why)
+            waits = reply.status is ClaimStatus.REFUSED and reply.state is RecordState.QUEUED
+            is_slow = is_slow or (waits and self._is_older(reply, SLOW_SECONDS))
+            if waits and self._is_older(reply, REPUBLISH_SECONDS):
+                queued.append(trigger)
+            else:
+                self._deduplicated(trigger, why)
+        if is_slow and not queued:
+            self._pressure.look()  # by which the next claims are told how long to hold
+        return granted + self._due_again(self._with_room(queued))
+
+    def _claim_call(self, trigger: Trigger, claim_id: str) -> Call[ClaimReply]:
+        return lease.claim(
+            trigger.key,
+            claim_id=claim_id,
+            seen_token=trigger.seen_token,
+            queue_ttl_seconds=self._pressure.claim_seconds(),
+            retention_seconds=self._settings.record_retention_seconds,
+        )
+
+    def _note(self, trigger: Trigger, reply: ClaimReply) -> None:
+        left_seconds = reply.left_seconds
+        if reply.status is ClaimStatus.ALREADY_REFRESHED:
+            # Reads of the old entry may still be on their way, and none of them need ask for what is there already.
+            left_seconds = LONGEST_SILENCE_SECONDS
+        self._asked.correct(trigger.key.entry, trigger.noted_number, left_seconds)
+
+    def _is_older(self, reply: ClaimReply, seconds: float) -> bool:
+        """Tell whether a claim may have been made so long ago; what tells for sure is one more step.
+
+        It was not where both its end and its number say that it was made since. A claim of other settings, or of a
+        clock that has been set, says anything else; so does one that holds longer, since the queue was long.
+        """
+        ages_seconds = (
+            self._settings.queue_ttl_seconds - reply.left_seconds,
+            (reply.now_us - reply.claim_number) / 1e6,
+        )
+        return not all(0 <= age < seconds for age in ages_seconds)
+
+    def _with_room(self, repeats: list[Trigger]) -> list[Trigger]:
+        """Return those that may be published again. The others end: where so many wait, their messages are among them.
+
+        All are of one queue.
+        """
+        if not repeats:
+            return []
+        try:
+            room = self._pressure.room_for_repeats(someone_waits=repeats[0].someone_waits)
+        except Exception as error:  # noqa: BLE001 - told to those whom it concerns
+            for trigger in repeats:
+                self._failed(trigger, error)
+            return []
+        for trigger in repeats[room:]:
+            self._events.refresh_dropped(trigger.key.query, why="repeat")
+            self._deduplicated(trigger, RecordState.QUEUED.value)
+        return repeats[:room]
+
+    def _due_again(self, queued: Sequence[Trigger]) -> list[_Ready]:
+        """Return what is due to be published again: its message may have gone with a worker, or was never sent."""
+        calls = [lease.republish(each.key, interval_seconds=REPUBLISH_SECONDS) for each in queued]
+        replies = run_each(self._store, calls)
+        due = []
+        for trigger, number in zip(queued, replies, strict=True):
+            if isinstance(number, Exception):
+                self._failed(trigger, number)
+            elif number:
+                due.append(_Ready(trigger, number, "", is_again=True))
+            else:
+                self._deduplicated(trigger, RecordState.QUEUED.value)
+        return due
+
+    def _publish(self, ready: Sequence[_Ready]) -> None:
+        if self._breaker.allows():
+            someone_waits = ready[0].trigger.someone_waits
+            errors = self._sent([self._item(one, someone_waits) for one in ready], someone_waits=someone_waits)
+        else:
+            errors = [TriggerDropped("breaker")] * len(ready)
+        failed = [one for one, error in zip(ready, errors, strict=True) if error is not None]
+        self._unclaim([one.claim_id for one in failed], [one.trigger for one in failed])
+        for one, error in zip(ready, errors, strict=True):
+            if isinstance(error, TriggerDropped):
+                self._dropped(one.trigger, error)
+            elif error is not None:
+                self._failed(one.trigger, error)
+            else:
+                self._triggered(one)
+
+    def _item(self, one: _Ready, someone_waits: bool) -> messages.RefreshItem:  # noqa: FBT001
+        trigger, broker_url = one.trigger, self._settings.broker_url
+        queue = queue_name(self._settings.namespace, broker_url, someone_waits=someone_waits)
+        trace = trigger.asking.sending(system_of(broker_url), queue)
+        return messages.item_for(trigger.key, one.number, trigger.reason, trace)
+
+    def _sent(self, items: Sequence[messages.RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+        errors: list[Exception | None]
+        try:
+            errors = self._broker.publish_each(items, someone_waits=someone_waits)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked for each of the items
+            errors = [error] * len(items)
+        if None in errors:
+            self._breaker.succeeded()
+        else:
+            self._breaker.failed()
+        self._pressure.published(errors.count(None), someone_waits=someone_waits)
+        return errors
+
+    def _unclaim(self, claim_ids: Sequence[str], triggers: Sequence[Trigger]) -> None:
+        retention_seconds = self._settings.record_retention_seconds
+        calls = [
+            lease.unclaim(trigger.key, claim_id=claim_id, retention_seconds=retention_seconds)
+            for trigger, claim_id in zip(triggers, claim_ids, strict=True)
+            if claim_id
+        ]
+        run_each(self._store, calls)  # where Redis can't be asked the claims run out
+
+    def _triggered(self, one: _Ready) -> None:
+        key = one.trigger.key
+        if one.is_again:
+            self._events.refresh_republished(key.query)
+        else:
+            self._events.refresh_triggered(key.query, reason=one.trigger.reason)
+        what = TriggerOutcome.REPUBLISHED if one.is_again else TriggerOutcome.PUBLISHED
+        self._came_of(one.trigger, what)
+        _tell(one.trigger, None)
+
+    def _deduplicated(self, trigger: Trigger, why: str) -> None:
+        self._came_of(trigger, TriggerOutcome.DEDUPLICATED, why)
+        _tell(trigger, None)
+
+    def _dropped(self, trigger: Trigger, dropped: TriggerDropped) -> None:
+        self._events.refresh_dropped(trigger.key.query, why=dropped.why)
+        self._came_of(trigger, TriggerOutcome.DROPPED, dropped.why)
+        _tell(trigger, dropped)
+
+    def _failed(self, trigger: Trigger, error: Exception) -> None:
+        if isinstance(error, TriggerDropped):
+            self._dropped(trigger, error)
+            return
+        self._events.trigger_failed(trigger.key.query, why=type(error).__name__)
+        self._came_of(trigger, TriggerOutcome.FAILED, type(error).__name__)
+        if trigger.done is None and not isinstance(error, (RedisError, OSError, *_broker_errors())):
+            log.error("the publisher met an error it does not know", exc_info=error)
+        _tell(trigger, error)
+
+    def _came_of(self, trigger: Trigger, outcome: TriggerOutcome, why: str = "") -> None:
+        self._decisions.came_of(trigger.key.entry, outcome, why)
+        trigger.asking.end(outcome.value, why)
+
+
+def _tell(trigger: Trigger, error: Exception | None) -> None:
+    """Tell whoever waits for the trigger's end; those of one batch get an error each."""
+    if trigger.done is not None:
+        trigger.done(None if error is None else twin(error))
+
+
+def _broker_errors() -> tuple[type[Exception], ...]:
+    from kombu.exceptions import KombuError, OperationalError
+
+    return (OperationalError, KombuError)

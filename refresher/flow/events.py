@@ -1,0 +1,94 @@
+"""What a worker tells of a refresh as spans of a trace. Silent here; `refresher.otel` tells OpenTelemetry.
+
+::
+
+    processing ── a message's item, to its outcome
+     ├─ a step of its lease record (acquire, commit …)          `records`
+     ├─ a load, one for each attempt                            `origin`
+     │   └─ each query that the loader asks the graph           `transaction`
+     └─ a step of its lease record
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from refresher.flow.outcome import Outcome
+
+if TYPE_CHECKING:
+    from api_client.protocol.messages import RefreshItem
+    from refresher.flow.ports import Origin, Records, RunsQueries
+    from refresher.queries import Query
+    from refresher.settings import WorkerSettings
+
+Tell: TypeAlias = Callable[[Outcome], object]
+"""Takes the outcome of an item."""
+
+
+class WorkerSpans:
+    """The spans of a worker: none."""
+
+    def processing(self, item: RefreshItem, request: Any, settings: WorkerSettings) -> AbstractContextManager[Tell]:
+        """Return a span around the handling of one item of a task's request; it is told the outcome before it ends."""
+        return nullcontext(_nobody)
+
+    def records(self, records: Records) -> Records:
+        """Return ``records`` with a span around each step."""
+        return records
+
+    def origin(self, origin: Origin) -> Origin:
+        """Return ``origin`` with a span around each load."""
+        return origin
+
+    def transaction(self, tx: RunsQueries, query: Query, settings: WorkerSettings) -> RunsQueries:
+        """Return ``tx`` with a span around each query that it runs."""
+        return tx
+
+
+def _nobody(_: Outcome) -> None:
+    """Take an outcome."""
+
+
+NO_SPANS: Final = WorkerSpans()
+
+
+class WorkerEvents:
+    """The events of a worker. Durations in seconds."""
+
+    spans: WorkerSpans = NO_SPANS
+    """Told of refreshes as spans of a trace."""
+
+    def acquired(self, query: str) -> None:
+        """Record a run that begins."""
+
+    def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
+        """Record a value stored; ``as_stale`` where an invalidation had met the run."""
+
+    def rejected(self, query: str, *, why: str) -> None:
+        """Record a write that was refused: superseded, invalidated, lost."""
+
+    def skipped(self, query: str, *, why: str) -> None:
+        """Record a message with nothing to do: already_fresh, or the state of the record that held the key.
+
+        Or one that was put back, to come again later: no_slot, since its query held all the slots that it may.
+        """
+
+    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
+        """Record a failed attempt that will be repeated."""
+
+    def failed(self, query: str, *, kind: str, attempts: int) -> None:
+        """Record a refresh that was given up."""
+
+    def ended(self, query: str) -> None:
+        """Record that a run has ended, however it did, and holds its lease no longer."""
+
+    def message_dropped(self, *, reason: str) -> None:
+        """Record a message that was dropped unread, for one of the guard's `DropReason`."""
+
+
+def events_of(app: Any) -> WorkerEvents:
+    """Return what is told of a Celery app's messages; silent where nobody set the app up for refreshes."""
+    events: WorkerEvents = getattr(app, "refresher_events", WorkerEvents)()
+    return events

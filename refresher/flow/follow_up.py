@@ -1,0 +1,75 @@
+"""What a worker itself puts into the queue: one more refresh after an invalidation, and its own run at shutdown.
+
+Either is a claim that is then published. One that can't be published is taken back, so that the next reader may claim
+at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import Final
+
+import msgspec
+
+from api_client.protocol import lease
+from api_client.protocol.lease import ClaimStatus
+from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
+from refresher.flow.ports import Surroundings
+from refresher.flow.run import Run
+from refresher.settings import WorkerSettings
+
+log: Final = logging.getLogger(__name__)
+
+
+def follow_up(around: Surroundings, settings: WorkerSettings, run: Run, *, stored: bool) -> None:
+    """Ask for one more refresh, since an invalidation met this one. A worker claims for it like anyone.
+
+    Raises:
+        CacheUnavailable: Redis could not be asked.
+    """
+    claim_id = uuid.uuid4().hex
+    reply = around.records.run(
+        lease.claim(
+            run.key,
+            claim_id=claim_id,
+            # A hard invalidation took the entry: one that is there now was loaded after it, and needs no refresh.
+            seen_token=run.token if stored else 0,
+            queue_ttl_seconds=settings.queue_ttl_seconds,
+            retention_seconds=settings.record_retention_seconds,
+        )
+    )
+    if reply.status is ClaimStatus.CLAIMED:
+        item = item_for(run.key, reply.number, RefreshReason.INVALIDATED, run.item.trace)
+        _publish_or_unclaim(around, settings, run, item, claim_id)
+
+
+def hand_back(around: Surroundings, settings: WorkerSettings, run: Run) -> None:
+    """Put the run back into the queue, since this worker ends. Raises nothing that could keep it from ending."""
+    try:
+        claim_number = around.records.run(
+            lease.hand_back(
+                run.key,
+                token=run.token,
+                nonce=run.nonce,
+                queue_ttl_seconds=settings.queue_ttl_seconds,
+                retention_seconds=settings.record_retention_seconds,
+            )
+        )
+        if claim_number:
+            item = msgspec.structs.replace(run.item, ticket="", claim_number=claim_number)
+            _publish_or_unclaim(around, settings, run, item, run.nonce)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends, and the lease or the claim runs out
+        log.warning("%s %s could not be handed back: %s", run.key.query, run.key.short, type(error).__name__)
+
+
+def _publish_or_unclaim(
+    around: Surroundings, settings: WorkerSettings, run: Run, item: RefreshItem, claim_id: str | bytes
+) -> None:
+    try:
+        around.publish(item)
+    except Exception as error:  # noqa: BLE001 - whatever the broker raises, the next reader claims
+        log.warning("a refresh of %s %s could not be published: %s", run.key.query, run.key.short, type(error).__name__)
+        around.records.run(
+            lease.unclaim(run.key, claim_id=claim_id, retention_seconds=settings.record_retention_seconds)
+        )

@@ -1,0 +1,138 @@
+"""Pure policy: β, δ, the lease time. What a worker decides once a commit, and a reader only follows."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from api_client.protocol.entry import Smoothed
+from refresher.errors import text_of
+from refresher.queries import BetaFunction
+from refresher.settings import RefreshMode
+
+MEAN_GAIN: Final = 1 / 8
+DEVIATION_GAIN: Final = 1 / 4
+MAX_BETA: Final = 1e6
+
+
+def effective_beta(
+    mode: RefreshMode, beta0: float, degree: int, sigma: float, own: BetaFunction | None = None
+) -> float:
+    """Return the β of an entry.
+
+    plain: β0·σ. topology_sensitive: β0·(1 + ln d)·σ with d the degree of the query's node, 1 where it is unknown or
+    0: a hub's value is dearer to load and asked for more often, so its refresh starts earlier. (d = 1 → 1.0 × β0·σ,
+    10 → 3.3, 50 → 4.9, 100 → 5.6, 500 → 7.2.)
+
+    Raises:
+        ValueError: the query's own function raised, or gave no finite number of 0 or more.
+    """
+    if own is not None:
+        beta = _own_beta(own, beta0, degree, sigma)
+    elif mode is RefreshMode.PLAIN:
+        beta = beta0 * sigma
+    else:
+        beta = beta0 * (1 + math.log(max(degree, 1))) * sigma
+    return min(beta, MAX_BETA)
+
+
+def _own_beta(own: BetaFunction, beta0: float, degree: int, sigma: float) -> float:
+    try:
+        beta = own(beta0, degree, sigma)
+        if isinstance(beta, int | float) and math.isfinite(beta) and beta >= 0:
+            return float(beta)
+    except Exception as error:
+        raise ValueError(f"the query's β function failed: {text_of(error)}") from error
+    raise ValueError(f"the query's β function returned {beta!r}: allowed is a finite number, 0 or more")
+
+
+def early_refresh_is_on(*, enabled: bool, ttl_seconds: float, min_ttl_seconds: float) -> bool:
+    """Tell whether entries of this TTL refresh before they are stale."""
+    return enabled and ttl_seconds >= min_ttl_seconds
+
+
+def smooth(before: Smoothed | None, sample_seconds: float) -> Smoothed:
+    """Return mean and deviation after one more sample, smoothed as TCP smooths round trips (RFC 6298, section 2).
+
+    First sample R: mean = R, deviation = R/2. Then deviation = ¾·deviation + ¼·|mean − R|, mean = ⅞·mean + ⅛·R.
+    """
+    if before is None:
+        return Smoothed(sample_seconds, sample_seconds / 2)
+    deviation = (1 - DEVIATION_GAIN) * before.deviation + DEVIATION_GAIN * abs(before.mean - sample_seconds)
+    return Smoothed((1 - MEAN_GAIN) * before.mean + MEAN_GAIN * sample_seconds, deviation)
+
+
+def estimate_delta(
+    before: Smoothed | None, samples: tuple[float, ...], sample_seconds: float, window: int
+) -> tuple[Smoothed, tuple[float, ...]]:
+    """Return δ, and the samples to keep for the next time.
+
+    Args:
+        before: δ as it was, None before the first refresh.
+        samples: those kept so far, oldest first.
+        sample_seconds: the lead time just seen.
+        window: 0: smoothed as `smooth` does; 1: the last one; n: the mean of the last n.
+    """
+    if window == 0:
+        return smooth(before, sample_seconds), ()
+    kept = (*samples, sample_seconds)[-window:]
+    mean = sum(kept) / len(kept)
+    deviation = sum(abs(sample - mean) for sample in kept) / len(kept)
+    return Smoothed(mean, deviation), kept if window > 1 else ()
+
+
+def lease_seconds(floor_seconds: float, run: Smoothed | None, jitter_seconds: float, budget_seconds: float) -> float:
+    """Return the lease time: max(floor, 3·(run's mean + 4·deviation)) + jitter, at most the budget.
+
+    Mean plus four deviations stands for the run's P99; two to three times that is what lease users recommend.
+    """
+    learned = 0.0 if run is None else 3 * (run.mean + 4 * run.deviation)
+    return min(max(floor_seconds, learned) + jitter_seconds, budget_seconds)
+
+
+BASE_SECONDS: Final = 1.0
+CAP_SECONDS: Final = 15.0
+SHORTEST_SECONDS: Final = 0.05
+COOLING_SPREAD: Final = 0.25
+FAULTS_OF_ALL: Final = frozenset(
+    {
+        "network",
+        "graph_unavailable",
+        "auth",
+        "configuration",
+        "driver_shared",
+        "unknown_query",
+        "bookmark",
+        "bookmark_timeout",
+    }
+)
+
+
+def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
+    """Return the pause after the failed ``attempt`` (1 is the first): exponential with full jitter.
+
+    ``u · min(15, 1 · multiplier**(attempt − 1))`` seconds, u uniform in [0, 1), and at least 50 ms: a pause of
+    nothing would meet the same fault again. (M. Brooker, "Exponential Backoff And Jitter", 2015.)
+    """
+    exponent = min(attempt - 1, 64)
+    bound = min(CAP_SECONDS, BASE_SECONDS * multiplier**exponent)
+    return max(SHORTEST_SECONDS, u * bound)
+
+
+def cooling_spread(u: float) -> float:
+    """Return the factor of a cooling's length, ¾ to 1: keys that failed together are not asked for together again."""
+    return 1 - COOLING_SPREAD * u
+
+
+def is_fault_of_the_key(kind: str) -> bool:
+    """Tell whether a failure of this kind speaks against the key, so that it cools longer each time in a row.
+
+    The others say that the graph, or this worker, is at fault: they meet every key, and pass with their cause. A pause
+    that had grown meanwhile would keep values stale long after it.
+    """
+    return kind not in FAULTS_OF_ALL
+
+
+def whole_seconds(pause: float) -> int:
+    """Return a pause as Celery may be given it: whole seconds, 1 to 15 (a fraction fails on RabbitMQ)."""
+    return min(max(1, math.ceil(pause)), int(CAP_SECONDS))

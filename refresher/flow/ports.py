@@ -1,0 +1,75 @@
+"""What the refresh flow needs from outside: passed in, so that each part can be another one in a test."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, LiteralString, Protocol, TypeVar
+
+from api_client.protocol.lease import Call
+from api_client.protocol.messages import RefreshItem
+from refresher.errors import LoadFailed
+from refresher.flow.dead_letters import DeadLetter
+from refresher.flow.events import WorkerEvents
+from refresher.flow.renewals import HeldLease
+from refresher.queries import Loaded, Query, Registry
+
+T = TypeVar("T")
+
+
+class Records(Protocol):
+    """Runs the steps of lease records."""
+
+    def run(self, call: Call[T]) -> T: ...  # noqa: D102
+
+
+class RunsQueries(Protocol):
+    """What a loader needs of a transaction."""
+
+    def run(  # noqa: D102
+        self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any
+    ) -> Any: ...
+
+
+class Origin(Protocol):
+    """Where values are loaded from."""
+
+    def load(  # noqa: D102
+        self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float
+    ) -> Loaded: ...
+
+
+class Encode(Protocol):
+    """Makes a payload of a value, or raises LoadFailed."""
+
+    def __call__(self, value: Any, *, query: str, max_bytes: int) -> bytes: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the flow needs from outside.
+
+    ``publish`` sends an item at once, ``bury`` keeps a dead letter if it can, in the place of the key's one with that
+    token (0: none). ``failure_of`` says what anything means that is raised in a load: None, that this process ends.
+    ``interruptible`` is the context of a load, which a time limit may interrupt; ``shuts_down`` returns whether the
+    worker does, so that a run which can't be finished is handed back. ``register`` returns once an invalidation reaches
+    the query's version.
+    """
+
+    records: Records
+    origin: Origin
+    encode: Encode
+    registry: Registry
+    hold: Callable[[HeldLease], AbstractContextManager[None]]
+    publish: Callable[[RefreshItem], None]
+    bury: Callable[[DeadLetter, int], None]
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], object]
+    events: WorkerEvents
+    failure_of: Callable[[BaseException], LoadFailed | None]
+    interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
+    shuts_down: Callable[[], bool] = lambda: False
+    uniform: Callable[[], float] = random.random
+    register: Callable[[Query], object] = lambda _: None

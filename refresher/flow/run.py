@@ -1,0 +1,153 @@
+"""One run under a lease: what acquire told it, its clock, and the header that it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from api_client.protocol.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header
+from api_client.protocol.keys import CacheKey
+from api_client.protocol.lease import AcquireReply
+from api_client.protocol.messages import RefreshItem
+from refresher.errors import LoadFailed, message_of
+from refresher.flow import policy
+from refresher.flow.dead_letters import DeadLetter
+from refresher.queries import Loaded, Query
+from refresher.settings import WorkerSettings
+
+HANDOFF_SECONDS: Final = 5.0
+MOST_BOOKMARKS_KEPT: Final = 16
+MAX_BOOKMARKS_BYTES: Final = 49_152
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run; ``acquired_at`` is its own monotonic clock when acquire's reply came, so that it can tell Redis' time."""
+
+    item: RefreshItem
+    key: CacheKey
+    nonce: bytes
+    lease: AcquireReply
+    acquired_at: float
+    monotonic: Callable[[], float]
+    before: Header | None = field(init=False)
+    """The header of the entry that acquire found, for its δ state."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "before", _readable(self.lease.entry_header, self.key.digest))
+
+    @property
+    def token(self) -> int:
+        """The number that the acquire drew."""
+        return self.lease.token
+
+    def elapsed_seconds(self) -> float:
+        """Return for how long the run has held its lease."""
+        return self.monotonic() - self.acquired_at
+
+    def now_us(self) -> int:
+        """Return Redis' time: what acquire said, and what has passed since by the monotonic clock."""
+        return self.lease.now_us + int(self.elapsed_seconds() * 1e6)
+
+    def lead_seconds(self) -> float:
+        """Return δ's sample: from the claim until now, the wait in the queue included."""
+        return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
+
+
+def _readable(header: bytes, digest: bytes) -> Header | None:
+    try:
+        return decode_header(header, digest)
+    except UnreadableEntry:
+        return None
+
+
+def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
+    """Return what the load reads after: the bookmarks of invalidations and its claim, and the entry's newest ones.
+
+    The commit takes the former out of the record with it. Without the latter, the next load could get from a follower
+    that still lags what is older than the entry. They are kept as long as a record keeps its own, so that one which the
+    graph does not know any more heals by itself.
+    """
+    before, asked = run.before, run.lease.bookmarks
+    if before is None or run.lease.now_us - before.fetched_at_us > settings.record_retention_seconds * 1e6:
+        return _newest(asked)
+    return _newest(tuple(mark for mark in before.bookmarks if mark not in asked)[-MOST_BOOKMARKS_KEPT:] + asked)
+
+
+def _newest(bookmarks: tuple[str, ...]) -> tuple[str, ...]:
+    """Return as many of the last bookmarks as an entry's header has room for."""
+    left_bytes = MAX_BOOKMARKS_BYTES
+    for place, bookmark in reversed(list(enumerate(bookmarks))):
+        left_bytes -= len(bookmark) + 1
+        if left_bytes < 0:
+            return bookmarks[place + 1 :]
+    return bookmarks
+
+
+def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, settings: WorkerSettings) -> Header:
+    """Return the header of the entry that ``run`` commits now.
+
+    Raises:
+        ValueError: the query's own β function gave no number.
+    """
+    before = run.before
+    now_us = run.now_us()
+    samples = () if before is None else before.delta_samples
+    delta, kept = policy.estimate_delta(
+        None if before is None else before.delta, samples, run.lead_seconds(), query.delta_window
+    )
+    beta = 0.0
+    if policy.early_refresh_is_on(
+        enabled=settings.xfetch_enabled, ttl_seconds=query.ttl_seconds, min_ttl_seconds=settings.min_ttl_seconds
+    ):
+        beta0 = settings.beta if query.beta is None else query.beta
+        beta = policy.effective_beta(settings.refresh_mode, beta0, loaded.degree, query.sigma, query.beta_function)
+    return Header(
+        token=run.token,
+        generation=run.lease.generation,
+        soft_expiry_us=now_us + int(query.ttl_seconds * 1e6),
+        nonce=run.nonce,
+        read_started_us=read_started_us,
+        fetched_at_us=now_us,
+        ttl_seconds=query.ttl_seconds,
+        delta=delta,
+        run=policy.smooth(None if before is None else before.run, run.elapsed_seconds()),
+        beta=beta,
+        degree=loaded.degree,
+        sigma=query.sigma,
+        draw_digits=settings.draw_digits,
+        flags=Flag.HANDOFF if query.ttl_seconds == 0 else Flag(0),
+        bookmarks=bookmarks_of(run, settings),
+        delta_samples=kept,
+    )
+
+
+def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int, query: Query | None) -> DeadLetter:
+    """Return the dead letter of a run that was given up. It alone holds the params and the failure's whole text.
+
+    Not those of a sensitive query; nor of one that is not registered here, since nobody can tell whether it is.
+    """
+    keeps_all = query is not None and not query.sensitive
+    return DeadLetter(
+        query=run.key.query,
+        version=run.key.version,
+        params=run.key.params if keeps_all else None,
+        digest=run.key.digest.hex(),
+        token=run.token,
+        kind=failure.kind,
+        message=message_of(failure) if keeps_all else None,
+        attempts=attempts,
+        at_us=run.now_us(),
+        failures=failures,
+    )
+
+
+def hard_ttl_seconds(query: Query) -> float:
+    """Return how long Redis keeps the entry: TTL and grace; a value that is handed over, only for seconds."""
+    return query.ttl_seconds + query.grace_seconds if query.ttl_seconds else HANDOFF_SECONDS
+
+
+def learned_lease_seconds(run_before: Smoothed | None, settings: WorkerSettings, jitter_seconds: float) -> float:
+    """Return the lease time of an entry, from the runs that it has seen."""
+    return policy.lease_seconds(settings.lease_floor_ms / 1000, run_before, jitter_seconds, settings.budget_seconds)

@@ -1,0 +1,58 @@
+"""How a driver of the graph is made: its address, TLS to it, and how long it tries."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import neo4j
+
+from api_client.config.environment import without_password
+from api_client.errors import ConfigurationError
+from refresher.settings import NEO4J_URI_ALLOWED, WorkerSettings
+
+SPARE_CONNECTIONS: Final = 22
+"""Celery's -c may ask for more threads than CACHE_XFETCH_WORKERS does."""
+
+
+def open_driver(settings: WorkerSettings, user: str, password: str, *, retry_seconds: float = 0) -> neo4j.Driver:
+    """Return a driver for the settings' graph; nothing is sent yet.
+
+    Args:
+        settings: where the graph is.
+        user, password: who asks; without a password nobody.
+        retry_seconds: for how long the driver itself repeats a transaction that it manages.
+
+    Raises:
+        ConfigurationError: the driver refuses NEO4J_URI.
+    """
+    uri, tls = address_of(settings)
+    try:
+        # The driver's own retries are off: ours would multiply with them (5 tries of 33 s each with its defaults).
+        return neo4j.GraphDatabase.driver(
+            uri,
+            auth=(user, password) if password else None,
+            max_transaction_retry_time=retry_seconds,
+            connection_timeout=2,
+            connection_acquisition_timeout=3,
+            liveness_check_timeout=5,
+            connection_write_timeout=5,
+            max_connection_pool_size=settings.workers + SPARE_CONNECTIONS,
+            keep_alive=True,
+            **tls,
+        )
+    except Exception as error:  # noqa: BLE001 - whatever it is: its text and its cause show the URI as it stands
+        kind = type(error).__name__
+    raise ConfigurationError(
+        "NEO4J_URI",
+        f"'{without_password(settings.neo4j_uri)}'",
+        f"the driver refuses it ({kind}); allowed is {NEO4J_URI_ALLOWED}",
+    )
+
+
+def address_of(settings: WorkerSettings) -> tuple[str, dict[str, Any]]:
+    """Return NEO4J_URI as a driver takes it, and the driver's options of TLS."""
+    if not settings.neo4j_ca_certs:
+        return settings.neo4j_uri, {}
+    # With certificates of one's own the driver wants to be told of TLS by options, and refuses +s.
+    trusted = neo4j.TrustCustomCAs(settings.neo4j_ca_certs)
+    return settings.neo4j_uri.replace("+s://", "://", 1), {"encrypted": True, "trusted_certificates": trusted}

@@ -1,0 +1,91 @@
+"""What a loader gets as ``tx``: a read transaction that begins with its first query.
+
+::
+
+    the driver's own         BEGIN ⇄   RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄
+    this one                           BEGIN, RUN, PULL ⇄   RUN, PULL ⇄   COMMIT ⇄        nothing at all without a query
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from types import TracebackType
+from typing import Any, LiteralString, Self
+
+import neo4j
+
+from api_client.protocol.clock import monotonic_seconds
+
+
+class ReadTransaction:
+    """A transaction in a session of its own; a context manager that commits in the end, and closes the session.
+
+    Has what the driver's managed transaction has: `run`. An error of its own that a loader catches is not lost: it is
+    raised again in the end, by the driver where the transaction had begun.
+
+    Args:
+        open_session: called at the first query, since a session costs as much as all else of a short load. It has to
+            be one for reading.
+        timeout_seconds: after which the server ends the transaction.
+        has_bookmarks: whether the session has some. Then BEGIN, which waits for them, is a round trip of its own, so
+            that its failure can be told from one of a query.
+    """
+
+    def __init__(
+        self, open_session: Callable[[], neo4j.Session], timeout_seconds: float, *, has_bookmarks: bool = False
+    ) -> None:
+        self._open_session, self._timeout_seconds = open_session, timeout_seconds
+        self._has_bookmarks, self._begin_seconds = has_bookmarks, 0.0
+        self._session: neo4j.Session | None = None
+        self._begun: neo4j.Transaction | None = None
+        self._refused: Exception | None = None
+
+    def run(self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any) -> neo4j.Result:
+        """Run a query, as `neo4j.ManagedTransaction.run`."""
+        return self._begin().run(query, parameters, **more)
+
+    @property
+    def waits_for_bookmarks(self) -> bool:
+        """Whether BEGIN was sent with bookmarks and has not succeeded, or has used up half of the time limit.
+
+        Neo4j 5.26 waits there for 30 s, whatever the transaction's limit is, and then says that it has begun.
+        """
+        is_begun = self._begun is not None and self._begin_seconds < self._timeout_seconds / 2
+        return self._has_bookmarks and self._session is not None and not is_begun
+
+    def cut(self) -> None:
+        """Close the connection under it, from any thread: who waits for an answer gets an error."""
+        connection = getattr(self._session, "_connection", None)  # the driver has no public way
+        if connection is not None:
+            with suppress(Exception):
+                connection.kill()
+
+    def _begin(self) -> neo4j.Transaction:
+        if self._refused is not None:
+            raise self._refused
+        if self._begun is None:
+            try:
+                self._session = session = self._open_session()
+                # As the driver's own execute_query does: without it BEGIN would be a round trip of its own.
+                pipelined = None if self._has_bookmarks else getattr(session, "_pipelined_begin", None)
+                began = monotonic_seconds()
+                with pipelined or nullcontext():
+                    self._begun = session.begin_transaction(timeout=self._timeout_seconds)
+                self._begin_seconds = monotonic_seconds() - began
+            except Exception as error:
+                self._refused = error
+                raise
+        return self._begun
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._session or nullcontext():
+            if self._begun is not None:
+                self._begun.__exit__(kind, error, trace)
+            elif kind is None and self._refused is not None:
+                raise self._refused

@@ -1,0 +1,1 @@
+"""What an operator looks at: status, health, doctor, dead keys. Nothing here loads."""

@@ -1,0 +1,96 @@
+"""What a worker looks at when it starts. It comes up all the same: what is missing may be there in a moment."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from typing import Final
+from urllib.parse import urlsplit
+
+from redis.exceptions import NoPermissionError, RedisError
+
+from api_client.config.environment import without_password
+from api_client.errors import ConfigurationError
+from api_client.protocol.keys import make_key
+from api_client.transport.redis_py import connect, reason
+from refresher.errors import LoadFailed
+from refresher.graph.loader import Graph
+from refresher.ops.findings import missing_to_notify, user_of
+from refresher.queries import registry
+from refresher.settings import WorkerSettings
+
+log: Final = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS = 2.0
+READY_KEY: Final = "refresher.ready"
+
+
+def log_problems(settings: WorkerSettings) -> list[str]:
+    """Log what is wrong around a starting worker, in words that say how to mend it; the problems, as text."""
+    problems = [
+        problem for problem in (cache_problem(settings), graph_problem(settings), _queries(settings)) if problem
+    ]
+    for problem in problems:
+        log.error("%s", problem)
+    return problems
+
+
+def cache_problem(settings: WorkerSettings) -> str | None:
+    """Return what is wrong with the cache, in words; None: it answers, and takes what is written."""
+    client = connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)
+    try:
+        # Changes nothing, for there is no such key; a replica, a full server and a user without the right refuse it.
+        client.set(make_key(settings.namespace, READY_KEY, None, 1).entry, b"", xx=True)
+        missing = missing_to_notify(client, settings.namespace)
+    except (RedisError, OSError) as error:
+        url = without_password(settings.redis_url)
+        return f"the cache at CACHE_REDIS_URL={url} can't be used: {reason(error)}; refreshes fail until it can"
+    finally:
+        client.close()
+    if missing is not None:
+        user = user_of(settings.redis_url)
+        return (
+            f"the user {user} of CACHE_REDIS_URL lacks the right {missing}: what is committed is stored, but readers "
+            f"that wait for it are not notified, and poll; ACL SETUSER {user} {missing}"
+        )
+    return None
+
+
+def broker_memory_problem(settings: WorkerSettings) -> str | None:
+    """Return what keeps a broker on Redis from taking messages, in words; None: nothing does, or it is no Redis."""
+    if urlsplit(settings.broker_url).scheme not in {"redis", "rediss"}:
+        return None
+    client = connect(settings.broker_url, timeout_seconds=TIMEOUT_SECONDS)
+    try:
+        # As above. A full one goes on telling how many messages wait.
+        client.set(f"{settings.namespace}.{READY_KEY}", b"", xx=True)
+    except NoPermissionError:
+        return None  # who may publish need not have this right
+    except (RedisError, OSError) as error:
+        return f"the broker at CACHE_BROKER_URL={without_password(settings.broker_url)} can't be used: {reason(error)}"
+    finally:
+        client.close()
+    return None
+
+
+def graph_problem(settings: WorkerSettings) -> str | None:
+    """Return what is wrong with the graph, in words; None: its configured database answers the configured user."""
+    try:
+        with closing(Graph(settings)) as graph:
+            graph.verify()
+    except ConfigurationError as error:
+        return str(error)
+    except LoadFailed as error:
+        where = (
+            f"NEO4J_URI={without_password(settings.neo4j_uri)}, NEO4J_USER={settings.neo4j_user}, "
+            f"NEO4J_DATABASE={settings.neo4j_database or '(default)'}"
+        )
+        follows = "refreshes are retried until it can" if error.is_transient else "refreshes fail"
+        return f"the graph at {where} can't be used ({error.kind}): {error}; {follows}"
+    return None
+
+
+def _queries(settings: WorkerSettings) -> str | None:
+    if len(registry):
+        return None
+    return f"no query is registered: REFRESHER_QUERIES={settings.queries!r} names the modules that use @query"

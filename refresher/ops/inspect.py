@@ -1,0 +1,152 @@
+"""What Redis has of one key, field by field: the header of its entry, its lease record, its dead letters. No values.
+
+What it means for the next read is another question: `api_client.explain` answers it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import redis
+
+from api_client.errors import InvalidQuery
+from api_client.explain import GONE
+from api_client.protocol.entry import FORMAT_VERSION, MAX_HEADER_BYTES, Header, UnreadableEntry, decode_header
+from api_client.protocol.keys import CacheKey
+from api_client.transport.redis_py import node_of
+from refresher.flow.dead_letters import DeadLetters
+from refresher.ops.scan import SCAN_COUNT, KeyNames, nodes_of
+
+FIND_SECONDS: Final = 10.0
+SHORTEST_DIGEST: Final = 6
+_HIDDEN: Final = frozenset({"nonce"})
+"""With token and nonce anyone who may run the scripts could commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What there is of a key. Durations in seconds, times in µs of Redis' clock.
+
+    ``entry`` are its header's fields, ``record`` those of the lease record as they stand, ``dead_letters`` the ids of
+    the key's. ``unreadable`` says why an entry that is there can't be read. ``entry_left`` and ``record_left`` are what
+    is left until Redis drops them; None: it never does.
+    """
+
+    key: CacheKey
+    now_us: int
+    is_there: bool
+    entry: Mapping[str, Any]
+    entry_left: float | None
+    unreadable: str
+    record: Mapping[str, str]
+    record_left: float | None
+    dead_letters: tuple[str, ...]
+
+
+def inspected(client: redis.Redis, namespace: str, key: CacheKey) -> Inspection:
+    """Look at a key; errors of Redis come as redis-py raises them."""
+    with node_of(client, key.entry).pipeline(transaction=False) as pipeline:
+        pipeline.time()
+        pipeline.getrange(key.entry, 0, MAX_HEADER_BYTES)
+        pipeline.strlen(key.entry)
+        pipeline.pttl(key.entry)
+        pipeline.hgetall(key.record)
+        pipeline.pttl(key.record)
+        now, head, size, entry_ms, record, record_ms = pipeline.execute(raise_on_error=False)
+    for reply in (now, entry_ms, record_ms):
+        if isinstance(reply, Exception):
+            raise reply
+    letters = DeadLetters(client, namespace).newest()
+    entry, unreadable = _entry(key, head, size) if entry_ms != GONE else ({}, "")
+    return Inspection(
+        key=key,
+        now_us=int(now[0]) * 1_000_000 + int(now[1]),
+        is_there=entry_ms != GONE,
+        entry=entry,
+        entry_left=_left(entry_ms),
+        unreadable=unreadable,
+        record={} if isinstance(record, Exception) else _fields(record),
+        record_left=_left(record_ms),
+        dead_letters=tuple(
+            one.id for one in letters
+            if (one.query, one.version, one.digest) == (key.query, key.version, key.digest.hex())
+        ),
+    )  # fmt: skip
+
+
+def found_by_digest(client: redis.Redis, namespace: str, query: str, version: int, digits: str) -> CacheKey | None:
+    """Find a key by the first hex digits of its digest, as Flower and logs show them; None: there is none in Redis.
+
+    Goes through all keys in small steps, for ten seconds at most.
+
+    Raises:
+        InvalidQuery: several keys begin so, or not all could be looked at in time.
+    """
+    names, found = KeyNames(namespace), set[CacheKey]()
+    deadline = time.monotonic() + FIND_SECONDS
+    for node in nodes_of(client):
+        cursor = -1
+        while cursor:
+            if time.monotonic() > deadline:
+                raise InvalidQuery(
+                    f"{digits} was not found within {FIND_SECONDS:g} s: give the params, or the key's name"
+                )
+            pattern = f"{namespace}:*{{{query}:{version}:{digits}*"
+            some: list[bytes]
+            cursor, some = node.scan(max(cursor, 0), match=pattern, count=SCAN_COUNT)  # type: ignore[assignment] # no text
+            found.update(key for name in some if (key := names.key(name.decode(errors="replace"))) is not None)
+    if len(found) > 1:
+        raise InvalidQuery(f"{len(found)} keys of {query!r} begin with {digits}: give more digits")
+    return next(iter(found), None)
+
+
+def _left(milliseconds: int) -> float | None:
+    return milliseconds / 1_000 if milliseconds >= 0 else None
+
+
+def _entry(key: CacheKey, head: Any, size: Any) -> tuple[dict[str, Any], str]:
+    if isinstance(head, Exception):
+        return {}, "another type"
+    try:
+        header = decode_header(head, key.digest)
+    except UnreadableEntry as error:
+        return {"bytes": size}, error.reason
+    return {"bytes": size, **_header(header, size)}, ""
+
+
+def _header(header: Header, size: int) -> dict[str, Any]:
+    return {
+        "format": FORMAT_VERSION,
+        "header_bytes": header.length,
+        "payload_bytes": size - header.length,
+        "compressed": header.is_compressed,
+        "handoff": header.is_handoff,
+        "token": header.token,
+        "generation": header.generation,
+        "read_started": header.read_started_us,
+        "fetched": header.fetched_at_us,
+        "soft_expiry": header.soft_expiry_us,
+        "ttl": header.ttl_seconds,
+        "delta": header.delta.mean,
+        "delta_deviation": header.delta.deviation,
+        "delta_samples": list(header.delta_samples),
+        "run": header.run.mean,
+        "run_deviation": header.run.deviation,
+        "beta": header.beta,
+        "degree": header.degree,
+        "sigma": header.sigma,
+        "draw_digits": header.draw_digits,
+        "bookmarks": len(header.bookmarks),
+    }
+
+
+def _fields(record: Mapping[bytes, bytes]) -> dict[str, str]:
+    named = {name.decode(errors="replace"): value for name, value in record.items()}
+    shown = {name: value.decode(errors="replace") for name, value in named.items() if name not in _HIDDEN}
+    for name in ("bookmarks", "bookmarks_before", "claim_bookmarks"):
+        if shown.get(name):
+            shown[name] = str(shown[name].count("\n") + 1)
+    return dict(sorted(shown.items()))

@@ -1,0 +1,317 @@
+"""What lies in the cache, by query, from a bounded look at its keys: names of many, headers of a few.
+
+Readers pay for it with some tenths of a millisecond now and then: SCAN goes through the keys in small steps. Before
+7.2, Redis takes the reading of a header for an access, and goes by these when it evicts: no more than some hundred are
+read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+import redis
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from api_client.errors import InvalidQuery
+from api_client.explain import left_seconds
+from api_client.protocol.entry import MAGIC, Header, UnreadableEntry, decode_header
+from api_client.protocol.keys import DIGEST_BYTES, CacheKey, entry_prefix, key_of_digest
+from api_client.protocol.lease import RecordState
+from api_client.transport.redis_py import LazyCluster, reason
+
+_ANY: Final = key_of_digest("n", "q", 1, bytes(DIGEST_BYTES))
+_HEX_DIGITS: Final = 2 * DIGEST_BYTES
+
+
+class KeyNames:
+    """Tells what the keys of a namespace are."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace: str = namespace
+        self.pattern: str = f"{namespace}:*"
+        self._entry_prefix = entry_prefix(namespace)
+        self._record_prefix = namespace + _ANY.record.partition("{")[0].removeprefix("n")
+
+    def query_of_entry(self, name: str) -> str | None:
+        """Return the query of an entry's name, and None of every other; quick, for many names."""
+        if not name.startswith(self._entry_prefix):
+            return None
+        return name[len(self._entry_prefix) + 1 :].partition(":")[0]
+
+    def is_record(self, name: str) -> bool:
+        """Tell whether a name is that of a lease record."""
+        return name.startswith(self._record_prefix)
+
+    def key(self, name: str) -> CacheKey | None:
+        """Return the key that an entry, a record or a channel is named after; None: it is none of this namespace."""
+        query, _, rest = name.partition("{")[2].removesuffix("}").partition(":")
+        version, _, digest = rest.partition(":")
+        if not version.isdecimal() or len(version) > len("65535") or len(digest) != _HEX_DIGITS:
+            return None
+        try:
+            key = key_of_digest(self.namespace, query, int(version), bytes.fromhex(digest))
+        except (InvalidQuery, ValueError):
+            return None
+        return key if name in {key.entry, key.record, key.channel} else None
+
+
+SCAN_COUNT: Final = 1_000
+DEFAULT_MOST_KEYS: Final = 100_000
+SCAN_SECONDS: Final = 2.0
+MOST_HEADERS: Final = 500
+MOST_HEADERS_OF_QUERY: Final = 100
+HEADER_BYTES: Final = 1_024
+"""Enough for all but those with many bookmarks, which are left out."""
+MOST_RECORDS: Final = 2_000
+MOST_COUNTED: Final = 2_000
+"""Keys whose count of accesses is asked for."""
+MOST_SHOWN: Final = 10
+_FIELDS: Final = ("state", "since", "until", "by", "claimed_at", "failures")
+_UNDER_WAY: Final = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING})
+_NO_COUNTS: Final = "Redis counts accesses under a maxmemory-policy of LFU alone, such as allkeys-lfu"
+
+
+@dataclass(slots=True)
+class QueryKeys:
+    """What was seen of a query's keys. Durations in seconds.
+
+    ``keys`` are entries. ``headers`` of them were read: of these ``stale`` are past their soft expiry, for
+    ``oldest_stale`` at most, and ``lead`` is the median of their δ. Records by their state: ``lapsed`` are those whose
+    time is over without an end, since a message or a worker was lost; ``longest_wait`` is that of the oldest queued.
+    """
+
+    query: str
+    keys: int = 0
+    headers: int = 0
+    stale: int = 0
+    oldest_stale: float | None = None
+    lead: float | None = None
+    queued: int = 0
+    running: int = 0
+    retrying: int = 0
+    cooling: int = 0
+    quarantined: int = 0
+    lapsed: int = 0
+    longest_wait: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A load that goes on: ``key`` as Flower shows it, ``by`` the process, ``lasts`` since the claim, in seconds."""
+
+    query: str
+    key: str
+    by: str
+    lasts: float
+
+
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """A key that is read often: ``accesses`` is Redis' own count, logarithmic, 0 to 255."""
+
+    query: str
+    key: str
+    name: str
+    accesses: int
+
+
+@dataclass(slots=True)
+class KeysSeen:
+    """What a look at the keys has shown. ``is_sample``: not all keys were looked at, of ``keys_of_server``.
+
+    ``problem`` and ``hottest_problem`` say why there is nothing, where there is nothing. ``is_counted``: Redis has
+    counted the looks at headers as accesses. ``unreadable`` are the headers that no reader can read, by why.
+    """
+
+    is_sample: bool = False
+    keys_of_server: int | None = None
+    queries: dict[str, QueryKeys] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    hottest: list[HotKey] = field(default_factory=list)
+    is_counted: bool = False
+    unreadable: dict[str, int] = field(default_factory=dict)
+    problem: str = ""
+    hottest_problem: str = ""
+
+    def of(self, query: str) -> QueryKeys:
+        """Return the row of a query."""
+        return self.queries.setdefault(query, QueryKeys(query))
+
+
+def look_at_keys(client: redis.Redis, namespace: str, *, most_keys: int = DEFAULT_MOST_KEYS) -> KeysSeen:
+    """Look at a cache's keys, at most about so many.
+
+    Raises:
+        redis.exceptions.RedisError: it can't be asked. That it forbids to look is told in what is returned.
+    """
+    seen, names = KeysSeen(), KeyNames(namespace)
+    nodes = nodes_of(client)
+    deadline = time.monotonic() + SCAN_SECONDS
+    leads: dict[str, list[float]] = {}
+    for node in nodes:
+        found = _scanned(node, names, most_keys // len(nodes), deadline, seen)
+        if seen.problem:
+            return seen
+        entries = [name for name in found if (query := names.query_of_entry(name)) is not None and _count(seen, query)]
+        _rank(node, entries, names, seen)
+        for query, values in _read_headers(node, _few_of_each(entries, names), seen).items():
+            leads.setdefault(query, []).extend(values)
+        _read_records(node, [name for name in found if names.is_record(name)][:MOST_RECORDS], names, seen)
+    for query, values in leads.items():
+        seen.of(query).lead = median(values)
+    seen.runs = sorted(seen.runs, key=lambda run: -run.lasts)[:MOST_SHOWN]
+    seen.hottest = sorted(seen.hottest, key=lambda hot: -hot.accesses)[:MOST_SHOWN]
+    return seen
+
+
+def nodes_of(client: redis.Redis) -> list[redis.Redis]:
+    """Return a client for each part of the cache that has keys of its own: of a cluster its masters, else the same."""
+    if isinstance(client, LazyCluster):
+        return [client.get_redis_connection(node) for node in client.get_primaries()]
+    return [client]
+
+
+def _scanned(node: redis.Redis, names: KeyNames, most_keys: int, deadline: float, seen: KeysSeen) -> list[str]:
+    """Return names of keys, each once, in Redis' own order, which has nothing to do with what they are."""
+    found: dict[str, None] = {}
+    cursor, steps_left = 0, max(1, most_keys // SCAN_COUNT)
+    seen.keys_of_server = _added(seen.keys_of_server, _keys_of(node))
+    while steps_left and time.monotonic() < deadline:
+        steps_left -= 1
+        try:
+            some: list[bytes]
+            cursor, some = node.scan(cursor, match=names.pattern, count=SCAN_COUNT)  # type: ignore[assignment] # no text
+        except NoPermissionError:
+            seen.problem = "this user of CACHE_REDIS_URL may not SCAN"
+            return []
+        found.update(dict.fromkeys(name.decode(errors="replace") for name in some))
+        if not cursor:
+            return list(found)
+    seen.is_sample = True
+    return list(found)
+
+
+def _keys_of(node: redis.Redis) -> int | None:
+    """Return how many keys the database has, of whatever; None where that may not be asked."""
+    database = node.connection_pool.connection_kwargs.get("db") or 0
+    try:
+        of_database = node.info("keyspace").get(f"db{database}", {"keys": 0})
+    except ResponseError:
+        return None
+    return int(of_database["keys"])
+
+
+def _added(total: int | None, more: int | None) -> int | None:
+    return more if total is None else None if more is None else total + more
+
+
+def _count(seen: KeysSeen, query: str) -> bool:
+    seen.of(query).keys += 1
+    return True
+
+
+def _few_of_each(entries: Iterable[str], names: KeyNames) -> list[CacheKey]:
+    chosen: dict[str, list[CacheKey]] = {}
+    total = 0
+    for name in entries:
+        of_query = chosen.setdefault(names.query_of_entry(name) or "", [])
+        if len(of_query) < MOST_HEADERS_OF_QUERY and total < MOST_HEADERS and (key := names.key(name)) is not None:
+            of_query.append(key)
+            total += 1
+    return [key for keys in chosen.values() for key in keys]
+
+
+def _read_headers(node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen) -> dict[str, list[float]]:
+    """Note what the entries' headers say; returns their δ by query."""
+    leads: dict[str, list[float]] = {}
+    with node.pipeline(transaction=False) as pipeline:
+        pipeline.execute_command("CLIENT", "NO-TOUCH", "ON")  # type: ignore[no-untyped-call] # as redis-py declares it
+        pipeline.time()
+        for key in keys:
+            pipeline.getrange(key.entry, 0, HEADER_BYTES - 1)
+        pipeline.execute_command("CLIENT", "NO-TOUCH", "OFF")  # type: ignore[no-untyped-call]
+        no_touch, (seconds, microseconds), *heads, _ = pipeline.execute(raise_on_error=False)
+    seen.is_counted |= isinstance(no_touch, Exception) and bool(keys)
+    now_us = int(seconds) * 1_000_000 + int(microseconds)
+    for key, header in _decoded(keys, heads, seen.unreadable):
+        row = seen.of(key.query)
+        row.headers += 1
+        leads.setdefault(key.query, []).append(header.delta.mean)
+        if header.is_stale(now_us):
+            row.stale += 1
+            row.oldest_stale = max(row.oldest_stale or 0.0, (now_us - header.soft_expiry_us) / 1e6)
+    return leads
+
+
+def _decoded(
+    keys: Sequence[CacheKey], heads: Sequence[Any], unreadable: dict[str, int]
+) -> Iterator[tuple[CacheKey, Header]]:
+    for key, head in zip(keys, heads, strict=True):
+        try:
+            header = decode_header(head, key.digest) if isinstance(head, bytes) else None
+        except UnreadableEntry as error:
+            is_cut = len(head) == HEADER_BYTES and head.startswith(MAGIC)
+            if head and not is_cut:  # else it has gone meanwhile, or there is more of it
+                unreadable[error.reason] = unreadable.get(error.reason, 0) + 1
+            continue
+        if header is not None and not header.is_handoff:
+            yield key, header
+
+
+def _read_records(node: redis.Redis, found: Sequence[str], names: KeyNames, seen: KeysSeen) -> None:
+    keys = [key for name in found if (key := names.key(name)) is not None]
+    with node.pipeline(transaction=False) as pipeline:
+        pipeline.time()
+        for key in keys:
+            pipeline.hmget(key.record, *_FIELDS)
+        (seconds, microseconds), *replies = pipeline.execute(raise_on_error=False)
+    now_us = int(seconds) * 1_000_000 + int(microseconds)
+    for key, reply in zip(keys, replies, strict=True):
+        if not isinstance(reply, Exception):
+            _note_record(key, [(part or b"").decode(errors="replace") for part in reply], now_us, seen)
+
+
+def _note_record(key: CacheKey, fields: Sequence[str], now_us: int, seen: KeysSeen) -> None:
+    state, since, until, by, claimed_at, failures = fields
+    if state not in _UNDER_WAY and state != RecordState.COOLING:
+        return
+    row = seen.of(key.query)
+    if not left_seconds(_number(since), _number(until), now_us):
+        row.lapsed += state in _UNDER_WAY
+        return
+    seconds = max(0.0, (now_us - _number(claimed_at)) / 1e6) if _number(claimed_at) else 0.0
+    setattr(row, state, getattr(row, state) + 1)
+    if state == RecordState.QUEUED:
+        row.longest_wait = max(row.longest_wait or 0.0, seconds)
+    elif state == RecordState.RUNNING:
+        seen.runs.append(Run(key.query, key.short, by, seconds))
+    elif state == RecordState.COOLING:
+        row.quarantined += _number(failures) > 1
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _rank(node: redis.Redis, entries: Sequence[str], names: KeyNames, seen: KeysSeen) -> None:
+    """Note how often Redis has counted accesses. It counts under an LFU policy alone; asking is no access."""
+    if seen.hottest_problem or not entries:
+        return
+    with node.pipeline(transaction=False) as pipeline:
+        for name in entries[:MOST_COUNTED]:
+            pipeline.execute_command("OBJECT", "FREQ", name)  # type: ignore[no-untyped-call] # as redis-py declares it
+        counts = pipeline.execute(raise_on_error=False)
+    refused = next((count for count in counts if isinstance(count, RedisError)), None)
+    if isinstance(refused, NoPermissionError):
+        seen.hottest_problem = "this user of CACHE_REDIS_URL may not ask OBJECT FREQ"
+    elif refused is not None:
+        seen.hottest_problem = _NO_COUNTS if "LFU" in str(refused) else reason(refused)
+    hot = [(name, count) for name, count in zip(entries, counts, strict=False) if isinstance(count, int)]
+    for name, count in sorted(hot, key=lambda pair: -pair[1])[:MOST_SHOWN]:
+        key = names.key(name)
+        if key is not None:
+            seen.hottest.append(HotKey(key.query, key.short, key.entry, count))

@@ -1,0 +1,256 @@
+"""A worker's refreshes as OpenTelemetry spans. No value of a param, and no text of an error, is in any.
+
+::
+
+    (send cache.refresh, the reader's, or none)
+     └─ process cache.refresh         CONSUMER   one item of a message, with its outcome
+         ├─ acquire                   CLIENT     in Redis
+         ├─ load friends_of           INTERNAL   one for each attempt
+         │   ├─ query friends_of      CLIENT     until the last of its rows is there
+         │   └─ degree friends_of     CLIENT
+         └─ commit                    CLIENT     in Redis; retry or fail, where the load has failed
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import count
+from types import CodeType
+from typing import Any, Final, LiteralString, TypeVar
+from urllib.parse import urlsplit
+
+import neo4j
+from neo4j.exceptions import Neo4jError
+from opentelemetry import context, trace
+from opentelemetry.trace import Span, SpanKind, Tracer
+
+from api_client.config.broker import queue_name_of, system_of
+from api_client.errors import InvalidQuery
+from api_client.observe.otel import PROPAGATOR, failed, key_attributes, messaging_attributes, step_attributes
+from api_client.protocol.lease import Call
+from api_client.protocol.messages import RefreshItem
+from refresher.errors import LoadFailed
+from refresher.flow.events import Tell, WorkerSpans
+from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.ports import Origin, Records, RunsQueries
+from refresher.queries import Loaded, Loader, Query
+from refresher.settings import WorkerSettings
+
+T = TypeVar("T")
+
+_COMMITTED: Final = frozenset({OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE})
+_FAILED: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.RETRY})
+
+
+@dataclass(slots=True)
+class _Processing:
+    """What is under way in this context: the attempts of an item, and the queries of a load that have no end yet."""
+
+    attempts: Iterator[int]
+    asked: list[Span] = field(default_factory=list)
+
+
+# The load's own thread, where it has one, gets a copy of the context.
+_processing: Final[ContextVar[_Processing | None]] = ContextVar("refresher_processing", default=None)
+
+
+class OTelWorkerSpans(WorkerSpans):
+    """The spans of a worker, made by ``tracer``."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    @contextmanager
+    def processing(self, item: RefreshItem, request: Any, settings: WorkerSettings) -> Iterator[Tell]:
+        """Return a span around the handling of one item; it is told the outcome before it ends."""
+        delivery = getattr(request, "delivery_info", None) or {}
+        queue = queue_name_of(settings.namespace, settings.broker_url, str(delivery.get("routing_key")))
+        span = self._tracer.start_span(
+            f"process {queue}",
+            context=PROPAGATOR.extract(item.trace or {}, context.get_current()),
+            kind=SpanKind.CONSUMER,
+            attributes={
+                **messaging_attributes(system_of(settings.broker_url), queue, "process"),
+                **_item_attributes(item, settings),
+                "messaging.message.id": str(getattr(request, "id", "")),
+            },
+        )
+        token = _processing.set(_Processing(count(item.attempt)))
+        try:
+            with _within(span):
+                yield functools.partial(_tell, span)
+        finally:
+            _processing.reset(token)
+
+    def records(self, records: Records) -> Records:
+        """Return ``records`` with a span around each step."""
+        return _TracedRecords(self._tracer, records)
+
+    def origin(self, origin: Origin) -> Origin:
+        """Return ``origin`` with a span around each load."""
+        return _TracedOrigin(self._tracer, origin)
+
+    def transaction(self, tx: RunsQueries, query: Query, settings: WorkerSettings) -> RunsQueries:
+        """Return ``tx`` with a span around each query that it runs."""
+        return _TracedTransaction(self._tracer, tx, query, settings)
+
+
+@contextmanager
+def _within(span: Span) -> Iterator[None]:
+    """Make a span the current one until it ends, and mark it by an error."""
+    with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        try:
+            yield
+        except BaseException as error:
+            failed(span, _kind_of(error))
+            raise
+
+
+def _kind_of(error: BaseException) -> str:
+    """Return what kind of error it is: a load's own word, else its type."""
+    return error.kind if isinstance(error, LoadFailed) else type(error).__name__
+
+
+def _item_attributes(item: RefreshItem, settings: WorkerSettings) -> dict[str, str | int]:
+    about: dict[str, str | int] = {"refresher.reason": item.reason.value, "refresher.attempt": item.attempt}
+    try:
+        return about | key_attributes(item.key(settings.namespace))
+    except InvalidQuery:
+        # Any of its fields may hold anything.
+        return about
+
+
+def _tell(span: Span, outcome: Outcome) -> None:
+    span.set_attribute("refresher.outcome", outcome.kind.value)
+    if outcome.why and outcome.kind not in _COMMITTED:  # of those it is the reason for the refresh
+        span.set_attribute("refresher.why", outcome.why)
+    if outcome.kind in _FAILED:
+        failed(span, outcome.why)
+
+
+class _TracedRecords:
+    def __init__(self, tracer: Tracer, records: Records) -> None:
+        self._tracer, self._records = tracer, records
+
+    def run(self, call: Call[T]) -> T:
+        """Run one step."""
+        span = self._tracer.start_span(call.script, kind=SpanKind.CLIENT, attributes=step_attributes(call.script))
+        with _within(span):
+            return self._records.run(call)
+
+
+class _TracedOrigin:
+    def __init__(self, tracer: Tracer, origin: Origin) -> None:
+        self._tracer, self._origin = tracer, origin
+
+    def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
+        """Load a value."""
+        now = _processing.get() or _Processing(count(1))
+        span = self._tracer.start_span(
+            f"load {query.name}", attributes={"refresher.query": query.name, "refresher.attempt": next(now.attempts)}
+        )
+        with _within(span):
+            try:
+                loaded = self._origin.load(query, params, bookmarks, timeout_seconds)
+            except BaseException as error:
+                _end_all(now.asked, _kind_of(error))
+                raise
+            _end_all(now.asked)
+            if query.degree_cypher is not None:
+                span.set_attribute("refresher.degree", loaded.degree)
+            return loaded
+
+
+def _end_all(asked: list[Span], failure: str = "") -> None:
+    """End the queries that have come to no end of their own."""
+    while asked:
+        span = asked.pop()
+        if failure and span.is_recording():
+            failed(span, failure)
+        if span.is_recording():
+            span.end()
+
+
+class _TracedTransaction:
+    def __init__(self, tracer: Tracer, tx: RunsQueries, query: Query, settings: WorkerSettings) -> None:
+        self._tracer, self._tx, self._query = tracer, tx, query
+        self._about = _server_attributes(settings.neo4j_uri, settings.neo4j_database)
+
+    def run(self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any) -> neo4j.Result:
+        """Run a query, as `ReadTransaction.run`."""
+        span = self._begin(query)
+        try:
+            result: neo4j.Result = self._tx.run(query, parameters, **more)
+        except BaseException as error:
+            if isinstance(error, Neo4jError) and error.code:
+                span.set_attribute("db.response.status_code", error.code)
+            failed(span, type(error).__name__)
+            span.end()
+            raise
+        _end_with(result, span)
+        return result
+
+    def _begin(self, text: str) -> Span:
+        what = "degree" if text == self._query.degree_cypher else "query"
+        name = f"{what} {self._query.name}"
+        shown = {"db.query.text": text} if what == "degree" or text in texts_of(self._query.loader) else {}
+        span = self._tracer.start_span(
+            name, kind=SpanKind.CLIENT, attributes={**self._about, "db.query.summary": name, **shown}
+        )
+        now = _processing.get()
+        if now is not None:
+            now.asked.append(span)
+        return span
+
+
+def _end_with(result: neo4j.Result, span: Span) -> None:
+    """End the span with the last row of the result, for most of a query's time may be in them."""
+    closed: Callable[[], Any] | None = getattr(result, "_on_closed", None)  # the driver has no public way
+    if closed is None or result.closed():
+        span.end()
+        return
+
+    def end() -> Any:
+        span.end()
+        return closed()
+
+    result._on_closed = end  # noqa: SLF001 - as above
+
+
+@functools.lru_cache(maxsize=16)
+def _server_attributes(uri: str, database: str) -> dict[str, str | int]:
+    server = urlsplit(uri)
+    about: dict[str, str | int] = {"db.system.name": "neo4j"}
+    if database:
+        about["db.namespace"] = database
+    if server.hostname:
+        about["server.address"] = server.hostname
+        about["server.port"] = server.port or 7687
+    return about
+
+
+@functools.lru_cache(maxsize=1024)
+def texts_of(loader: Loader) -> frozenset[str]:
+    """Return the texts that stand in a loader's code, or beside it in its module.
+
+    Any other text of a query was made at run time: a param's value may be in it, so no span shows it.
+    """
+    function = inspect.unwrap(loader)
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return frozenset()
+    beside = (value for value in function.__globals__.values() if isinstance(value, str))
+    return frozenset([*_texts_in(code), *beside])
+
+
+def _texts_in(code: CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, CodeType):
+            yield from _texts_in(constant)

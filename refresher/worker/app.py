@@ -1,0 +1,258 @@
+"""The Celery app, and every setting of it with its reason.
+
+`celery -A refresher` uses what `make_app` returns; `install` adds the
+task to an application's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from celery import Celery, signals
+from kombu import compression
+
+from api_client.config.broker import connection_settings, consumer_settings, queues
+from api_client.errors import ConfigurationError
+from api_client.observe.events import guarded
+from api_client.transport.redis_py import connect
+from api_client.trigger.broker import CeleryBroker
+from api_client.trigger.private_app import PrivateApp
+from refresher.flow.dead_letters import DeadLetter, DeadLetters
+from refresher.flow.events import WorkerEvents
+from refresher.flower import set_up_flower
+from refresher.graph.pool_process import ShutdownFlag
+from refresher.ops.health import Health, Pulse, PulseStep
+from refresher.ops.health_server import HealthServer
+from refresher.queries import import_queries, look_in_the_working_folder, registry
+from refresher.settings import WorkerSettings
+from refresher.telemetry.prometheus import WorkerGauges, WorkerMetrics
+from refresher.telemetry.setup import Telemetry
+from refresher.worker.celery_fixes.app import keep_params_out_of_logs, understand_tls_options
+from refresher.worker.runtime import PerProcess, Runtime
+from refresher.worker.slots import NodeSlots
+from refresher.worker.tasks import add_task
+from refresher.worker.version_registration import VersionHeartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log: Final = logging.getLogger(__name__)
+
+CONSUMER: Final = "refresher.worker.celery_fixes.consumer:RefreshConsumer"
+SCRAPE_SECONDS: Final = 1.0
+
+
+class RefreshApp(PrivateApp):
+    """The workers' app."""
+
+    log_cls = "refresher.worker.celery_fixes.log_escaping:EscapingLogging"
+
+
+def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
+    """Return a Celery app that refreshes, set up from ``settings`` (default: the environment's).
+
+    It becomes no thread's current app and not the default one, until a worker of it starts. It has no fix-ups: a worker
+    whose queries need Django set up is that of the application's own app, with `install`.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
+    """
+    chosen = settings or WorkerSettings.from_env()
+    app = RefreshApp.configured("refresher", celery_settings(chosen))
+    _add(app, chosen, events)
+    signals.worker_init.connect(keep := _forget_compression_of(app))
+    app.refresher_receivers = (*app.refresher_receivers, keep)
+    app.refreshes_only = True
+    set_up_flower()
+    return app
+
+
+def app_of_command_line() -> Celery:
+    """Return `make_app`'s, for ``celery -A refresher``: there a wrong setting ends the command with one line.
+
+    Raises:
+        ConfigurationError: as `make_app`, when no command line is being run.
+        SystemExit: instead of it, when one is; Celery would print a traceback.
+    """
+    look_in_the_working_folder()
+    try:
+        return make_app()
+    except ConfigurationError as error:
+        if click.get_current_context(silent=True) is None:
+            raise
+        raise SystemExit(f"error: {error}") from None
+
+
+def install(app: Celery, settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> None:
+    """Add the refresh task and its queues to an application's own Celery app, once that is configured.
+
+    The app's settings stay as they are, for its tasks and for its broker; what the refresh task needs is set on the
+    task. Two settings are the whole app's all the same:
+
+    - ``task_queues`` gets the two queues of refreshes, after those that the app consumes from already. A worker with
+      ``-Q`` has to name them.
+    - ``worker_consumer``, unless the app has its own, becomes `RefreshConsumer`: it survives the loss of the broker,
+      and messages to the refresh task that are none. It leaves the messages of other tasks to Celery.
+
+    The app consumes from its own broker: CACHE_BROKER_URL, to which readers and refreshes publish, has to be the same.
+    It has to accept JSON, as it does by default. An ``amqps://`` URL may name a CA of one's own, as a reader's may.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
+    """
+    chosen = settings or WorkerSettings.from_env()
+    connection_settings(chosen.broker_url)  # what is wrong there is told now, not at the first retry
+    understand_tls_options(app)
+    # What it has no queues of its own for goes to its default queue, which Celery declares only where there are none.
+    app.conf.task_queues = [
+        *app.amqp.Queues(app.conf.task_queues).values(),
+        *queues(chosen.namespace, chosen.broker_url),
+    ]
+    for made_of_them in ("queues", "router"):
+        vars(app.amqp).pop(made_of_them, None)
+    if not app.conf.value_set_for("worker_consumer"):
+        app.conf.worker_consumer = CONSUMER
+    _add(app, chosen, events)
+
+
+def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> None:
+    def broker() -> CeleryBroker:
+        return CeleryBroker(settings.broker_url, settings.namespace)
+
+    app.refresher_pulse = Pulse()
+    # The main process asks with connections of its own, which its children must not use.
+    health = Health(settings, app.refresher_pulse)
+    letters = functools.partial(_letters, settings)
+    gauges = WorkerGauges(health.ready, broker().waiting, letters, registry)
+    metrics = WorkerMetrics(settings, gauges)
+    telemetry = Telemetry(settings, broker=broker, letters=letters, queries=registry)
+    telemetry.connect(app)
+
+    def told() -> WorkerEvents:
+        return metrics.and_of(telemetry.and_of(events))
+
+    app.refresher_shutdown = shutdown = ShutdownFlag()
+    slots = NodeSlots()
+    app.refresher_slots = _open_when_set_up(app, slots)
+    runtimes = PerProcess(lambda: Runtime(settings, broker(), events=told(), shuts_down=shutdown.is_set, slots=slots))
+    # For the messages that are dropped in the main process. Made when the worker has begun: metrics count from then on.
+    app.refresher_events = functools.cache(lambda: guarded(told(), WorkerEvents))
+    add_task(app, runtimes, task_options(settings))
+    import_queries(settings.query_modules)
+    app.steps["consumer"].add(PulseStep)
+    app.refresher_heartbeat = VersionHeartbeat(settings, registry)
+    app.refresher_heartbeat.connect(app)
+    _connect_signals(app, settings, runtimes, metrics, HealthServer(settings, app.refresher_pulse, health))
+
+
+def _open_when_set_up(app: Celery, slots: NodeSlots) -> Callable[..., None]:
+    def open_slots(instance: Any = None, **_: Any) -> None:
+        if getattr(instance, "app", None) is app:
+            # Before the pool is forked, and once Celery knows how large it is, or may become.
+            slots.open(max(instance.concurrency or 1, instance.max_concurrency or 1))
+
+    signals.celeryd_after_setup.connect(open_slots)
+    return open_slots
+
+
+def _letters(settings: WorkerSettings) -> list[DeadLetter]:
+    client = connect(settings.redis_url, timeout_seconds=SCRAPE_SECONDS)
+    with closing(client):
+        return DeadLetters(client, settings.namespace).newest()
+
+
+def task_options(settings: WorkerSettings) -> dict[str, Any]:
+    """Return what is set on the refresh task alone, each for its reason."""
+    return {
+        # Ends the runs of a process that was lost.
+        "Request": "refresher.worker.celery_fixes.lost_runs:RefreshRequest",
+        # Celery would hand the task on to every other app of the process.
+        "shared": False,
+        # A message is done when its refresh is; a killed pool process gives it back. Redelivery is harmless: acquire
+        # tells an old message from a new one.
+        "acks_late": True,
+        "reject_on_worker_lost": True,
+        # Nobody reads results: what came of a refresh is in the entry. Result keys would only pile up.
+        "ignore_result": True,
+        "store_errors_even_if_ignored": False,
+        "serializer": "json",
+        "soft_time_limit": settings.soft_limit_seconds,
+        "time_limit": settings.hard_limit_seconds,
+        # Flower lives on them.
+        "send_events": True,
+    }
+
+
+def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
+    """Return the settings of a Celery app that does nothing but refresh, each for its reason."""
+    return {
+        **consumer_settings(
+            settings.namespace, settings.broker_url, visibility_timeout_seconds=settings.visibility_timeout_seconds
+        ),
+        # As `task_options` has it for the task.
+        "result_backend": None,
+        "task_ignore_result": True,
+        "task_store_errors_even_if_ignored": False,
+        "worker_consumer": CONSUMER,
+        "worker_concurrency": settings.workers,
+        "task_soft_time_limit": settings.soft_limit_seconds,
+        "task_time_limit": settings.hard_limit_seconds,
+        "worker_max_tasks_per_child": 10_000,
+        # Flower lives on these. Not on task-sent: of a retry it would say that it is called refresher.refresh.
+        "worker_send_task_events": True,
+        "worker_enable_remote_control": True,
+        "worker_hijack_root_logger": True,
+        "enable_utc": True,
+    }
+
+
+def _forget_compression_of(app: Celery) -> Callable[..., None]:
+    def forget_compression(sender: Any = None, **_: Any) -> None:
+        if getattr(sender, "app", None) is app:
+            # kombu expands a message before anyone can look at it: half a megabyte becomes two gigabytes. Ours are
+            # never compressed, and without its decoders a message that is carries an error instead of its content.
+            compression._decoders.clear()  # noqa: SLF001 - nothing else takes them away
+
+    return forget_compression
+
+
+def _connect_signals(
+    app: Celery, settings: WorkerSettings, runtimes: PerProcess, metrics: WorkerMetrics, health: HealthServer
+) -> None:
+    def begin(sender: Any = None, **_: Any) -> None:
+        if getattr(sender, "app", app) is app:
+            from refresher.ops.checks import log_problems
+
+            keep_params_out_of_logs()
+            # First: it can be asked while the others are looked for.
+            health.start()
+            log_problems(settings)
+            metrics.start()
+
+    def begin_process(**_: Any) -> None:
+        metrics.after_fork()
+        health.after_fork()
+
+    def begin_to_stop(**_: Any) -> None:
+        app.refresher_shutdown.set()
+        health.stopping()
+
+    def close_runtime(**_: Any) -> None:
+        runtimes.close()
+
+    def end(**_: Any) -> None:
+        metrics.close()
+        health.close()
+
+    # Kept by the app: Celery's signals hold weak references only.
+    app.refresher_receivers = (begin, begin_process, begin_to_stop, close_runtime, end)
+    signals.worker_init.connect(begin)
+    signals.worker_process_init.connect(begin_process)
+    signals.worker_process_shutdown.connect(close_runtime)
+    signals.worker_shutting_down.connect(begin_to_stop)
+    signals.worker_shutdown.connect(close_runtime)
+    signals.worker_shutdown.connect(end)

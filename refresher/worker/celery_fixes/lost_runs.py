@@ -1,0 +1,105 @@
+"""Refreshes whose process is gone: killed, ended by the loader itself, or by the hard time limit.
+
+Their lease would run out and the next reader would claim, so that a load that kills its process would do so again and
+again, with nobody told. So the worker's main process, which knows what its child was at, ends the run in its place:
+one more attempt, then the key cools and a dead letter tells of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import closing
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Any, Final
+
+from billiard.exceptions import WorkerLostError
+from celery.worker import state
+
+from api_client.errors import CacheError
+from api_client.protocol import messages
+from api_client.protocol.messages import MalformedMessage, RefreshItem
+from refresher.errors import LoadFailed
+
+if TYPE_CHECKING:
+    from refresher.worker.runtime import Runtime
+
+    class _Request:
+        """What is used of Celery's class, which has no types."""
+
+        def __init__(self, message: Any, **options: Any) -> None: ...
+        def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any: ...
+        def on_timeout(self, soft: bool, timeout: float) -> None: ...  # noqa: FBT001
+        def cancel(self, pool: Any, signal: Any = None, *, emit_retry: bool = True) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    from celery.worker.request import Request as _Request
+
+log: Final = logging.getLogger(__name__)
+
+# It may have been killed for what another had done, by the kernel short of memory for example.
+MOST_ATTEMPTS: Final = 2
+
+
+class RefreshRequest(_Request):
+    """A message on its way through the worker's main process, which ends its runs where their process can't."""
+
+    # All of our messages expire. Celery would read that time, and look its own time zone up, at three times the cost of
+    # all that `guard` looks at; which has found that these are times, of UTC where they do not say.
+    tzlocal: tzinfo = UTC
+
+    def __init__(self, message: Any, **options: Any) -> None:
+        super().__init__(message, maybe_iso8601=datetime.fromisoformat, **options)
+
+    def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any:
+        """Handle the end of a task by an error; the loss of its process is one."""
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if isinstance(error, WorkerLostError) and not state.should_terminate:
+            self._end_runs("worker_lost", "the process of the worker's pool ended in the middle of the load")
+        return super().on_failure(exc_info, *args, **options)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001 - as Celery calls it
+        """Handle the end of a time limit: the pool kills the process at the hard one."""
+        super().on_timeout(soft, timeout)
+        if not soft and not state.should_terminate:
+            self._end_runs("hard_timeout", f"the load went on beyond the hard limit of {timeout:g} s, and was killed")
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: FBT001, FBT002 - as Celery
+        """Cancel the task, since the worker shuts down cold (Celery has announced that to nobody by then)."""
+        if not emit_retry:
+            self.task.app.refresher_shutdown.set()
+        super().cancel(pool, signal, emit_retry=emit_retry)
+
+    def _end_runs(self, kind: str, text: str) -> None:
+        # Off the main process's loop: the cache may be slow to answer.
+        failure = LoadFailed(kind, text, is_transient=True, most_attempts=MOST_ATTEMPTS)
+        threading.Thread(target=self._end_runs_now, args=(failure,), name="lost-runs", daemon=True).start()
+
+    def _end_runs_now(self, failure: LoadFailed) -> None:
+        # A runtime of its own: no process that is forked meanwhile gets its connections.
+        try:
+            with closing(self.task.refresher_runtimes.make()) as runtime:
+                self._end(runtime, failure)
+        except (CacheError, MalformedMessage, OSError) as error:
+            log.warning("a lost refresh could not be ended, its lease runs out: %s", type(error).__name__)
+
+    def _end(self, runtime: Runtime, failure: LoadFailed) -> None:
+        for item in messages.decode(self.args[0]):
+            try:
+                self._end_one(runtime, item, failure)
+            except Exception as error:  # noqa: BLE001 - whatever cache or broker raise, the others have runs of their own
+                log.warning("a lost refresh could not be ended or sent again: %s", type(error).__name__)
+
+    def _end_one(self, runtime: Runtime, item: RefreshItem, failure: LoadFailed) -> None:
+        from refresher.worker.tasks import send_again
+
+        run = runtime.run_held_by(item, f"{self._hostname}:{self.worker_pid}")
+        if run is None:
+            return
+        outcome = runtime.refresher.end_lost(run, failure)
+        log.error("%s", outcome)
+        if outcome.again is not None:
+            send_again(
+                self.task.app, self.delivery_info["routing_key"], runtime.settings, [outcome.again],
+                countdown=outcome.pause_seconds,
+            )  # fmt: skip

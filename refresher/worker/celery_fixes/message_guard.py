@@ -1,0 +1,246 @@
+"""What a message must look like before Celery sees it. Anyone who may publish may write anything into one.
+
+Celery trusts its messages: a body that is no list ends the worker, a header of another type raises in the middle of
+its bookkeeping, a line break in an id forges a line of the log, and the fourth part of a body names tasks to run next.
+So a message to the refresh task has to look as Celery's own publisher makes it, and nothing that a fault's text shows
+comes from the message.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from api_client.protocol.messages import MAX_MESSAGE_BYTES, TASK_NAME
+from refresher.worker.celery_fixes.envelopes import UNREADABLE
+
+LONGEST_ID: Final = 255
+# Pauses between attempts are of seconds. A message with a far ETA would stay in the worker's memory until then.
+FARTHEST_ETA: Final = timedelta(hours=1)
+LONGEST_LIMIT_SECONDS: Final = 24 * 3600.0
+
+
+class DropReason(StrEnum):
+    """Why a message was dropped, for those who count."""
+
+    NO_ENVELOPE = "no_envelope"
+    HEADERS = "headers"
+    NO_TASK = "no_task"
+    NO_ID = "no_id"
+    OTHER_TASK = "other_task"
+    PROTOCOL = "protocol"
+    NOT_JSON = "not_json"
+    TOO_LARGE = "too_large"
+    UNDECODABLE = "undecodable"
+    BODY = "body"
+    ARGUMENTS = "arguments"
+    CALLBACKS = "callbacks"
+    NOT_OURS = "not_ours"
+
+
+class Fault(NamedTuple):
+    """Why a message must not reach Celery; ``text`` is for the log and shows nothing of the message."""
+
+    reason: DropReason
+    text: str
+
+
+def fault_of(message: Any, *, ours_alone: bool) -> Fault | None:
+    """Return why a message must not reach Celery, or None.
+
+    Args:
+        message: of kombu.
+        ours_alone: whether the worker does nothing but refresh. Otherwise the messages of other tasks are left to
+            Celery, unless it could not even tell whose they are.
+    """
+    if message.content_type == UNREADABLE:
+        return Fault(DropReason.NO_ENVELOPE, "its properties can't be read")
+    headers = message.headers
+    if not isinstance(headers, Mapping):
+        return Fault(DropReason.HEADERS, "its headers are no mapping")
+    task = headers.get("task")
+    if "task" not in headers and not ours_alone:
+        return _fault_of_protocol_1(message)
+    if not isinstance(task, str):
+        return Fault(DropReason.NO_TASK, "it names no task")
+    if not _is_id(headers.get("id")):
+        return Fault(DropReason.NO_ID, "it has no id")
+    if task != TASK_NAME:
+        return Fault(DropReason.OTHER_TASK, "it is for another task") if ours_alone else None
+    return _fault_of_headers(headers) or _fault_of_body(message)
+
+
+def _fault_of_protocol_1(message: Any) -> Fault | None:
+    try:
+        body = message.payload
+    except Exception as error:  # noqa: BLE001 - whatever a decoder raises
+        return Fault(DropReason.UNDECODABLE, f"its body can't be decoded: {type(error).__name__}")
+    if not isinstance(body, Mapping) or not isinstance(body.get("task"), str):
+        return Fault(DropReason.NO_TASK, "it names no task")
+    return Fault(DropReason.PROTOCOL, "it is of protocol 1") if body["task"] == TASK_NAME else None
+
+
+def _fault_of_headers(headers: Mapping[str, Any]) -> Fault | None:
+    for name, is_right in _HEADERS.items():
+        if headers.get(name) is not None and not is_right(headers[name]):
+            return Fault(DropReason.HEADERS, f"its header {name!r} is wrong")
+    return None
+
+
+def _fault_of_body(message: Any) -> Fault | None:
+    if message.content_type != "application/json" or message.content_encoding != "utf-8":
+        return Fault(DropReason.NOT_JSON, "it is not JSON in UTF-8")
+    # Before it is decoded: that would take ten times the memory.
+    if isinstance(message.body, str | bytes | bytearray | memoryview) and len(message.body) > MAX_MESSAGE_BYTES:
+        return Fault(DropReason.TOO_LARGE, f"its body is larger than {MAX_MESSAGE_BYTES} bytes")
+    try:
+        body = message.payload
+    except Exception as error:  # noqa: BLE001 - whatever a decoder raises
+        return Fault(DropReason.UNDECODABLE, f"its body can't be decoded: {type(error).__name__}")
+    if not isinstance(body, list) or len(body) != 3:
+        return Fault(DropReason.BODY, "its body is not [args, kwargs, embed]")
+    args, kwargs, embed = body
+    if not isinstance(args, list) or len(args) != 1 or kwargs != {}:
+        return Fault(DropReason.ARGUMENTS, "its arguments are not one")
+    if not isinstance(embed, Mapping) or any(embed.values()):
+        return Fault(DropReason.CALLBACKS, "it names callbacks")
+    return None
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_ID
+
+
+def _is_text(value: object) -> bool:
+    return _is_id(value) and _is_any_text(value)
+
+
+def _is_any_text(value: object) -> bool:
+    # Celery logs it as it is.
+    return isinstance(value, str) and value.isprintable()
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_time(value: object) -> bool:
+    return _time(value) is not None
+
+
+def _is_near(value: object) -> bool:
+    at = _time(value)
+    return at is not None and at <= datetime.now(UTC) + FARTHEST_ETA
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(value)  # type: ignore[arg-type]
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _are_limits(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_limit, value))
+
+
+def _is_limit(value: object) -> bool:
+    if value is None:
+        return True
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # True of no NaN and no infinity; and of no integer beyond all floats, of which math.isfinite makes an error.
+    return number and 0 < value <= LONGEST_LIMIT_SECONDS  # type: ignore[operator]
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_text, value))
+
+
+def _is_empty(value: object) -> bool:
+    return not value
+
+
+# What Celery reads, by type. None is always right, since it is what a publisher writes for what it does not use.
+_HEADERS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "id": _is_text,
+    "root_id": _is_text,
+    "parent_id": _is_text,
+    "group": _is_text,
+    "group_index": _is_count,
+    "shadow": _is_any_text,
+    "origin": _is_any_text,
+    "argsrepr": _is_any_text,
+    "kwargsrepr": _is_any_text,
+    "lang": _is_any_text,
+    "eta": _is_near,
+    "expires": _is_time,
+    "timelimit": _are_limits,
+    "retries": _is_count,
+    "ignore_result": _is_flag,
+    "replaced_task_nesting": _is_count,
+    "stamped_headers": _are_names,
+    "stamps": lambda value: isinstance(value, Mapping),
+    "chain": _is_empty,
+    "chord": _is_empty,
+    "callbacks": _is_empty,
+    "errbacks": _is_empty,
+}
+
+
+log: Final = logging.getLogger(__name__)
+
+LINES: Final = 5
+LINES_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class _Lines:
+    """What the log says of one reason within some seconds."""
+
+    until: float
+    dropped: int = 0
+
+    @property
+    def unsaid(self) -> int:
+        """How many were dropped without a line."""
+        return max(0, self.dropped - LINES)
+
+
+class DroppedMessages:
+    """Counts messages that were dropped, and logs the first few of each reason within ten seconds.
+
+    Thousands of them are dropped in a second, and lines of each would fill a disk.
+
+    Args:
+        count: told of each, by its reason.
+        monotonic: seconds.
+    """
+
+    def __init__(self, count: Callable[[DropReason], None], *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._count, self._monotonic = count, monotonic
+        self._lines: dict[DropReason, _Lines] = {}
+
+    def tell(self, reason: DropReason, text: str) -> None:
+        """Tell of one; ``text`` is for the log, and shows nothing of the message."""
+        self._count(reason)
+        now = self._monotonic()
+        lines = self._lines.get(reason)
+        if lines is None or now >= lines.until:
+            if lines is not None and lines.unsaid:
+                log.error("%d more messages were dropped: %s", lines.unsaid, reason.value)
+            lines = self._lines[reason] = _Lines(now + LINES_SECONDS)
+        lines.dropped += 1
+        if not lines.unsaid:
+            log.error("a message was dropped: %s", text)
+        elif lines.unsaid == 1:
+            log.error("more messages are dropped (%s), and counted without a line each", reason.value)

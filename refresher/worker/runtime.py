@@ -1,0 +1,142 @@
+"""What one worker process holds (Redis client, graph driver, renewals): made after the fork, at the first use."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+
+from api_client.observe.events import guarded
+from api_client.protocol.clock import monotonic_seconds
+from api_client.protocol.lease import AcquireReply, AcquireStatus, RecordState
+from api_client.protocol.messages import RefreshItem
+from api_client.transport.redis_py import translated
+from api_client.trigger.broker import Broker
+from refresher.errors import LoadFailed
+from refresher.flow.dead_letters import DeadLetter, DeadLetters
+from refresher.flow.events import WorkerEvents, WorkerSpans
+from refresher.flow.ports import Surroundings
+from refresher.flow.refresh import Refresher
+from refresher.flow.renewals import Renewals
+from refresher.flow.run import Run
+from refresher.graph import values
+from refresher.graph.loader import Graph, classified
+from refresher.graph.pool_process import process_is_ending, soft_limit
+from refresher.queries import Registry, registry
+from refresher.settings import WorkerSettings
+from refresher.worker.cache import TranslatingStore, WorkerLink
+from refresher.worker.slots import NodeSlots, QuerySlots
+from refresher.worker.version_registration import VersionRegistration
+
+
+class Runtime:
+    """The parts of one worker process, wired."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        broker: Broker,
+        *,
+        events: WorkerEvents | None = None,
+        queries: Registry = registry,
+        shuts_down: Callable[[], bool] = lambda: False,
+        slots: NodeSlots | None = None,
+    ) -> None:
+        told = guarded(events or WorkerEvents(), WorkerEvents)
+        self.settings: WorkerSettings = settings
+        self.spans: WorkerSpans = told.spans
+        self.shuts_down: Callable[[], bool] = shuts_down
+        self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, told)
+        self._cache = WorkerLink(settings.redis_url)
+        self._renewals = Renewals(self._cache.store)
+        self.graph: Graph = Graph(settings, spans=self.spans)
+        self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
+
+        def publish(item: RefreshItem) -> None:
+            broker.publish([item], someone_waits=False)
+
+        def bury(letter: DeadLetter, replaced_token: int) -> None:
+            with translated():
+                self.dead_letters.add(letter, replaced_token=replaced_token)
+
+        registration = VersionRegistration(TranslatingStore(self._cache.store), settings, monotonic_seconds)
+        self.refresher: Refresher = Refresher(
+            settings,
+            Surroundings(
+                records=self.spans.records(TranslatingStore(self._cache.store)),
+                origin=self.spans.origin(self.graph),
+                encode=values.encode,
+                registry=queries,
+                hold=self._renewals.holding,
+                publish=publish,
+                bury=bury,
+                monotonic=monotonic_seconds,
+                sleep=time.sleep,
+                events=told,
+                failure_of=_failure_of,
+                interruptible=soft_limit.in_load,
+                shuts_down=shuts_down,
+                register=registration.ensure,
+            ),
+        )
+
+    def run_held_by(self, item: RefreshItem, by: str) -> Run | None:
+        """Return the run of ``item`` that process ``by`` holds, from the lease record; None: it holds none.
+
+        Raises:
+            CacheUnavailable: Redis could not be asked.
+        """
+        key = item.key(self.settings.namespace)
+        with translated():
+            fields = self._cache.client.hmget(
+                key.record, "state", "by", "token", "nonce", "claimed_at", "generation", "attempts"
+            )
+            seconds, microseconds = self._cache.client.time()
+        state, holder, token, nonce, claimed_at, generation, attempts = cast("list[bytes | None]", fields)
+        if state != RecordState.RUNNING.encode() or holder != by.encode() or token is None or nonce is None:
+            return None
+        reply = AcquireReply(
+            AcquireStatus.ACQUIRED, RecordState.RUNNING, 0.0, int(token), int(seconds) * 1_000_000 + int(microseconds),
+            int(claimed_at or 0), int(generation or 0), (), b"",
+        )  # fmt: skip
+        item = msgspec.structs.replace(item, attempt=max(item.attempt, int(attempts or 0) + 1))
+        return Run(item, key, nonce, reply, monotonic_seconds(), monotonic_seconds)
+
+    def close(self) -> None:
+        """End thread and connections."""
+        self._renewals.close()
+        self.graph.close()
+        self._cache.close()
+
+
+def _failure_of(error: BaseException) -> LoadFailed | None:
+    return None if process_is_ending() else classified(error)
+
+
+class PerProcess:
+    """Makes a runtime at the first use in each process, and never shares it with a forked child."""
+
+    def __init__(self, make: Callable[[], Runtime]) -> None:
+        self.make: Callable[[], Runtime] = make
+        self._lock = threading.Lock()
+        self._made: tuple[int, Runtime] | None = None
+
+    def get(self) -> Runtime:
+        """Return this process's runtime."""
+        made = self._made
+        if made is None or made[0] != os.getpid():
+            with self._lock:
+                made = self._made
+                if made is None or made[0] != os.getpid():
+                    made = self._made = (os.getpid(), self.make())
+        return made[1]
+
+    def close(self) -> None:
+        """Close this process's runtime, if it has one."""
+        made, self._made = self._made, None
+        if made is not None and made[0] == os.getpid():
+            made[1].close()

@@ -1,0 +1,160 @@
+"""Bounds on the slots of a worker node that one query holds at a time: all processes of its pool together.
+
+::
+
+    message ──▶ a slot of its query? ──▶ acquire ──▶ load ──▶ commit       the slot is given back, however it ends
+                    └─ none within milliseconds: back into the queue with a pause; no lease, no attempt, no slot is held
+
+A slot is a byte of a file without a name, which the main process makes before it forks its pool, locked by the process
+that runs the load. The kernel unlocks what a process held when it ends, also by ``kill -9``. Locks of a file are the
+process's, so threads of one process exclude each other by a set.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import random
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from api_client.protocol.messages import RefreshItem
+from refresher.flow.events import WorkerEvents
+from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.queries import MAX_CONCURRENCY, Registry
+
+NO_SLOT: Final = "no_slot"
+POLL_SECONDS: Final = 0.002
+WAIT_SECONDS: Final = 0.05
+"""For a slot that is about to be free: loads of milliseconds then go one after the other without a pause."""
+WAIT_AGAIN_SECONDS: Final = 0.01
+"""While none became free within `WAIT_SECONDS`: whoever waits keeps a process from other queries."""
+MAX_PAUSE_SECONDS: Final = 8
+
+
+class NodeSlots:
+    """The slots of a worker node. Made before its pool is forked, and used by all of its processes and threads."""
+
+    def __init__(self) -> None:
+        self._count: int | None = None
+        self._file = -1
+        self._lock = threading.Lock()
+        self._held: defaultdict[str, set[int]] = defaultdict(set)
+
+    def open(self, count: int) -> None:
+        """Make the file that the processes of the pool share; until then no query is bounded.
+
+        Args:
+            count: how many tasks the node runs at a time.
+        """
+        self._count = count
+        if self._file < 0:
+            self._file = _file_without_name()
+
+    def bound(self, concurrency: int | None) -> int | None:
+        """Return how many slots a query of this ``concurrency`` may hold; None: all there are."""
+        if self._count is None:
+            return None
+        bound = max(1, self._count - 1) if concurrency is None else concurrency
+        return bound if bound < self._count else None
+
+    def take(self, query: str, bound: int) -> int | None:
+        """Return a slot of ``query`` that is taken now, one of ``bound``; None: all are taken."""
+        first = int.from_bytes(hashlib.blake2b(query.encode(), digest_size=6).digest()) * MAX_CONCURRENCY
+        with self._lock:
+            held = self._held[query]
+            for number in range(bound):
+                if number not in held and self._locks(first + number):
+                    held.add(number)
+                    return first + number
+        return None
+
+    def give_back(self, query: str, slot: int) -> None:
+        """Free a slot that `take` returned."""
+        with self._lock:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, slot)
+            self._held[query].discard(slot % MAX_CONCURRENCY)
+
+    def _locks(self, at: int) -> bool:
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+
+class QuerySlots:
+    """What one process takes of the node's slots. Thread-safe.
+
+    Args:
+        node: the slots.
+        queries: the bound of each query is in its registration.
+        events: told of what is put back.
+        sleep, monotonic: the clock.
+    """
+
+    def __init__(
+        self,
+        node: NodeSlots,
+        queries: Registry,
+        events: WorkerEvents,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._node, self._queries, self._events = node, queries, events
+        self._sleep, self._monotonic = sleep, monotonic
+        self._in_vain: defaultdict[str, int] = defaultdict(int)
+
+    @contextmanager
+    def hold(self, item: RefreshItem) -> Iterator[Outcome | None]:
+        """Hold a slot of the item's query for the block, which is given None; where none is free, its `Outcome`.
+
+        Then the item is to be sent again after a pause of whole seconds. The pauses are drawn, so that items that wait
+        for the same slots come at them in any order, and grow to `MAX_PAUSE_SECONDS` while no slot becomes free.
+        """
+        query = self._queries.find(item.query, item.version)
+        bound = None if query is None else self._node.bound(query.concurrency)
+        if bound is None:
+            yield None
+            return
+        slot = self._wait_for(item.query, bound)
+        if slot is None:
+            yield self._deferred(item)
+            return
+        try:
+            yield None
+        finally:
+            self._node.give_back(item.query, slot)
+
+    def _wait_for(self, query: str, bound: int) -> int | None:
+        until = self._monotonic() + (WAIT_AGAIN_SECONDS if self._in_vain[query] else WAIT_SECONDS)
+        while (slot := self._node.take(query, bound)) is None:
+            if self._monotonic() >= until:
+                self._in_vain[query] += 1
+                return None
+            self._sleep(POLL_SECONDS)
+        self._in_vain[query] = 0
+        return slot
+
+    def _deferred(self, item: RefreshItem) -> Outcome:
+        self._events.skipped(item.query, why=NO_SLOT)
+        longest = min(MAX_PAUSE_SECONDS, 2 ** min(self._in_vain[item.query], MAX_PAUSE_SECONDS))
+        pause_seconds = random.randint(1, longest)  # noqa: S311 - no secret
+        return Outcome(
+            OutcomeKind.RETRY, item.query, why=NO_SLOT, attempts=item.attempt, again=item, pause_seconds=pause_seconds
+        )
+
+
+def _file_without_name() -> int:
+    in_memory = getattr(os, "memfd_create", None)  # of Linux alone
+    if in_memory is not None:
+        return int(in_memory("refresher-slots"))
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

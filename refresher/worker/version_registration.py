@@ -1,0 +1,126 @@
+"""Registration of the versions that a worker loads, so that an invalidation reaches every version of a key.
+
+A refresh registers its query's version before it acquires the key. A heartbeat of the worker's main process registers
+all of its queries again, since Redis may lose what it was told: emptied, evicted, or failed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from celery import signals
+from redis.exceptions import RedisError
+
+from api_client.errors import CacheUnavailable
+from api_client.protocol.lease import Call
+from api_client.transport.live_versions import register
+from refresher.flow.ports import Records
+from refresher.queries import Query, Registry
+from refresher.settings import WorkerSettings
+from refresher.worker.cache import WorkerLink
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+log: Final = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS: Final = 10.0
+# A process goes on for this long while it can't register again, on a cluster one of whose nodes is down for example.
+MARGIN_SECONDS: Final = 600.0
+
+
+def registration_of(query: Query, settings: WorkerSettings) -> Call[int]:
+    """Return the call that registers a version until no entry of a load that begins soon can be left."""
+    longest_run_seconds = settings.hard_limit_seconds + settings.record_retention_seconds
+    lives_seconds = query.ttl_seconds + query.grace_seconds + longest_run_seconds + MARGIN_SECONDS
+    return register(settings.namespace, query.name, query.version, lives_seconds=lives_seconds)
+
+
+class VersionRegistration:
+    """Registers a query's version before this process loads it, and again after each `HEARTBEAT_SECONDS`. Thread-safe.
+
+    Args:
+        records: runs the call.
+        settings: namespace and limits.
+        monotonic: seconds.
+    """
+
+    def __init__(self, records: Records, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
+        self._records, self._settings, self._monotonic = records, settings, monotonic
+        self._registered_at: dict[tuple[str, int], float] = {}
+        self._next_at: dict[tuple[str, int], float] = {}
+
+    def ensure(self, query: Query) -> None:
+        """Return once the version is registered for all that a load which begins now can store.
+
+        Raises:
+            CacheUnavailable: it could not be registered, for longer than the registration's margin.
+        """
+        name, now = (query.name, query.version), self._monotonic()
+        registered_at = self._registered_at.get(name)
+        if registered_at is not None and now < self._next_at.get(name, now):
+            return
+        try:
+            self._records.run(registration_of(query, self._settings))
+        except CacheUnavailable:
+            if registered_at is None or now - registered_at > MARGIN_SECONDS:
+                raise
+        else:
+            self._registered_at[name] = now
+        self._next_at[name] = now + HEARTBEAT_SECONDS
+
+
+class VersionHeartbeat:
+    """Registers all versions of a worker's queries every `HEARTBEAT_SECONDS`, on a thread of its main process."""
+
+    def __init__(self, settings: WorkerSettings, queries: Registry) -> None:
+        self._settings, self._queries = settings, queries
+        self._stopped = threading.Event()
+
+    def connect(self, app: Celery) -> None:
+        """Begin once a worker of ``app`` is ready, with its pool forked, and end with it.
+
+        What is registered lives on then for as long as its entries can.
+        """
+
+        def begin(sender: Any = None, **_: Any) -> None:
+            if sender.app is app:
+                self._stopped.clear()
+                threading.Thread(target=self._run, name="version-heartbeat", daemon=True).start()
+
+        def end(**_: Any) -> None:
+            self._stopped.set()
+
+        self._receivers = (begin, end)  # Celery's signals hold weak references only
+        signals.worker_ready.connect(begin)
+        signals.worker_shutting_down.connect(end)
+
+    def beat(self) -> None:
+        """Register all of them now.
+
+        Raises:
+            redis.exceptions.RedisError, OSError: Redis could not be reached, or refused.
+        """
+        calls = [registration_of(query, self._settings) for query in self._queries]
+        # Connections of its own, each time: a process of the pool that is forked meanwhile must not use them.
+        with closing(WorkerLink(self._settings.redis_url)) as link:
+            if calls:
+                link.store.run_all(calls)
+
+    def _run(self) -> None:
+        has_failed = False
+        while not self._stopped.is_set():
+            try:
+                self.beat()
+                has_failed = False
+            except (RedisError, OSError) as error:
+                if not has_failed:
+                    log.warning(
+                        "the queries' versions could not be registered (%s); trying again", type(error).__name__
+                    )
+                has_failed = True
+            self._stopped.wait(HEARTBEAT_SECONDS)
