@@ -22,6 +22,12 @@ BUSY_MACHINE_SECONDS = 30.0
 KILLS = 40
 
 
+@pytest.fixture(autouse=True)
+def _worker(world: World) -> None:
+    """A worker that has a slot for another load of the query while one is held."""
+    world.worker("-c", "3")
+
+
 def visibility_seconds(world: World) -> float:
     return WorkerSettings.from_env(world.parts.env).visibility_timeout_seconds
 
