@@ -290,7 +290,10 @@ def test_a_step_whose_script_a_node_has_forgotten_is_sent_again_as_one_command(
         cluster.client(cluster.node_of(key.entry)) as node,
     ):
         store, step = LeaseStore(client), invalidate(key, hard=False, bookmarks=(), retention_seconds=60)
-        runs = {"reader": lambda: reader.invalidate("q", {"n": 1}).generation, "worker": lambda: store.run(step)}
+        runs = {
+            "reader": lambda: reader.invalidate("q", {"n": 1}, version=1).generation,
+            "worker": lambda: store.run(step),
+        }
         first = runs[who]()
         node.script_flush()
         node.config_resetstat()
