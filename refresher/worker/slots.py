@@ -3,7 +3,7 @@
 ::
 
     message ──▶ a slot of its query? ──▶ acquire ──▶ load ──▶ commit       the slot is given back, however it ends
-                    └─ none within milliseconds: back into the queue with a pause; no lease, no attempt, no slot is held
+                    └─ none, nor soon: back into the queue with a pause; no lease, no attempt, no slot is held
 
 A slot is a byte of a file without a name, which the main process makes before it forks its pool, locked by the process
 that runs the load. The kernel unlocks what a process held when it ends, also by ``kill -9``. Locks of a file are the
@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import mmap
 import os
 import random
+import struct
 import tempfile
 import threading
 import time
@@ -31,11 +33,12 @@ from refresher.queries import MAX_CONCURRENCY, Registry
 
 NO_SLOT: Final = "no_slot"
 POLL_SECONDS: Final = 0.002
-WAIT_SECONDS: Final = 0.05
-"""For a slot that is about to be free: loads of milliseconds then go one after the other without a pause."""
-WAIT_AGAIN_SECONDS: Final = 0.01
-"""While none became free within `WAIT_SECONDS`: whoever waits keeps a process from other queries."""
+WAIT_SECONDS: Final = 1.0
+"""For a slot, while loads of its query begin: they then go one after the other without a pause. Where none has begun
+for that long they are slow, or hang, and a message that waited would keep a process from other queries."""
 MAX_PAUSE_SECONDS: Final = 8
+_BEGUN: Final = struct.Struct("d")
+_BEGUN_PLACES: Final = 4_096
 
 
 class NodeSlots:
@@ -44,6 +47,9 @@ class NodeSlots:
     def __init__(self) -> None:
         self._count: int | None = None
         self._file = -1
+        # When the load in a slot began, by CLOCK_MONOTONIC, which is one for all processes. Slots may share a place: it
+        # only says whether to wait.
+        self._begun: mmap.mmap | None = None
         self._lock = threading.Lock()
         self._held: defaultdict[str, set[int]] = defaultdict(set)
 
@@ -56,6 +62,7 @@ class NodeSlots:
         self._count = count
         if self._file < 0:
             self._file = _file_without_name()
+            self._begun = mmap.mmap(-1, _BEGUN_PLACES * _BEGUN.size)
 
     def bound(self, concurrency: int | None) -> int | None:
         """Return how many slots a query of this ``concurrency`` may hold; None: all there are."""
@@ -64,16 +71,25 @@ class NodeSlots:
         bound = max(1, self._count - 1) if concurrency is None else concurrency
         return bound if bound < self._count else None
 
-    def take(self, query: str, bound: int) -> int | None:
-        """Return a slot of ``query`` that is taken now, one of ``bound``; None: all are taken."""
-        first = int.from_bytes(hashlib.blake2b(query.encode(), digest_size=6).digest()) * MAX_CONCURRENCY
+    def take(self, query: str, bound: int, now_seconds: float) -> int | None:
+        """Return a slot of ``query`` that is taken from ``now_seconds`` on, one of ``bound``; None: all are taken."""
+        first = _first_slot(query)
         with self._lock:
             held = self._held[query]
             for number in range(bound):
                 if number not in held and self._locks(first + number):
                     held.add(number)
+                    if self._begun is not None:
+                        _BEGUN.pack_into(self._begun, _place(first + number), now_seconds)
                     return first + number
         return None
+
+    def last_begun_seconds(self, query: str, bound: int) -> float:
+        """Return when the newest of the loads that hold a slot of ``query`` began."""
+        if self._begun is None:
+            return 0.0
+        begun, first = self._begun, _first_slot(query)
+        return max(float(_BEGUN.unpack_from(begun, _place(first + number))[0]) for number in range(bound))
 
     def give_back(self, query: str, slot: int) -> None:
         """Free a slot that `take` returned."""
@@ -134,12 +150,13 @@ class QuerySlots:
             self._node.give_back(item.query, slot)
 
     def _wait_for(self, query: str, bound: int) -> int | None:
-        until = self._monotonic() + (WAIT_AGAIN_SECONDS if self._in_vain[query] else WAIT_SECONDS)
-        while (slot := self._node.take(query, bound)) is None:
-            if self._monotonic() >= until:
+        began = now = self._monotonic()
+        while (slot := self._node.take(query, bound, now)) is None:
+            if now - min(began, self._node.last_begun_seconds(query, bound)) >= WAIT_SECONDS:
                 self._in_vain[query] += 1
                 return None
             self._sleep(POLL_SECONDS)
+            now = self._monotonic()
         self._in_vain[query] = 0
         return slot
 
@@ -150,6 +167,14 @@ class QuerySlots:
         return Outcome(
             OutcomeKind.RETRY, item.query, why=NO_SLOT, attempts=item.attempt, again=item, pause_seconds=pause_seconds
         )
+
+
+def _first_slot(query: str) -> int:
+    return int.from_bytes(hashlib.blake2b(query.encode(), digest_size=6).digest()) * MAX_CONCURRENCY
+
+
+def _place(slot: int) -> int:
+    return slot % _BEGUN_PLACES * _BEGUN.size
 
 
 def _file_without_name() -> int:
