@@ -1,4 +1,4 @@
-"""The sync reader: I/O only. What to do next is decided in `read_core` and `read_plan`, as for the async one."""
+"""The sync reader: I/O only. What to do next is decided in `read.core` and `read.wait_plan`, as for the async one."""
 
 from __future__ import annotations
 

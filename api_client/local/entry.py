@@ -134,7 +134,7 @@ class LocalEntry:
         content: the payload, not compressed.
         header: of the entry.
         earliest_at: monotonic seconds; before then no draw can ask for a refresh.
-        value: the decoded value where several callers may have it, or copies of it (`shareable`); else NOT_KEPT.
+        value: the decoded value where several callers may have it, or copies of it (`local.entry`); else NOT_KEPT.
         type_: what it was decoded as; where it is not kept, what no caller asks for.
         copy: makes the copy for each caller; None: they may have the value itself.
 

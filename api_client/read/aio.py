@@ -1,4 +1,4 @@
-"""The way of async reads: as `api_client.read.sync`, awaited. What a read decides stands in `read_core`."""
+"""The way of async reads: as `api_client.read.sync`, awaited. What a read decides stands in `read.core`."""
 
 from __future__ import annotations
 

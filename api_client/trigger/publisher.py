@@ -1,7 +1,7 @@
 """Claim and publish off the caller's path: one thread a process, a bounded backlog, those who wait first.
 
-A reader hands a `Trigger` over and goes on; what becomes of it is `publication`'s. A slow or dead broker never shows
-in a reader's latency.
+A reader hands a `Trigger` over and goes on; what becomes of it is up to `trigger.claim_and_publish`. A slow or dead
+broker never shows in a reader's latency.
 
 What a reader does here are single operations in C on deques and dicts, and no lock: an exception from a signal handler
 may leave it at any point, and neither the publisher nor another reader waits for what was not done.

@@ -55,7 +55,7 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
             if runtime.graph.hangs and not runtime.shuts_down():
                 end_process(runtime.refresher.hand_back_all, runtime.settings.hard_limit_seconds)
 
-    # For `lost_runs`, which looks a lost process's runs up from the main one.
+    # For `celery_fixes.lost_runs`, which looks a lost process's runs up from the main one.
     app.tasks[messages.TASK_NAME].refresher_runtimes = runtimes
 
 

@@ -45,7 +45,7 @@ class RefreshRequest(_Request):
     """A message on its way through the worker's main process, which ends its runs where their process can't."""
 
     # All of our messages expire. Celery would read that time, and look its own time zone up, at three times the cost of
-    # all that `guard` looks at; which has found that these are times, of UTC where they do not say.
+    # all that `message_guard` looks at; which has found that these are times, of UTC where they do not say.
     tzlocal: tzinfo = UTC
 
     def __init__(self, message: Any, **options: Any) -> None:
