@@ -44,6 +44,8 @@ def test_a_version_lives_for_as_long_as_the_longest_of_its_workers_said(
     clocked_world: ClockedWorld, query: str
 ) -> None:
     add(clocked_world, query, 1, lives_seconds=100)
+    forgotten_at = clocked_world.client.zscore(versions_key("test", query), "1")
+    assert forgotten_at == clocked_world.now_us() + 100_000_000
     add(clocked_world, query, 1, lives_seconds=10)
     clocked_world.pass_time(99)
     add(clocked_world, query, 2, lives_seconds=50)

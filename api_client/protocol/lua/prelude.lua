@@ -134,10 +134,9 @@ local function end_claim(key, state)
     'claim_bookmarks', 'cools_only_bookmarks')
 end
 
--- What an invalidation left behind stays until the next acquire takes it up. It ends a row of failures.
+-- What an invalidation left behind stays until the next acquire takes it up.
 local function rest_invalidated(key, retention_ms)
   end_claim(key, 'invalidated')
-  redis.call('HDEL', key, 'failures')
   redis.call('PEXPIRE', key, retention_ms)
 end
 
