@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ from tests.support.web_server import EXAMPLES, WebServer, commands_of
 pytestmark = full_runs_only
 
 BUSY_MASTER = ("--config", str(ROOT / "tests" / "support" / "busy_master.py"))
-UWSGI = f"uwsgi --master --processes 2 --need-app --die-on-term --wsgi-file {ROOT}/tests/support/busy_wsgi.py"
 PERSON = 42
 
 
@@ -49,15 +46,7 @@ def graph(arcadedb: Any) -> Iterator[Graph]:
 
 
 @pytest.fixture
-def broker(request: pytest.FixtureRequest, system: System) -> None:
-    """The broker that a test names; Redis, unless it names RabbitMQ."""
-    if getattr(request, "param", "redis") == "rabbitmq":
-        url = request.getfixturevalue("rabbitmq").url
-        system.env |= {"CACHE_BROKER_URL": url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
-
-
-@pytest.fixture
-def worker(system: System, broker: None) -> None:
+def worker(system: System) -> None:
     """A real worker with the examples' query."""
     system.start_worker(REFRESHER_QUERIES="my_queries", PYTHONPATH=f"{EXAMPLES}{os.pathsep}{ROOT}")
 
@@ -78,19 +67,6 @@ def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
     server.tell_changed(PERSON)
     assert server.friends(PERSON) == before != [name]
     eventually(lambda: server.friends(PERSON) == [name], 10, f"the refreshed value with {name} is served")
-
-
-def check_one_trigger(server: WebServer, system: System, person: int = PERSON) -> str:
-    """One read of a stale value has it refreshed, and no other read helps; returns the process, if the answer says."""
-    client = system.client()
-    server.friends(person)
-    server.tell_changed(person)
-    entry = client.key("friends_of", {"person_id": person}).entry
-    stale = system.cache.get(entry)
-    reply = server.http.get(f"/people/{person}/friends")
-    assert reply.status_code == 200, reply.text
-    eventually(lambda: system.cache.get(entry) != stale, 30, "it is refreshed")
-    return str(reply.headers.get("x-pid", ""))
 
 
 def check_local(server: WebServer, system: System) -> None:
@@ -139,36 +115,6 @@ def test_every_child_of_a_preloaded_and_busy_master_refreshes(
 
     assert server.stop() == 0
     assert [line for line in server.trouble() if f"pid:{first}" not in line] == []
-
-
-@pytest.mark.usefixtures("graph", "worker")
-@pytest.mark.parametrize("broker", ["redis", "rabbitmq"], indirect=True)
-def test_the_first_trigger_of_each_child_of_a_preloaded_master_is_published(
-    system: System, stack: ExitStack, tmp_path: Path
-) -> None:
-    server = started(stack, system, commands_of("flask_app.py")[0], tmp_path, *BUSY_MASTER)
-    eventually(lambda: len(server.children()) == 2, 30, "two workers")
-    for pid in server.children():
-        with server.only(pid):
-            check_one_trigger(server, system)
-    assert server.stop() == 0
-
-
-@pytest.mark.usefixtures("graph", "worker")
-@pytest.mark.parametrize("broker", ["redis", "rabbitmq"], indirect=True)
-@pytest.mark.parametrize("threads", [("--enable-threads",), ()], ids=["threads", "no threads"])
-def test_every_process_of_uwsgi_refreshes(
-    system: System, stack: ExitStack, tmp_path: Path, threads: tuple[str, ...]
-) -> None:
-    """Its master has used the cache before it forked, and calls none of Python's hooks when it forks."""
-    path = f"{EXAMPLES}{os.pathsep}{ROOT}"
-    server = started(stack, system, UWSGI, tmp_path, *threads, PYTHONPATH=path)
-    eventually(lambda: len(server.children()) == 2, 30, "two processes")
-    # No trigger fails, so no process' first one does. One process alone may answer all that come one after the other.
-    with ThreadPoolExecutor(8) as pool:
-        answered = set(pool.map(partial(check_one_trigger, server, system), range(100, 180)))
-    assert answered == {str(pid) for pid in server.children()}
-    assert server.stop() == 0
 
 
 @pytest.mark.usefixtures("worker")

@@ -45,8 +45,8 @@ class WebServer:
         )  # fmt: skip
 
     @classmethod
-    def start(cls, command: str, env: Mapping[str, str], log_file: Path, *extra: str) -> Self:
-        """Start the server by ``command``, as a newcomer would in the folder of the examples."""
+    def start(cls, command: str, env: Mapping[str, str], log_file: Path, *extra: str, cwd: Path = EXAMPLES) -> Self:
+        """Start the server by ``command``, as a newcomer would in the folder of the examples, or in another one."""
         program, *args = shlex.split(command)
         port = free_port()
         process = GuardedProcess.start(
@@ -55,7 +55,7 @@ class WebServer:
                 *args, *shlex.split(ADDRESS[program].format(port=port)), *extra,
             ],
             env={**env, "PYTHONUNBUFFERED": "1"},
-            cwd=EXAMPLES,
+            cwd=cwd,
             log_file=log_file,
         )  # fmt: skip
         server = cls(process, port)

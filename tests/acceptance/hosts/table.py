@@ -1,0 +1,78 @@
+"""The hosts, each with the servers that it is tried with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+Servers: TypeAlias = Literal["6.2, redis", "6.2, rabbitmq", "7.0, redis", "7.0, rabbitmq"]
+
+BROKER: Final = "TEST_HOST_BROKER"
+"""The variable that names the host's own broker, and where its results go."""
+CELERY_APP: Final = "TEST_HOST_CELERY_APP"
+"""The variable that says when the host makes its Celery app: ``first``, or ``last``, when it has used the cache."""
+PORTS: Final = "TEST_HOST_PORTS"
+"""The variable that names the servers' ports: ``redis=6379,broker=5672``."""
+USED_BEFORE_FORK: Final = "TEST_HOST_USED_BEFORE_FORK"
+"""The variable that has the server's master use the cache while it loads the application."""
+
+_MODULE: Final = "tests.acceptance.hosts.web"
+_TIER: Final = {"CACHE_LOCAL_MAX_ENTRIES": "1000"}
+_OWN_BROKER: Final = frozenset({"the host's own"})
+_THREAD_POOL: Final = frozenset({"ThreadPoolExecutor-N_N"})
+# gevent's, one for each greenlet that has asked for its thread.
+_GREENLETS: Final = frozenset({"Dummy-N"})
+_PRELOADED: Final = {USED_BEFORE_FORK: "1"}
+_UWSGI: Final = f"uwsgi --master --processes 2 --need-app --die-on-term --module {_MODULE}:wsgi"
+_UVICORN: Final = f"uvicorn --loop uvloop --no-access-log {_MODULE}:asgi"
+
+
+@dataclass(frozen=True)
+class Host:
+    """One way to run the application."""
+
+    name: str
+    kind: Literal["http", "program", "celery"]
+    command: str
+    servers: Servers
+    processes: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    exit_code: int = 0
+    own: frozenset[str] = frozenset()
+    """What the host itself adds to its process while it answers."""
+
+
+def _gunicorn(name: str, options: str, servers: Servers, **fields: Any) -> Host:
+    return Host(f"gunicorn {name}", "http", f"gunicorn --workers 2 {options} {_MODULE}:wsgi", servers, 2, **fields)
+
+
+def _django(order: str, servers: Servers) -> Host:
+    env = {"DJANGO_SETTINGS_MODULE": "tests.acceptance.hosts.django_settings", CELERY_APP: order}
+    return Host(f"django celery {order}", "http", "gunicorn tests.acceptance.hosts.django_site:wsgi", servers, env=env)
+
+
+HOSTS: Final = (
+    _gunicorn("sync", "", "6.2, redis"),
+    _django("first", "7.0, redis"),
+    _django("last", "6.2, rabbitmq"),
+    _gunicorn("gthread", "--threads 4", "7.0, rabbitmq", own=_THREAD_POOL),
+    _gunicorn("gevent", "-k gevent", "7.0, redis", own=_GREENLETS),
+    _gunicorn("gevent", "-k gevent", "6.2, rabbitmq", own=_GREENLETS),
+    _gunicorn("preload", "--preload", "7.0, redis", env=_PRELOADED),
+    _gunicorn("preload", "--preload", "6.2, rabbitmq", env=_PRELOADED),
+    Host("uwsgi", "http", _UWSGI, "6.2, redis", 2, _PRELOADED),
+    Host("uwsgi", "http", _UWSGI, "7.0, rabbitmq", 2, _PRELOADED),
+    Host("uwsgi threads", "http", f"{_UWSGI} --enable-threads", "7.0, redis", 2, _PRELOADED),
+    Host("uwsgi threads", "http", f"{_UWSGI} --enable-threads", "6.2, rabbitmq", 2, _PRELOADED),
+    Host("uvicorn", "http", _UVICORN, "7.0, redis", exit_code=-15),
+    Host("uvicorn workers", "http", f"{_UVICORN} --workers 4", "7.0, rabbitmq", 4, env=_TIER),
+    Host("celery worker", "celery", "-P prefork -c 1", "7.0, redis", own=_OWN_BROKER),
+    Host("celery worker", "celery", "-P threads -c 1", "6.2, rabbitmq", own=_OWN_BROKER),
+    Host("multiprocessing fork", "program", "processes fork", "7.0, redis", 4),
+    Host("multiprocessing fork", "program", "processes fork", "6.2, rabbitmq", 4),
+    Host("multiprocessing spawn", "program", "processes spawn", "6.2, redis", 4),
+    Host("multiprocessing forkserver", "program", "processes forkserver", "7.0, rabbitmq", 4),
+    Host("threads that end", "program", "threads", "6.2, redis", env=_TIER),
+    Host("event loops", "program", "loops", "6.2, rabbitmq"),
+)

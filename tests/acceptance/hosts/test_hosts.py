@@ -1,0 +1,65 @@
+"""The library in each kind of host: it is used, it is closed, the host ends well, and nothing undocumented remains."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.acceptance.hosts.conftest import Plants, drive
+from tests.acceptance.hosts.table import HOSTS, Host
+from tests.support.requirements import full_runs_only
+
+pytestmark = full_runs_only
+
+IMPORTS: Final = {
+    "logging": {
+        "celery: NullHandler", "kombu: NullHandler", "push_response: StreamHandler at 20", "push_response: level 20",
+    },
+    "atexit": {"multiprocessing.util._exit_function"},
+}  # fmt: skip
+DOCUMENTED: Final[dict[str, dict[str, set[str]]]] = {
+    "import": {},
+    "open": {
+        "threads": {"cache-publisher", "cache-notifications", "cache-invalidations", "cache-overdue"},
+        "connections": {"redis", "broker"},
+        "files": {"anon_inode:[eventpoll]"},
+        "celery": {"app refresher-publisher"},
+        **IMPORTS,
+    },
+    "closed": {"threads": {"asyncio_N", "uvloop_N"}, **IMPORTS},
+}
+"""By moment and aspect, what `docs/frameworks.md` says of "What stays in the process"."""
+
+# Threads, connections and files of the host itself come and go, and a child drops what it has inherited.
+MAY_GO: Final = {"threads", "connections", "files"}
+INHERITED: Final = {"app refresher-publisher"}
+
+
+def undocumented(host: Host, moment: str, found: dict[str, list[str]]) -> list[str]:
+    """Return the changes that the documentation does not name."""
+    return [
+        f"{moment}, {aspect}: {change}"
+        for aspect, changes in found.items()
+        for change in changes
+        if change[2:] not in (DOCUMENTED[moment].get(aspect, set()) | host.own if change[0] == "+" else INHERITED)
+        and not (change[0] == "-" and aspect in MAY_GO)
+    ]
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: re.sub("[ ,]+", "-", f"{host.name}, {host.servers}"))
+def test_it_is_used_and_closed_and_nothing_remains(host: Host, plants: Plants, tmp_path: Path) -> None:
+    ended = drive(plants(host.servers), host, tmp_path)
+
+    used = [report for report in ended.reports if "open" in report]
+    closed = [report for report in ended.reports if "closed" in report]
+    assert ended.exit_code == host.exit_code, ended.log
+    assert ended.trouble() == []
+    for reports in (used, closed):
+        assert len({report["pid"] for report in reports}) == host.processes
+    assert [report["states"] for report in used] == [["fresh", "stale", "fresh"]] * len(used)
+    assert [report["failures"] for report in ended.reports] == [[]] * len(ended.reports)
+    moments = [(moment, report[moment]) for report in ended.reports for moment in DOCUMENTED if moment in report]
+    assert [line for moment, found in moments for line in undocumented(host, moment, found)] == []
