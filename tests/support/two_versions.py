@@ -14,7 +14,7 @@ VERSION = "TEST_QUERY_VERSION"
 NAME = "two_versions"
 
 
-@query(NAME, ttl="1h", grace="1h", version=int(os.environ.get(VERSION, "1")))
+@query(NAME, ttl="1h", concurrency=64, grace="1h", version=int(os.environ.get(VERSION, "1")))
 def two_versions(tx: Any, key: str) -> str:
     """The source, and by which version it was read."""
     with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:

@@ -19,7 +19,7 @@ from tests.support.scripted_queries import CONTROL_URL, GATE_SECONDS
 VERSIONED = "versioned"
 
 
-@query(VERSIONED, ttl="1h", grace="1h")
+@query(VERSIONED, ttl="1h", concurrency=64, grace="1h")
 def versioned(tx: Any, key: str) -> dict[str, Any]:
     """The version is read first: a load that is held has an old one when it goes on."""
     with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True, socket_timeout=None) as control:
