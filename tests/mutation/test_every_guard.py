@@ -61,7 +61,6 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("commit", "record.hard > record.token: > ⟶ >="): UNIQUE,
     ("commit", "record.generation > record.token: > ⟶ >="): UNIQUE,
     ("fail", "record.generation < record.token: < ⟶ <="): UNIQUE,
-    ("fail", "'1' ⟶ 'invalidated'"): "that a cooling is one of bookmarks alone is told by the field, whatever is in it",
     ("register", "true ⟶ false"): "the word has nothing in it that a pattern would read otherwise",
     ("prelude", "redis.call('PTTL', key) < life_ms: < ⟶ <="): "a life is set to what it is",
     (
