@@ -19,7 +19,7 @@ from api_client.protocol.model import NO_DEFAULT, Answer, Entry, Invalidation, N
 from api_client.protocol.params import Params
 from api_client.read.aio import AsyncReadPath, AsyncWaitDriver
 from api_client.read.batch import AnyCall
-from api_client.read.evaluate import Floor
+from api_client.read.evaluate import Freshness
 from api_client.read.requirements import ReadOptions, flag_of
 from api_client.transport.aio_cluster import open_async_link
 from api_client.trigger.publisher import Trigger
@@ -83,7 +83,7 @@ class AsyncCacheClient(ClientBase):
         Arguments and errors are those of `CacheClient.get`. Cancelling it cancels no other caller's wait.
         """
         if self._tier is not None and not options:
-            value = self._core.quiet_value(make_key(self._namespace, query, params, 1), type)
+            value = self._core.try_local_fast_path(make_key(self._namespace, query, params, 1), type)
             if value is not NOT_KEPT:
                 return value
         try:
@@ -167,10 +167,10 @@ class AsyncCacheClient(ClientBase):
         wait = flag_of(key.query, "wait", wait)
         claim_id = new_claim_id()
         reply = await self._aio.run(self._forced_claim(key, claim_id), key.query)
-        if trigger := manual_trigger(key, reply, claim_id, someone_waits=wait):
+        if trigger := manual_trigger(key, reply, claim_id, has_waiter=wait):
             await self._publish_now(trigger)
         if wait:
-            await self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
+            await self._driver.wait(key, Freshness(fresh=True), 0, timeout_seconds, asked=reply)
             self._core.forget(key)
         return state_of(reply)
 

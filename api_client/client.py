@@ -36,23 +36,23 @@ from api_client.protocol.model import NO_DEFAULT, Answer, Entry, Invalidation, N
 from api_client.protocol.params import Params
 from api_client.read.batch import AnyCall, Batch
 from api_client.read.core import ReadCore
-from api_client.read.evaluate import PLAIN, Floor
-from api_client.read.requirements import ReadOptions, bookmarks_of, duration_of, flag_of, floor_of
-from api_client.read.sync import ReadPath, WaitDriver
+from api_client.read.evaluate import PLAIN, Freshness
+from api_client.read.requirements import ReadOptions, bookmarks_of, duration_of, flag_of, parse_freshness
+from api_client.read.sync import ReadPath, SyncWaitRunner
 from api_client.threads import Waker
 from api_client.transport.cluster import open_link
 from api_client.transport.live_versions import KnownVersions, VersionedInvalidation, none_failed, read_versions
 from api_client.transport.pubsub import Notifications
 from api_client.transport.redis_py import connect_to_any
 from api_client.transport.scripts import read_scripts
-from api_client.transport.sentinel import KnownMaster
+from api_client.transport.sentinel import MasterAddress
 from api_client.trigger.broker import Broker, CeleryBroker
-from api_client.trigger.history import Decisions
+from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher, Trigger
-from api_client.trigger.suppression import AskedRecently
+from api_client.trigger.suppression import TriggerSuppressor
 
 PUBLISH_BOUND_SECONDS: Final = 3.0
-MOST_REPLICAS: Final = 1_000
+MAX_REPLICAS: Final = 1_000
 
 
 class ClientBase:
@@ -95,9 +95,9 @@ class ClientBase:
         self._link = open_link(url, timeout_seconds, settings.redis_reply_timeout_seconds)
         master = self._link.health.master
         self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
-        master.when_moved(self._notifications.leave)
-        self._asked = asked = AskedRecently(monotonic=monotonic_seconds)
-        self._decisions = Decisions()
+        master.on_change(self._notifications.leave)
+        self._asked = asked = TriggerSuppressor(monotonic=monotonic_seconds)
+        self._decisions = DecisionLog()
         self._publisher = Publisher(
             settings, self._link.store, self._make_broker(), asked, self._events,
             monotonic=monotonic_seconds, decisions=self._decisions,
@@ -118,11 +118,11 @@ class ClientBase:
         """Return the way to the workers; `refresher.testing` puts its own here."""
         return CeleryBroker(self.settings.broker_url, self.settings.namespace)
 
-    def _wanted(self, query: str, options: ReadOptions) -> tuple[Floor, float]:
+    def _wanted(self, query: str, options: ReadOptions) -> tuple[Freshness, float]:
         """Return what a call asks of an entry, and for how many seconds it waits for one."""
         if not options:
             return PLAIN, self._default_timeout_seconds
-        return floor_of(query, options), self._timeout_seconds(query, options.get("timeout"))
+        return parse_freshness(query, options), self._timeout_seconds(query, options.get("timeout"))
 
     def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
         return self._default_timeout_seconds if timeout is None else duration_of(query, "timeout", timeout)
@@ -133,9 +133,9 @@ class ClientBase:
     ) -> Iterator[VersionedInvalidation]:
         """Check the arguments of an invalidation; at its end this process forgets what it has of its keys."""
         is_hard = flag_of(key.query, "hard", hard)
-        if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= MOST_REPLICAS:
+        if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= MAX_REPLICAS:
             raise InvalidQuery(
-                f"replicas={replicas!r:.40} of {key.query!r}: allowed is a whole number, 0 to {MOST_REPLICAS}",
+                f"replicas={replicas!r:.40} of {key.query!r}: allowed is a whole number, 0 to {MAX_REPLICAS}",
                 query=key.query,
             )
         checked = bookmarks_of(key.query, bookmarks)
@@ -169,9 +169,9 @@ class ClientBase:
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
         floor, timeout_seconds = self._wanted("get_many", options)
 
-        def floor_of_version(version: int) -> Floor:
+        def floor_of_version(version: int) -> Freshness:
             has_numbers_by_version = not isinstance(options.get("min_generation", 0), int)
-            return floor_of("get_many", {**options, "version": version}) if has_numbers_by_version else floor
+            return parse_freshness("get_many", {**options, "version": version}) if has_numbers_by_version else floor
 
         return Batch(
             self._core, self.settings.namespace, calls, floor_of_version, timeout_seconds, options.get("version", 1)
@@ -207,11 +207,11 @@ def new_claim_id() -> str:
     return uuid.uuid4().hex
 
 
-def manual_trigger(key: CacheKey, reply: ClaimReply, claim_id: str, *, someone_waits: bool) -> Trigger | None:
+def manual_trigger(key: CacheKey, reply: ClaimReply, claim_id: str, *, has_waiter: bool) -> Trigger | None:
     """Return what is to be published for a forced claim; None where it was refused."""
     if reply.status is not ClaimStatus.CLAIMED:
         return None
-    return Trigger(key, RefreshReason.MANUAL, claim_number=reply.number, claim_id=claim_id, someone_waits=someone_waits)
+    return Trigger(key, RefreshReason.MANUAL, claim_number=reply.number, claim_id=claim_id, has_waiter=has_waiter)
 
 
 def not_published(trigger: Trigger, error: Exception) -> TriggerFailed:
@@ -226,7 +226,7 @@ def state_of(reply: ClaimReply) -> RefreshState:
     return RefreshState.TRIGGERED if reply.status is ClaimStatus.CLAIMED else RefreshState.SUPPRESSED
 
 
-def _local_tier(settings: ReaderSettings, known: KnownMaster) -> tuple[LocalTier | None, TrackingLink | None]:
+def _local_tier(settings: ReaderSettings, known: MasterAddress) -> tuple[LocalTier | None, TrackingLink | None]:
     if not settings.local_max_entries:
         return None, None
     tier = LocalTier(
@@ -299,7 +299,7 @@ class CacheClient(ClientBase):
     """
 
     def _set_up_reads(self) -> None:
-        self._driver = WaitDriver(self._link, self._publisher, self._notifications, self.settings)
+        self._driver = SyncWaitRunner(self._link, self._publisher, self._notifications, self.settings)
         self._reads = ReadPath(self._core, self._link, self._publisher, self._driver)
 
     @overload
@@ -343,7 +343,7 @@ class CacheClient(ClientBase):
             DecodeError: the value does not fit ``type``.
         """
         if self._tier is not None and not options:
-            value = self._core.quiet_value(make_key(self._namespace, query, params, 1), type)
+            value = self._core.try_local_fast_path(make_key(self._namespace, query, params, 1), type)
             if value is not NOT_KEPT:
                 return value
         try:
@@ -461,10 +461,10 @@ class CacheClient(ClientBase):
         wait = flag_of(key.query, "wait", wait)
         claim_id = new_claim_id()
         reply = self._link.run(self._forced_claim(key, claim_id), key.query)
-        if trigger := manual_trigger(key, reply, claim_id, someone_waits=wait):
+        if trigger := manual_trigger(key, reply, claim_id, has_waiter=wait):
             self._publish_now(trigger)
         if wait:
-            self._driver.wait(key, Floor(fresh=True), 0, timeout_seconds, asked=reply)
+            self._driver.wait(key, Freshness(fresh=True), 0, timeout_seconds, asked=reply)
             self._core.forget(key)
         return state_of(reply)
 

@@ -134,8 +134,8 @@ def explanation(
     Args:
         key: the key.
         replies: to `explain_reads`, as Redis gives them or as redis-py makes of them; an error of one is that reply.
-        decision, outcome: what `Decisions` remembers of ``key.entry``.
-        silent_seconds: for how long `AskedRecently` covers ``key.entry``.
+        decision, outcome: what `DecisionLog` remembers of ``key.entry``.
+        silent_seconds: for how long `TriggerSuppressor` covers ``key.entry``.
         queue_length: what the broker says.
     """
     head, stored_bytes, left_ms, fields, now = replies

@@ -40,7 +40,7 @@ def main() -> int:
     queue = (
         plain_queue(f"{settings.namespace}.probe.{host}")
         if host
-        else queue_for(settings.namespace, settings.broker_url, someone_waits=True)
+        else queue_for(settings.namespace, settings.broker_url, has_waiter=True)
     )
     app = Celery("refresher-probe", set_as_current=False)
     app.conf.update(celery_settings(settings))

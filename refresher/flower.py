@@ -19,7 +19,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
-from api_client.trigger.broker import shown_as
+from api_client.trigger.broker import display_name
 from refresher.ops.addresses import LOOPBACK
 
 P = ParamSpec("P")
@@ -61,7 +61,7 @@ def _set_up_once() -> None:
     options.format_task = as_shown
     # At the level debug Flower logs its own settings, and the cookie's secret with them.
     getLogger("flower.command").setLevel(INFO)
-    options.add_parse_callback(_Door(options))
+    options.add_parse_callback(_AccessCheck(options))
 
 
 class _Unawaited(ThreadPoolExecutor):
@@ -86,7 +86,7 @@ class _Unawaited(ThreadPoolExecutor):
         return future
 
 
-class _Door:
+class _AccessCheck:
     """Ends Flower where anyone could get in. Called when Flower has read the command line, and again after its file."""
 
     def __init__(self, said: Any) -> None:
@@ -96,10 +96,10 @@ class _Door:
         if not self._is_file_read and Path(self._said.conf).is_file():
             self._is_file_read = True
             return
-        problem = what_is_open(self._said, os.environ)
+        problem = insecure_configuration(self._said, os.environ)
         if problem:
             raise SystemExit(f"error: {problem}")
-        if not signs_in(self._said):
+        if not requires_auth(self._said):
             click.echo(
                 f"warning: Flower on {self._said.address} asks nobody for a password, and every user of this machine "
                 "can read it: set FLOWER_BASIC_AUTH=user:password",
@@ -107,18 +107,18 @@ class _Door:
             )
 
 
-def signs_in(said: Any) -> bool:
+def requires_auth(said: Any) -> bool:
     """Tell whether Flower asks who one is, by a password or by OAuth; ``said`` are its options."""
     return bool(said.basic_auth) or bool(said.auth_provider and said.auth)
 
 
-def what_is_open(said: Any, environ: Mapping[str, str]) -> str:
+def insecure_configuration(said: Any, environ: Mapping[str, str]) -> str:
     """Return how anyone could get in, and what to do about it; "" where nobody can."""
     if environ.get("FLOWER_UNAUTHENTICATED_API", "").lower() not in _NO:
         return "FLOWER_UNAUTHENTICATED_API opens Flower's API to anyone: unset it"
     if not all(user and password for user, _, password in (one.partition(":") for one in said.basic_auth or ())):
         return "FLOWER_BASIC_AUTH is not valid: allowed is user:password, comma-separated, none of them empty"
-    if not signs_in(said) and (said.unix_socket or said.address not in LOOPBACK):
+    if not requires_auth(said) and (said.unix_socket or said.address not in LOOPBACK):
         return (
             f"Flower would listen on {said.unix_socket or said.address or 'every interface'} and let anyone in: set "
             "FLOWER_BASIC_AUTH=user:password (or --auth_provider and --auth for OAuth), or let it listen on 127.0.0.1"
@@ -143,7 +143,7 @@ def as_shown(task: Any) -> Any:
 
 
 def _said_once(task: Any) -> Any:
-    query = (task.name or "").removeprefix(shown_as(""))
+    query = (task.name or "").removeprefix(display_name(""))
     if of_one := re.fullmatch(rf"{re.escape(query)} (v\d+ ([0-9a-f]+) \w+)", task.args or ""):
         task.args = of_one[1]
         task.result = task.result and task.result.replace(f" {query} {of_one[2]}", "", 1)

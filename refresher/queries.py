@@ -21,10 +21,10 @@ BetaFunction: TypeAlias = Callable[[float, int, float], float]
 """A query's own β: (β0, degree or 0, σ) → effective β, 0 or more."""
 
 DEFAULT_GRACE: Final = "1h"
-MOST_SAMPLES: Final = 64
-MOST_NAME_SETS: Final = 64
+MAX_SAMPLES: Final = 64
+MAX_NAME_SETS: Final = 64
 MAX_CONCURRENCY: Final = 10_000
-LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
+MAX_SECONDS: Final = 10 * 365 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Query:
         names = frozenset(params)
         if names not in self._taken:
             self._signature.bind(None, **params)
-            if len(self._taken) < MOST_NAME_SETS:
+            if len(self._taken) < MAX_NAME_SETS:
                 self._taken.add(names)
 
 
@@ -234,7 +234,7 @@ def _duration(name: str, option: str, value: Duration) -> float:
         duration_seconds = seconds(value)
     except ValueError as error:
         raise ConfigurationError(f"{option} of @query({name!r})", repr(value)[:80], str(error)) from error
-    _check(name, option, value, duration_seconds <= LONGEST_SECONDS, "at most ten years")
+    _check(name, option, value, duration_seconds <= MAX_SECONDS, "at most ten years")
     return duration_seconds
 
 
@@ -242,8 +242,8 @@ def _window(name: str, delta: str) -> int:
     kind, _, count = str(delta).partition(":")
     if delta in {"smoothed", "last"}:
         return 0 if delta == "smoothed" else 1
-    valid = kind == "mean" and count.isdecimal() and 1 <= int(count) <= MOST_SAMPLES
-    _check(name, "delta", delta, valid, f'"smoothed", "last" or "mean:n" with n from 1 to {MOST_SAMPLES}')
+    valid = kind == "mean" and count.isdecimal() and 1 <= int(count) <= MAX_SAMPLES
+    _check(name, "delta", delta, valid, f'"smoothed", "last" or "mean:n" with n from 1 to {MAX_SAMPLES}')
     return int(count)
 
 

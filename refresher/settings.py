@@ -23,7 +23,7 @@ class RefreshMode(StrEnum):
     TOPOLOGY_SENSITIVE = "topology_sensitive"
 
 
-LONGEST_RETRY_PAUSE_SECONDS: Final = 15
+MAX_RETRY_PAUSE_SECONDS: Final = 15
 SOFT_LIMIT_MARGIN_SECONDS: Final = 5.0
 HARD_LIMIT_MARGIN_SECONDS: Final = 15.0
 LEASE_LIMIT_MARGIN_SECONDS: Final = 5.0
@@ -172,4 +172,4 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     @property
     def visibility_timeout_seconds(self) -> int:
         """After it the Redis transport delivers an unacknowledged message again: beyond hard limit and pause."""
-        return round(3 * (self.hard_limit_seconds + LONGEST_RETRY_PAUSE_SECONDS))
+        return round(3 * (self.hard_limit_seconds + MAX_RETRY_PAUSE_SECONDS))

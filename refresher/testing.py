@@ -51,10 +51,10 @@ from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome
-from refresher.flow.ports import Surroundings
+from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
-from refresher.graph.loader import called, classified
+from refresher.graph.loader import called, classify_error
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.settings import WorkerSettings
 from refresher.worker.cache import TranslatingStore, WorkerLink
@@ -93,7 +93,7 @@ class InlineCache:
         store = TranslatingStore(self._link.store)
         self._refresher = Refresher(
             policy,
-            Surroundings(
+            RefreshDeps(
                 records=store,
                 origin=self,
                 encode=values.encode,
@@ -104,7 +104,7 @@ class InlineCache:
                 monotonic=monotonic_seconds,
                 sleep=lambda _: None,
                 events=WorkerEvents(),
-                failure_of=classified,
+                failure_of=classify_error,
                 register=lambda query: store.run(registration_of(query, policy)),
             ),
         )
@@ -179,7 +179,7 @@ class InlineCache:
         except LoadFailed:
             raise
         except BaseException as error:
-            raise classified(error) from error
+            raise classify_error(error) from error
 
     def _refresh(self, item: RefreshItem) -> None:
         again: RefreshItem | None = item
@@ -210,15 +210,15 @@ class _InlineBroker:
     def __init__(self, refresh: Callable[[RefreshItem], None]) -> None:
         self._refresh = refresh
 
-    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
+    def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         for item in items:
             self._refresh(item)
 
-    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
-        self.publish(items, someone_waits=someone_waits)
+    def publish_each(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
+        self.publish(items, has_waiter=has_waiter)
         return [None] * len(items)
 
-    def waiting(self, *, someone_waits: bool = False) -> int:
+    def waiting(self, *, has_waiter: bool = False) -> int:
         return 0
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ MUTEX_SECONDS: Final = 10
 
 # A message that takes its worker's connection or process with it comes back so often, and is then dropped. Ours need
 # none of it: the lease of the run that died runs out, and the next reader claims.
-MOST_REDELIVERIES: Final = 3
+MAX_REDELIVERIES: Final = 3
 
 
 def is_rabbitmq(broker_url: str) -> bool:
@@ -101,9 +101,9 @@ def refresh_queue(namespace: str, broker_url: str = "") -> str:
     return _name(f"{namespace}.refresh", broker_url)
 
 
-def queue_name(namespace: str, broker_url: str, *, someone_waits: bool) -> str:
+def queue_name(namespace: str, broker_url: str, *, has_waiter: bool) -> str:
     """Return the name of the queue to publish to."""
-    return (miss_queue if someone_waits else refresh_queue)(namespace, broker_url)
+    return (miss_queue if has_waiter else refresh_queue)(namespace, broker_url)
 
 
 def queue_name_of(namespace: str, broker_url: str, routing_key: str) -> str:
@@ -133,9 +133,9 @@ def queues(namespace: str, broker_url: str) -> tuple[Any, Any]:
     return tuple(_declared(make(namespace, broker_url), broker_url) for make in (miss_queue, refresh_queue))
 
 
-def queue_for(namespace: str, broker_url: str, *, someone_waits: bool) -> Any:
+def queue_for(namespace: str, broker_url: str, *, has_waiter: bool) -> Any:
     """Return the kombu queue to publish to."""
-    return _declared(queue_name(namespace, broker_url, someone_waits=someone_waits), broker_url)
+    return _declared(queue_name(namespace, broker_url, has_waiter=has_waiter), broker_url)
 
 
 def queue_of(namespace: str, broker_url: str, routing_key: str) -> Any:
@@ -165,7 +165,7 @@ def _declared(name: str, broker_url: str) -> Any:
         queue_arguments={
             # Outlives the loss of a node, and it alone counts redeliveries.
             "x-queue-type": "quorum",
-            "x-delivery-limit": MOST_REDELIVERIES,
+            "x-delivery-limit": MAX_REDELIVERIES,
         },
     )
 

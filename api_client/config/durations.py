@@ -10,7 +10,7 @@ from api_client.protocol.params import plain
 
 Duration: TypeAlias = float | int | timedelta | str
 
-LONGEST_SECONDS: Final = 100 * 365 * 86_400.0
+MAX_SECONDS: Final = 100 * 365 * 86_400.0
 """A hundred years: no lock and no socket of Python's can be told to wait three times as long."""
 
 ALLOWED = 'seconds as a number, a timedelta, or text such as "250ms", "90s", "1h30m", "2d"'
@@ -34,7 +34,7 @@ def seconds(value: Duration) -> float:
         total = _from_text(value)
     else:
         total = _from_number(value)
-    if not 0 <= total <= LONGEST_SECONDS:  # true of no NaN
+    if not 0 <= total <= MAX_SECONDS:  # true of no NaN
         raise ValueError(f"{str(value)[:80]!r} is not a duration: allowed are 0 to a hundred years")
     return total
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from api_client.config.durations import ALLOWED as DURATION_ALLOWED
-from api_client.config.durations import LONGEST_SECONDS, seconds
+from api_client.config.durations import MAX_SECONDS, seconds
 from api_client.errors import ConfigurationError
 
 _DURATION: Final = {"duration": True}
@@ -34,12 +34,12 @@ _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", 
 
 Seconds: TypeAlias = Annotated[
     float,
-    msgspec.Meta(ge=0, le=LONGEST_SECONDS, extra=_DURATION, description=f"0 to a hundred years, {DURATION_ALLOWED}"),
+    msgspec.Meta(ge=0, le=MAX_SECONDS, extra=_DURATION, description=f"0 to a hundred years, {DURATION_ALLOWED}"),
 ]
 PositiveSeconds: TypeAlias = Annotated[
     float,
     msgspec.Meta(
-        gt=0, le=LONGEST_SECONDS, extra=_DURATION, description=f"more than 0, up to a hundred years, {DURATION_ALLOWED}"
+        gt=0, le=MAX_SECONDS, extra=_DURATION, description=f"more than 0, up to a hundred years, {DURATION_ALLOWED}"
     ),
 ]
 Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=3_600_000, description="milliseconds, 0 to 3600000")]

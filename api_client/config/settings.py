@@ -8,7 +8,7 @@ import msgspec
 
 from api_client.config.broker import connection_settings
 from api_client.config.durations import ALLOWED as DURATION_ALLOWED
-from api_client.config.durations import LONGEST_SECONDS
+from api_client.config.durations import MAX_SECONDS
 from api_client.config.environment import Milliseconds, PositiveMilliseconds, PositiveSeconds, Settings, Url, env
 from api_client.config.redis_url import Topology, read_url
 from api_client.config.url_checks import broker_url_fault, cache_url_fault
@@ -48,7 +48,7 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
         float,
         msgspec.Meta(
             ge=1,
-            le=LONGEST_SECONDS,
+            le=MAX_SECONDS,
             extra={"duration": True},
             description=f"1 s or more, up to a hundred years, {DURATION_ALLOWED}",
         ),

@@ -123,7 +123,7 @@ NOT_KEPT: Final = object()
 ENTRY_OVERHEAD_BYTES: Final = 1_024  # the objects around an entry: header, key, dict slot (measured, and rounded up)
 EXTENSION_GROWTH: Final = 8  # a sample of δ is 4 bytes in the header's extension, and an object of 32 beside it
 SHARED_GROWTH: Final = 24  # objects against their bytes: 4 for rows in Structs, 23 for tuples of one number (measured)
-LARGEST_COPIED_BYTES: Final = 65_536
+MAX_COPIED_BYTES: Final = 65_536
 """Of a payload; a larger one would take the tier's room for many others, decoded."""
 
 
@@ -197,7 +197,7 @@ def local_entry(content: bytes, header: Header, earliest_at: float, value: Any, 
     """Return an entry that keeps its value, too, where several callers may have it, or copies of it."""
     if is_shareable(value, type_):
         return LocalEntry(content, header, earliest_at, value, type_)
-    copier = copier_of(value) if len(content) <= LARGEST_COPIED_BYTES else None
+    copier = copier_of(value) if len(content) <= MAX_COPIED_BYTES else None
     if copier is None:
         return LocalEntry(content, header, earliest_at)
     return LocalEntry(content, header, earliest_at, value, type_, copier)

@@ -21,8 +21,8 @@ from api_client.local.entry import LocalEntry
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.entry import Header
 
-MOST_FILLS: Final = 16_384
-MOST_SECOND_CHANCES: Final = 32
+MAX_FILLS: Final = 16_384
+MAX_SECOND_CHANCES: Final = 32
 KEYS_AT_ONCE: Final = 1_024
 
 
@@ -89,7 +89,7 @@ class LocalTier:
         with self._lock:
             if self._bypassed:
                 return None
-            if self._fill_count >= MOST_FILLS:
+            if self._fill_count >= MAX_FILLS:
                 # Nobody reads so many at once: their owners forgot them. Ending one costs a fill, never a wrong value.
                 self._end_all_fills()
             self._fills.setdefault(entry_key, set()).add(fill)
@@ -198,7 +198,7 @@ class LocalTier:
         self._fill_count = 0
 
     def _make_room(self, now: float) -> None:
-        chances = MOST_SECOND_CHANCES
+        chances = MAX_SECOND_CHANCES
         if not self.entries:  # an exception in between has left it too high
             self._held_bytes = 0
         while len(self.entries) > self._max_entries or self._held_bytes > self._max_bytes:

@@ -29,7 +29,7 @@ from api_client.threads import OwnThread, Waker
 from api_client.transport.error_replies import error_reply, is_passing
 from api_client.transport.pool import give_up_after
 from api_client.transport.redis_py import connection_maker, reason
-from api_client.transport.sentinel import KnownMaster
+from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, pack, pack_all
 
 PROBE_SECONDS: Final = 0.25
@@ -186,8 +186,8 @@ log: Final = logging.getLogger(__name__)
 
 GATHER_SECONDS: Final = 0.001
 FIRST_PAUSE_SECONDS: Final = 0.05
-LONGEST_PAUSE_SECONDS: Final = 5.0
-LONGEST_PAUSE_REFUSED_SECONDS: Final = 60.0
+MAX_PAUSE_SECONDS: Final = 5.0
+MAX_PAUSE_REFUSED_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 5.0
 JOIN_SECONDS: Final = 1.0
 
@@ -217,13 +217,13 @@ class TrackingLink:
         timeout_seconds: float,
         tier: LocalTier,
         namespace: str,
-        known: KnownMaster | None = None,
+        known: MasterAddress | None = None,
         monotonic: Callable[[], float] = monotonic_seconds,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        known = known or KnownMaster()
-        known.when_moved(self._leave)
+        known = known or MasterAddress()
+        known.on_change(self._leave)
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=known)
         self._timeout_seconds, self._tier, self._prefix = timeout_seconds, tier, entry_prefix(namespace)
         self._channel = tier_channel(namespace)
@@ -318,7 +318,7 @@ class TrackingLink:
             stream.wake()
 
     def _pause_seconds(self) -> float:
-        longest = LONGEST_PAUSE_REFUSED_SECONDS if self._told == "refused" else LONGEST_PAUSE_SECONDS
+        longest = MAX_PAUSE_REFUSED_SECONDS if self._told == "refused" else MAX_PAUSE_SECONDS
         pause_seconds = min(longest, FIRST_PAUSE_SECONDS * (1 << min(self._failures, 16)))
         self._failures += 1
         return pause_seconds * (0.5 + self._jitter() / 2)

@@ -13,11 +13,11 @@ from api_client.protocol.entry import UnreadableEntry, decode_header
 from api_client.protocol.keys import CacheKey
 
 MOST: Final = 256
-LARGEST_BYTES: Final = 4_096
+MAX_BYTES: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class CachedDecode:
     """What is known of the bytes of an entry; all but ``raw`` once they have come a second time.
 
     ``earliest_us`` is Redis' time before which no draw can ask for a refresh; ``stored_us`` when it was stored, less
@@ -30,7 +30,7 @@ class Repeat:
     earliest_us: int = 0
 
 
-class Repeats:
+class UnchangedEntryCache:
     """The last few hundred entries of up to 4 KiB, and the last larger one. Thread-safe.
 
     This is no cache of values: Redis was asked, and has answered with the very same bytes. It spares the decoding of
@@ -41,11 +41,11 @@ class Repeats:
 
     def __init__(self, max_value_bytes: int) -> None:
         self._max_value_bytes = max_value_bytes
-        self._young: dict[str, Repeat] = {}
-        self._old: dict[str, Repeat] = {}
-        self._large: tuple[str, Repeat] | None = None
+        self._young: dict[str, CachedDecode] = {}
+        self._old: dict[str, CachedDecode] = {}
+        self._large: tuple[str, CachedDecode] | None = None
 
-    def get(self, key: CacheKey, raw: bytes, type_: object) -> Repeat | None:
+    def get(self, key: CacheKey, raw: bytes, type_: object) -> CachedDecode | None:
         """Return what is known of these bytes, with an entry; None the first time, and where they can't be shared.
 
         Bytes that do not fit ``type_`` can't: their reader triggers a refresh before it raises.
@@ -56,13 +56,13 @@ class Repeats:
         """
         known = self._young.get(key.entry) or self._known(key.entry)
         if known is None or known.raw != raw:
-            self._remember(key.entry, Repeat(raw))
+            self._remember(key.entry, CachedDecode(raw))
             return None
         if known.entry is not None:
             return known
         return self._decoded(key, raw, type_)
 
-    def _known(self, entry_key: str) -> Repeat | None:
+    def _known(self, entry_key: str) -> CachedDecode | None:
         large = self._large
         if large is not None and large[0] == entry_key:
             return large[1]
@@ -71,7 +71,7 @@ class Repeats:
             self._remember(entry_key, known)  # it is young again
         return known
 
-    def _decoded(self, key: CacheKey, raw: bytes, type_: object) -> Repeat | None:
+    def _decoded(self, key: CacheKey, raw: bytes, type_: object) -> CachedDecode | None:
         try:
             header = decode_header(raw, key.digest)
         except UnreadableEntry:
@@ -90,12 +90,12 @@ class Repeats:
         except DecodeError:
             return None
         kept = local_entry(content, header, 0.0, value, type_)
-        repeat = Repeat(raw, kept, header.fetched_at_us - TOLERANCE_US, earliest_us(header))
+        repeat = CachedDecode(raw, kept, header.fetched_at_us - TOLERANCE_US, earliest_us(header))
         self._remember(key.entry, repeat)
         return repeat
 
-    def _remember(self, entry_key: str, repeat: Repeat) -> None:
-        if len(repeat.raw) > LARGEST_BYTES:
+    def _remember(self, entry_key: str, repeat: CachedDecode) -> None:
+        if len(repeat.raw) > MAX_BYTES:
             self._large = entry_key, repeat
             return
         young = self._young

@@ -2,7 +2,7 @@
 
 A hit is to cost next to nothing, and two histograms and two counters take a tenth of it when each is told at
 once. So a hit is noted (one append), and what was noted is added up together: at every 256th hit, and whenever those
-who count are asked for their numbers (`HitNotes.flush`).
+who count are asked for their numbers (`HitBatcher.flush`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _always() -> bool:
     return True
 
 
-class HitNotes:
+class HitBatcher:
     """The hits that were noted in this process, and are not counted yet. Thread-safe.
 
     Args:
@@ -97,14 +97,14 @@ class HitNotes:
                 )
 
 
-def _flush_for_ever(notes: weakref.ref[HitNotes]) -> None:
+def _flush_for_ever(notes: weakref.ref[HitBatcher]) -> None:
     while (found := notes()) is not None:
         found.flush()
         del found
         time.sleep(FLUSH_SECONDS)
 
 
-_all_notes: weakref.WeakSet[HitNotes] = weakref.WeakSet()
+_all_notes: weakref.WeakSet[HitBatcher] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:

@@ -23,8 +23,8 @@ from api_client._version import __version__
 from api_client.errors import RefreshFailed
 from api_client.observe import metrics as metric_names
 from api_client.observe.events import HitNote, ReaderEvents, ReadFailure
-from api_client.observe.metrics import HitNotes
-from api_client.observe.tracing import Asking, ReaderSpans
+from api_client.observe.metrics import HitBatcher
+from api_client.observe.tracing import ReaderSpans, TriggerTrace
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.messages import RefreshReason
 
@@ -38,7 +38,7 @@ class OTelReaderSpans(ReaderSpans):
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def asked(self, key: CacheKey, reason: str) -> Asking:
+    def asked(self, key: CacheKey, reason: str) -> TriggerTrace:
         """Keep the caller's context for the refresh that its read has just asked for."""
         return _Asking(self._tracer, key, reason)
 
@@ -60,7 +60,7 @@ class OTelReaderSpans(ReaderSpans):
                 raise
 
 
-class _Asking(Asking):
+class _Asking(TriggerTrace):
     __slots__ = ("_asked_ns", "_context", "_key", "_reason", "_send", "_span", "_tracer")
 
     def __init__(self, tracer: Tracer, key: CacheKey, reason: str) -> None:
@@ -142,7 +142,7 @@ def messaging_attributes(system: str, queue: str, operation: str) -> dict[str, s
 
 SCOPE: Final = "refresher"
 # A histogram takes a value at a time, some microseconds each, of which each hit has two or three.
-MOST_RECORDED: Final = 1_024
+MAX_RECORDED: Final = 1_024
 ONE_IN: Final = 64
 
 
@@ -165,7 +165,7 @@ class OTelEvents(ReaderEvents):
     ) -> None:
         self.spans: ReaderSpans = OTelReaderSpans(trace.get_tracer(SCOPE, __version__, tracer_provider))
         meter = metrics.get_meter(SCOPE, __version__, meter_provider)
-        self._notes = HitNotes(self._count_hits)
+        self._notes = HitBatcher(self._count_hits)
         self.note_hit: Callable[[HitNote], None] | None = self._notes.note
         self._hits: defaultdict[str, _Hits] = defaultdict(_Hits)
         for name in _HITS:
@@ -244,7 +244,7 @@ class OTelEvents(ReaderEvents):
         hits.xfetch_stale_served += triggered
         hits.cache_expired_served += sum(one <= 0 for one in left)
         attributes = {"query": query}
-        every = 1 if self._recorded < MOST_RECORDED else ONE_IN
+        every = 1 if self._recorded < MAX_RECORDED else ONE_IN
         for age, one_left in zip(ages[::every], left[::every], strict=True):
             self._recorded += 1
             self._ages.record(age, attributes)

@@ -16,7 +16,7 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, Metric, values
 
 from api_client.observe.events import HitNote, ReaderEvents, ReadFailure
-from api_client.observe.metrics import AGE_BUCKETS_SECONDS, AGES, COUNTERS, LABELLED, HitNotes
+from api_client.observe.metrics import AGE_BUCKETS_SECONDS, AGES, COUNTERS, LABELLED, HitBatcher
 from api_client.protocol.messages import RefreshReason
 
 
@@ -46,7 +46,7 @@ class PrometheusEvents(ReaderEvents):
             for name, help_ in AGES.items()
         )
         self._of_query: dict[str, _HitMetrics] = {}
-        self._notes = HitNotes(self._count_hits, is_asked=_is_scraped_here)
+        self._notes = HitBatcher(self._count_hits, is_asked=_is_scraped_here)
         self.note_hit: Callable[[HitNote], None] = self._notes.note
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:

@@ -18,7 +18,7 @@ from api_client.protocol.keys import CacheKey
 NO_TRACE: Final[Mapping[str, str]] = {}
 
 
-class Asking:
+class TriggerTrace:
     """One trigger on its way to the workers; all but its making is called on the publisher's thread."""
 
     __slots__ = ()
@@ -37,15 +37,15 @@ class Asking:
         """End it: ``outcome`` is one of `api_client.trigger.history.TriggerOutcome`, ``why`` says more."""
 
 
-SILENT: Final = Asking()
+NULL_TRACE: Final = TriggerTrace()
 
 
 class ReaderSpans:
     """The spans of a reader: none."""
 
-    def asked(self, key: CacheKey, reason: str) -> Asking:
+    def asked(self, key: CacheKey, reason: str) -> TriggerTrace:
         """Keep the caller's context for the refresh that its read has just asked for."""
-        return SILENT
+        return NULL_TRACE
 
     def waiting(self, keys: Sequence[CacheKey]) -> AbstractContextManager[None]:
         """Return a span around the wait for these keys' values."""

@@ -30,8 +30,8 @@ from api_client.protocol.params import Params, canonical_params, plain, shown
 MAX_VERSION: Final = 65_535
 DIGEST_BYTES: Final = 16
 REMEMBERED_KEYS: Final = 4_096
-MOST_REMEMBERED_PARAMS: Final = 8
-LONGEST_REMEMBERED_TEXT: Final = 64
+MAX_REMEMBERED_PARAMS: Final = 8
+MAX_REMEMBERED_TEXT: Final = 64
 
 QUERY_NAME_PATTERN: Final = r"\A[A-Za-z_][A-Za-z0-9_.-]{0,99}\Z"
 _QUERY_NAME = re.compile(QUERY_NAME_PATTERN, re.ASCII)
@@ -102,7 +102,7 @@ def _remembered_key(namespace: str, query: str, version: int, *names_then_values
     compares the types. What is refused is not remembered, so that looking it up again refuses it again.
     """
     half = len(names_then_values) // 2
-    if half > MOST_REMEMBERED_PARAMS or not all(map(_is_short_and_flat, names_then_values)):
+    if half > MAX_REMEMBERED_PARAMS or not all(map(_is_short_and_flat, names_then_values)):
         raise _NotRemembered
     params = dict(zip(names_then_values[:half], names_then_values[half:], strict=True))
     return _new_key(namespace, query, params, version)
@@ -110,7 +110,7 @@ def _remembered_key(namespace: str, query: str, version: int, *names_then_values
 
 def _is_short_and_flat(value: object) -> bool:
     if type(value) is str:
-        return len(value) <= LONGEST_REMEMBERED_TEXT
+        return len(value) <= MAX_REMEMBERED_TEXT
     return type(value) in {int, bool, type(None)}
 
 

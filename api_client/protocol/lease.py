@@ -20,7 +20,7 @@ from api_client.protocol.keys import CacheKey
 MAX_NAME_CHARACTERS: Final = 200
 
 
-def this_process() -> str:
+def process_identity() -> str:
     """Return what this process is called in lease records: host and process id."""
     return f"{_host()}:{os.getpid()}"
 
@@ -30,9 +30,9 @@ def _host() -> str:
     return socket.gethostname()
 
 
-def shown_name(by: str | None) -> str:
+def owner_display_name(by: str | None) -> str:
     """Return a name that may be shown on a terminal, and that fills no memory; None is this process's own."""
-    shown = this_process() if by is None else by
+    shown = process_identity() if by is None else by
     return "".join(character for character in shown[:MAX_NAME_CHARACTERS] if character.isprintable())
 
 
@@ -176,7 +176,7 @@ def claim(
             _ms(retention_seconds),
             int(force),
             _lines(bookmarks),
-            shown_name(by),
+            owner_display_name(by),
         ),
         _claim_reply,
     )
@@ -212,7 +212,15 @@ def acquire(
     return Call(
         "acquire",
         (key.entry, key.record),
-        (nonce, claim_number, ticket, _us(lease_seconds), _us(limit_seconds), _ms(retention_seconds), shown_name(by)),
+        (
+            nonce,
+            claim_number,
+            ticket,
+            _us(lease_seconds),
+            _us(limit_seconds),
+            _ms(retention_seconds),
+            owner_display_name(by),
+        ),
         _acquire_reply,
     )
 

@@ -27,8 +27,8 @@ MESSAGE_VERSION: Final = 1
 TASK_NAME: Final = "refresher.refresh"
 # One item with the largest params, each character of which JSON escapes twice, takes 0.1 MB.
 MAX_MESSAGE_BYTES: Final = 1_048_576
-MOST_ITEMS: Final = 1_000
-LONGEST_TICKET: Final = 64
+MAX_ITEMS: Final = 1_000
+MAX_TICKET: Final = 64
 
 
 class RefreshReason(StrEnum):
@@ -62,7 +62,7 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True):
     params: str = "{}"
     claim_number: Annotated[int, msgspec.Meta(ge=0, lt=MAX_TOKEN)] = 0
     reason: RefreshReason = RefreshReason.MANUAL
-    ticket: Annotated[str, msgspec.Meta(max_length=LONGEST_TICKET)] = ""
+    ticket: Annotated[str, msgspec.Meta(max_length=MAX_TICKET)] = ""
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
     cache_attempt: Annotated[int, msgspec.Meta(ge=0)] = 0
     trace: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
@@ -129,8 +129,8 @@ def decode(message: object) -> list[RefreshItem]:
     raw_items = message["items"]
     if not isinstance(raw_items, list | tuple):
         raise MalformedMessage("items: expected an array")
-    if len(raw_items) > MOST_ITEMS:
-        raise MalformedMessage(f"{len(raw_items)} items: at most {MOST_ITEMS}")
+    if len(raw_items) > MAX_ITEMS:
+        raise MalformedMessage(f"{len(raw_items)} items: at most {MAX_ITEMS}")
     items, faults = [], []
     for at, raw in enumerate(raw_items):
         try:

@@ -124,7 +124,7 @@ def _name(type_: Any) -> str:
 LEVEL: Final = 1
 """The higher levels take longer and save hardly more on results of queries; docs/values.md has the figures."""
 
-MOST_KEPT: Final = 7 / 8
+MAX_KEPT: Final = 7 / 8
 """What is left of a payload that is worth compressing, at most: each reader pays for the way back."""
 
 
@@ -152,7 +152,7 @@ def pack(payload: bytes, min_bytes: int) -> Packed:
     if not 0 < min_bytes <= len(payload):
         return Packed(payload)
     frame = _codec().compress(payload)
-    return Packed(frame, is_compressed=True) if len(frame) <= len(payload) * MOST_KEPT else Packed(payload)
+    return Packed(frame, is_compressed=True) if len(frame) <= len(payload) * MAX_KEPT else Packed(payload)
 
 
 def expand(frame: bytes, max_bytes: int) -> bytes:

@@ -15,7 +15,7 @@ from typing import Final
 
 MICROSECONDS: Final = 1_000_000
 MAX_DRAW_DIGITS: Final = 15
-SMALLEST_DRAW: Final = 2.0**-53
+MIN_DRAW: Final = 2.0**-53
 """Of ``1 - random()``: Python's random() is a multiple of 2**-53 below 1."""
 
 
@@ -39,7 +39,7 @@ def earliest_positive_us(soft_expiry_us: int, *, delta_seconds: float, beta: flo
     """
     if beta <= 0 or delta_seconds <= 0:
         return soft_expiry_us
-    longest_seconds = lead_seconds(delta_seconds, beta, ttl_seconds, SMALLEST_DRAW)
+    longest_seconds = lead_seconds(delta_seconds, beta, ttl_seconds, MIN_DRAW)
     return soft_expiry_us - math.ceil(longest_seconds * MICROSECONDS)
 
 

@@ -18,10 +18,10 @@ from api_client.protocol.model import Answer
 from api_client.read.batch import Batch
 from api_client.read.coalescing import ReadBegins
 from api_client.read.core import ReadCore
-from api_client.read.evaluate import PLAIN, Floor
-from api_client.read.pending import Miss
-from api_client.read.sync import WaitSteps
-from api_client.read.wait_plan import AskClaim, AskRepublish, Pause, Publish, Read, Reply, Step
+from api_client.read.evaluate import PLAIN, Freshness
+from api_client.read.pending import PendingRead
+from api_client.read.sync import PendingRefresh
+from api_client.read.wait_plan import Claim, Pause, Publish, Read, Reply, Republish, Step
 from api_client.transport.aio_link import AsyncCacheLink
 from api_client.transport.link import CacheLink
 from api_client.transport.pubsub import Notifications
@@ -40,14 +40,14 @@ class AsyncWaitDriver:
     async def wait(
         self,
         key: CacheKey,
-        floor: Floor,
+        floor: Freshness,
         seen_token: int,
         timeout_seconds: float,
         read_begins: Callable[[], None] = lambda: None,
         asked: ClaimReply | None = None,
     ) -> bytes:
-        """Return the bytes of an entry that is good enough; arguments and errors as for `WaitDriver.wait`."""
-        steps = WaitSteps(key, floor, seen_token, timeout_seconds, self._settings, self._publisher, asked)
+        """Return the bytes of an entry that is good enough; arguments and errors as for `SyncWaitRunner.wait`."""
+        steps = PendingRefresh(key, floor, seen_token, timeout_seconds, self._settings, self._publisher, asked)
         notified, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def wake() -> None:
@@ -71,7 +71,7 @@ class AsyncWaitDriver:
                 listener.close()
 
     async def _done(
-        self, step: Step, steps: WaitSteps, notified: asyncio.Event, read_begins: Callable[[], None]
+        self, step: Step, steps: PendingRefresh, notified: asyncio.Event, read_begins: Callable[[], None]
     ) -> Reply:
         try:
             reply = await self._do(step, steps, notified, read_begins)
@@ -83,7 +83,7 @@ class AsyncWaitDriver:
         return reply
 
     async def _do(
-        self, step: Step, steps: WaitSteps, notified: asyncio.Event, read_begins: Callable[[], None]
+        self, step: Step, steps: PendingRefresh, notified: asyncio.Event, read_begins: Callable[[], None]
     ) -> Reply:
         match step:
             case Pause(duration_seconds):
@@ -96,7 +96,7 @@ class AsyncWaitDriver:
             case Read():
                 read_begins()
                 return await self._link.read(steps.key), await self._link.now_us()
-            case AskClaim() | AskRepublish():
+            case Claim() | Republish():
                 return await self._link.run(steps.call(step), steps.key.query)
             case Publish(claim_number):
                 steps.publish(claim_number)
@@ -136,7 +136,7 @@ class AsyncFlights:
     async def share(self, entry_key: str, timeout_seconds: float, lead: AsyncLead) -> tuple[bytes, bool]:
         """Return the entry's bytes, and whether another caller's wait brought them.
 
-        The rules are those of `Flights.share`. A waiter that is cancelled leaves the wait to the others; the wait ends
+        The rules are those of `SingleFlight.share`. A cancelled waiter leaves the wait to the others; the wait ends
         when none is left.
 
         Raises:
@@ -250,7 +250,7 @@ class AsyncReadPath:
         self._driver = driver
         self._flights = AsyncFlights(monotonic_seconds)
 
-    async def read(self, key: CacheKey, floor: Floor, timeout_seconds: float, type_: Any) -> Answer:
+    async def read(self, key: CacheKey, floor: Freshness, timeout_seconds: float, type_: Any) -> Answer:
         """Return the answer: at once where there is an entry that is good enough, else as soon as there is.
 
         Raises:
@@ -274,7 +274,7 @@ class AsyncReadPath:
                 clock = self._link.health.clock
                 if clock.is_due_once():
                     if clock.is_known:
-                        self._publisher.do_soon(self._relearn_clock)
+                        self._publisher.run_in_background(self._relearn_clock)
                     else:
                         await self._link.learn_clock()
             except BaseException:
@@ -282,11 +282,11 @@ class AsyncReadPath:
                 raise
             answer = self._core.serve(key, raw, floor, type_, fill)
             if isinstance(answer, int):
-                miss = Miss(self._core, key, floor, answer, timeout_seconds)
+                miss = PendingRead(self._core, key, floor, answer, timeout_seconds)
                 with self._core.spans.waiting([key]):
                     return miss.answer(await self._wait(miss), type_)
         except CacheError as error:
-            self._core.tell_failed(key, error)
+            self._core.record_failure(key, error)
             raise
         return answer
 
@@ -311,7 +311,7 @@ class AsyncReadPath:
             with self._core.spans.waiting([miss.key for miss in misses]):
                 batch.end(await asyncio.gather(*map(self._waited, misses)))
 
-    async def _waited(self, miss: Miss) -> bytes | CacheError:
+    async def _waited(self, miss: PendingRead) -> bytes | CacheError:
         try:
             return await self._wait(miss)
         except CacheError as error:
@@ -321,7 +321,7 @@ class AsyncReadPath:
         with suppress(CacheUnavailable):  # the reads themselves say so
             self._sync_link.learn_clock()
 
-    async def _wait(self, miss: Miss) -> bytes:
+    async def _wait(self, miss: PendingRead) -> bytes:
         if miss.may_share:
             try:
                 raw, followed = await self._flights.share(

@@ -13,13 +13,13 @@ from api_client.protocol.model import Answer, Entry, RefreshState
 from api_client.protocol.params import Params
 from api_client.protocol.payload import check_type
 from api_client.read.core import ReadCore
-from api_client.read.evaluate import Floor
-from api_client.read.pending import Miss
+from api_client.read.evaluate import Freshness
+from api_client.read.pending import PendingRead
 from api_client.trigger.publisher import Trigger
 
 A = TypeVar("A")
 
-MOST_IN_A_BATCH: Final = 10_000
+MAX_BATCH: Final = 10_000
 
 
 class QueryCall(NamedTuple):
@@ -42,11 +42,11 @@ class _Key:
     """One key of a batch: who wants it, and the miss that it has become."""
 
     key: CacheKey
-    floor: Floor
+    floor: Freshness
     wanted: list[tuple[int, Any]]
     """Places in the batch, and the type of each."""
     fill: Fill | None = None
-    miss: Miss | None = None
+    miss: PendingRead | None = None
 
 
 class Batch:
@@ -54,7 +54,7 @@ class Batch:
 
     Args:
         calls: what to read; an item that can't be is answered by its InvalidQuery.
-        floor_of: what an item of a version has to be.
+        parse_freshness: what an item of a version has to be.
         version: of all of them; a QueryCall has a version of its own.
         timeout_seconds: for those that have to wait.
 
@@ -67,7 +67,7 @@ class Batch:
         core: ReadCore,
         namespace: str,
         calls: Iterable[AnyCall],
-        floor_of: Callable[[int], Floor],
+        parse_freshness: Callable[[int], Freshness],
         timeout_seconds: float,
         version: int = 1,
     ) -> None:
@@ -75,8 +75,8 @@ class Batch:
         self._results: list[Answer | CacheError | None] = []
         self._keys: dict[str, _Key] = {}
         for place, call in enumerate(calls):
-            if place >= MOST_IN_A_BATCH:
-                raise InvalidQuery(f"more than {MOST_IN_A_BATCH} items in a batch, which is the most allowed")
+            if place >= MAX_BATCH:
+                raise InvalidQuery(f"more than {MAX_BATCH} items in a batch, which is the most allowed")
             self._results.append(None)
             try:
                 query, params, its_version, type_ = _checked(call, version)
@@ -86,7 +86,9 @@ class Batch:
             except InvalidQuery as error:
                 self._results[place] = error
             else:
-                self._keys.setdefault(key.entry, _Key(key, floor_of(key.version), [])).wanted.append((place, type_))
+                self._keys.setdefault(key.entry, _Key(key, parse_freshness(key.version), [])).wanted.append(
+                    (place, type_)
+                )
 
     @property
     def results(self) -> list[Entry[Any] | CacheError]:
@@ -127,9 +129,9 @@ class Batch:
     def _fail(self, asked: _Key, error: CacheUnavailable) -> None:
         for place, _ in asked.wanted:
             self._results[place] = error.about(asked.key.query)
-        self._core.tell_failed(asked.key, error)
+        self._core.record_failure(asked.key, error)
 
-    def serve(self, found: Sequence[bytes | CacheUnavailable | None]) -> list[Miss]:
+    def serve(self, found: Sequence[bytes | CacheUnavailable | None]) -> list[PendingRead]:
         """Answer from the entries' bytes, in the order of `begin`; return what has to be waited for.
 
         Of a cluster one node may fail alone: an error is in the place of its keys.
@@ -149,7 +151,7 @@ class Batch:
                 )
                 asked.fill = None
                 if isinstance(answer, int):
-                    asked.miss = Miss(self._core, asked.key, asked.floor, answer, self._timeout_seconds)
+                    asked.miss = PendingRead(self._core, asked.key, asked.floor, answer, self._timeout_seconds)
                     break
                 self._results[place] = answer
                 if len(together) > len(triggering):
@@ -164,7 +166,7 @@ class Batch:
         missed = [asked for asked in self._keys.values() if asked.miss is not None]
         for asked, raw in zip(missed, waited, strict=True):
             if isinstance(raw, CacheError):
-                self._core.tell_failed(asked.key, raw)
+                self._core.record_failure(asked.key, raw)
             for place, type_ in asked.wanted:
                 if isinstance(raw, CacheError):
                     self._results[place] = twin(raw)  # each may be raised
@@ -175,7 +177,7 @@ class Batch:
         try:
             return serve(*args)
         except CacheError as error:
-            self._core.tell_failed(key, error)
+            self._core.record_failure(key, error)
             return error
 
     def _mark_dropped(self, place: int) -> None:

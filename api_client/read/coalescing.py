@@ -38,7 +38,7 @@ class _Flight:
             waker.wait(timeout_seconds)
 
 
-class Flights:
+class SingleFlight:
     """The waits under way, by entry key. Followers share the leader's bytes, never a decoded value.
 
     Thread-safe, and without a lock: an exception from a signal handler may leave this at any point. A leader so

@@ -16,7 +16,7 @@ from api_client.errors import CacheError, CacheUnavailable, DecodeError
 from api_client.local.entry import NOT_KEPT, LocalEntry, earliest_us, local_entry, value_of
 from api_client.local.tier import Fill, LocalTier
 from api_client.local.tracking import TrackingLink
-from api_client.local.unchanged import Repeats
+from api_client.local.unchanged import UnchangedEntryCache
 from api_client.observe.events import ReaderEvents, ReadFailure
 from api_client.observe.tracing import ReaderSpans
 from api_client.protocol import payload
@@ -25,15 +25,15 @@ from api_client.protocol.entry import Header, decode_header
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import Answer, EntryState, RefreshState
-from api_client.read.evaluate import PLAIN, Floor, good_enough, judge, trigger_of
+from api_client.read.evaluate import PLAIN, Freshness, judge, satisfies, trigger_of
 from api_client.transport.health import Health
-from api_client.trigger.history import Decisions
+from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher, Trigger
-from api_client.trigger.suppression import AskedRecently
+from api_client.trigger.suppression import TriggerSuppressor
 
 log: Final = logging.getLogger(__name__)
 
-MOST_REMEMBERED: Final = 1_000
+MAX_REMEMBERED: Final = 1_000
 
 
 class Unreadable:
@@ -47,7 +47,7 @@ class Unreadable:
         """Count an entry under ``key`` that is no entry of this release, for ``reason``."""
         self._events.unreadable_entry(key.query, reason=reason)
         kind = (key.query, reason)
-        if kind not in self._logged and len(self._logged) < MOST_REMEMBERED:
+        if kind not in self._logged and len(self._logged) < MAX_REMEMBERED:
             self._logged.add(kind)
             log.warning("an entry of %s (%s) can't be read (%s); it counts as a miss", key.query, key.short, reason)
 
@@ -64,8 +64,8 @@ class ReadCore:
         settings: ReaderSettings,
         health: Health,
         publisher: Publisher,
-        asked: AskedRecently,
-        decisions: Decisions,
+        asked: TriggerSuppressor,
+        decisions: DecisionLog,
         events: ReaderEvents,
         tier: LocalTier | None,
         tracking: TrackingLink | None,
@@ -81,9 +81,9 @@ class ReadCore:
         self.tracking: TrackingLink | None = tracking
         self._kept: Mapping[str, LocalEntry] = {} if tier is None else tier.entries
         self._quiet: Mapping[str, LocalEntry] = {} if self._tells_hits else self._kept
-        self._repeats = Repeats(settings.max_value_bytes)
+        self._repeats = UnchangedEntryCache(settings.max_value_bytes)
 
-    def quiet_value(self, key: CacheKey, type_: Any) -> Any:
+    def try_local_fast_path(self, key: CacheKey, type_: Any) -> Any:
         """Return the value where the tier has it and nothing is to be decided; NOT_KEPT: go the whole way.
 
         This is what most local reads are, and nothing here is done that the whole way would do otherwise.
@@ -98,7 +98,7 @@ class ReadCore:
         copy = kept.copy
         return kept.value if copy is None else copy(kept.value)
 
-    def serve_local(self, key: CacheKey, floor: Floor, type_: Any) -> Answer | None:
+    def serve_local(self, key: CacheKey, floor: Freshness, type_: Any) -> Answer | None:
         """Answer from the in-process tier; None: it has nothing that is good enough.
 
         Raises:
@@ -109,7 +109,7 @@ class ReadCore:
         if kept is None or now >= kept.expires_at:
             return None
         now_us = self._clock.at_us(now)
-        if floor is not PLAIN and not good_enough(kept.header, floor, now_us):
+        if floor is not PLAIN and not satisfies(kept.header, floor, now_us):
             return None
         kept.used = True
         return self._answer_from(kept, key, type_, now_us, decides=now >= kept.earliest_at)
@@ -162,7 +162,7 @@ class ReadCore:
         self,
         key: CacheKey,
         raw: bytes | None,
-        floor: Floor,
+        floor: Freshness,
         type_: Any,
         fill: Fill | None,
         together: list[Trigger] | None = None,
@@ -241,18 +241,18 @@ class ReadCore:
         """Return Redis' time, which has been learnt before anything was read."""
         return self._clock.now_us()
 
-    def tell_miss(self, key: CacheKey) -> None:
+    def record_miss(self, key: CacheKey) -> None:
         """Tell those who count that a read waits."""
         self._events.miss(key.query)
 
-    def tell_failed(self, key: CacheKey, error: CacheError) -> None:
+    def record_failure(self, key: CacheKey, error: CacheError) -> None:
         """Tell those who count that a read ended without a value."""
         if isinstance(error, CacheUnavailable):
             self._events.unavailable(key.query)
         if (why := ReadFailure.of(error)) is not None:
             self._events.read_failed(key.query, why=why)
 
-    def tell_followed(self, key: CacheKey, waited_seconds: float) -> None:
+    def record_single_flight_hit(self, key: CacheKey, waited_seconds: float) -> None:
         """Tell those who count that a read was served by another one's wait."""
         self._events.single_flight_hit(key.query, waited_seconds=waited_seconds)
 

@@ -16,7 +16,7 @@ _HALF_IN_US: Final = xfetch.MICROSECONDS / 2
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class Freshness:
     """What an entry must be to be good enough for a call. The plain one takes any entry within its grace.
 
     ``max_age_seconds`` counts from the begin of the load; an entry acquired after the call always is good enough.
@@ -33,10 +33,10 @@ class Floor:
         return self == PLAIN
 
 
-PLAIN: Final = Floor()
+PLAIN: Final = Freshness()
 
 
-class Judgement(msgspec.Struct, frozen=True, gc=False):
+class Evaluation(msgspec.Struct, frozen=True, gc=False):
     """``header`` is None where there is no entry that can be read; ``trigger`` is why a refresh is to be asked for."""
 
     header: Header | None
@@ -47,8 +47,8 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
 
 
 def judge(
-    raw: bytes | None, digest: bytes, floor: Floor, *, now_us: int, u: float, stamp: int | None = None
-) -> Judgement:
+    raw: bytes | None, digest: bytes, floor: Freshness, *, now_us: int, u: float, stamp: int | None = None
+) -> Evaluation:
     """Decide about the entry's bytes: good enough or not, refresh or not.
 
     Args:
@@ -60,19 +60,19 @@ def judge(
         stamp: the number of a claim made since the call; an entry with a larger token was acquired after it.
     """
     if raw is None:
-        return Judgement(None, good=False, trigger=RefreshReason.MISS, seen_token=0)
+        return Evaluation(None, good=False, trigger=RefreshReason.MISS, seen_token=0)
     try:
         header = decode_header(raw, digest)
     except UnreadableEntry as error:
-        return Judgement(
+        return Evaluation(
             None, good=False, trigger=RefreshReason.MISS, seen_token=frozen_token(raw), unreadable=error.reason
         )
-    if not good_enough(header, floor, now_us, stamp):
-        return Judgement(header, good=False, trigger=RefreshReason.MISS, seen_token=header.token)
-    return Judgement(header, good=True, trigger=trigger_of(header, now_us, u), seen_token=header.token)
+    if not satisfies(header, floor, now_us, stamp):
+        return Evaluation(header, good=False, trigger=RefreshReason.MISS, seen_token=header.token)
+    return Evaluation(header, good=True, trigger=trigger_of(header, now_us, u), seen_token=header.token)
 
 
-def good_enough(header: Header, floor: Floor, now_us: int, stamp: int | None = None) -> bool:
+def satisfies(header: Header, floor: Freshness, now_us: int, stamp: int | None = None) -> bool:
     """Tell whether a call with this floor may have the entry; the arguments are those of `judge`."""
     if floor is PLAIN and not header.flags:
         return True  # nearly all: not a second look

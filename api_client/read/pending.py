@@ -10,24 +10,26 @@ from api_client.protocol.entry import is_handoff
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.model import Answer, EntryState, RefreshState
 from api_client.read.core import ReadCore
-from api_client.read.evaluate import Floor
+from api_client.read.evaluate import Freshness
 
 
-class Miss:
+class PendingRead:
     """One read that found nothing good enough: what it may share with others, and for how long it waits.
 
     Args:
         seen_token: the token of the entry that was not good enough; 0: there was none.
     """
 
-    def __init__(self, core: ReadCore, key: CacheKey, floor: Floor, seen_token: int, timeout_seconds: float) -> None:
+    def __init__(
+        self, core: ReadCore, key: CacheKey, floor: Freshness, seen_token: int, timeout_seconds: float
+    ) -> None:
         self._core = core
         self.key: CacheKey = key
-        self.floor: Floor = floor
+        self.floor: Freshness = floor
         self.seen_token: int = seen_token
         self._timeout_seconds, self._began = timeout_seconds, monotonic_seconds()
         self._followed = False
-        core.tell_miss(key)
+        core.record_miss(key)
 
     @property
     def may_share(self) -> bool:
@@ -57,7 +59,7 @@ class Miss:
         """
         self._core.forget(self.key)
         if self._followed:
-            self._core.tell_followed(self.key, monotonic_seconds() - self._began)
+            self._core.record_single_flight_hit(self.key, monotonic_seconds() - self._began)
         value, header = self._core.taken(self.key, raw, type_)
         # What an invalidation met while it was loaded is stale already, and may be older than this read.
         state = EntryState.STALE if header.generation > header.token else EntryState.MISS

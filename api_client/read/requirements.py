@@ -9,7 +9,7 @@ from api_client.config.durations import Duration, seconds
 from api_client.errors import InvalidQuery
 from api_client.protocol.model import Invalidation, MinGeneration
 from api_client.protocol.params import plain
-from api_client.read.evaluate import PLAIN, Floor
+from api_client.read.evaluate import PLAIN, Freshness
 
 MAX_BOOKMARKS: Final = 16
 MAX_BOOKMARK_CHARACTERS: Final = 1_024
@@ -30,7 +30,7 @@ _OPTIONS: Final = frozenset(ReadOptions.__annotations__)
 _OF_NO_FLOOR: Final = frozenset({"version", "timeout"})
 
 
-def floor_of(query: str, options: ReadOptions) -> Floor:
+def parse_freshness(query: str, options: ReadOptions) -> Freshness:
     """Return what the call asks of an entry.
 
     Raises:
@@ -49,7 +49,7 @@ def floor_of(query: str, options: ReadOptions) -> Floor:
         return PLAIN
     max_age, bookmarks = options.get("max_age"), options.get("min_bookmarks")
     generation = plain(options.get("min_generation", 0))
-    return Floor(
+    return Freshness(
         max_age_seconds=None if max_age is None else duration_of(query, "max_age", max_age),
         fresh=flag_of(query, "fresh", options.get("fresh", False)),
         min_generation=_generation(query, generation, plain(options.get("version", 1))),

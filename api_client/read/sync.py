@@ -17,17 +17,17 @@ from api_client.protocol.lease import Call, ClaimReply
 from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import Answer
 from api_client.read.batch import Batch
-from api_client.read.coalescing import Flights
+from api_client.read.coalescing import SingleFlight
 from api_client.read.core import ReadCore
-from api_client.read.evaluate import PLAIN, Floor
-from api_client.read.pending import Miss
+from api_client.read.evaluate import PLAIN, Freshness
+from api_client.read.pending import PendingRead
 from api_client.read.wait_plan import (
-    AskClaim,
-    AskRepublish,
+    Claim,
     Pause,
     Publish,
     Read,
     Reply,
+    Republish,
     Step,
     WaitOptions,
     WaitPlan,
@@ -41,7 +41,7 @@ from api_client.trigger.publisher import Publisher, Trigger
 REPUBLISH_INTERVAL_SECONDS: Final = 1.0
 
 
-class WaitSteps:
+class PendingRefresh:
     """What the steps of one wait ask for, and its claim and publication on their way. No I/O.
 
     Args:
@@ -51,7 +51,7 @@ class WaitSteps:
     def __init__(
         self,
         key: CacheKey,
-        floor: Floor,
+        floor: Freshness,
         seen_token: int,
         timeout_seconds: float,
         settings: ReaderSettings,
@@ -80,11 +80,11 @@ class WaitSteps:
             bookmarks=sorted(self._floor.min_bookmarks),
         )
 
-    def call(self, step: AskClaim | AskRepublish) -> Call[Any]:
+    def call(self, step: Claim | Republish) -> Call[Any]:
         """Return the call that a step asks for; its reply is the step's. Of a step that has failed it is the same."""
         if self._call is None or not self._failed:
-            self._is_again = isinstance(step, AskRepublish)
-            if isinstance(step, AskClaim):
+            self._is_again = isinstance(step, Republish)
+            if isinstance(step, Claim):
                 self._call = self._claim(step.seen_token)
             else:
                 self._call = lease.republish(self.key, interval_seconds=REPUBLISH_INTERVAL_SECONDS)
@@ -112,8 +112,8 @@ class WaitSteps:
                 RefreshReason.MISS,
                 claim_number=claim_number,
                 claim_id=self._claim_id,
-                someone_waits=True,
-                is_again=self._is_again,
+                has_waiter=True,
+                is_republish=self._is_again,
                 done=self._published.append,
             )
         )
@@ -138,7 +138,7 @@ def _options(settings: ReaderSettings, timeout_seconds: float) -> WaitOptions:
     )
 
 
-class WaitDriver:
+class SyncWaitRunner:
     """Waits for entries that are good enough, on the calling thread; several waits go on together."""
 
     def __init__(
@@ -150,7 +150,7 @@ class WaitDriver:
     def wait(
         self,
         key: CacheKey,
-        floor: Floor,
+        floor: Freshness,
         seen_token: int,
         timeout_seconds: float,
         read_begins: Callable[[], None] = lambda: None,
@@ -171,16 +171,16 @@ class WaitDriver:
     def steps(
         self,
         key: CacheKey,
-        floor: Floor,
+        floor: Freshness,
         seen_token: int,
         timeout_seconds: float,
         asked: ClaimReply | None = None,
-    ) -> WaitSteps:
+    ) -> PendingRefresh:
         """Return a wait to come, for `wait_all`; the arguments are those of `wait`."""
-        return WaitSteps(key, floor, seen_token, timeout_seconds, self._settings, self._publisher, asked)
+        return PendingRefresh(key, floor, seen_token, timeout_seconds, self._settings, self._publisher, asked)
 
     def wait_all(
-        self, all_steps: Sequence[WaitSteps], read_begins: Callable[[], None] = lambda: None
+        self, all_steps: Sequence[PendingRefresh], read_begins: Callable[[], None] = lambda: None
     ) -> list[bytes | CacheError]:
         """Wait for several, with one round trip for what they ask at one time. The errors are those of `wait`."""
         waker = Waker()
@@ -200,7 +200,7 @@ class WaitDriver:
 
     def _do(self, waits: Sequence[_Wait], read_begins: Callable[[], None]) -> None:
         """Do the steps on which these waits are, and go on to their next ones."""
-        asking = [wait for wait in waits if isinstance(wait.step, AskClaim | AskRepublish)]
+        asking = [wait for wait in waits if isinstance(wait.step, Claim | Republish)]
         reading = [wait for wait in waits if isinstance(wait.step, Read)]
         for wait in waits:
             if isinstance(wait.step, Publish):
@@ -213,7 +213,7 @@ class WaitDriver:
             self._read(reading)
 
     def _ask(self, waits: Sequence[_Wait]) -> None:
-        calls = [wait.steps.call(wait.step) for wait in waits if isinstance(wait.step, AskClaim | AskRepublish)]
+        calls = [wait.steps.call(wait.step) for wait in waits if isinstance(wait.step, Claim | Republish)]
         try:
             replies = self._link.run_each(calls, waits[0].steps.key.query)
         except CacheUnavailable as error:
@@ -242,7 +242,7 @@ class WaitDriver:
 class _Wait:
     """One of several waits on a thread."""
 
-    def __init__(self, steps: WaitSteps, waker: Waker) -> None:
+    def __init__(self, steps: PendingRefresh, waker: Waker) -> None:
         self.steps, self._waker = steps, waker
         self.notified = False
         self.pauses_until = 0.0
@@ -289,11 +289,11 @@ def _pause(waits: Sequence[_Wait], waker: Waker) -> None:
 class ReadPath:
     """Reads entries on the calling thread. Thread-safe."""
 
-    def __init__(self, core: ReadCore, link: CacheLink, publisher: Publisher, driver: WaitDriver) -> None:
+    def __init__(self, core: ReadCore, link: CacheLink, publisher: Publisher, driver: SyncWaitRunner) -> None:
         self._core, self._link, self._publisher, self._driver = core, link, publisher, driver
-        self._flights = Flights(monotonic_seconds)
+        self._flights = SingleFlight(monotonic_seconds)
 
-    def read(self, key: CacheKey, floor: Floor, timeout_seconds: float, type_: Any) -> Answer:
+    def read(self, key: CacheKey, floor: Freshness, timeout_seconds: float, type_: Any) -> Answer:
         """Return the answer: at once where there is an entry that is good enough, else as soon as there is.
 
         Raises:
@@ -312,11 +312,11 @@ class ReadPath:
                 raise
             answer = self._core.serve(key, raw, floor, type_, fill)
             if isinstance(answer, int):
-                miss = Miss(self._core, key, floor, answer, timeout_seconds)
+                miss = PendingRead(self._core, key, floor, answer, timeout_seconds)
                 with self._core.spans.waiting([key]):
                     return miss.answer(self._wait(miss), type_)
         except CacheError as error:
-            self._core.tell_failed(key, error)
+            self._core.record_failure(key, error)
             raise
         return answer
 
@@ -350,7 +350,7 @@ class ReadPath:
         clock = self._link.health.clock
         if clock.is_due_once():
             if clock.is_known:
-                self._publisher.do_soon(self._relearn_clock)
+                self._publisher.run_in_background(self._relearn_clock)
             else:
                 self._link.learn_clock()
 
@@ -358,7 +358,7 @@ class ReadPath:
         with suppress(CacheUnavailable):  # the reads themselves say so
             self._link.learn_clock()
 
-    def _wait(self, miss: Miss) -> bytes:
+    def _wait(self, miss: PendingRead) -> bytes:
         if miss.may_share:
             try:
                 raw, followed = self._flights.share(

@@ -13,15 +13,15 @@ from typing import Final, TypeAlias
 from api_client.errors import RefreshFailed, UnknownQuery, WaitTimeout
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import ClaimReply, ClaimStatus, RecordState
-from api_client.read.evaluate import Floor, judge
+from api_client.read.evaluate import Freshness, judge
 
-REASK_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 1.0
+RECLAIM_SECONDS: Final = 1.0
+MAX_PAUSE_SECONDS: Final = 1.0
 UNKNOWN_QUERY_KIND: Final = "unknown_query"
 
 
 @dataclass(frozen=True, slots=True)
-class AskClaim:
+class Claim:
     """Step: claim, for the entry with ``seen_token`` (None: whatever is there). Send back the ClaimReply."""
 
     seen_token: int | None
@@ -35,7 +35,7 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class AskRepublish:
+class Republish:
     """Step: ask whether the queued refresh is due to be published again. Send back its claim's number, or 0."""
 
 
@@ -51,7 +51,7 @@ class Pause:
     duration_seconds: float
 
 
-Step: TypeAlias = AskClaim | Publish | AskRepublish | Read | Pause
+Step: TypeAlias = Claim | Publish | Republish | Read | Pause
 Reply: TypeAlias = ClaimReply | int | bool | tuple[bytes | None, int] | None
 WaitPlan: TypeAlias = Generator[Step, Reply, bytes]
 
@@ -72,7 +72,7 @@ class WaitOptions:
 
 
 def wait_plan(
-    key: CacheKey, floor: Floor, seen_token: int, options: WaitOptions, asked: ClaimReply | None = None
+    key: CacheKey, floor: Freshness, seen_token: int, options: WaitOptions, asked: ClaimReply | None = None
 ) -> WaitPlan:
     """Claim, publish, and wait for an entry that is good enough; returns its bytes.
 
@@ -127,10 +127,10 @@ class _Wait:
         if self.reads_at_once:
             self._ask_at = self.options.monotonic() + self.options.first_pause_seconds
         elif reply.status is ClaimStatus.CLAIMED:
-            self._ask_at = self.options.monotonic() + REASK_SECONDS
+            self._ask_at = self.options.monotonic() + RECLAIM_SECONDS
         else:
             self._ask_at = self.options.monotonic() + min(
-                reply.left_seconds + self.options.jitter_seconds, REASK_SECONDS
+                reply.left_seconds + self.options.jitter_seconds, RECLAIM_SECONDS
             )
 
     def saw(self, token: int) -> None:
@@ -147,14 +147,14 @@ class _Wait:
         if left <= 0:
             raise WaitTimeout(self.key.query, self.options.timeout_seconds, self.state)
         drawn = self._pause * self.options.jitter()
-        self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+        self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
         # A draw near 0 would spin: a tenth of the first pause is the floor.
         until_ask = max(self._ask_at - self.options.monotonic(), 0.0)
         return min(max(drawn, self.options.first_pause_seconds / 10), left, max(until_ask, 0.001))
 
 
 def _ask(wait: _Wait) -> Generator[Step, Reply, None]:
-    reply = yield AskClaim(wait.seen_token)
+    reply = yield Claim(wait.seen_token)
     assert isinstance(reply, ClaimReply)  # noqa: S101 - the driver's contract, for the type checker
     wait.told(reply)
     if reply.status is ClaimStatus.CLAIMED:
@@ -162,7 +162,7 @@ def _ask(wait: _Wait) -> Generator[Step, Reply, None]:
     elif reply.status is ClaimStatus.REFUSED:
         if reply.state is RecordState.COOLING:
             raise refresh_failed(wait.key, reply)
-        if reply.state is RecordState.QUEUED and (number := (yield AskRepublish())):
+        if reply.state is RecordState.QUEUED and (number := (yield Republish())):
             assert isinstance(number, int)  # noqa: S101
             yield Publish(number)
 

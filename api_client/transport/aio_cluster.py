@@ -16,7 +16,7 @@ from api_client.protocol.lease import Call
 from api_client.transport.aio_link import AsyncCacheLink
 from api_client.transport.cluster_state import (
     ASKING,
-    MOST_REDIRECTIONS,
+    MAX_REDIRECTIONS,
     SLOTS_REQUEST,
     TRY_AGAIN_SECONDS,
     ClusterState,
@@ -43,7 +43,7 @@ class AsyncClusterLink(AsyncCacheLink):
         self._timeout_seconds, self._reply_seconds = timeout_seconds, reply_seconds
         self._nodes: dict[Address, AsyncCacheLink] = {}
         self._learning: dict[asyncio.AbstractEventLoop, asyncio.Task[CacheUnavailable | None]] = {}
-        health.when_learned(self._keep_only)
+        health.on_slots_changed(self._keep_only)
 
     def begin_read(self, key: CacheKey) -> None:
         """Leave it to `read`: more than one step may be needed."""
@@ -107,12 +107,12 @@ class AsyncClusterLink(AsyncCacheLink):
     async def _routed(self, key: str, query: str | None, step: Step[T], for_once: Step[T]) -> tuple[Address, T]:
         """Do a step at the node that has the key's slot, as `ClusterLink._routed`."""
         owner = await self._owner(key, query)
-        for left in reversed(range(MOST_REDIRECTIONS)):
+        for left in reversed(range(MAX_REDIRECTIONS)):
             try:
                 return owner, await step(self._node(owner))
             except CacheUnavailable as error:
                 redirection = self.health.redirected(error.__cause__, owner)
-                if redirection is not None and redirection.is_for_once:
+                if redirection is not None and redirection.is_ask:
                     return redirection.address, await for_once(self._node(redirection.address))
                 if not left:
                     raise
@@ -158,7 +158,7 @@ class AsyncClusterLink(AsyncCacheLink):
     async def _ask_for_slots(self, besides: Collection[Address]) -> CacheUnavailable | None:
         failed: CacheUnavailable | None = None
         began = monotonic_seconds()
-        for address in self.health.to_ask(besides):
+        for address in self.health.slot_sources(besides):
             try:
                 (reply,) = await self._node(address).ask_all([SLOTS_REQUEST], None)
             except CacheUnavailable as error:
@@ -169,7 +169,7 @@ class AsyncClusterLink(AsyncCacheLink):
                 failed = self._node(address).health.failure(reply, None) if isinstance(reply, RedisError) else None
             if monotonic_seconds() - began >= self._timeout_seconds:
                 break
-        self.health.asked_for_slots(began)
+        self.health.slots_refreshed(began)
         return failed
 
     def _node(self, address: Address) -> AsyncCacheLink:

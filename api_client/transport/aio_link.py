@@ -29,7 +29,7 @@ class AsyncCacheLink:
         self.health = health
         self._make = async_connection_maker(url, timeout_seconds=timeout_seconds, known=health.master)
         self._connections = AsyncConnections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
-        health.master.when_moved(self._connections.leave)
+        health.master.on_change(self._connections.leave)
 
     def begin_read(self, key: CacheKey) -> asyncio.Future[Any] | None:
         """Ask for an entry with this tick's write, as `read` does, and at the cost of no coroutine; None: `read` it.

@@ -12,11 +12,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError
 
 from api_client.config.redis_url import Address
-from api_client.transport.sentinel import IS_MASTER, KnownMaster, LookTimes, sentinel_options
+from api_client.transport.sentinel import IS_MASTER, MasterAddress, RateLimiter, sentinel_options
 
 
 class AsyncMasterFinder:
-    """Finds the master at each connecting, on any event loop; arguments as for `MasterFinder`.
+    """Finds the master at each connecting, on any event loop; arguments as for `SentinelResolver`.
 
     An event loop has one connection, so nothing is kept open to the Sentinels.
     """
@@ -26,7 +26,7 @@ class AsyncMasterFinder:
 
     def __init__(
         self,
-        known: KnownMaster,
+        known: MasterAddress,
         master_name: str,
         members: Sequence[Address],
         options: dict[str, Any],
@@ -34,16 +34,16 @@ class AsyncMasterFinder:
         timeout_seconds: float,
     ) -> None:
         self._known, self._master_name, self._members = known, master_name, list(members)
-        self._look_times = LookTimes()
+        self._look_times = RateLimiter()
         self._looking: set[asyncio.Task[None]] = set()  # an event loop holds its tasks weakly
         self._options = sentinel_options(options, members, timeout_seconds, Retry(NoBackoff(), 0))
 
     async def get_master_address(self) -> Address:
-        """Return the master's address, as `MasterFinder.get_master_address`."""
-        return await self._asked() or self._known.or_unknown(self._master_name)
+        """Return the master's address, as `SentinelResolver.get_master_address`."""
+        return await self._asked() or self._known.require(self._master_name)
 
     async def look(self) -> None:
-        """Ask again where that is due, as `MasterFinder.look`; a connection to another node is left when it returns."""
+        """Poll where that is due, as `SentinelResolver.look`; a connection to another node is left when it returns."""
         if self._look_times.is_due():
             # A task of its own: before Python 3.12 redis.asyncio may keep to itself that the caller is cancelled.
             looking = asyncio.get_running_loop().create_task(self._look())
@@ -58,7 +58,7 @@ class AsyncMasterFinder:
         except (ConnectionError, TimeoutError):
             told = None
         if told is None:
-            self._look_times.put_off()
+            self._look_times.back_off()
 
     async def _asked(self) -> Address | None:
         sentinel = Sentinel(self._members, sentinel_kwargs=self._options)  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call
 from api_client.transport.cluster_state import (
     ASKING,
-    MOST_REDIRECTIONS,
+    MAX_REDIRECTIONS,
     SLOTS_REQUEST,
     TRY_AGAIN_SECONDS,
     ClusterState,
@@ -49,7 +49,7 @@ class ClusterLink(CacheLink):
         self._store = ClusterStore(self)
         self._nodes: dict[Address, CacheLink] = {}
         self._lock, self._learning = threading.RLock(), threading.RLock()
-        self.health.when_learned(self._keep_only)
+        self.health.on_slots_changed(self._keep_only)
 
     @property
     def store(self) -> Steps:
@@ -141,12 +141,12 @@ class ClusterLink(CacheLink):
         ``for_once`` is the step at a node to which the slot is only moving.
         """
         owner = self._owner(key, query)
-        for left in reversed(range(MOST_REDIRECTIONS)):
+        for left in reversed(range(MAX_REDIRECTIONS)):
             try:
                 return owner, step(self._node(owner))
             except CacheUnavailable as error:
                 redirection = self.health.redirected(error.__cause__, owner)
-                if redirection is not None and redirection.is_for_once:
+                if redirection is not None and redirection.is_ask:
                     return redirection.address, for_once(self._node(redirection.address))
                 if not left:
                     raise
@@ -196,7 +196,7 @@ class ClusterLink(CacheLink):
     def _ask_for_slots(self, besides: Collection[Address]) -> CacheUnavailable | None:
         failed: CacheUnavailable | None = None
         began = monotonic_seconds()
-        for address in self.health.to_ask(besides):
+        for address in self.health.slot_sources(besides):
             try:
                 (reply,) = self._node(address).ask_all([SLOTS_REQUEST], None)
             except CacheUnavailable as error:
@@ -207,7 +207,7 @@ class ClusterLink(CacheLink):
                 failed = self._node(address).health.failure(reply, None) if isinstance(reply, RedisError) else None
             if monotonic_seconds() - began >= self._timeout_seconds:
                 break
-        self.health.asked_for_slots(began)
+        self.health.slots_refreshed(began)
         return failed
 
     def _node(self, address: Address) -> CacheLink:

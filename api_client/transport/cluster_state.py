@@ -20,20 +20,20 @@ from api_client.protocol.entry import moved
 from api_client.transport.health import Health
 
 SLOTS: Final = 16_384
-MOST_REDIRECTIONS: Final = 5
+MAX_REDIRECTIONS: Final = 5
 TRY_AGAIN_SECONDS: Final = 0.02
 REFRESH_SECONDS: Final = 1.0
-LEAST_SHIFT_US: Final = 10_000  # what clocks that are kept by one source differ by, and a round trip's half
+MIN_SHIFT_US: Final = 10_000  # what clocks that are kept by one source differ by, and a round trip's half
 
 SLOTS_REQUEST: Final = ("CLUSTER", "SLOTS")
 ASKING: Final = ("ASKING",)
 
 
 class Redirection(NamedTuple):
-    """Another node to ask; ``is_for_once``: it has this key already, and not yet its slot (after ASKING)."""
+    """Another node to ask; ``is_ask``: it has this key already, and not yet its slot (after ASKING)."""
 
     address: Address
-    is_for_once: bool
+    is_ask: bool
 
 
 class ClusterState(Health):
@@ -55,7 +55,7 @@ class ClusterState(Health):
         self._refresh_at = 0.0
         self.is_known: bool = False
 
-    def when_learned(self, keep_only: Callable[[Collection[Address]], object]) -> None:
+    def on_slots_changed(self, keep_only: Callable[[Collection[Address]], object]) -> None:
         """Have ``keep_only`` called with the nodes that may be asked, on whatever thread learns of the slots."""
         self._keep_only.append(keep_only)
 
@@ -67,7 +67,7 @@ class ClusterState(Health):
         """Return the nodes that have slots, always in the same order."""
         return sorted({owner for owner in self._owners if owner is not None})
 
-    def to_ask(self, besides: Collection[Address] = ()) -> list[Address]:
+    def slot_sources(self, besides: Collection[Address] = ()) -> list[Address]:
         """Return whom to ask about the slots: the masters that answer, those that do not, the URL's nodes."""
         known = [address for address in self.masters() if address not in besides]
         known.sort(key=lambda address: self.health_of(address).breaker.is_open)
@@ -90,7 +90,7 @@ class ClusterState(Health):
             self._refresh_at = now + REFRESH_SECONDS
             return True
 
-    def asked_for_slots(self, began: float) -> None:
+    def slots_refreshed(self, began: float) -> None:
         """Note that whoever began to ask then (monotonic seconds) is done; nobody is held up soon again."""
         now = monotonic_seconds()
         with self._lock:
@@ -119,10 +119,10 @@ class ClusterState(Health):
             return None
         address = _address(error.host, error.port, by)
         if not isinstance(error, MovedError):
-            return Redirection(address, is_for_once=True)
+            return Redirection(address, is_ask=True)
         with self._lock:
             self._owners[error.slot_id] = address
-        return Redirection(address, is_for_once=False)
+        return Redirection(address, is_ask=False)
 
     def shifted(self, raw: bytes | None, address: Address) -> bytes | None:
         """Return an entry of a node with its times by the reader's clock."""
@@ -130,7 +130,7 @@ class ClusterState(Health):
         if not raw or not clock.is_known or not self.clock.is_known:
             return raw
         by_us = self.clock.at_us(0.0) - clock.at_us(0.0)
-        return raw if abs(by_us) < LEAST_SHIFT_US else moved(raw, by_us)
+        return raw if abs(by_us) < MIN_SHIFT_US else moved(raw, by_us)
 
     def learn_from(self, address: Address) -> None:
         """Make a node's clock the reader's."""

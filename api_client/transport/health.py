@@ -12,7 +12,7 @@ from api_client.transport.breaker import Breaker
 from api_client.transport.error_replies import is_wrong_node, is_wrong_type
 from api_client.transport.pool import AllInUse, SlowReply
 from api_client.transport.redis_py import reason
-from api_client.transport.sentinel import KnownMaster
+from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import pack
 
 TIME_REQUEST = pack("TIME")
@@ -25,7 +25,7 @@ class Health:
     """
 
     def __init__(self) -> None:
-        self.master: KnownMaster = KnownMaster()
+        self.master: MasterAddress = MasterAddress()
         self.clock: RedisClock = RedisClock()
         self.breaker: Breaker = Breaker()
 

@@ -15,7 +15,7 @@ from api_client.transport.error_replies import is_wrong_node
 from api_client.transport.health import TIME_REQUEST, Health
 from api_client.transport.pool import Connections
 from api_client.transport.redis_py import connection_maker
-from api_client.transport.scripts import LeaseStore, Steps, ThinWay
+from api_client.transport.scripts import LeaseStore, PooledExecutor, Steps
 from api_client.transport.wire import Command, pack_all, pack_get
 
 T = TypeVar("T")
@@ -31,8 +31,8 @@ class CacheLink:
         self.health: Health = health or Health()
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=self.health.master)
         self._connections = Connections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
-        self.health.master.when_moved(self._connections.leave)
-        self._own_store = LeaseStore(ThinWay(self._make, self._connections), on_read_only=self._leave_node)
+        self.health.master.on_change(self._connections.leave)
+        self._own_store = LeaseStore(PooledExecutor(self._make, self._connections), on_read_only=self._leave_node)
 
     @property
     def store(self) -> Steps:

@@ -27,9 +27,9 @@ from api_client._version import __version__
 from api_client.config.environment import without_password
 from api_client.config.redis_url import RedisUrl, Topology, read_url
 from api_client.errors import CacheUnavailable, ConfigurationError
-from api_client.protocol.lease import this_process
+from api_client.protocol.lease import process_identity
 from api_client.transport.pool import keepalive_options
-from api_client.transport.sentinel import InTurn, KnownMaster, MasterFinder
+from api_client.transport.sentinel import MasterAddress, RoundRobin, SentinelResolver
 from api_client.transport.wire import pack_bytes_only
 
 
@@ -189,18 +189,18 @@ def giving_name_async(who: str) -> Callable[[Any], Awaitable[None]]:
 
 def _command(who: str) -> tuple[str, ...]:
     # At each connecting: a process that was forked connects anew.
-    return "CLIENT", "SETNAME", f"{who}/{__version__}/{this_process()}"
+    return "CLIENT", "SETNAME", f"{who}/{__version__}/{process_identity()}"
 
 
 if TYPE_CHECKING:
     from api_client.transport.aio_sentinel import AsyncMasterFinder
 
 HEALTH_CHECK_SECONDS: Final = 15
-MOST_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 64
 
 
 def connect(
-    url: str, *, timeout_seconds: float, retry: Retry | None = None, known: KnownMaster | None = None
+    url: str, *, timeout_seconds: float, retry: Retry | None = None, known: MasterAddress | None = None
 ) -> redis.Redis:
     """Return a client that gives up after ``timeout_seconds``; nothing is sent yet.
 
@@ -225,20 +225,20 @@ def connect(
         pool = _MasterPool.from_url(
             told.node_url,
             # More threads than this share connections; they wait for one no longer than for a reply.
-            max_connections=MOST_CONNECTIONS,
+            max_connections=MAX_CONNECTIONS,
             timeout=timeout_seconds,
             **_socket_options(url, timeout_seconds),
             health_check_interval=HEALTH_CHECK_SECONDS,
             retry=retry,
         )
     if told.topology is Topology.SENTINEL:
-        pool.finder = _lead_to_master(pool, told, known or KnownMaster(), timeout_seconds)
+        pool.finder = _lead_to_master(pool, told, known or MasterAddress(), timeout_seconds)
     pack_bytes_only(pool)
     # It owns the pool: closing it closes the connections.
     return redis.Redis.from_pool(pool)
 
 
-def connect_to_any(url: str, *, timeout_seconds: float, known: KnownMaster | None = None) -> redis.Redis:
+def connect_to_any(url: str, *, timeout_seconds: float, known: MasterAddress | None = None) -> redis.Redis:
     """Return a client for what any node of a cluster does, such as to subscribe; else as `connect`.
 
     At each connecting it goes to the next one of those that the URL names.
@@ -248,21 +248,21 @@ def connect_to_any(url: str, *, timeout_seconds: float, known: KnownMaster | Non
         return connect(url, timeout_seconds=timeout_seconds, known=known)
     client = connect(told.node_url, timeout_seconds=timeout_seconds)
     connection_class = SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection
-    _let_find(client.connection_pool, InTurn(told.members), connection_class)
+    _let_find(client.connection_pool, RoundRobin(told.members), connection_class)
     return client
 
 
 class _MasterPool(BlockingConnectionPool):
     """A pool that behind Sentinels hands out no connection to a node that is known to be the master no longer."""
 
-    finder: MasterFinder | None = None
+    finder: SentinelResolver | None = None
 
     def get_connection(self, *args: Any, **options: Any) -> Any:
         """Return a connection, as redis-py does."""
         if self.finder is not None:
             self.finder.look()
         connection: Any = super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
-        if self.finder is not None and self.finder.is_elsewhere((connection.host, connection.port)):
+        if self.finder is not None and self.finder.has_moved_from((connection.host, connection.port)):
             try:
                 connection.disconnect()
                 connection.connect()
@@ -296,7 +296,7 @@ class ConnectionMaker:
         finder: who knows where the master is, behind Sentinels.
     """
 
-    def __init__(self, pool: Any, finder: MasterFinder | None = None) -> None:
+    def __init__(self, pool: Any, finder: SentinelResolver | None = None) -> None:
         self._class, self._options = pool.connection_class, _driver_info() | pool.connection_kwargs
         self._finder = finder
 
@@ -333,7 +333,7 @@ class AsyncConnectionMaker:
 
 
 def connection_maker(
-    url: str, *, timeout_seconds: float, known: KnownMaster | None = None, who: str = READER
+    url: str, *, timeout_seconds: float, known: MasterAddress | None = None, who: str = READER
 ) -> ConnectionMaker:
     """Return what makes single connections, as sync readers and workers use them.
 
@@ -353,11 +353,11 @@ def connection_maker(
     pack_bytes_only(pool)
     if told.topology is not Topology.SENTINEL:
         return ConnectionMaker(pool)
-    return ConnectionMaker(pool, _lead_to_master(pool, told, known or KnownMaster(), timeout_seconds))
+    return ConnectionMaker(pool, _lead_to_master(pool, told, known or MasterAddress(), timeout_seconds))
 
 
 def async_connection_maker(
-    url: str, *, timeout_seconds: float, known: KnownMaster | None = None
+    url: str, *, timeout_seconds: float, known: MasterAddress | None = None
 ) -> AsyncConnectionMaker:
     """Return what makes single connections of redis.asyncio, as `connection_maker` does.
 
@@ -380,7 +380,7 @@ def async_connection_maker(
     if told.topology is Topology.SENTINEL:
         options = _sentinel_options(told, pool)
         finder = AsyncMasterFinder(
-            known or KnownMaster(), told.master_name, told.members, options, timeout_seconds=timeout_seconds
+            known or MasterAddress(), told.master_name, told.members, options, timeout_seconds=timeout_seconds
         )
         connection_class = SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection
         _let_find(pool, finder, connection_class)
@@ -396,10 +396,10 @@ def _sentinel_options(told: RedisUrl, pool: Any) -> dict[str, Any]:
     return options
 
 
-def _lead_to_master(pool: Any, told: RedisUrl, known: KnownMaster, timeout_seconds: float) -> MasterFinder:
+def _lead_to_master(pool: Any, told: RedisUrl, known: MasterAddress, timeout_seconds: float) -> SentinelResolver:
     """Have a pool's connections look for the master when they connect; return who finds it."""
     options = _sentinel_options(told, pool)
-    finder = MasterFinder(known, told.master_name, told.members, options, timeout_seconds=timeout_seconds)
+    finder = SentinelResolver(known, told.master_name, told.members, options, timeout_seconds=timeout_seconds)
     _let_find(pool, finder, SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection)
     return finder
 

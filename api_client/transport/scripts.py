@@ -20,7 +20,7 @@ from api_client.transport.redis_py import ConnectionMaker, LazyCluster, node_of
 from api_client.transport.wire import Command, pack, pack_all
 
 
-class Way(ABC):
+class CommandExecutor(ABC):
     """A way to Redis. Thread-safe; what it raises are errors of redis-py, or of the socket."""
 
     @abstractmethod
@@ -31,12 +31,12 @@ class Way(ABC):
     def ask_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip, on one connection; an error reply is returned as an exception."""
 
-    def to(self, key: str) -> Way:
+    def to(self, key: str) -> CommandExecutor:
         """Return the way to the node that has a key's slot; the same one where there is but one node."""
         return self
 
 
-class ThinWay(Way):
+class PooledExecutor(CommandExecutor):
     """Over thin connections to one node: half of what redis-py's pool and command layer cost.
 
     Behind Sentinels that is whoever is the master; they are asked once a second, for nothing on a good connection tells
@@ -65,7 +65,7 @@ class ThinWay(Way):
 
 
 @dataclass(frozen=True, slots=True)
-class RedisPyWay(Way):
+class RedisPyExecutor(CommandExecutor):
     """By a client as `redis_edge.connect` makes it, also of a cluster, where each command goes by its key."""
 
     client: redis.Redis
@@ -88,13 +88,13 @@ class RedisPyWay(Way):
             replies = pipeline.execute(raise_on_error=False)
         return [unwrapped(reply) if isinstance(reply, RedisError) else reply for reply in replies]
 
-    def to(self, key: str) -> Way:
+    def to(self, key: str) -> CommandExecutor:
         """Return the way to the node that has a key's slot.
 
         Raises:
             redis.exceptions.ConnectionError: no node of the cluster answers, or none has it.
         """
-        return RedisPyWay(node_of(self.client, key)) if isinstance(self.client, LazyCluster) else self
+        return RedisPyExecutor(node_of(self.client, key)) if isinstance(self.client, LazyCluster) else self
 
 
 T = TypeVar("T")
@@ -127,8 +127,8 @@ class LeaseStore:
             client sees to that itself.
     """
 
-    def __init__(self, way: Way | redis.Redis, *, on_read_only: Callable[[], None] = lambda: None) -> None:
-        self._way = way if isinstance(way, Way) else RedisPyWay(way)
+    def __init__(self, way: CommandExecutor | redis.Redis, *, on_read_only: Callable[[], None] = lambda: None) -> None:
+        self._way = way if isinstance(way, CommandExecutor) else RedisPyExecutor(way)
         self._on_read_only = on_read_only
 
     def run(self, call: Call[T]) -> T:
@@ -148,7 +148,7 @@ class LeaseStore:
 
     def replies(self, calls: Sequence[Call[Any]]) -> list[Any]:
         """Run steps as `run_all`, and return what Redis says to each: a refusal is an exception in its place."""
-        places_of: dict[Way, list[int]] = {}
+        places_of: dict[CommandExecutor, list[int]] = {}
         try:
             for place, call in enumerate(calls):
                 places_of.setdefault(self._way.to(call.keys[0]), []).append(place)
@@ -180,7 +180,7 @@ class LeaseStore:
         except NoScriptError:
             return self._way.ask(by_text(call))
 
-    def _replies(self, way: Way, calls: Sequence[Call[Any]]) -> list[Any]:
+    def _replies(self, way: CommandExecutor, calls: Sequence[Call[Any]]) -> list[Any]:
         if way is self._way:
             return _replies_of_node(way, calls)
         try:
@@ -194,7 +194,7 @@ class LeaseStore:
             self._on_read_only()
 
 
-def _replies_of_node(way: Way, calls: Sequence[Call[Any]]) -> list[Any]:
+def _replies_of_node(way: CommandExecutor, calls: Sequence[Call[Any]]) -> list[Any]:
     replies = way.ask_all([by_hash(call) for call in calls])
     unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     if unknown:

@@ -29,18 +29,18 @@ LOOK_SECONDS: Final = 1.0
 LOOK_UNANSWERED_SECONDS: Final = 5.0
 
 
-class KnownMaster:
+class MasterAddress:
     """Where the master was when it was found last; tells those who have connections to another one. Thread-safe."""
 
     def __init__(self) -> None:
         self.address: Address | None = None
         self._leave: list[Callable[[], object]] = []
 
-    def when_moved(self, leave: Callable[[], object]) -> None:
+    def on_change(self, leave: Callable[[], object]) -> None:
         """Have ``leave`` called, on whatever thread finds it out, when the master is another one than before."""
         self._leave.append(leave)
 
-    def or_unknown(self, master_name: str) -> Address:
+    def require(self, master_name: str) -> Address:
         """Return where it was last, while no Sentinel tells: if it is one no more, its refusals say so.
 
         Raises:
@@ -59,7 +59,7 @@ class KnownMaster:
                 leave()
 
 
-class LookTimes:
+class RateLimiter:
     """When who has good connections asks the Sentinels again: once a second, later where none has answered."""
 
     def __init__(self) -> None:
@@ -73,12 +73,12 @@ class LookTimes:
         self._next_at = now + LOOK_SECONDS
         return True
 
-    def put_off(self) -> None:
+    def back_off(self) -> None:
         """Ask later: no Sentinel has answered."""
         self._next_at = monotonic_seconds() + LOOK_UNANSWERED_SECONDS
 
 
-class MasterFinder:
+class SentinelResolver:
     """Finds the master at each connecting. Thread-safe: those who ask at one time share an answer.
 
     Args:
@@ -95,7 +95,7 @@ class MasterFinder:
 
     def __init__(
         self,
-        known: KnownMaster,
+        known: MasterAddress,
         master_name: str,
         members: Sequence[Address],
         options: dict[str, Any],
@@ -112,7 +112,7 @@ class MasterFinder:
         self._asking = threading.RLock()
         self._told: Address | None = None
         self._told_at = -1.0
-        self._look_times = LookTimes()
+        self._look_times = RateLimiter()
 
     def get_master_address(self) -> Address:
         """Return the master's address, the last known one where no Sentinel tells.
@@ -121,9 +121,9 @@ class MasterFinder:
             redis.exceptions.ConnectionError: no Sentinel has ever told.
             redis.exceptions.TimeoutError: others who ask have taken all the time.
         """
-        return self._asked() or self._known.or_unknown(self._master_name)
+        return self._asked() or self._known.require(self._master_name)
 
-    def is_elsewhere(self, address: Address) -> bool:
+    def has_moved_from(self, address: Address) -> bool:
         """Tell whether the master is known, and not at ``address``."""
         return self._known.address not in (None, address)
 
@@ -135,7 +135,7 @@ class MasterFinder:
             except (ConnectionError, TimeoutError):
                 told = None
             if told is None:
-                self._look_times.put_off()
+                self._look_times.back_off()
 
     def close(self) -> None:
         """Close the connections to the Sentinels."""
@@ -183,7 +183,7 @@ def sentinel_options(
     }
 
 
-class InTurn:
+class RoundRobin:
     """Leads each connection to the next one of some nodes; a finder without Sentinels."""
 
     is_master = IS_MASTER

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from api_client.observe.tracing import SILENT, Asking
+from api_client.observe.tracing import NULL_TRACE, TriggerTrace
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.messages import RefreshReason
 
@@ -17,7 +17,7 @@ class Trigger(msgspec.Struct, frozen=True):
 
     ``claim_number`` and ``claim_id`` are those of a claim that the caller has made itself (it waits for the value, and
     needed the stamp); without them the publisher claims, for the entry that carried ``seen_token``. ``mark`` is the
-    number under which the caller noted that it asks (`AskedRecently`); default ``seen_token``. ``is_again``: the
+    number of the caller's mark (`TriggerSuppressor`); default ``seen_token``. ``is_republish``: the
     claim is another one's, whose message may be lost. ``done`` is called with the outcome (None: published, or need not
     be), on the publisher's thread or at once; it must neither block nor raise. ``asking`` is its way to the workers,
     for a trace.
@@ -28,11 +28,11 @@ class Trigger(msgspec.Struct, frozen=True):
     seen_token: int | None = None
     claim_number: int = 0
     claim_id: str = ""
-    someone_waits: bool = False
+    has_waiter: bool = False
     done: Callable[[Exception | None], object] | None = None
     mark: int | None = None
-    is_again: bool = False
-    asking: Asking = SILENT
+    is_republish: bool = False
+    asking: TriggerTrace = NULL_TRACE
 
     @property
     def noted_number(self) -> int:
@@ -64,7 +64,7 @@ class Backlog:
         """Add a trigger; False when the backlog is full. Those who wait are bounded by the callers that wait."""
         # One that comes with a claim is that claim's own, and is told apart by it.
         place = trigger.claim_id or trigger.key.entry
-        if trigger.someone_waits:
+        if trigger.has_waiter:
             self.waiting[place] = trigger
         elif place in self.others or len(self.others) < self.most:
             self.others[place] = trigger

@@ -28,7 +28,7 @@ from api_client.trigger.backlog import TriggerDropped
 from api_client.trigger.broker import Broker
 
 LENGTH_CACHED_SECONDS: Final = 0.25
-LONGEST_CLAIM_TIMES: Final = 10
+MAX_CLAIM_TIMES: Final = 10
 """So many times CACHE_QUEUE_TTL a claim holds at most; a message that was lost, from a queue that stays long, is missed
 then."""
 
@@ -74,15 +74,15 @@ class Backpressure:
             TriggerDropped: the broker is being left alone.
             Exception: what the broker raises.
         """
-        return max(0, self._settings.queue_size - self._length(someone_waits=False))
+        return max(0, self._settings.queue_size - self._length(has_waiter=False))
 
-    def room_for_repeats(self, *, someone_waits: bool) -> int:
+    def room_for_repeats(self, *, has_waiter: bool) -> int:
         """Return how many may be published again. One may where none wait, whatever the bound is.
 
         Raises:
             TriggerDropped, Exception: as `room_for_early`.
         """
-        return max(0, self._bound - self._length(someone_waits=someone_waits))
+        return max(0, self._bound - self._length(has_waiter=has_waiter))
 
     def claim_seconds(self) -> float:
         """Return how long the claim of a key is to hold for which nobody waits, by what is known of the queue.
@@ -92,16 +92,16 @@ class Backpressure:
         """
         is_known = self._monotonic() < self._others.until + self._settings.queue_ttl_seconds
         times = self._others.length // self._bound if is_known else 1
-        return self._settings.queue_ttl_seconds * min(max(times, 1), LONGEST_CLAIM_TIMES)
+        return self._settings.queue_ttl_seconds * min(max(times, 1), MAX_CLAIM_TIMES)
 
     def look(self) -> None:
         """Ask how many early and stale refreshes wait, unless it is known; a broker that can't be asked is let be."""
         with suppress(Exception):
-            self._length(someone_waits=False)
+            self._length(has_waiter=False)
 
-    def published(self, count: int, *, someone_waits: bool) -> None:
+    def published(self, count: int, *, has_waiter: bool) -> None:
         """Note that so many were published; what is not asked for must not count up, since workers take of it."""
-        known = self._known(someone_waits=someone_waits)
+        known = self._known(has_waiter=has_waiter)
         if self._monotonic() < known.until:
             known.length += count
 
@@ -109,16 +109,16 @@ class Backpressure:
     def _bound(self) -> int:
         return max(1, self._settings.queue_size)
 
-    def _known(self, *, someone_waits: bool) -> _Known:
-        return self._misses if someone_waits else self._others
+    def _known(self, *, has_waiter: bool) -> _Known:
+        return self._misses if has_waiter else self._others
 
-    def _length(self, *, someone_waits: bool) -> int:
-        known, now = self._known(someone_waits=someone_waits), self._monotonic()
+    def _length(self, *, has_waiter: bool) -> int:
+        known, now = self._known(has_waiter=has_waiter), self._monotonic()
         if now >= known.until:
             if not self._breaker.allows():
                 raise TriggerDropped("breaker")
             try:
-                known.length = self._broker.waiting(someone_waits=someone_waits)
+                known.length = self._broker.waiting(has_waiter=has_waiter)
             except Exception:
                 self._breaker.failed()
                 raise

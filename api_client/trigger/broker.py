@@ -25,22 +25,22 @@ TIMEOUT_SECONDS: Final = 0.5
 # Between two messages the publisher's thread lets go of the interpreter: a reader that comes back from Redis meanwhile
 # would wait for it, up to 5 ms (sys.getswitchinterval), where now it waits for one message to be made. A pause of 0
 # takes the interpreter back before a waiting thread has woken.
-BREATH_SECONDS: Final = 0.000_05
+GIL_YIELD_SECONDS: Final = 0.000_05
 # RabbitMQ's answers: no such exchange, no queue bound to it; the user may not.
 _NO_SUCH_QUEUE: Final = frozenset({404, 312})
 _REFUSED: Final = frozenset({403})
 
 
-def shown_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str]:
+def monitoring_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str]:
     """Return the options that decide what monitors show: a refresh under its query's name, and no params."""
     return {
-        "shadow": shown_as(items[0].query),
+        "shadow": display_name(items[0].query),
         "argsrepr": messages.shown_args(items, namespace),
         "kwargsrepr": "{}",
     }
 
 
-def shown_as(query: str) -> str:
+def display_name(query: str) -> str:
     """Return the name under which monitors, and Celery's own counts, have a refresh of a query."""
     return f"refresh {query}"
 
@@ -48,13 +48,13 @@ def shown_as(query: str) -> str:
 class Broker(Protocol):
     """The way to the workers."""
 
-    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
+    def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         """Hand refreshes over in one message; raises what the broker raises."""
 
-    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+    def publish_each(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
         """Hand refreshes over in a message each; what went wrong with each of them, or None."""
 
-    def waiting(self, *, someone_waits: bool = False) -> int:
+    def waiting(self, *, has_waiter: bool = False) -> int:
         """Return how many early and stale refreshes wait, or how many for which somebody waits."""
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class CeleryBroker:
         self._url, self._namespace = url, namespace
         self._app: PublishingApp | None = None
 
-    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
+    def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         """Publish one message.
 
         On RabbitMQ into queues that are there, as a rule: so a reader's user needs no right but to write. Where there
@@ -77,7 +77,7 @@ class CeleryBroker:
         Raises:
             kombu.exceptions.OperationalError: the broker refuses, is silent, or is full.
         """
-        queue = self._queue(someone_waits=someone_waits)
+        queue = self._queue(has_waiter=has_waiter)
         if not is_rabbitmq(self._url):
             self._send(items, queue)
             return
@@ -110,7 +110,7 @@ class CeleryBroker:
                     expires=MESSAGE_EXPIRES_SECONDS,
                     retry=False,
                     ignore_result=True,
-                    **shown_options(items, self._namespace),
+                    **monitoring_options(items, self._namespace),
                     **options,
                 )
             except Exception as error:
@@ -120,7 +120,7 @@ class CeleryBroker:
                         producer.connection.close()
                 raise
 
-    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+    def publish_each(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
         """Publish a message an item, in one round trip where the transport can; what went wrong with each, or None.
 
         One message of many items would be as quick, but a worker does its items one after the other: several workers
@@ -131,12 +131,12 @@ class CeleryBroker:
         record. What follows one that found the broker gone or silent is not tried.
         """
         try:
-            if self._publish_at_once(items, self._queue(someone_waits=someone_waits)):
+            if self._publish_at_once(items, self._queue(has_waiter=has_waiter)):
                 return [None] * len(items)
         except Exception as error:  # noqa: BLE001 - told to whoever asked for each of the items
             if len(items) == 1 or _is_out_of_reach(error):
                 return [error] * len(items)
-        return self._publish_one_by_one(items, someone_waits)
+        return self._publish_one_by_one(items, has_waiter)
 
     def _publish_at_once(self, items: Sequence[RefreshItem], queue: Any) -> bool:
         """Publish all, or say that this transport can't do it in one round trip."""
@@ -147,17 +147,17 @@ class CeleryBroker:
                 return False
             with producer.batch():
                 for item in items:
-                    time.sleep(BREATH_SECONDS)
+                    time.sleep(GIL_YIELD_SECONDS)
                     # What send_task does, without the 50 µs for options that none of these messages has.
                     message = amqp.create_task_message(
                         str(uuid.uuid4()), messages.TASK_NAME, (messages.encode([item]),), {},
                         expires=MESSAGE_EXPIRES_SECONDS, ignore_result=True,
-                        **shown_options([item], self._namespace),
+                        **monitoring_options([item], self._namespace),
                     )  # fmt: skip
                     amqp.send_task_message(producer, messages.TASK_NAME, message, queue=queue, retry=False)
         return True
 
-    def _publish_one_by_one(self, items: Sequence[RefreshItem], someone_waits: bool) -> list[Exception | None]:  # noqa: FBT001
+    def _publish_one_by_one(self, items: Sequence[RefreshItem], has_waiter: bool) -> list[Exception | None]:  # noqa: FBT001
         errors: list[Exception | None] = []
         for item in items:
             last = errors[-1] if errors else None
@@ -165,23 +165,23 @@ class CeleryBroker:
                 errors.append(last)
                 continue
             try:
-                self.publish([item], someone_waits=someone_waits)
+                self.publish([item], has_waiter=has_waiter)
                 errors.append(None)
             except Exception as error:  # noqa: BLE001 - told to whoever asked for this item
                 errors.append(error)
         return errors
 
-    def waiting(self, *, someone_waits: bool = False) -> int:
+    def waiting(self, *, has_waiter: bool = False) -> int:
         """Return how many messages wait in a queue: misses, or all other refreshes; 0 where there is no queue yet.
 
         Raises:
             kombu.exceptions.OperationalError: the broker can't be asked.
         """
         with self.app.pool.acquire(block=True, timeout=TIMEOUT_SECONDS) as connection:
-            return queue_length(connection, self._queue(someone_waits=someone_waits).name)
+            return queue_length(connection, self._queue(has_waiter=has_waiter).name)
 
-    def _queue(self, *, someone_waits: bool) -> Any:
-        return queue_for(self._namespace, self._url, someone_waits=someone_waits)
+    def _queue(self, *, has_waiter: bool) -> Any:
+        return queue_for(self._namespace, self._url, has_waiter=has_waiter)
 
     def close(self) -> None:
         """Close the connections. The broker can be used again afterwards."""

@@ -32,8 +32,8 @@ from api_client.transport.scripts import Steps, run_each
 from api_client.trigger.backlog import Trigger, TriggerDropped
 from api_client.trigger.backpressure import Backpressure
 from api_client.trigger.broker import Broker
-from api_client.trigger.history import Decisions, TriggerOutcome
-from api_client.trigger.suppression import LONGEST_SILENCE_SECONDS, AskedRecently
+from api_client.trigger.history import DecisionLog, TriggerOutcome
+from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS, TriggerSuppressor
 
 log: Final = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class _Ready:
     trigger: Trigger
     number: int
     claim_id: str
-    is_again: bool = False
+    is_republish: bool = False
 
 
 class Publication:
@@ -59,8 +59,8 @@ class Publication:
         settings: ReaderSettings,
         store: Steps,
         broker: Broker,
-        asked: AskedRecently,
-        decisions: Decisions,
+        asked: TriggerSuppressor,
+        decisions: DecisionLog,
         events: ReaderEvents,
         *,
         monotonic: Callable[[], float],
@@ -85,20 +85,22 @@ class Publication:
             for trigger in batch:
                 self._dropped(trigger, TriggerDropped("breaker"))
             return
-        claimed = [trigger for trigger in batch if trigger.claim_number and not trigger.is_again]
-        claimed += self._with_room([trigger for trigger in batch if trigger.claim_number and trigger.is_again])
-        ready = [_Ready(each, each.claim_number, each.claim_id, is_again=each.is_again) for each in claimed]
-        ready += self._claim(self._without_surplus([trigger for trigger in batch if not trigger.claim_number]))
+        claimed = [trigger for trigger in batch if trigger.claim_number and not trigger.is_republish]
+        claimed += self._limit_republish(
+            [trigger for trigger in batch if trigger.claim_number and trigger.is_republish]
+        )
+        ready = [_Ready(each, each.claim_number, each.claim_id, is_republish=each.is_republish) for each in claimed]
+        ready += self._claim(self._apply_backpressure([trigger for trigger in batch if not trigger.claim_number]))
         if ready:
             self._publish(ready)
 
     def give_back(self, trigger: Trigger, why: str) -> None:
         """End a trigger that will not be tried: nobody waits for it, and its claim is free for the next one."""
-        self._came_of(trigger, TriggerOutcome.DROPPED, why)
-        _tell(trigger, TriggerDropped(why))
+        self._record_outcome(trigger, TriggerOutcome.DROPPED, why)
+        _resolve_future(trigger, TriggerDropped(why))
         self._unclaim([trigger.claim_id], [trigger])
 
-    def _without_surplus(self, triggers: list[Trigger]) -> list[Trigger]:
+    def _apply_backpressure(self, triggers: list[Trigger]) -> list[Trigger]:
         """Drop early refreshes beyond what the queue may hold; the others go on."""
         early = [trigger for trigger in triggers if trigger.reason is RefreshReason.EARLY]
         if not early:
@@ -140,7 +142,7 @@ class Publication:
                 self._deduplicated(trigger, why)
         if is_slow and not queued:
             self._pressure.look()  # by which the next claims are told how long to hold
-        return granted + self._due_again(self._with_room(queued))
+        return granted + self._claim_republish(self._limit_republish(queued))
 
     def _claim_call(self, trigger: Trigger, claim_id: str) -> Call[ClaimReply]:
         return lease.claim(
@@ -155,7 +157,7 @@ class Publication:
         left_seconds = reply.left_seconds
         if reply.status is ClaimStatus.ALREADY_REFRESHED:
             # Reads of the old entry may still be on their way, and none of them need ask for what is there already.
-            left_seconds = LONGEST_SILENCE_SECONDS
+            left_seconds = MAX_SUPPRESSION_SECONDS
         self._asked.correct(trigger.key.entry, trigger.noted_number, left_seconds)
 
     def _is_older(self, reply: ClaimReply, seconds: float) -> bool:
@@ -170,7 +172,7 @@ class Publication:
         )
         return not all(0 <= age < seconds for age in ages_seconds)
 
-    def _with_room(self, repeats: list[Trigger]) -> list[Trigger]:
+    def _limit_republish(self, repeats: list[Trigger]) -> list[Trigger]:
         """Return those that may be published again. The others end: where so many wait, their messages are among them.
 
         All are of one queue.
@@ -178,7 +180,7 @@ class Publication:
         if not repeats:
             return []
         try:
-            room = self._pressure.room_for_repeats(someone_waits=repeats[0].someone_waits)
+            room = self._pressure.room_for_repeats(has_waiter=repeats[0].has_waiter)
         except Exception as error:  # noqa: BLE001 - told to those whom it concerns
             for trigger in repeats:
                 self._failed(trigger, error)
@@ -188,7 +190,7 @@ class Publication:
             self._deduplicated(trigger, RecordState.QUEUED.value)
         return repeats[:room]
 
-    def _due_again(self, queued: Sequence[Trigger]) -> list[_Ready]:
+    def _claim_republish(self, queued: Sequence[Trigger]) -> list[_Ready]:
         """Return what is due to be published again: its message may have gone with a worker, or was never sent."""
         calls = [lease.republish(each.key, interval_seconds=REPUBLISH_SECONDS) for each in queued]
         replies = run_each(self._store, calls)
@@ -197,15 +199,15 @@ class Publication:
             if isinstance(number, Exception):
                 self._failed(trigger, number)
             elif number:
-                due.append(_Ready(trigger, number, "", is_again=True))
+                due.append(_Ready(trigger, number, "", is_republish=True))
             else:
                 self._deduplicated(trigger, RecordState.QUEUED.value)
         return due
 
     def _publish(self, ready: Sequence[_Ready]) -> None:
         if self._breaker.allows():
-            someone_waits = ready[0].trigger.someone_waits
-            errors = self._sent([self._item(one, someone_waits) for one in ready], someone_waits=someone_waits)
+            has_waiter = ready[0].trigger.has_waiter
+            errors = self._sent([self._item(one, has_waiter) for one in ready], has_waiter=has_waiter)
         else:
             errors = [TriggerDropped("breaker")] * len(ready)
         failed = [one for one, error in zip(ready, errors, strict=True) if error is not None]
@@ -218,23 +220,23 @@ class Publication:
             else:
                 self._triggered(one)
 
-    def _item(self, one: _Ready, someone_waits: bool) -> messages.RefreshItem:  # noqa: FBT001
+    def _item(self, one: _Ready, has_waiter: bool) -> messages.RefreshItem:  # noqa: FBT001
         trigger, broker_url = one.trigger, self._settings.broker_url
-        queue = queue_name(self._settings.namespace, broker_url, someone_waits=someone_waits)
+        queue = queue_name(self._settings.namespace, broker_url, has_waiter=has_waiter)
         trace = trigger.asking.sending(system_of(broker_url), queue)
         return messages.item_for(trigger.key, one.number, trigger.reason, trace)
 
-    def _sent(self, items: Sequence[messages.RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+    def _sent(self, items: Sequence[messages.RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
         errors: list[Exception | None]
         try:
-            errors = self._broker.publish_each(items, someone_waits=someone_waits)
+            errors = self._broker.publish_each(items, has_waiter=has_waiter)
         except Exception as error:  # noqa: BLE001 - told to whoever asked for each of the items
             errors = [error] * len(items)
         if None in errors:
             self._breaker.succeeded()
         else:
             self._breaker.failed()
-        self._pressure.published(errors.count(None), someone_waits=someone_waits)
+        self._pressure.published(errors.count(None), has_waiter=has_waiter)
         return errors
 
     def _unclaim(self, claim_ids: Sequence[str], triggers: Sequence[Trigger]) -> None:
@@ -248,39 +250,39 @@ class Publication:
 
     def _triggered(self, one: _Ready) -> None:
         key = one.trigger.key
-        if one.is_again:
+        if one.is_republish:
             self._events.refresh_republished(key.query)
         else:
             self._events.refresh_triggered(key.query, reason=one.trigger.reason)
-        what = TriggerOutcome.REPUBLISHED if one.is_again else TriggerOutcome.PUBLISHED
-        self._came_of(one.trigger, what)
-        _tell(one.trigger, None)
+        what = TriggerOutcome.REPUBLISHED if one.is_republish else TriggerOutcome.PUBLISHED
+        self._record_outcome(one.trigger, what)
+        _resolve_future(one.trigger, None)
 
     def _deduplicated(self, trigger: Trigger, why: str) -> None:
-        self._came_of(trigger, TriggerOutcome.DEDUPLICATED, why)
-        _tell(trigger, None)
+        self._record_outcome(trigger, TriggerOutcome.DEDUPLICATED, why)
+        _resolve_future(trigger, None)
 
     def _dropped(self, trigger: Trigger, dropped: TriggerDropped) -> None:
         self._events.refresh_dropped(trigger.key.query, why=dropped.why)
-        self._came_of(trigger, TriggerOutcome.DROPPED, dropped.why)
-        _tell(trigger, dropped)
+        self._record_outcome(trigger, TriggerOutcome.DROPPED, dropped.why)
+        _resolve_future(trigger, dropped)
 
     def _failed(self, trigger: Trigger, error: Exception) -> None:
         if isinstance(error, TriggerDropped):
             self._dropped(trigger, error)
             return
         self._events.trigger_failed(trigger.key.query, why=type(error).__name__)
-        self._came_of(trigger, TriggerOutcome.FAILED, type(error).__name__)
+        self._record_outcome(trigger, TriggerOutcome.FAILED, type(error).__name__)
         if trigger.done is None and not isinstance(error, (RedisError, OSError, *_broker_errors())):
             log.error("the publisher met an error it does not know", exc_info=error)
-        _tell(trigger, error)
+        _resolve_future(trigger, error)
 
-    def _came_of(self, trigger: Trigger, outcome: TriggerOutcome, why: str = "") -> None:
-        self._decisions.came_of(trigger.key.entry, outcome, why)
+    def _record_outcome(self, trigger: Trigger, outcome: TriggerOutcome, why: str = "") -> None:
+        self._decisions.record_outcome(trigger.key.entry, outcome, why)
         trigger.asking.end(outcome.value, why)
 
 
-def _tell(trigger: Trigger, error: Exception | None) -> None:
+def _resolve_future(trigger: Trigger, error: Exception | None) -> None:
     """Tell whoever waits for the trigger's end; those of one batch get an error each."""
     if trigger.done is not None:
         trigger.done(None if error is None else twin(error))

@@ -46,7 +46,7 @@ _Noted: TypeAlias = tuple[int, float, RefreshState]
 _Came: TypeAlias = tuple[TriggerOutcome, str, float]
 
 
-class Decisions:
+class DecisionLog:
     """The last decision of this process on each of the keys read last, and the last outcome of a trigger.
 
     Thread-safe. Two generations bound it: when the young one is full it becomes the old one, and the old one is
@@ -67,7 +67,7 @@ class Decisions:
         if len(young) > self._most:
             self._rotate()
 
-    def came_of(self, entry_key: str, what: TriggerOutcome, why: str = "") -> None:
+    def record_outcome(self, entry_key: str, what: TriggerOutcome, why: str = "") -> None:
         """Note what came of a trigger."""
         outcomes = self._outcomes
         with self._lock:

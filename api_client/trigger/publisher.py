@@ -19,14 +19,14 @@ from msgspec.structs import replace
 
 from api_client.config.settings import ReaderSettings
 from api_client.observe.events import ReaderEvents
-from api_client.observe.tracing import SILENT
+from api_client.observe.tracing import NULL_TRACE
 from api_client.threads import OwnThread, Waker
 from api_client.transport.scripts import Steps
 from api_client.trigger.backlog import Backlog, Trigger, TriggerDropped
 from api_client.trigger.broker import Broker
 from api_client.trigger.claim_and_publish import Publication
-from api_client.trigger.history import Decisions
-from api_client.trigger.suppression import AskedRecently
+from api_client.trigger.history import DecisionLog
+from api_client.trigger.suppression import TriggerSuppressor
 
 __all__ = ["Publisher", "Trigger", "TriggerDropped"]
 
@@ -61,16 +61,16 @@ class Publisher:
         settings: ReaderSettings,
         store: Steps,
         broker: Broker,
-        asked: AskedRecently,
+        asked: TriggerSuppressor,
         events: ReaderEvents,
         *,
         monotonic: Callable[[], float],
-        decisions: Decisions | None = None,
+        decisions: DecisionLog | None = None,
         backlog: int = BACKLOG,
     ) -> None:
         self._broker, self._spans = broker, events.spans
         self._publication = Publication(
-            settings, store, broker, asked, decisions or Decisions(), events, monotonic=monotonic
+            settings, store, broker, asked, decisions or DecisionLog(), events, monotonic=monotonic
         )
         self._is_closing = False
         self._begin(backlog)
@@ -111,7 +111,7 @@ class Publisher:
                 self._give_back(trigger)
         return accepted
 
-    def do_soon(self, chore: Callable[[], None]) -> None:
+    def run_in_background(self, chore: Callable[[], None]) -> None:
         """Run ``chore`` on the thread: what the reader needs done off its path (its errors are its own)."""
         if self._has_thread():
             self._chores.append(chore)
@@ -147,7 +147,7 @@ class Publisher:
 
     def _traced(self, trigger: Trigger) -> Trigger:
         asking = self._spans.asked(trigger.key, trigger.reason)
-        return trigger if asking is SILENT else replace(trigger, asking=asking)
+        return trigger if asking is NULL_TRACE else replace(trigger, asking=asking)
 
     def _has_thread(self) -> bool:
         if self._is_closing:

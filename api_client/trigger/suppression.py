@@ -7,10 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-LONGEST_SILENCE_SECONDS: Final = 1.0
+MAX_SUPPRESSION_SECONDS: Final = 1.0
 
 
-class AskedRecently:
+class TriggerSuppressor:
     """What this process was told of a key.
 
     It asks no more for as long as that lasts, at most 1 s, and at once when the entry has become another one. Which
@@ -61,7 +61,7 @@ class AskedRecently:
             self._until.clear()
 
     def _set(self, entry_key: str, number: int, left_seconds: float) -> None:
-        self._until[entry_key] = (number, self._monotonic() + min(left_seconds, LONGEST_SILENCE_SECONDS))
+        self._until[entry_key] = (number, self._monotonic() + min(left_seconds, MAX_SUPPRESSION_SECONDS))
         self._until.move_to_end(entry_key)
         while len(self._until) > self._most:
             self._until.popitem(last=False)

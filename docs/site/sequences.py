@@ -19,7 +19,7 @@ _NOTE: Final = re.compile(r"Note over (\w+)(?:,(\w+))?: (.+)")
 _LOOP: Final = re.compile(r"loop (.+)")
 
 CHARACTER_PX: Final = 6.7
-LONGEST_LINE: Final = 34
+MAX_LINE: Final = 34
 LINE_PX: Final = 14
 ROW_PX: Final = 30
 GAP_PX: Final = 120
@@ -55,7 +55,7 @@ def _columns(people: dict[str, str], steps: list[str]) -> dict[str, float]:
         first, last = sorted((names.index(sender), names.index(receiver)))
         between = list(pairwise(names[first : last + 1]))
         for pair in between:
-            longest = max(map(len, wrap(text, LONGEST_LINE)))
+            longest = max(map(len, wrap(text, MAX_LINE)))
             gaps[pair] = max(gaps[pair], (longest * CHARACTER_PX + 20) / len(between))
     columns, x = {names[0]: float(MARGIN_PX)}, float(MARGIN_PX)
     for (_, name), gap in gaps.items():
@@ -94,7 +94,7 @@ class _Drawing:
         if start == end:
             self.text(start + 8, self.y, f"↺ {text}", "start", kind)
             return
-        for number, line in enumerate(lines := wrap(text, LONGEST_LINE)):
+        for number, line in enumerate(lines := wrap(text, MAX_LINE)):
             self.text((start + end) / 2, self.y - 5 + number * LINE_PX, line, "middle", kind)
         self.y += (len(lines) - 1) * LINE_PX
         head = 7 if end < start else -7

@@ -9,10 +9,10 @@ from typing import Final
 from refresher.bench.payloads import PayloadKind
 
 DEFAULT_ROUNDS: Final = 7
-MOST_ROUNDS: Final = 1_000
+MAX_ROUNDS: Final = 1_000
 DEFAULT_READERS: Final = 10_000
-MOST_HERD_ROUNDS: Final = 3  # ten thousand threads hold a small machine for many seconds
-MOST_READERS: Final = 100_000
+MAX_HERD_ROUNDS: Final = 3  # ten thousand threads hold a small machine for many seconds
+MAX_READERS: Final = 100_000
 DEFAULT_OUT: Final = Path("bench-results/hits")
 
 
@@ -81,7 +81,7 @@ class BenchOptions:
             0.05,
             2_000,
             self.readers or DEFAULT_READERS,
-            min(rounds, MOST_HERD_ROUNDS),
+            min(rounds, MAX_HERD_ROUNDS),
             1.0,
             (1_000_000, 1_000),
         )

@@ -28,7 +28,7 @@ COLOURS: Final = (
 )
 _MARKERS: Final = "osD^vP*Xph"
 _INCHES: Final = (8.0, 4.5)
-_MOST_MARKED: Final = 40
+_MAX_MARKED: Final = 40
 _LETTERS_ABREAST: Final = 76  # of names side by side below bars
 
 
@@ -111,7 +111,7 @@ def draw(plot: Plot, folder: Path) -> list[Path]:
 def _draw_lines(plot: Plot, axes: Axes) -> None:
     for number, series in enumerate(plot.series):
         colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
-        marked = marker if plot.kind is PlotKind.POINTS or len(series.x) <= _MOST_MARKED else ""
+        marked = marker if plot.kind is PlotKind.POINTS or len(series.x) <= _MAX_MARKED else ""
         # Beyond the colours there are, the same ones again, dashed.
         style = "none" if plot.kind is PlotKind.POINTS else "-" if number < len(COLOURS) else "--"
         axes.plot(

@@ -19,7 +19,7 @@ from refresher.bench.statistics import Tally, turns
 from refresher.bench.teams import TaskTeam, Team, ThreadTeam
 
 _FIRST_TRY_READS: Final = 20
-_MOST_READS: Final = 1_000_000
+_MAX_READS: Final = 1_000_000
 _TOLERATED_SHARE: Final = 0.02
 
 
@@ -150,7 +150,7 @@ async def _calibrated(team: Team, slice_seconds: float) -> int:
     """Return how many reads each thread or task makes in a turn of about ``slice_seconds``."""
     count = _FIRST_TRY_READS
     for _ in range(3):
-        count = max(1, min(_MOST_READS, int(count * slice_seconds / await team.run(count))))
+        count = max(1, min(_MAX_READS, int(count * slice_seconds / await team.run(count))))
     return count
 
 

@@ -10,8 +10,8 @@ from refresher.bench.options import (
     DEFAULT_OUT,
     DEFAULT_READERS,
     DEFAULT_ROUNDS,
-    MOST_READERS,
-    MOST_ROUNDS,
+    MAX_READERS,
+    MAX_ROUNDS,
     BenchOptions,
 )
 from refresher.bench.payloads import PayloadKind
@@ -22,13 +22,13 @@ _WIDTH_IN_A_FILE: Final = 150
 _Rounds: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        min=1, max=MOST_ROUNDS, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
+        min=1, max=MAX_ROUNDS, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
     ),
 ]
 _Readers: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        min=4, max=MOST_READERS, help=f"Concurrent readers where an entry expires. [default: {DEFAULT_READERS}]"
+        min=4, max=MAX_READERS, help=f"Concurrent readers where an entry expires. [default: {DEFAULT_READERS}]"
     ),
 ]
 

@@ -8,9 +8,9 @@ import typer
 
 from refresher.bench.simulate.options import (
     DEFAULT_OUT,
-    MOST_KEYS,
-    MOST_READERS,
-    MOST_WORKERS,
+    MAX_KEYS,
+    MAX_READERS,
+    MAX_WORKERS,
     Mode,
     Popularity,
     Scenario,
@@ -28,10 +28,10 @@ _Scenarios: TypeAlias = Annotated[
 _Workers: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        min=1, max=MOST_WORKERS, help="Worker processes. [default: twice as many as the steady load keeps busy]"
+        min=1, max=MAX_WORKERS, help="Worker processes. [default: twice as many as the steady load keeps busy]"
     ),
 ]
-_Readers: TypeAlias = Annotated[int, typer.Option(min=1, max=MOST_READERS, help="Processes that read.")]
+_Readers: TypeAlias = Annotated[int, typer.Option(min=1, max=MAX_READERS, help="Processes that read.")]
 _Reads: TypeAlias = Annotated[float, typer.Option(min=1, help="Of all keys and readers together, a second.")]
 _Delta: TypeAlias = Annotated[float, typer.Option(min=0.0001, help="What a load takes, in seconds.")]
 _Spread: TypeAlias = Annotated[
@@ -48,7 +48,7 @@ _Validate: TypeAlias = Annotated[
 
 def simulate(
     scenario: _Scenarios = None,
-    keys: Annotated[int, typer.Option(min=10, max=MOST_KEYS, help="How many keys there are.")] = _DEFAULT.keys,
+    keys: Annotated[int, typer.Option(min=10, max=MAX_KEYS, help="How many keys there are.")] = _DEFAULT.keys,
     reads_per_second: _Reads = _DEFAULT.reads_per_second,
     readers: _Readers = _DEFAULT.readers,
     workers: _Workers = None,

@@ -8,9 +8,9 @@ import typer
 
 from refresher.bench.stampede.options import (
     DEFAULT_OUT,
-    MOST_ROUNDS,
-    MOST_SECONDS,
-    MOST_WORKERS,
+    MAX_ROUNDS,
+    MAX_SECONDS,
+    MAX_WORKERS,
     Scenario,
     StampedeOptions,
 )
@@ -34,15 +34,15 @@ _Strategies: TypeAlias = Annotated[
     typer.Option("--strategy", metavar="NAME", help="Run this strategy; may be repeated. [default: all]"),
 ]
 _Workers: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, max=MOST_WORKERS, help=f"Readers of each strategy. {_OWN}")
+    int | None, typer.Option(min=1, max=MAX_WORKERS, help=f"Readers of each strategy. {_OWN}")
 ]
 _Readers: TypeAlias = Annotated[Kind | None, typer.Option(help=f"What a reader is. {_OWN}")]
 _Expires: TypeAlias = Annotated[
-    float | None, typer.Option(min=0.1, max=MOST_SECONDS, help=f"Seconds that a value is fresh. {_OWN}")
+    float | None, typer.Option(min=0.1, max=MAX_SECONDS, help=f"Seconds that a value is fresh. {_OWN}")
 ]
 _Delta: TypeAlias = Annotated[
     float | None,
-    typer.Option(min=0.001, max=MOST_SECONDS, help=f"Seconds of the pause that stands for a recompute. {_OWN}"),
+    typer.Option(min=0.001, max=MAX_SECONDS, help=f"Seconds of the pause that stands for a recompute. {_OWN}"),
 ]
 _Origin: TypeAlias = Annotated[
     OriginKind, typer.Option(help="What a recompute is: that pause, or a query on the embedded graph.")
@@ -58,12 +58,12 @@ _RndPrecision: TypeAlias = Annotated[
     int, typer.Option(min=0, max=15, help="Digits of XFetch's draw, which bound how early it can be; 0: all.")
 ]
 _Seconds: TypeAlias = Annotated[
-    float | None, typer.Option(min=0.5, max=MOST_SECONDS, help=f"Seconds that are counted. {_OWN}")
+    float | None, typer.Option(min=0.5, max=MAX_SECONDS, help=f"Seconds that are counted. {_OWN}")
 ]
 _Rounds: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, max=MOST_ROUNDS, help=f"Rounds of a herd that count. {_OWN}")
+    int | None, typer.Option(min=1, max=MAX_ROUNDS, help=f"Rounds of a herd that count. {_OWN}")
 ]
-_ReportEvery: TypeAlias = Annotated[float, typer.Option(min=0.1, max=MOST_SECONDS, help="Seconds between two reports.")]
+_ReportEvery: TypeAlias = Annotated[float, typer.Option(min=0.1, max=MAX_SECONDS, help="Seconds between two reports.")]
 _Seed: TypeAlias = Annotated[int, typer.Option(min=0, help="Of pauses, orders and the graph.")]
 
 

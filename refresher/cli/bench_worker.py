@@ -6,7 +6,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from refresher.bench.worker.options import DEFAULT_OUT, DEFAULT_ROUNDS, MOST_ROUNDS, BrokerKind, WorkerOptions
+from refresher.bench.worker.options import DEFAULT_OUT, DEFAULT_ROUNDS, MAX_ROUNDS, BrokerKind, WorkerOptions
 from refresher.cli.arguments import without_password
 from refresher.cli.bench_arguments import Out, Quick, RedisUrl, console_of
 
@@ -15,7 +15,7 @@ _WIDTH_IN_A_FILE: Final = 150
 _Rounds: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        min=1, max=MOST_ROUNDS, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
+        min=1, max=MAX_ROUNDS, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
     ),
 ]
 _Neo4jUri: TypeAlias = Annotated[

@@ -14,11 +14,11 @@ from api_client.explain import details_of, duration, reason_of
 from refresher.cli.arguments import duration_of
 from refresher.cli.cache import opened_cache
 from refresher.cli.shown import as_json, compact, counted, plain, print_table, time_of
-from refresher.flow.dead_letters import MOST_KEPT
-from refresher.ops.dead_keys import DeadKey, DeadKeys, Retried, RetryResult, Standing
+from refresher.flow.dead_letters import MAX_KEPT
+from refresher.ops.dead_keys import DeadKey, DeadKeys, KeyStatus, Retried, RetryResult
 
 DEFAULT_MOST: Final = 50
-MOST_PARAMS_CHARACTERS: Final = 60
+MAX_PARAMS_CHARACTERS: Final = 60
 MASKED: Final = "(not kept)"
 
 dead: Final = typer.Typer(
@@ -35,7 +35,7 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="As JSON; duration
 @dead.command("list", short_help="List the keys that were given up.")
 def list_letters(
     query: Annotated[str | None, typer.Option("--query", metavar="NAME", help="Of this query alone.")] = None,
-    most: Annotated[int, typer.Option(min=1, max=MOST_KEPT, help="So many, those that failed last.")] = DEFAULT_MOST,
+    most: Annotated[int, typer.Option(min=1, max=MAX_KEPT, help="So many, those that failed last.")] = DEFAULT_MOST,
     as_json_: Json = False,
 ) -> None:
     """List the keys that were given up, those that failed last first, and how each stands now.
@@ -53,7 +53,7 @@ def list_letters(
         return
     _print_table(found[:most])
     if len(found) > most:
-        typer.echo(f"and {len(found) - most} more: --most {min(len(found), MOST_KEPT)}")
+        typer.echo(f"and {len(found) - most} more: --most {min(len(found), MAX_KEPT)}")
 
 
 @dead.command(short_help="Show one, with the failure's whole text.")
@@ -172,9 +172,9 @@ def _retried_line(result: RetryResult) -> str:
 
 
 def _standing(one: DeadKey) -> str:
-    if one.standing in {Standing.QUARANTINED, Standing.COOLING}:
+    if one.standing in {KeyStatus.QUARANTINED, KeyStatus.COOLING}:
         return f"{one.standing.value} for {duration(one.left_seconds)} more"
-    return "refreshed since" if one.standing is Standing.REFRESHED else one.standing.value
+    return "refreshed since" if one.standing is KeyStatus.REFRESHED else one.standing.value
 
 
 def _record_of(one: DeadKey) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _print_table(found: Sequence[DeadKey]) -> None:
         table.add_column(column, overflow="fold", no_wrap=column == "ID")
     for one in found:
         letter = one.letter
-        params = MASKED if letter.params is None else plain(compact(letter.params), MOST_PARAMS_CHARACTERS)
+        params = MASKED if letter.params is None else plain(compact(letter.params), MAX_PARAMS_CHARACTERS)
         cells = (
             letter.id, letter.query, params, letter.kind, str(letter.attempts), str(letter.failures or "–"),
             time_of(letter.at_us), _standing(one),

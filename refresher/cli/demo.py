@@ -11,9 +11,9 @@ from refresher.cli.arguments import without_password
 from refresher.demo.options import (
     DEFAULT_READERS,
     DEFAULT_SECONDS,
-    LONGEST_SECONDS,
-    MOST_READERS,
-    SHORTEST_SECONDS,
+    MAX_READERS,
+    MAX_SECONDS,
+    MIN_SECONDS,
     DemoOptions,
 )
 
@@ -39,7 +39,7 @@ _RedisUrl: TypeAlias = Annotated[
 
 def demo(
     seconds: Annotated[
-        float, typer.Option(min=SHORTEST_SECONDS, max=LONGEST_SECONDS, help="How long the readers read.")
+        float, typer.Option(min=MIN_SECONDS, max=MAX_SECONDS, help="How long the readers read.")
     ] = DEFAULT_SECONDS,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running, traffic too, until Ctrl-C.")] = False,
     no_chaos: Annotated[bool, typer.Option("--no-chaos", help="Don't kill the worker in the middle.")] = False,
@@ -49,7 +49,7 @@ def demo(
     ] = None,
     neo4j_uri: _Neo4jUri = None,
     redis_url: _RedisUrl = None,
-    readers: Annotated[int, typer.Option(min=1, max=MOST_READERS, help="Reader processes.")] = DEFAULT_READERS,
+    readers: Annotated[int, typer.Option(min=1, max=MAX_READERS, help="Reader processes.")] = DEFAULT_READERS,
     seed: Annotated[int, typer.Option(min=0, help="Of the graph and of what is asked for.")] = 1,
 ) -> None:
     """Watch it work: a graph, skewed traffic, a worker that is killed, and no read that waits for it.

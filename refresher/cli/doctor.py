@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_WATCH_SECONDS: Final = 30.0
 DEFAULT_READS_PER_SECOND: Final = 50.0
-MOST_SHOWN: Final = 20
+MAX_SHOWN: Final = 20
 
 
 def doctor(
@@ -119,10 +119,10 @@ def _print_watch(watched: WatchResult) -> None:
     )
     for kind, count in watched.failures.items():
         typer.secho(f"PROBLEM  {count} reads ended with {kind}", fg="red")
-    for sentence in watched.broken[:MOST_SHOWN]:
+    for sentence in watched.broken[:MAX_SHOWN]:
         typer.secho(f"BROKEN   {sentence}", fg="red")
-    if len(watched.broken) > MOST_SHOWN:
-        typer.echo(f"and {len(watched.broken) - MOST_SHOWN} more: --json tells all")
+    if len(watched.broken) > MAX_SHOWN:
+        typer.echo(f"and {len(watched.broken) - MAX_SHOWN} more: --json tells all")
     if _is_good(watched):
         typer.echo("no read that began after an invalidation got an older value as fresh")
 

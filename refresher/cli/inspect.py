@@ -15,11 +15,11 @@ from api_client.protocol.keys import CacheKey, check_query_name
 from refresher.cli.arguments import ParamList, Version, key_of
 from refresher.cli.cache import opened_cache
 from refresher.cli.shown import as_json, plain, time_of
-from refresher.ops.inspect import SHORTEST_DIGEST, Inspection, found_by_digest, inspected
+from refresher.ops.inspect import MIN_DIGEST, Inspection, found_by_digest, inspected
 from refresher.ops.scan import KeyNames
 
 NAME_COLUMNS: Final = 17
-_DIGITS: Final = re.compile(rf"[0-9a-f]{{{SHORTEST_DIGEST},32}}", re.ASCII)
+_DIGITS: Final = re.compile(rf"[0-9a-f]{{{MIN_DIGEST},32}}", re.ASCII)
 _TIMES: Final = frozenset(
     {"read_started", "fetched", "soft_expiry", "until", "limit", "claimed_at", "published", "since"}
 )

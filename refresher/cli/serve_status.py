@@ -10,7 +10,7 @@ import typer
 from api_client.config.settings import ReaderSettings
 from refresher.ops.addresses import LOOPBACK
 from refresher.ops.status import WORKERS_KEPT_SECONDS, Watcher
-from refresher.web.desk import Desk
+from refresher.web.desk import StatusApi
 from refresher.web.history import History
 from refresher.web.server import USER, StatusServer
 from refresher.web.settings import WebSettings
@@ -31,7 +31,7 @@ def serve(address: str, port: int, *, most_keys: int, every_seconds: float) -> N
     history = History(watcher.look, every_seconds)
     password = given or secrets.token_urlsafe(PASSWORD_BYTES)
     try:
-        server = StatusServer((address, port), Desk(settings, history), password)
+        server = StatusServer((address, port), StatusApi(settings, history), password)
     except OSError as error:
         typer.echo(f"error: the page can't be served at {address}:{port}: {error}", err=True)
         raise typer.Exit(1) from None

@@ -20,7 +20,7 @@ from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, 
 from refresher.cli.shown import as_json, plain
 from refresher.cli.shown import counted as number_of
 
-MOST_FAILURES_SHOWN: Final = 10
+MAX_FAILURES_SHOWN: Final = 10
 
 Failure: TypeAlias = tuple[dict[str, Any], CacheError]
 
@@ -110,9 +110,9 @@ def _tell(
         failures = [{"params": params, "error": type(error).__name__, "why": str(error)} for params, error in failed]
         typer.echo(as_json({"keys": keys, "there": counted["there"], "loaded": counted["loaded"], "failed": failures}))
         return
-    for params, error in failed[:MOST_FAILURES_SHOWN]:
+    for params, error in failed[:MAX_FAILURES_SHOWN]:
         typer.echo(f"error: {plain(json.dumps(params, ensure_ascii=False), 80)}: {error}", err=True)
-    if len(failed) > MOST_FAILURES_SHOWN:
-        typer.echo(f"error: and {len(failed) - MOST_FAILURES_SHOWN} more: --json tells all", err=True)
+    if len(failed) > MAX_FAILURES_SHOWN:
+        typer.echo(f"error: and {len(failed) - MAX_FAILURES_SHOWN} more: --json tells all", err=True)
     told = f"{counted['there']} there already, {counted['loaded']} loaded, {len(failed)} failed"
     typer.echo(f"{query}: {number_of(keys, 'key')}; {told}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from refresher.demo.reader_thread import Notes
 
 WINDOW_SECONDS: Final = 2.0
-MOST_MISSES: Final = 0.01
+MAX_MISSES: Final = 0.01
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Board:
     def is_warm(self, now: float) -> bool:
         """Tell whether nearly all reads of the last two seconds were answered from the cache."""
         last = self._last(now)
-        return sum(tally.misses for _, tally in last) < MOST_MISSES * sum(tally.reads for _, tally in last)
+        return sum(tally.misses for _, tally in last) < MAX_MISSES * sum(tally.reads for _, tally in last)
 
     def latency(self, now: float) -> Histogram:
         """Return the latencies of reads from the cache in the last two seconds."""

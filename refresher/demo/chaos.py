@@ -31,7 +31,7 @@ QUEUE_WAIT_SECONDS: Final = 10.0
 LONG_QUEUE: Final = 100
 """With more than so many waiting, a refresh waits for longer than that on a machine that has other work."""
 
-LONGEST_RECOVERY_SECONDS: Final = 60.0
+MAX_RECOVERY_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 0.75
 
 
@@ -146,7 +146,7 @@ class Chaos:
         waiting = self._events.waiting()
         if waiting > LONG_QUEUE:
             self._short_since = now
-            if now >= self._ready_at + LONGEST_RECOVERY_SECONDS:
+            if now >= self._ready_at + MAX_RECOVERY_SECONDS:
                 sentence = f"{left} keys are still stale: {waiting} refreshes wait, this machine is too slow for them"
                 self._go_on(Stage.OVER, now, sentence)
         elif now >= self._short_since + RECOVERY_SECONDS + QUEUE_WAIT_SECONDS:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-_SMALLEST_SECONDS: Final = 1e-6
+_MIN_SECONDS: Final = 1e-6
 _BUCKETS_PER_E: Final = 25
 """Buckets of a factor e: each is 4 % wide, so that a quantile is off by 2 % at most."""
 
@@ -26,7 +26,7 @@ class Histogram:
 
     def record(self, duration_seconds: float) -> None:
         """Count one duration."""
-        self.buckets[round(math.log(max(duration_seconds / _SMALLEST_SECONDS, 1.0)) * _BUCKETS_PER_E)] += 1
+        self.buckets[round(math.log(max(duration_seconds / _MIN_SECONDS, 1.0)) * _BUCKETS_PER_E)] += 1
         self.longest_seconds = max(self.longest_seconds, duration_seconds)
 
     def merge(self, other: Histogram) -> None:
@@ -40,7 +40,7 @@ class Histogram:
         for bucket in sorted(self.buckets):
             left -= self.buckets[bucket]
             if left <= 0:
-                return min(_SMALLEST_SECONDS * math.exp(bucket / _BUCKETS_PER_E), self.longest_seconds)
+                return min(_MIN_SECONDS * math.exp(bucket / _BUCKETS_PER_E), self.longest_seconds)
         return self.longest_seconds
 
 

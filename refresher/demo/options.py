@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_SECONDS: Final = 20.0
-SHORTEST_SECONDS: Final = 4.0
-LONGEST_SECONDS: Final = 3600.0
+MIN_SECONDS: Final = 4.0
+MAX_SECONDS: Final = 3600.0
 DEFAULT_READERS: Final = 2
-MOST_READERS: Final = 32
+MAX_READERS: Final = 32
 READS_PER_SECOND: Final = 2_000.0
 """Of all readers together. On two cores a reader costs 0.15 ms a read, and the worker and the graph need the rest."""
 

@@ -31,7 +31,7 @@ LEASE_SECONDS: Final = 2.0
 QUEUE_TTL_SECONDS: Final = 5.0
 _CONNECTION_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 10.0
-_MOST_WORKERS: Final = 4
+_MAX_WORKERS: Final = 4
 _PACE: Final = {
     # The demo's TTLs are a few seconds; by default those have no early refresh.
     "CACHE_XFETCH_MIN_TTL": "0",
@@ -90,7 +90,7 @@ def places(options: DemoOptions) -> Iterator[Places]:
 
 def _environment(options: DemoOptions) -> dict[str, str]:
     environ = {**os.environ, **_PACE, "REFRESHER_QUERIES": "refresher.demo.queries"}
-    environ.setdefault("CACHE_XFETCH_WORKERS", str(min(_MOST_WORKERS, (os.cpu_count() or 1) + 1)))
+    environ.setdefault("CACHE_XFETCH_WORKERS", str(min(_MAX_WORKERS, (os.cpu_count() or 1) + 1)))
     # Never the namespace of an application: the queues are named after it too.
     environ["CACHE_NAMESPACE"] = f"demo-{secrets.token_hex(4)}"
     if options.redis_url:

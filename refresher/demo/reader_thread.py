@@ -18,7 +18,7 @@ Key: TypeAlias = tuple[str, dict[str, object]]
 
 CHECKED_QUERY: Final = "profile"
 _BLOCK: Final = 4_096
-_MOST_FAILURES_KEPT: Final = 5
+_MAX_FAILURES_KEPT: Final = 5
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class ReaderThread:
             with self._pad.lock:
                 notes = self._pad.notes
                 notes.tally.failed += 1
-                if len(notes.failures) < _MOST_FAILURES_KEPT:
+                if len(notes.failures) < _MAX_FAILURES_KEPT:
                     notes.failures.append(f"{type(error).__name__}: {error}")
             return
         took_seconds = time.monotonic() - began

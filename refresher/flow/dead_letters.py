@@ -15,7 +15,7 @@ import redis
 
 from api_client.protocol.keys import QUERY_NAME_PATTERN, dead_letters_key
 
-MOST_KEPT: Final = 1_000
+MAX_KEPT: Final = 1_000
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 class DeadLetters:
     """The dead letters of a namespace. Written apart from the lease record: another slot, so another step."""
 
-    def __init__(self, client: redis.Redis, namespace: str, *, most_kept: int = MOST_KEPT) -> None:
+    def __init__(self, client: redis.Redis, namespace: str, *, most_kept: int = MAX_KEPT) -> None:
         self._client, self._key, self._most_kept = client, dead_letters_key(namespace), most_kept
 
     def add(self, letter: DeadLetter, *, replaced_token: int = 0) -> None:

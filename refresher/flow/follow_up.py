@@ -15,14 +15,14 @@ import msgspec
 from api_client.protocol import lease
 from api_client.protocol.lease import ClaimStatus
 from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
-from refresher.flow.ports import Surroundings
+from refresher.flow.ports import RefreshDeps
 from refresher.flow.run import Run
 from refresher.settings import WorkerSettings
 
 log: Final = logging.getLogger(__name__)
 
 
-def follow_up(around: Surroundings, settings: WorkerSettings, run: Run, *, stored: bool) -> None:
+def follow_up(around: RefreshDeps, settings: WorkerSettings, run: Run, *, stored: bool) -> None:
     """Ask for one more refresh, since an invalidation met this one. A worker claims for it like anyone.
 
     Raises:
@@ -44,7 +44,7 @@ def follow_up(around: Surroundings, settings: WorkerSettings, run: Run, *, store
         _publish_or_unclaim(around, settings, run, item, claim_id)
 
 
-def hand_back(around: Surroundings, settings: WorkerSettings, run: Run) -> None:
+def hand_back(around: RefreshDeps, settings: WorkerSettings, run: Run) -> None:
     """Put the run back into the queue, since this worker ends. Raises nothing that could keep it from ending."""
     try:
         claim_number = around.records.run(
@@ -64,7 +64,7 @@ def hand_back(around: Surroundings, settings: WorkerSettings, run: Run) -> None:
 
 
 def _publish_or_unclaim(
-    around: Surroundings, settings: WorkerSettings, run: Run, item: RefreshItem, claim_id: str | bytes
+    around: RefreshDeps, settings: WorkerSettings, run: Run, item: RefreshItem, claim_id: str | bytes
 ) -> None:
     try:
         around.publish(item)

@@ -92,7 +92,7 @@ def lease_seconds(floor_seconds: float, run: Smoothed | None, jitter_seconds: fl
 
 BASE_SECONDS: Final = 1.0
 CAP_SECONDS: Final = 15.0
-SHORTEST_SECONDS: Final = 0.05
+MIN_SECONDS: Final = 0.05
 COOLING_SPREAD: Final = 0.25
 FAULTS_OF_ALL: Final = frozenset(
     {
@@ -116,7 +116,7 @@ def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
     """
     exponent = min(attempt - 1, 64)
     bound = min(CAP_SECONDS, BASE_SECONDS * multiplier**exponent)
-    return max(SHORTEST_SECONDS, u * bound)
+    return max(MIN_SECONDS, u * bound)
 
 
 def cooling_spread(u: float) -> float:

@@ -48,7 +48,7 @@ class Encode(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RefreshDeps:
     """What the flow needs from outside.
 
     ``publish`` sends an item at once, ``bury`` keeps a dead letter if it can, in the place of the key's one with that

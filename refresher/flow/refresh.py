@@ -31,7 +31,7 @@ from refresher.errors import LoadFailed, text_of
 from refresher.flow import policy as retry
 from refresher.flow.follow_up import follow_up, hand_back
 from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.flow.ports import Surroundings
+from refresher.flow.ports import RefreshDeps
 from refresher.flow.renewals import HeldLease
 from refresher.flow.run import Run, bookmarks_of, hard_ttl_seconds, header_of, learned_lease_seconds, letter_of
 from refresher.queries import Query
@@ -40,15 +40,15 @@ from refresher.settings import WorkerSettings
 log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
-LONGEST_PAUSE_IN_PLACE_SECONDS: Final = 1.0
+MAX_PAUSE_IN_PLACE_SECONDS: Final = 1.0
 RETRY_SLACK_SECONDS: Final = 5.0
 
 
 class Refresher:
     """Handles refresh items, one at a time; thread-safe."""
 
-    def __init__(self, settings: WorkerSettings, surroundings: Surroundings) -> None:
-        self._settings, self._around = settings, surroundings
+    def __init__(self, settings: WorkerSettings, surroundings: RefreshDeps) -> None:
+        self._settings, self._deps = settings, surroundings
         self._under_way: dict[bytes, Run] = {}
 
     def refresh(self, item: RefreshItem, by: str | None = None) -> Outcome:
@@ -63,8 +63,8 @@ class Refresher:
             # Its text may hold a param's value.
             log.warning("a refresh of %.100r was asked for that can't be: %s", item.query, type(error).__name__)
             return Outcome(OutcomeKind.SKIPPED, "?", why="malformed")
-        if (query := self._around.registry.find(key.query, key.version)) is not None:
-            self._around.register(query)
+        if (query := self._deps.registry.find(key.query, key.version)) is not None:
+            self._deps.register(query)
         nonce = os.urandom(8)
         reply = self._run(
             lease.acquire(
@@ -82,36 +82,36 @@ class Refresher:
             fresh = reply.status is AcquireStatus.ALREADY_FRESH
             return self._skipped(key, "already_fresh" if fresh else reply.state.value)
         item = msgspec.structs.replace(item, attempt=max(item.attempt, reply.attempts + 1))
-        run = Run(item, key, nonce, reply, self._around.monotonic(), self._around.monotonic)
+        run = Run(item, key, nonce, reply, self._deps.monotonic(), self._deps.monotonic)
         if reply.attempts >= self._settings.max_attempts:
             return self._give_up(run, reply.attempts, _taken_over())
         return self._load_under_lease(run)
 
     def _load_under_lease(self, run: Run) -> Outcome:
         key = run.key
-        self._around.events.acquired(key.query)
+        self._deps.events.acquired(key.query)
         before = run.before
         learned = learned_lease_seconds(None if before is None else before.run, self._settings, self._jitter_seconds())
-        with self._around.hold(HeldLease(key, run.token, run.nonce, run.lease.left_seconds, learned)):
+        with self._deps.hold(HeldLease(key, run.token, run.nonce, run.lease.left_seconds, learned)):
             self._under_way[run.nonce] = run
             try:
-                return self._attempts(run)
+                return self._run_with_retries(run)
             except (KeyboardInterrupt, SystemExit):
                 # Any other end of this process, the hard time limit's too, is the main process's to count: handed back,
                 # a load that ends its process, or hangs, would go round forever.
-                if self._around.shuts_down() and run.elapsed_seconds() < self._settings.soft_limit_seconds:
-                    hand_back(self._around, self._settings, run)
+                if self._deps.shuts_down() and run.elapsed_seconds() < self._settings.soft_limit_seconds:
+                    hand_back(self._deps, self._settings, run)
                 raise
             finally:
                 del self._under_way[run.nonce]
-                self._around.events.ended(key.query)
+                self._deps.events.ended(key.query)
 
     def hand_back_all(self) -> None:
         """Put all runs of this process back into the queue, since it ends; raises nothing."""
         for run in tuple(self._under_way.values()):
-            hand_back(self._around, self._settings, run)
+            hand_back(self._deps, self._settings, run)
 
-    def end_lost(self, run: Run, failure: LoadFailed) -> Outcome:
+    def finish_lost_run(self, run: Run, failure: LoadFailed) -> Outcome:
         """End a run whose process is gone, as that would have done had it been told of ``failure``.
 
         Raises:
@@ -123,7 +123,7 @@ class Refresher:
             return self._give_up(run, attempt, failure)
         return self._retry_later(run, attempt, failure, pause_seconds)
 
-    def _attempts(self, run: Run) -> Outcome:
+    def _run_with_retries(self, run: Run) -> Outcome:
         attempt = run.item.attempt
         while True:
             try:
@@ -134,16 +134,16 @@ class Refresher:
                     return self._give_up(run, attempt, failure)
                 if not self._fits_in_place(run, pause_seconds):
                     return self._retry_later(run, attempt, failure, pause_seconds)
-                self._tell_of_retry(run, attempt, failure, pause_seconds)
-            self._around.sleep(pause_seconds)
+                self._report_retry(run, attempt, failure, pause_seconds)
+            self._deps.sleep(pause_seconds)
             attempt += 1
 
     def _load_and_commit(self, run: Run) -> Outcome:
         try:
-            with self._around.interruptible():
+            with self._deps.interruptible():
                 entry, keep_seconds = self._load(run)
         except BaseException as error:  # noqa: BLE001 - it is raised again, or what it means
-            failure = self._around.failure_of(error)
+            failure = self._deps.failure_of(error)
             try:
                 if failure is None or failure is error:
                     raise
@@ -159,8 +159,8 @@ class Refresher:
         left_seconds = self._settings.budget_seconds - run.elapsed_seconds()
         timeout_seconds = max(0.01, min(self._settings.transaction_timeout_seconds, left_seconds))
         bookmarks = bookmarks_of(run, self._settings)
-        loaded = self._around.origin.load(query, run.key.params, bookmarks, timeout_seconds)
-        payload = self._around.encode(loaded.value, query=query.name, max_bytes=self._settings.max_value_bytes)
+        loaded = self._deps.origin.load(query, run.key.params, bookmarks, timeout_seconds)
+        payload = self._deps.encode(loaded.value, query=query.name, max_bytes=self._settings.max_value_bytes)
         try:
             header = header_of(run, query, loaded, read_started_us, self._settings)
         except ValueError as error:
@@ -170,7 +170,7 @@ class Refresher:
         return encode_entry(header, run.key.digest, packed.content), hard_ttl_seconds(query)
 
     def _query(self, run: Run) -> Query:
-        query = self._around.registry.find(run.item.query, run.item.version)
+        query = self._deps.registry.find(run.item.query, run.item.version)
         if query is None:
             raise LoadFailed(
                 "unknown_query",
@@ -196,11 +196,11 @@ class Refresher:
             )
         )
         if status in {CommitStatus.ACCEPTED_AS_STALE, CommitStatus.INVALIDATED}:
-            follow_up(self._around, self._settings, run, stored=status.accepted)
+            follow_up(self._deps, self._settings, run, stored=status.accepted)
         if not status.accepted:
             return self._rejected(run, status.name.lower())
         as_stale = status is CommitStatus.ACCEPTED_AS_STALE
-        self._around.events.committed(
+        self._deps.events.committed(
             run.key.query, delta_seconds=sample_seconds, run_seconds=run_seconds, as_stale=as_stale
         )
         return Outcome(
@@ -219,15 +219,15 @@ class Refresher:
             return None
         if failure.most_attempts is not None and attempt >= failure.most_attempts:
             return None
-        return retry.pause_seconds(attempt, settings.retry_backoff, self._around.uniform())
+        return retry.pause_seconds(attempt, settings.retry_backoff, self._deps.uniform())
 
     def _fits_in_place(self, run: Run, pause_seconds: float) -> bool:
         # Half of the budget stays for the attempt itself; a worker's slot is not blocked by long pauses.
         left_seconds = self._settings.budget_seconds / 2 - run.elapsed_seconds()
-        return pause_seconds <= min(LONGEST_PAUSE_IN_PLACE_SECONDS, left_seconds)
+        return pause_seconds <= min(MAX_PAUSE_IN_PLACE_SECONDS, left_seconds)
 
-    def _tell_of_retry(self, run: Run, attempt: int, failure: LoadFailed, pause_seconds: float) -> None:
-        self._around.events.retried(run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds)
+    def _report_retry(self, run: Run, attempt: int, failure: LoadFailed, pause_seconds: float) -> None:
+        self._deps.events.retried(run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds)
         log.info(
             "attempt %d of %s %s failed (%s); again in %.2f s",
             attempt,
@@ -253,7 +253,7 @@ class Refresher:
         )
         if not kept:
             return self._rejected(run, "superseded")
-        self._tell_of_retry(run, attempt, failure, pause_seconds)
+        self._report_retry(run, attempt, failure, pause_seconds)
         again = msgspec.structs.replace(run.item, ticket=ticket, attempt=attempt + 1, cache_attempt=0)
         return Outcome(
             OutcomeKind.RETRY, run.key.query, run.key.short, why=failure.kind, attempts=attempt, again=again,
@@ -261,7 +261,7 @@ class Refresher:
         )  # fmt: skip
 
     def _give_up(self, run: Run, attempt: int, failure: LoadFailed) -> Outcome:
-        spread = retry.cooling_spread(self._around.uniform())
+        spread = retry.cooling_spread(self._deps.uniform())
         counts = retry.is_fault_of_the_key(failure.kind)
         cooling = self._run(
             lease.fail(
@@ -278,7 +278,7 @@ class Refresher:
         )
         if cooling is None:
             return self._rejected(run, "superseded")
-        self._around.events.failed(run.key.query, kind=failure.kind, attempts=attempt)
+        self._deps.events.failed(run.key.query, kind=failure.kind, attempts=attempt)
         log.error(
             "the refresh of %s %s was given up: %s; attempts: %d; it cools for %.0f s (%d in a row)",
             run.key.query,
@@ -288,33 +288,33 @@ class Refresher:
             cooling.pause_seconds,
             cooling.failures,
         )
-        self._bury(run, attempt, failure, cooling)
+        self._write_dead_letter(run, attempt, failure, cooling)
         return Outcome(OutcomeKind.FAILED, run.key.query, run.key.short, why=failure.kind, attempts=attempt)
 
-    def _bury(self, run: Run, attempts: int, failure: LoadFailed, cooling: FailReply) -> None:
-        query = self._around.registry.find(run.item.query, run.item.version)
+    def _write_dead_letter(self, run: Run, attempts: int, failure: LoadFailed, cooling: FailReply) -> None:
+        query = self._deps.registry.find(run.item.query, run.item.version)
         try:
-            self._around.bury(letter_of(run, attempts, failure, cooling.failures, query), cooling.failed_token)
+            self._deps.bury(letter_of(run, attempts, failure, cooling.failures, query), cooling.failed_token)
         except Exception as error:  # noqa: BLE001 - whatever it is: the cooling is recorded, nothing is left to do
             log.warning(
                 "the dead letter of %s %s could not be kept: %s", run.key.query, run.key.short, type(error).__name__
             )
 
     def _skipped(self, key: CacheKey, why: str) -> Outcome:
-        self._around.events.skipped(key.query, why=why)
+        self._deps.events.skipped(key.query, why=why)
         return Outcome(OutcomeKind.SKIPPED, key.query, key.short, why=why)
 
     def _rejected(self, run: Run, why: str) -> Outcome:
-        self._around.events.rejected(run.key.query, why=why)
+        self._deps.events.rejected(run.key.query, why=why)
         log.warning("a write of %s %s was rejected: %s (token %d)", run.key.query, run.key.short, why, run.token)
         return Outcome(OutcomeKind.REJECTED, run.key.query, run.key.short, why=why, token=run.token)
 
     def _jitter_seconds(self) -> float:
         low, high = self._settings.jitter_min_ms, self._settings.jitter_max_ms
-        return (low + (high - low) * self._around.uniform()) / 1000
+        return (low + (high - low) * self._deps.uniform()) / 1000
 
     def _run(self, call: Call[T]) -> T:
-        return self._around.records.run(call)
+        return self._deps.records.run(call)
 
 
 def _taken_over() -> LoadFailed:

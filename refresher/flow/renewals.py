@@ -17,7 +17,7 @@ from api_client.transport.scripts import LeaseStore
 
 log: Final = logging.getLogger(__name__)
 
-SHORTEST_PERIOD_SECONDS: Final = 0.02
+MIN_PERIOD_SECONDS: Final = 0.02
 
 
 @dataclass(eq=False, slots=True)
@@ -77,7 +77,7 @@ class Renewals:
             self._thread.join(2.0)
 
     def _plan(self, held: HeldLease, holds_seconds: float) -> None:
-        held.renew_at = self._monotonic() + max(holds_seconds / 3, SHORTEST_PERIOD_SECONDS)
+        held.renew_at = self._monotonic() + max(holds_seconds / 3, MIN_PERIOD_SECONDS)
 
     def _run(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from refresher.queries import Loaded, Query
 from refresher.settings import WorkerSettings
 
 HANDOFF_SECONDS: Final = 5.0
-MOST_BOOKMARKS_KEPT: Final = 16
+MAX_BOOKMARKS_KEPT: Final = 16
 MAX_BOOKMARKS_BYTES: Final = 49_152
 
 
@@ -72,7 +72,7 @@ def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
     before, asked = run.before, run.lease.bookmarks
     if before is None or run.lease.now_us - before.fetched_at_us > settings.record_retention_seconds * 1e6:
         return _newest(asked)
-    return _newest(tuple(mark for mark in before.bookmarks if mark not in asked)[-MOST_BOOKMARKS_KEPT:] + asked)
+    return _newest(tuple(mark for mark in before.bookmarks if mark not in asked)[-MAX_BOOKMARKS_KEPT:] + asked)
 
 
 def _newest(bookmarks: tuple[str, ...]) -> tuple[str, ...]:

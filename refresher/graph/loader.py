@@ -134,7 +134,7 @@ class Graph:
 
     def _load(self, query: Query, params: Mapping[str, Any], begun: ReadTransaction) -> Loaded:
         try:
-            with begun, _cut_when_refused(begun):
+            with begun, _abort_on_rejected_result(begun):
                 tx = self._spans.transaction(begun, query, self._settings)
                 value = called(query, tx, params, self._settings.max_value_bytes)
                 return Loaded(value, _degree(tx, query, params))
@@ -143,7 +143,7 @@ class Graph:
         except BaseException as error:
             if process_is_ending():
                 raise
-            failure = classified(error, waits_for_bookmarks=begun.waits_for_bookmarks)
+            failure = classify_error(error, waits_for_bookmarks=begun.waits_for_bookmarks)
             if failure.kind == "auth":
                 # Each attempt is one of few that the graph allows before it locks the user out.
                 self._refused_until = self._monotonic() + REFUSED_SECONDS
@@ -167,7 +167,7 @@ class Graph:
             with tx:
                 tx.run("RETURN 1").consume()
         except Exception as error:
-            raise classified(error) from error
+            raise classify_error(error) from error
         finally:
             cut.cancel()
 
@@ -194,7 +194,7 @@ def called(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> 
 
 
 @contextmanager
-def _cut_when_refused(tx: ReadTransaction) -> Iterator[None]:
+def _abort_on_rejected_result(tx: ReadTransaction) -> Iterator[None]:
     try:
         yield
     except LoadFailed:
@@ -212,7 +212,7 @@ def _degree(tx: RunsQueries, query: Query, params: Mapping[str, Any]) -> int:
     return max(0, int(degree)) if isinstance(degree, int | float) else 0
 
 
-def classified(error: BaseException, *, waits_for_bookmarks: bool = False) -> LoadFailed:
+def classify_error(error: BaseException, *, waits_for_bookmarks: bool = False) -> LoadFailed:
     """Return what an error of the driver, or of code of a query's author, means; one that is a LoadFailed as it is.
 
     With ``waits_for_bookmarks`` it is the answer to a BEGIN that was given bookmarks: a timeout there is theirs, and so

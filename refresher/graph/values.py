@@ -52,7 +52,7 @@ def encode(value: Any, *, query: str, max_bytes: int) -> bytes:
     walk = _Walk(max_bytes)
     try:
         encoded = msgspec.msgpack.Encoder(enc_hook=walk.shape).encode(walk.plain(value))
-    except _NoRoom:
+    except _SizeLimitExceeded:
         raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
     except (MemoryError, SoftTimeLimitExceeded):
         raise
@@ -75,7 +75,7 @@ def rows_of(rows: Iterator[Any], *, query: str, max_bytes: int) -> list[object]:
     walk = _Walk(max_bytes)
     try:
         return [walk.row(row) for row in rows]
-    except _NoRoom:
+    except _SizeLimitExceeded:
         raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
     finally:
         if isinstance(rows, Generator):
@@ -87,7 +87,7 @@ def _too_large(query: str, size: str, max_bytes: int) -> LoadFailed:
     return LoadFailed("too_large", text, is_transient=False)
 
 
-class _NoRoom(Exception):
+class _SizeLimitExceeded(Exception):
     """What has been walked takes more than is allowed, however it is encoded."""
 
 
@@ -152,7 +152,7 @@ class _Walk:
                 byte_count += len(item)
             self._left_bytes -= byte_count
             if self._left_bytes < 0:
-                raise _NoRoom
+                raise _SizeLimitExceeded
             plain[_duration(key) if isinstance(key, Duration) else key] = (
                 item if kind is str or kind in _AS_THEY_ARE else self.plain(item)
             )
@@ -173,7 +173,7 @@ class _Walk:
         """Count what takes at least so many bytes."""
         self._left_bytes -= byte_count
         if self._left_bytes < 0:
-            raise _NoRoom
+            raise _SizeLimitExceeded
 
 
 def _duration(value: Duration) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from api_client.config.broker import miss_queue, queues, refresh_queue
 from api_client.config.settings import SharedSettings
-from api_client.trigger.broker import CeleryBroker, queue_length, shown_as
+from api_client.trigger.broker import CeleryBroker, display_name, queue_length
 
 TIMEOUT_SECONDS: Final = 0.5
 LINK_SECONDS: Final = 2.0
@@ -82,7 +82,7 @@ def _worker(name: str, stats: dict[str, Any]) -> WorkerSeen:
 
 def _by_query(total: Mapping[str, int]) -> dict[str, int]:
     """Return Celery's counts of a worker's tasks, which go by the names that monitors show, as counts of refreshes."""
-    begins = shown_as("")
+    begins = display_name("")
     return {name.removeprefix(begins): count for name, count in total.items() if name.startswith(begins)}
 
 

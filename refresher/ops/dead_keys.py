@@ -32,10 +32,10 @@ from api_client.transport.scripts import LeaseStore
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 
 FIRST_PAUSE_SECONDS: Final = 0.05
-LONGEST_PAUSE_SECONDS: Final = 0.5
+MAX_PAUSE_SECONDS: Final = 0.5
 
 
-class Standing(StrEnum):
+class KeyStatus(StrEnum):
     """How a key that was given up stands now."""
 
     REFRESHED = "refreshed"  # a later run has committed: the letter is history
@@ -67,15 +67,15 @@ class DeadKey:
     now: Explanation
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> KeyStatus:
         """How the key stands now."""
         record = self.now.record
         if record is not None and record.left > 0:
             if record.state is RecordState.COOLING:
-                return Standing.QUARANTINED if record.failures > 1 else Standing.COOLING
+                return KeyStatus.QUARANTINED if record.failures > 1 else KeyStatus.COOLING
             if record.state is not RecordState.INVALIDATED:
-                return Standing(record.state.value)
-        return Standing.REFRESHED if self.now.token > self.letter.token else Standing.IDLE
+                return KeyStatus(record.state.value)
+        return KeyStatus.REFRESHED if self.now.token > self.letter.token else KeyStatus.IDLE
 
     @property
     def left_seconds(self) -> float:
@@ -112,7 +112,7 @@ class DeadKeys:
 
     def drop(self, dead: DeadKey) -> bool:
         """Forget the key's failures: its letters go, and a pause that is left ends. Returns whether one was ended."""
-        ended = dead.standing in {Standing.COOLING, Standing.QUARANTINED} and self._end_pause(dead.key)
+        ended = dead.standing in {KeyStatus.COOLING, KeyStatus.QUARANTINED} and self._end_pause(dead.key)
         self._drop_letters(dead)
         return ended
 
@@ -133,7 +133,7 @@ class DeadKeys:
         deadline, pause_seconds = monotonic() + wait_seconds, FIRST_PAUSE_SECONDS
         while any(result.what is Retried.ASKED for result in results) and monotonic() < deadline:
             sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+            pause_seconds = min(2 * pause_seconds, MAX_PAUSE_SECONDS)
             results = self._looked_at(results)
         for result in results:
             if result.what is Retried.REFRESHED:
@@ -159,9 +159,9 @@ class DeadKeys:
             before = looked[number].dead.now.token
             dead = replace(looked[number].dead, now=now)
             # Another token, too: it need not be a larger one where Redis' clock was set back, and the entry had gone.
-            if dead.standing is Standing.REFRESHED or now.token not in {0, before}:
+            if dead.standing is KeyStatus.REFRESHED or now.token not in {0, before}:
                 looked[number] = RetryResult(dead, Retried.REFRESHED)
-            elif dead.standing in {Standing.COOLING, Standing.QUARANTINED} and now.record is not None:
+            elif dead.standing in {KeyStatus.COOLING, KeyStatus.QUARANTINED} and now.record is not None:
                 looked[number] = RetryResult(dead, Retried.FAILED_AGAIN, now.record.kind)
         return looked
 

@@ -31,7 +31,7 @@ from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from refresher.ops.broker import queues_of
 from refresher.ops.broker_keys import replaced_keys
 from refresher.ops.checks import graph_problem
-from refresher.ops.dead_keys import DeadKeys, Standing
+from refresher.ops.dead_keys import DeadKeys, KeyStatus
 from refresher.ops.findings import FULL_SHARE, Finding, Level, forbidden, rights, unreachable, used_share
 from refresher.ops.health_client import ask_health, get
 from refresher.ops.scan import KeysSeen, QueryKeys, Run, look_at_keys, nodes_of
@@ -312,10 +312,10 @@ def dead_keys(client: redis.Redis, settings: WorkerSettings) -> Finding:
         standings = [(dead.standing, dead.letter.kind) for dead in DeadKeys(client, settings).all()]
     except NoPermissionError as error:
         return forbidden("dead letters", error)
-    kinds = Counter(kind for standing, kind in standings if standing is not Standing.REFRESHED)
+    kinds = Counter(kind for standing, kind in standings if standing is not KeyStatus.REFRESHED)
     if not kinds:
         return Finding("dead letters", Level.OK, "none that is open")
-    quarantined = sum(standing is Standing.QUARANTINED for standing, _ in standings)
+    quarantined = sum(standing is KeyStatus.QUARANTINED for standing, _ in standings)
     said = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     mend = f"{_MEND_OF_KIND.get(kinds.most_common(1)[0][0], '')} refresher dead list".strip()
     return Finding(
@@ -361,7 +361,7 @@ ANSWER_SECONDS: Final = 2.0
 """How long workers have to answer."""
 
 OLDEST_REDIS: Final = (6, 2)
-MOST_CLOCK_SECONDS: Final = 1.0
+MAX_CLOCK_SKEW_SECONDS: Final = 1.0
 DOCTOR_KEY: Final = "refresher.doctor"
 
 
@@ -448,7 +448,7 @@ def _clock(client: redis.Redis) -> Finding:
     asked_at = time.time()
     whole_seconds, microseconds = client.time()
     off_seconds = abs(whole_seconds + microseconds / 1e6 - (asked_at + time.time()) / 2)
-    if off_seconds > MOST_CLOCK_SECONDS:
+    if off_seconds > MAX_CLOCK_SKEW_SECONDS:
         return Finding(
             "clock", Level.WARNING, f"this machine's clock and Redis' are {duration(off_seconds)} apart",
             "run a time service on both: decisions go by Redis' clock, logs and the graph by their own",

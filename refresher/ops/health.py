@@ -22,7 +22,7 @@ from api_client.explain import duration
 from api_client.transport.redis_py import reason
 from api_client.trigger.broker import CeleryBroker
 from refresher.ops.checks import broker_memory_problem, cache_problem, graph_problem
-from refresher.ops.probe import Asked, NoAnswer
+from refresher.ops.probe import Asked, ProbeTimeout
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Phase(StrEnum):
     STOPPING = "stopping"
 
 
-class Pulse:
+class Heartbeat:
     """The last sign of life of the loop. Thread-safe: what is written is one value each."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -100,9 +100,9 @@ class PulseStep(_Step):
         pulse_of(consumer.app).enter(Phase.CONNECTING, is_heard=hasattr(consumer, "beats_while_connecting"))
 
 
-def pulse_of(app: Any) -> Pulse:
+def pulse_of(app: Any) -> Heartbeat:
     """Return the pulse of a Celery app; one that nobody looks at where the app was not set up for refreshes."""
-    pulse: Pulse = getattr(app, "refresher_pulse", None) or Pulse()
+    pulse: Heartbeat = getattr(app, "refresher_pulse", None) or Heartbeat()
     return pulse
 
 
@@ -110,7 +110,7 @@ KEPT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 2.5
 MISSED_BEATS_SECONDS: Final = 5.0
 """A loop that was silent for so long is not ready: it may be held up for a moment only."""
-LEAST_STUCK_SECONDS: Final = 30.0
+MIN_STUCK_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Health:
         pulse: of the worker's loop.
     """
 
-    def __init__(self, settings: WorkerSettings, pulse: Pulse) -> None:
+    def __init__(self, settings: WorkerSettings, pulse: Heartbeat) -> None:
         self._pulse = pulse
         self._stuck_seconds = stuck_seconds(settings)
         self._broker = CeleryBroker(settings.broker_url, settings.namespace)
@@ -175,13 +175,13 @@ class Health:
 
 def stuck_seconds(settings: WorkerSettings) -> float:
     """Return for how long a loop may be silent: as long as a message may take, which holds it up on the solo pool."""
-    return max(settings.hard_limit_seconds, LEAST_STUCK_SECONDS)
+    return max(settings.hard_limit_seconds, MIN_STUCK_SECONDS)
 
 
 def _told(asked: Asked[str | None]) -> str | None:
     try:
         return asked.within(ANSWER_SECONDS)
-    except NoAnswer:
+    except ProbeTimeout:
         return f"no answer within {ANSWER_SECONDS:g} s"
     except Exception as error:  # noqa: BLE001 - whatever it is, it is not well
         return f"could not be asked: {type(error).__name__}"

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 TIMEOUT_SECONDS: Final = 5.0
-MOST_BYTES: Final = 65_536
+MAX_BYTES: Final = 65_536
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - who listens there is asked nearby
 
 
@@ -20,7 +20,7 @@ def ask_health(address: str, port: int, path: str) -> tuple[bool, dict[str, Any]
         ValueError: what answers is no worker's health.
     """
     status, body = get(address, port, path)
-    record = json.loads(body[:MOST_BYTES])
+    record = json.loads(body[:MAX_BYTES])
     if not isinstance(record, dict) or not isinstance(record.get("checks"), dict):
         raise ValueError("what listens there is no worker's health")
     return status == HTTPStatus.OK, record

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from refresher.ops.health import Health, Phase, Pulse, Verdict
+from refresher.ops.health import Health, Heartbeat, Phase, Verdict
 from refresher.ops.http import QuietHandler, QuietServer
 from refresher.settings import WorkerSettings
 
@@ -28,7 +28,7 @@ class HealthServer:
         health: what is told; it is closed with this.
     """
 
-    def __init__(self, settings: WorkerSettings, pulse: Pulse, health: Health) -> None:
+    def __init__(self, settings: WorkerSettings, pulse: Heartbeat, health: Health) -> None:
         self._settings, self._pulse, self._health = settings, pulse, health
         self._server: QuietServer | None = None
         self._pid = os.getpid()

@@ -21,7 +21,7 @@ from refresher.flow.dead_letters import DeadLetters
 from refresher.ops.scan import SCAN_COUNT, KeyNames, nodes_of
 
 FIND_SECONDS: Final = 10.0
-SHORTEST_DIGEST: Final = 6
+MIN_DIGEST: Final = 6
 _HIDDEN: Final = frozenset({"nonce"})
 """With token and nonce anyone who may run the scripts could commit."""
 

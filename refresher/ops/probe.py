@@ -10,7 +10,7 @@ from typing import Generic, NoReturn, TypeVar
 T = TypeVar("T")
 
 
-class NoAnswer(Exception):
+class ProbeTimeout(Exception):
     """What was asked has not answered in time. It is still being asked, and nobody asks it a second time meanwhile."""
 
 
@@ -20,7 +20,7 @@ class Asked(Generic[T]):
     ::
 
         within(2) ──▶ thread: ask() ──────────▶ answer, kept for kept_seconds
-                  └─▶ 2 s are over: NoAnswer, at once for everyone after, until it answers
+                  └─▶ 2 s are over: ProbeTimeout, at once for everyone after, until it answers
 
     Args:
         ask: what to call; may raise, may hang.
@@ -51,11 +51,11 @@ class Asked(Generic[T]):
         """Return the answer, or raise what was raised instead of it.
 
         Raises:
-            NoAnswer: there is none ``seconds`` after it was asked, by whomever.
+            ProbeTimeout: there is none ``seconds`` after it was asked, by whomever.
         """
         done = self.begin()
         if done is not None and not done.wait(max(0.0, self._began_at + seconds - self._monotonic())):
-            raise NoAnswer
+            raise ProbeTimeout
         return self._answer()
 
     def _is_kept(self) -> bool:
@@ -76,7 +76,7 @@ class Asked(Generic[T]):
 
 
 def _none_yet() -> NoReturn:
-    raise NoAnswer
+    raise ProbeTimeout
 
 
 def _raising(error: Exception) -> Callable[[], NoReturn]:

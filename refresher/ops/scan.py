@@ -62,14 +62,14 @@ class KeyNames:
 SCAN_COUNT: Final = 1_000
 DEFAULT_MOST_KEYS: Final = 100_000
 SCAN_SECONDS: Final = 2.0
-MOST_HEADERS: Final = 500
-MOST_HEADERS_OF_QUERY: Final = 100
+MAX_HEADERS: Final = 500
+MAX_HEADERS_OF_QUERY: Final = 100
 HEADER_BYTES: Final = 1_024
 """Enough for all but those with many bookmarks, which are left out."""
-MOST_RECORDS: Final = 2_000
-MOST_COUNTED: Final = 2_000
+MAX_RECORDS: Final = 2_000
+MAX_COUNTED: Final = 2_000
 """Keys whose count of accesses is asked for."""
-MOST_SHOWN: Final = 10
+MAX_SHOWN: Final = 10
 _FIELDS: Final = ("state", "since", "until", "by", "claimed_at", "failures")
 _UNDER_WAY: Final = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING})
 _NO_COUNTS: Final = "Redis counts accesses under a maxmemory-policy of LFU alone, such as allkeys-lfu"
@@ -160,11 +160,11 @@ def look_at_keys(client: redis.Redis, namespace: str, *, most_keys: int = DEFAUL
         _rank(node, entries, names, seen)
         for query, values in _read_headers(node, _few_of_each(entries, names), seen).items():
             leads.setdefault(query, []).extend(values)
-        _read_records(node, [name for name in found if names.is_record(name)][:MOST_RECORDS], names, seen)
+        _read_records(node, [name for name in found if names.is_record(name)][:MAX_RECORDS], names, seen)
     for query, values in leads.items():
         seen.of(query).lead = median(values)
-    seen.runs = sorted(seen.runs, key=lambda run: -run.lasts)[:MOST_SHOWN]
-    seen.hottest = sorted(seen.hottest, key=lambda hot: -hot.accesses)[:MOST_SHOWN]
+    seen.runs = sorted(seen.runs, key=lambda run: -run.lasts)[:MAX_SHOWN]
+    seen.hottest = sorted(seen.hottest, key=lambda hot: -hot.accesses)[:MAX_SHOWN]
     return seen
 
 
@@ -219,7 +219,7 @@ def _few_of_each(entries: Iterable[str], names: KeyNames) -> list[CacheKey]:
     total = 0
     for name in entries:
         of_query = chosen.setdefault(names.query_of_entry(name) or "", [])
-        if len(of_query) < MOST_HEADERS_OF_QUERY and total < MOST_HEADERS and (key := names.key(name)) is not None:
+        if len(of_query) < MAX_HEADERS_OF_QUERY and total < MAX_HEADERS and (key := names.key(name)) is not None:
             of_query.append(key)
             total += 1
     return [key for keys in chosen.values() for key in keys]
@@ -302,7 +302,7 @@ def _rank(node: redis.Redis, entries: Sequence[str], names: KeyNames, seen: Keys
     if seen.hottest_problem or not entries:
         return
     with node.pipeline(transaction=False) as pipeline:
-        for name in entries[:MOST_COUNTED]:
+        for name in entries[:MAX_COUNTED]:
             pipeline.execute_command("OBJECT", "FREQ", name)  # type: ignore[no-untyped-call] # as redis-py declares it
         counts = pipeline.execute(raise_on_error=False)
     refused = next((count for count in counts if isinstance(count, RedisError)), None)
@@ -311,7 +311,7 @@ def _rank(node: redis.Redis, entries: Sequence[str], names: KeyNames, seen: Keys
     elif refused is not None:
         seen.hottest_problem = _NO_COUNTS if "LFU" in str(refused) else reason(refused)
     hot = [(name, count) for name, count in zip(entries, counts, strict=False) if isinstance(count, int)]
-    for name, count in sorted(hot, key=lambda pair: -pair[1])[:MOST_SHOWN]:
+    for name, count in sorted(hot, key=lambda pair: -pair[1])[:MAX_SHOWN]:
         key = names.key(name)
         if key is not None:
             seen.hottest.append(HotKey(key.query, key.short, key.entry, count))

@@ -17,8 +17,8 @@ from api_client.config.environment import without_password
 from api_client.config.settings import SharedSettings
 from api_client.transport.redis_py import connect, reason
 from refresher.ops.broker import Queues, WorkerSeen, queues_of, workers_of
-from refresher.ops.dead_keys import DeadKeys, Standing
-from refresher.ops.probe import Asked, NoAnswer
+from refresher.ops.dead_keys import DeadKeys, KeyStatus
+from refresher.ops.probe import Asked, ProbeTimeout
 from refresher.ops.scan import DEFAULT_MOST_KEYS, KeysSeen, look_at_keys
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class Watcher:
     def _told(self, part: str, asked: Asked[T], seconds: float, problems: dict[str, str]) -> T | None:
         try:
             return asked.within(seconds)
-        except NoAnswer:
+        except ProbeTimeout:
             problems[part] = f"{self._place(part)} did not answer within {seconds:g} s"
         except Exception as error:  # noqa: BLE001 - whatever cache and broker raise
             problems[part] = f"{self._place(part)} can't be asked: {_why(error)}"
@@ -125,8 +125,8 @@ def _dead(dead_keys: DeadKeys) -> DeadSeen:
     open_, quarantined = dict[str, int](), dict[str, int]()
     for dead in dead_keys.all():
         query = dead.letter.query
-        if dead.standing is not Standing.REFRESHED:
+        if dead.standing is not KeyStatus.REFRESHED:
             open_[query] = open_.get(query, 0) + 1
-        if dead.standing is Standing.QUARANTINED:
+        if dead.standing is KeyStatus.QUARANTINED:
             quarantined[query] = quarantined.get(query, 0) + 1
     return DeadSeen(open_, quarantined)

@@ -267,7 +267,7 @@ class WorkerMetrics:
         else:
             log.info("metrics: http://%s/metrics", where)
 
-    def and_of(self, events: WorkerEvents | None) -> WorkerEvents:
+    def with_metrics(self, events: WorkerEvents | None) -> WorkerEvents:
         """Return what tells ``events`` and counts, too."""
         return together([told for told in (events, self._events) if told is not None], WorkerEvents)
 
@@ -298,7 +298,7 @@ class WorkerMetrics:
         registry = CollectorRegistry()
         self._gauges.register(registry)
         # Before the files are read: what a process was at when it was killed does not go on.
-        registry.register(_ForgetTheDead())
+        registry.register(_DeadProcessReaper())
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         self._server, _ = start_http_server(
             self._settings.metrics_port, addr=self._settings.metrics_address, registry=registry
@@ -307,7 +307,7 @@ class WorkerMetrics:
         self._events.expect(query.name for query in self._gauges.queries)
 
 
-class _ForgetTheDead:
+class _DeadProcessReaper:
     """Collects nothing, and removes the gauges of processes that are gone."""
 
     def describe(self) -> list[Metric]:

@@ -88,7 +88,7 @@ class Telemetry:
         self._events = told = OTelWorkerEvents()
         OTelGauges(self._broker().waiting, self._letters, self._queries).observe(told.meter)
 
-    def and_of(self, events: WorkerEvents | None) -> WorkerEvents | None:
+    def with_metrics(self, events: WorkerEvents | None) -> WorkerEvents | None:
         """Return what tells ``events``, and OpenTelemetry where it has begun in this process."""
         ours = self._events if self._pid == os.getpid() else None
         told = [one for one in (events, ours) if one is not None]

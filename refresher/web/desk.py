@@ -14,18 +14,18 @@ from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
 from api_client.transport.redis_py import connect, reason
 from refresher.ops.dead_keys import DeadKey, DeadKeys
-from refresher.ops.probe import Asked, NoAnswer
+from refresher.ops.probe import Asked, ProbeTimeout
 from refresher.web.history import History
 
 TIMEOUT_SECONDS: Final = 2.0
 DEAD_SECONDS: Final = 6.0
 DEAD_KEPT_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 30.0
-MOST_SHOWN: Final = 100
-MOST_CHARACTERS: Final = 300
+MAX_SHOWN: Final = 100
+MAX_CHARACTERS: Final = 300
 
 
-class Desk:
+class StatusApi:
     """Answers the page.
 
     Args:
@@ -71,14 +71,14 @@ class Desk:
     def _letters(self) -> tuple[list[dict[str, Any]], str]:
         try:
             return self._dead.within(DEAD_SECONDS), ""
-        except NoAnswer:
+        except ProbeTimeout:
             return [], f"the cache did not answer within {DEAD_SECONDS:g} s"
         except (CacheError, RedisError, OSError) as error:
             return [], f"the cache can't be asked: {reason(error)}"
 
     def _dead_records(self) -> list[dict[str, Any]]:
         with closing(connect(self._settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)) as client:
-            return [_record(dead) for dead in DeadKeys(client, self._settings).all()[:MOST_SHOWN]]
+            return [_record(dead) for dead in DeadKeys(client, self._settings).all()[:MAX_SHOWN]]
 
 
 def _record(dead: DeadKey) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _record(dead: DeadKey) -> dict[str, Any]:
         "query": letter.query,
         "key": dead.key.short,
         "kind": letter.kind,
-        "message": None if letter.message is None else letter.message[:MOST_CHARACTERS],
+        "message": None if letter.message is None else letter.message[:MAX_CHARACTERS],
         "params": letter.params is not None,
         "attempts": letter.attempts,
         "failures": letter.failures,

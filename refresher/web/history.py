@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from refresher.ops.status import Status
 
-MOST_KEPT: Final = 720
+MAX_KEPT: Final = 720
 
 
 class History:
@@ -23,7 +23,7 @@ class History:
     def __init__(self, look: Callable[[], Status], every_seconds: float) -> None:
         self._look = look
         self.every_seconds: float = every_seconds
-        self._samples: deque[dict[str, Any]] = deque(maxlen=MOST_KEPT)
+        self._samples: deque[dict[str, Any]] = deque(maxlen=MAX_KEPT)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="history", daemon=True)
         self.latest: Status | None = None

@@ -18,13 +18,13 @@ from redis.exceptions import RedisError
 
 from api_client.errors import CacheError
 from refresher.ops.http import QuietHandler, QuietServer
-from refresher.web.desk import MOST_SHOWN, Desk
+from refresher.web.desk import MAX_SHOWN, StatusApi
 
 log: Final = logging.getLogger(__name__)
 
 USER: Final = "refresher"
 REQUEST_SECONDS: Final = 10.0
-MOST_BODY_BYTES: Final = 65_536
+MAX_BODY_BYTES: Final = 65_536
 CSRF_HEADER: Final = "X-Refresher-Token"
 _TOKEN_PLACE: Final = "{{token}}"  # noqa: S105 - where the page has it
 _TYPES: Final = {"page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
@@ -47,8 +47,8 @@ class StatusServer(QuietServer):
         password: of the one user.
     """
 
-    def __init__(self, where: tuple[str, int], desk: Desk, password: str) -> None:
-        self.desk: Desk = desk
+    def __init__(self, where: tuple[str, int], desk: StatusApi, password: str) -> None:
+        self.desk: StatusApi = desk
         self.credentials: bytes = f"{USER}:{password}".encode()
         self.token: str = secrets.token_urlsafe(24)
         folder = files("refresher.web")
@@ -116,14 +116,14 @@ class _Handler(QuietHandler):
 
     def _ids(self) -> list[str] | None:
         size = self.headers.get("Content-Length", "")
-        if not size.isdecimal() or int(size) > MOST_BODY_BYTES:
+        if not size.isdecimal() or int(size) > MAX_BODY_BYTES:
             return None
         try:
             body = json.loads(self.rfile.read(int(size)))
         except ValueError:
             return None
         ids = body.get("ids") if isinstance(body, dict) else None
-        if not isinstance(ids, list) or not 0 < len(ids) <= MOST_SHOWN or not all(isinstance(one, str) for one in ids):
+        if not isinstance(ids, list) or not 0 < len(ids) <= MAX_SHOWN or not all(isinstance(one, str) for one in ids):
             return None
         return ids
 

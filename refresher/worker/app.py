@@ -25,7 +25,7 @@ from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.events import WorkerEvents
 from refresher.flower import set_up_flower
 from refresher.graph.pool_process import ShutdownFlag
-from refresher.ops.health import Health, Pulse, PulseStep
+from refresher.ops.health import Health, Heartbeat, PulseStep
 from refresher.ops.health_server import HealthServer
 from refresher.queries import import_queries, look_in_the_working_folder, registry
 from refresher.settings import WorkerSettings
@@ -123,7 +123,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     def broker() -> CeleryBroker:
         return CeleryBroker(settings.broker_url, settings.namespace)
 
-    app.refresher_pulse = Pulse()
+    app.refresher_pulse = Heartbeat()
     # The main process asks with connections of its own, which its children must not use.
     health = Health(settings, app.refresher_pulse)
     letters = functools.partial(_letters, settings)
@@ -133,7 +133,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     telemetry.connect(app)
 
     def told() -> WorkerEvents:
-        return metrics.and_of(telemetry.and_of(events))
+        return metrics.with_metrics(telemetry.with_metrics(events))
 
     app.refresher_shutdown = shutdown = ShutdownFlag()
     slots = NodeSlots()

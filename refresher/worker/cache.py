@@ -19,8 +19,8 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.lease import Call
 from api_client.transport.pool import Connections
 from api_client.transport.redis_py import WORKER, connect, connection_maker, translated
-from api_client.transport.scripts import LeaseStore, ThinWay, Way
-from api_client.transport.sentinel import KnownMaster
+from api_client.transport.scripts import CommandExecutor, LeaseStore, PooledExecutor
+from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import Command
 
 T = TypeVar("T")
@@ -57,11 +57,11 @@ class WorkerLink:
     """
 
     def __init__(self, url: str) -> None:
-        known = KnownMaster()
+        known = MasterAddress()
         self.client: redis.Redis = connect(
             url, timeout_seconds=TIMEOUT_SECONDS, retry=Retry(_backoff(), 5, supported_errors=_PASSES), known=known
         )
-        self._thin = None if read_url(url).topology is Topology.CLUSTER else _PatientWay(url, known)
+        self._thin = None if read_url(url).topology is Topology.CLUSTER else RetryingExecutor(url, known)
         self.store: LeaseStore = (
             LeaseStore(self.client) if self._thin is None else LeaseStore(self._thin, on_read_only=self._leave_node)
         )
@@ -80,14 +80,14 @@ class WorkerLink:
             self._thin.leave()
 
 
-class _PatientWay(Way):
+class RetryingExecutor(CommandExecutor):
     """Thin connections on which all is sent again until it is answered or ten seconds have passed."""
 
-    def __init__(self, url: str, known: KnownMaster) -> None:
+    def __init__(self, url: str, known: MasterAddress) -> None:
         self._make = connection_maker(url, timeout_seconds=TIMEOUT_SECONDS, known=known, who=WORKER)
         self._connections = Connections(self._make, timeout_seconds=TIMEOUT_SECONDS, reply_seconds=REPLY_SECONDS)
-        self._way = ThinWay(self._make, self._connections)
-        known.when_moved(self._connections.leave)
+        self._way = PooledExecutor(self._make, self._connections)
+        known.on_change(self._connections.leave)
         self._retry = Retry(_backoff(), _FOR_EVER, supported_errors=_PASSES)
 
     def ask(self, command: Command) -> Any:

@@ -19,12 +19,12 @@ from api_client.trigger.broker import Broker
 from refresher.errors import LoadFailed
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.events import WorkerEvents, WorkerSpans
-from refresher.flow.ports import Surroundings
+from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.flow.renewals import Renewals
 from refresher.flow.run import Run
 from refresher.graph import values
-from refresher.graph.loader import Graph, classified
+from refresher.graph.loader import Graph, classify_error
 from refresher.graph.pool_process import process_is_ending, soft_limit
 from refresher.queries import Registry, registry
 from refresher.settings import WorkerSettings
@@ -57,7 +57,7 @@ class Runtime:
         self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
 
         def publish(item: RefreshItem) -> None:
-            broker.publish([item], someone_waits=False)
+            broker.publish([item], has_waiter=False)
 
         def bury(letter: DeadLetter, replaced_token: int) -> None:
             with translated():
@@ -66,7 +66,7 @@ class Runtime:
         registration = VersionRegistration(TranslatingStore(self._cache.store), settings, monotonic_seconds)
         self.refresher: Refresher = Refresher(
             settings,
-            Surroundings(
+            RefreshDeps(
                 records=self.spans.records(TranslatingStore(self._cache.store)),
                 origin=self.spans.origin(self.graph),
                 encode=values.encode,
@@ -114,7 +114,7 @@ class Runtime:
 
 
 def _failure_of(error: BaseException) -> LoadFailed | None:
-    return None if process_is_ending() else classified(error)
+    return None if process_is_ending() else classify_error(error)
 
 
 class PerProcess:

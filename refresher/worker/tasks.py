@@ -14,7 +14,7 @@ from api_client.config.broker import MESSAGE_EXPIRES_SECONDS, queue_of
 from api_client.errors import CacheUnavailable
 from api_client.protocol import messages
 from api_client.protocol.messages import MalformedMessage, RefreshItem
-from api_client.trigger.broker import shown_options
+from api_client.trigger.broker import monitoring_options
 from refresher.flow.events import events_of
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.graph.pool_process import end_process, soft_limit
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-MOST_CACHE_RETRIES: Final = 3
+MAX_CACHE_RETRIES: Final = 3
 CACHE_RETRY_SECONDS: Final = 5
 
 
@@ -68,14 +68,14 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
         # Each item may take a whole budget: what does not fit before the soft limit goes back as a message of its own.
         is_late = monotonic() - began + settings.budget_seconds > settings.soft_limit_seconds
         if done and (is_late or runtime.graph.hangs):
-            send_again(task.app, _routing_key(task), settings, items[done:], countdown=None)
+            resend(task.app, _routing_key(task), settings, items[done:], countdown=None)
             break
         try:
             with runtime.spans.processing(item, task.request, settings) as tell:
                 tell(outcome := _refresh(runtime, item, by))
             if outcome.again is not None:
                 # Before the next item begins: whatever that one meets, this one's ticket is on its way.
-                _try_again(task, settings, outcome, outcome.again, is_alone=is_alone)
+                _schedule_retry(task, settings, outcome, outcome.again, is_alone=is_alone)
             if outcome.kind is OutcomeKind.FAILED and is_alone:
                 raise GivenUp(f"dead: {outcome}")
         except Exception as error:
@@ -94,17 +94,19 @@ def _refresh(runtime: Runtime, item: RefreshItem, by: str | None) -> Outcome:
             return deferred or runtime.refresher.refresh(item, by)
     except CacheUnavailable:
         # Counted in the item: Celery's counter goes up with the load's attempts too, and ends with the message.
-        if item.cache_attempt >= MOST_CACHE_RETRIES:
+        if item.cache_attempt >= MAX_CACHE_RETRIES:
             raise
         again = msgspec.structs.replace(item, cache_attempt=item.cache_attempt + 1)
         why = "cache_unavailable"
         return Outcome(OutcomeKind.RETRY, item.query, why=why, again=again, pause_seconds=CACHE_RETRY_SECONDS)
 
 
-def _try_again(task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshItem, *, is_alone: bool) -> None:
+def _schedule_retry(
+    task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshItem, *, is_alone: bool
+) -> None:
     """Send an item for its next attempt: as the task's own retry, which monitors show, where it is all there is."""
     if not is_alone:
-        send_again(task.app, _routing_key(task), settings, [item], countdown=outcome.pause_seconds)
+        resend(task.app, _routing_key(task), settings, [item], countdown=outcome.pause_seconds)
         return
     raise task.retry(
         args=(messages.encode([item]),),
@@ -113,11 +115,11 @@ def _try_again(task: Any, settings: WorkerSettings, outcome: Outcome, item: Refr
         throw=False,
         # Left to Celery, the key of a message that was paused would grow at each pause.
         queue=queue_of(settings.namespace, settings.broker_url, _routing_key(task)),
-        **shown_options([item], settings.namespace),
+        **monitoring_options([item], settings.namespace),
     )
 
 
-def send_again(
+def resend(
     app: Celery, routing_key: str, settings: WorkerSettings, items: Sequence[RefreshItem], *, countdown: int | None
 ) -> None:
     """Send items of a message once more, as a message of their own, into the queue that it came from."""
@@ -128,7 +130,7 @@ def send_again(
         queue=queue_of(settings.namespace, settings.broker_url, routing_key),
         expires=MESSAGE_EXPIRES_SECONDS,
         serializer="json",  # whatever the app of an application has for its own
-        **shown_options(items, settings.namespace),
+        **monitoring_options(items, settings.namespace),
     )
 
 

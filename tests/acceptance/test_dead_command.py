@@ -26,7 +26,7 @@ AT_ONCE = {"CACHE_XFETCH_RETRY_ENABLED": "false"}
 SECRET = "canary-c3a9"
 
 
-class Desk:
+class StatusApi:
     """The dead letters of a cache, and the command."""
 
     def __init__(self, cache: redis.Redis, env: dict[str, str]) -> None:
@@ -41,7 +41,7 @@ class Desk:
         return json.loads(done.stdout)
 
 
-class BusyDesk(Desk):
+class BusyDesk(StatusApi):
     """One with a whole system behind it."""
 
     def __init__(self, system: System) -> None:
@@ -69,9 +69,9 @@ def busy_desk(system: System) -> BusyDesk:
 
 
 @pytest.fixture
-def desk(clean_redis: RedisServer) -> Iterator[Desk]:
+def desk(clean_redis: RedisServer) -> Iterator[StatusApi]:
     with redis.Redis.from_url(clean_redis.url(0)) as cache:
-        yield Desk(cache, {"CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1)})
+        yield StatusApi(cache, {"CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1)})
 
 
 def test_a_failing_key_is_listed_shown_retried_and_gone(busy_desk: BusyDesk) -> None:
@@ -138,7 +138,7 @@ def test_a_drop_ends_the_pause_and_the_row(busy_desk: BusyDesk) -> None:
     assert busy_desk.client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 3
 
 
-def test_letters_of_one_key_are_told_together_and_go_together(desk: Desk) -> None:
+def test_letters_of_one_key_are_told_together_and_go_together(desk: StatusApi) -> None:
     desk.letters.add(a_letter(1, "a"))
     desk.letters.add(a_letter(2, "a"))
     desk.letters.add(a_letter(3, "b", query="other"))
@@ -153,7 +153,7 @@ def test_letters_of_one_key_are_told_together_and_go_together(desk: Desk) -> Non
     assert desk.run("list").output == "no dead letters\n"
 
 
-def test_lists_are_bounded_and_obey_no_terminal(desk: Desk) -> None:
+def test_lists_are_bounded_and_obey_no_terminal(desk: StatusApi) -> None:
     for token in range(1, 60):
         letter = a_letter(token, params={"text": "\x1b[31mred" + "x" * 500}, message="a\nb\x1b")
         desk.letters.add(msgspec.structs.replace(letter, digest=f"{token:032x}"))
@@ -170,7 +170,7 @@ def test_lists_are_bounded_and_obey_no_terminal(desk: Desk) -> None:
     assert done.output.endswith("and 9 more: --json tells all\n59 keys\n")
 
 
-def test_a_letter_that_keeps_no_params_can_be_dropped_and_says_why_it_is_not_retried(desk: Desk) -> None:
+def test_a_letter_that_keeps_no_params_can_be_dropped_and_says_why_it_is_not_retried(desk: StatusApi) -> None:
     desk.letters.add(a_letter(1, "a", params=None, message=None))
     assert "(not kept)" in desk.run("list").output
     (told,) = desk.told("retry", "--all", exit_code=1)
@@ -179,7 +179,7 @@ def test_a_letter_that_keeps_no_params_can_be_dropped_and_says_why_it_is_not_ret
     assert desk.told("drop", "--all")[0]["result"] == "dropped"
 
 
-def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(desk: Desk) -> None:
+def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(desk: StatusApi) -> None:
     desk.letters.add(a_letter(1, "a"))
     done = desk.run("retry", "--all", CACHE_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     assert done.exit_code == 1
@@ -199,13 +199,13 @@ def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(desk: Desk)
         (["drop", "\x1b[1m"], 1, "error: there is no dead letter \\x1b[1m"),
     ],
 )
-def test_exit_codes(desk: Desk, arguments: list[str], exit_code: int, words: str) -> None:
+def test_exit_codes(desk: StatusApi, arguments: list[str], exit_code: int, words: str) -> None:
     done = desk.run(*arguments)
     assert done.exit_code == exit_code
     assert words in done.output
 
 
-def test_a_cache_that_is_down_is_one_line_without_the_password(desk: Desk) -> None:
+def test_a_cache_that_is_down_is_one_line_without_the_password(desk: StatusApi) -> None:
     url = f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"
     done = subprocess.run(
         [sys.executable, "-m", "refresher.cli", "dead", "list"],

@@ -67,7 +67,7 @@ def test_it_tells_why_and_whose(cache: Cache) -> None:
     )  # fmt: skip
     cache.world.store.run(call)
     broker = CeleryBroker(cache.server.url(1), "cache")
-    broker.publish([RefreshItem(query="q")], someone_waits=False)
+    broker.publish([RefreshItem(query="q")], has_waiter=False)
     broker.close()
     done = cache.explain("friends_of", *cache.params)
     assert (done.returncode, done.stderr) == (0, "")

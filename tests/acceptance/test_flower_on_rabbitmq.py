@@ -46,7 +46,7 @@ def test_queues_are_shown_by_a_user_who_may_only_look(managed: ManagedRabbitMq, 
     broker = CeleryBroker(managed.url, "cache")
     for number in range(3):
         item = item_for(make_key("cache", "waiting", {"n": number}, 1), 1, RefreshReason.MISS)
-        broker.publish([item], someone_waits=number == 0)
+        broker.publish([item], has_waiter=number == 0)
     broker.close()
     env = {**os.environ, "PYTHONPATH": str(ROOT), "CACHE_BROKER_URL": managed.url}
     flower = Flower(env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}", FLOWER_BROKER_API=managed.api_url)

@@ -23,7 +23,7 @@ from tests.servers.neo4j_server import Neo4jServer
 from tests.support.any_reader import KINDS
 from tests.support.waiting import eventually
 
-MOST_BYTES = 50_000
+MAX_BYTES = 50_000
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ class Link:
 
 
 @dataclass
-class Way:
+class CommandExecutor:
     nodes: list[AnyNode]
     relationships: list[Link]
 
@@ -188,7 +188,7 @@ class Row:
 class Shapes:
     node: ItemNode
     link: Link
-    way: Way
+    way: CommandExecutor
     zoned: datetime
     zone: str
     took: str
@@ -247,7 +247,7 @@ def registered(loader_body: str, **options: object) -> Query:
 def graph(neo4j_server: Neo4jServer) -> Iterator[Graph]:
     settings = WorkerSettings(
         neo4j_uri=neo4j_server.bolt_uri, neo4j_user=neo4j_server.user, neo4j_password=neo4j_server.password,
-        max_value_bytes=MOST_BYTES,
+        max_value_bytes=MAX_BYTES,
     )  # fmt: skip
     opened = Graph(settings)
     yield opened
@@ -293,7 +293,7 @@ def test_of_rows_without_end_no_more_are_fetched_than_may_be_stored(graph: Graph
         graph.load(endless, {}, (), 120.0)
     # Nor does the server go through them, which it would until the transaction's time is over.
     assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
-    assert taken[0] < MOST_BYTES / 4  # a row takes more bytes than that
+    assert taken[0] < MAX_BYTES / 4  # a row takes more bytes than that
     assert graph.load(registered("RETURN 1 AS one"), {}, (), 5.0).value == [{"one": 1}]
 
 

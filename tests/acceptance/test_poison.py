@@ -122,7 +122,7 @@ def on_rabbitmq(
         env = {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": namespace}
         system = start(stack, redis_server, arcadedb, tmp_path_factory.mktemp("poison"), **env)
         worker = system.start_worker("-c", "1", app="tests.support.telling_app")
-        queue = queue_for(namespace, rabbitmq.url, someone_waits=True)
+        queue = queue_for(namespace, rabbitmq.url, has_waiter=True)
         connection = stack.enter_context(
             Connection(rabbitmq.url, transport_options={"confirm_publish": True, "read_timeout": 10})
         )

@@ -42,7 +42,7 @@ NODES = 40
 # A reader's breaker may leave a cache that is back alone for a while yet, and a busy machine be late.
 BACK_SECONDS = 15.0
 REPAIR_SECONDS = 60.0
-MOST_GROWTH_MEBIBYTES, MOST_GROWTH_FILES = 24.0, 24.0
+MAX_GROWTH_MEBIBYTES, MAX_GROWTH_FILES = 24.0, 24.0
 SETTINGS = {
     "CACHE_COOLING": "1s",
     "CACHE_COOLING_MAX": "2s",
@@ -148,8 +148,8 @@ def in_order(span: float, stack: ExitStack, system: System, broker: RedisServer,
     all_newer_than_now(client)
     told = figures(seen, faults.happened, sampler, took, slowest)
     assert seen.not_injected(faults.happened) == [], told
-    assert max(sampler.growth_mebibytes().values()) < MOST_GROWTH_MEBIBYTES, told
-    assert max(sampler.growth_files().values()) < MOST_GROWTH_FILES, told
+    assert max(sampler.growth_mebibytes().values()) < MAX_GROWTH_MEBIBYTES, told
+    assert max(sampler.growth_files().values()) < MAX_GROWTH_FILES, told
     return seen, told
 
 

@@ -17,7 +17,7 @@ from refresher.flow.dead_letters import DeadLetters
 from refresher.ops.broker import Queues, WorkerSeen
 from refresher.ops.scan import HotKey, KeysSeen, QueryKeys, Run
 from refresher.ops.status import DeadSeen, Status
-from refresher.web.desk import Desk
+from refresher.web.desk import StatusApi
 from refresher.web.history import History, sample_of
 from refresher.web.server import StatusServer
 from tests.contract.test_dead_letters import a_letter
@@ -112,7 +112,7 @@ def shown(browser: Browser, cache: RedisServer, look: Callable[[int], Status]) -
     history = History(lambda: look(LOOKS), every_seconds=600)
     history._samples.extend(sample_of(look(number)) for number in range(LOOKS))
     history.latest = look(LOOKS - 1)
-    server = StatusServer(("127.0.0.1", 0), Desk(settings, history), PASSWORD)
+    server = StatusServer(("127.0.0.1", 0), StatusApi(settings, history), PASSWORD)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     context = browser.new_context(http_credentials={"username": "refresher", "password": PASSWORD})

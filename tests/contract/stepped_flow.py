@@ -10,9 +10,9 @@ from api_client.protocol.lease import AcquireReply, AcquireStatus
 from refresher.errors import LoadFailed
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import OutcomeKind
-from refresher.flow.ports import Surroundings
+from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
-from refresher.graph.loader import classified
+from refresher.graph.loader import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 
@@ -67,7 +67,7 @@ class Flow:
         self.outcomes: list[Outcome] = []
         self.told = Told()
         self.timeouts_seconds: list[float] = []
-        around = Surroundings(
+        around = RefreshDeps(
             records=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
             hold=lambda held: nullcontext(), publish=self._publish, bury=lambda *_: None,
             monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.told,
@@ -136,4 +136,4 @@ class Flow:
 
 
 def _failure_of(error: BaseException) -> LoadFailed | None:
-    return None if isinstance(error, SystemExit) else classified(error)
+    return None if isinstance(error, SystemExit) else classify_error(error)

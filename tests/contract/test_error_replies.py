@@ -13,7 +13,7 @@ from redis.exceptions import MasterDownError, NoPermissionError, OutOfMemoryErro
 from api_client.transport.error_replies import error_reply, is_passing, is_wrong_node, is_wrong_type
 from api_client.transport.pool import Connections
 from api_client.transport.redis_py import connect, connection_maker
-from api_client.transport.scripts import RedisPyWay, ThinWay, Way
+from api_client.transport.scripts import CommandExecutor, PooledExecutor, RedisPyExecutor
 from api_client.transport.wire import Command
 from refresher.embedded import RedisServer, free_port
 
@@ -86,21 +86,21 @@ MET = {
 }
 
 
-def thin(url: str, stack: ExitStack) -> Way:
+def thin(url: str, stack: ExitStack) -> CommandExecutor:
     make = connection_maker(url, timeout_seconds=TIMEOUT_SECONDS)
     connections = Connections(make, timeout_seconds=TIMEOUT_SECONDS, reply_seconds=TIMEOUT_SECONDS)
     stack.callback(connections.drop_idle)
-    return ThinWay(make, connections)
+    return PooledExecutor(make, connections)
 
 
-def redis_py(url: str, stack: ExitStack) -> Way:
-    return RedisPyWay(stack.enter_context(connect(url, timeout_seconds=TIMEOUT_SECONDS)))
+def redis_py(url: str, stack: ExitStack) -> CommandExecutor:
+    return RedisPyExecutor(stack.enter_context(connect(url, timeout_seconds=TIMEOUT_SECONDS)))
 
 
 @pytest.mark.parametrize("make_way", [thin, redis_py])
 @pytest.mark.parametrize("what", MET)
 def test_what_a_script_meets_is_told_by_the_class(
-    any_redis: RedisServer, client: redis.Redis, what: str, make_way: Callable[[str, ExitStack], Way]
+    any_redis: RedisServer, client: redis.Redis, what: str, make_way: Callable[[str, ExitStack], CommandExecutor]
 ) -> None:
     brought, script, expected = MET[what]
     key = uuid.uuid4().hex

@@ -13,9 +13,9 @@ from api_client.protocol import payload
 from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from refresher.flow.events import WorkerEvents
-from refresher.flow.ports import Surroundings
+from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
-from refresher.graph.loader import classified
+from refresher.graph.loader import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from tests.support.lease_world import World
@@ -52,10 +52,10 @@ class Stage:
         query("query", ttl=300, grace=60, into=registry)(lambda tx, n: n)
         Refresher(
             WorkerSettings(namespace="test"),
-            Surroundings(
+            RefreshDeps(
                 records=self, origin=self, encode=lambda value, **_: payload.encode(value), registry=registry,
                 hold=_held, publish=self.published.append, bury=lambda *_: None, monotonic=lambda: 0.0,
-                sleep=lambda _: None, events=WorkerEvents(), failure_of=classified, uniform=lambda: 0.5,
+                sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error, uniform=lambda: 0.5,
             ),
         ).refresh(item)  # fmt: skip
 

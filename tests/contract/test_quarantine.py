@@ -10,17 +10,17 @@ from api_client.protocol import lease
 from api_client.protocol.lease import ClaimStatus, CommitStatus, FailReply
 from tests.support.lease_world import QUEUE_TTL_SECONDS, RETENTION_SECONDS, World
 
-FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3_600.0
+FIRST_SECONDS, MAX_SECONDS = 30.0, 3_600.0
 DAY_SECONDS = 86_400.0
 
 
-def failed(world: World, *, longest_seconds: float = LONGEST_SECONDS, retention_seconds: float = 60.0) -> FailReply:
+def failed(world: World, *, longest_seconds: float = MAX_SECONDS, retention_seconds: float = 60.0) -> FailReply:
     """Claim, begin a run, give it up."""
     assert world.claim(f"claim-{world.now_us()}").status is ClaimStatus.CLAIMED
     return given_up(world, longest_seconds=longest_seconds, retention_seconds=retention_seconds)
 
 
-def given_up(world: World, *, longest_seconds: float = LONGEST_SECONDS, retention_seconds: float = 60.0) -> FailReply:
+def given_up(world: World, *, longest_seconds: float = MAX_SECONDS, retention_seconds: float = 60.0) -> FailReply:
     reply = world.store.run(
         lease.fail(
             world.key, token=world.acquire().token, nonce=b"nonce--1", cooling_seconds=FIRST_SECONDS, kind="syntax",
@@ -81,7 +81,7 @@ def test_a_repeated_step_counts_once_and_answers_the_same(world: World) -> None:
     token = world.acquire().token
     call = lease.fail(
         world.key, token=token, nonce=b"nonce--1", cooling_seconds=FIRST_SECONDS, kind="syntax", attempts=1,
-        retention_seconds=60, longest_seconds=LONGEST_SECONDS,
+        retention_seconds=60, longest_seconds=MAX_SECONDS,
     )  # fmt: skip
     replies = [world.store.run(call), world.store.run(call)]
     assert [reply and reply.failures for reply in replies] == [1, 1]
@@ -174,7 +174,7 @@ def test_what_is_taken_back_leaves_the_count(world: World, how: str, force: bool
     assert (world.state(), world.record()["failures"]) == ("invalidated" if invalidated_before else "idle", b"8")
     assert not world.record().keys() & {"claim", "since", "kind", "attempts", "token", "nonce", "limit", "by"}
     told = failed(world)
-    assert (told.pause_seconds, told.failures) == (LONGEST_SECONDS, 9)
+    assert (told.pause_seconds, told.failures) == (MAX_SECONDS, 9)
 
 
 def test_a_claim_that_is_taken_back_ends_the_count_no_sooner(world: World) -> None:

@@ -21,8 +21,8 @@ INPUTS: Final = int(os.environ.get("FUZZ_EXAMPLES") or (LONG if is_set("LONG_TES
 BATCH: Final = 1_000
 TIMEOUT_SECONDS: Final = 180 + INPUTS // 200
 # Generous: what takes a decoder milliseconds here must not take it minutes anywhere.
-MOST_SECONDS_AN_INPUT: Final = 2.0
-MOST_GROWTH_KIB: Final = 512 * 1024
+MAX_SECONDS_PER_INPUT: Final = 2.0
+MAX_GROWTH_KIB: Final = 512 * 1024
 
 Feed = Callable[[Mutator], object]
 
@@ -50,10 +50,10 @@ def fuzz() -> Callable[[Feed], None]:
             for _ in range(min(BATCH, INPUTS)):
                 began = time.thread_time()
                 feed(mutator)
-                assert time.thread_time() - began < MOST_SECONDS_AN_INPUT
+                assert time.thread_time() - began < MAX_SECONDS_PER_INPUT
 
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         batch()
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_GROWTH_KIB
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_GROWTH_KIB
 
     return run

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 _BYTES: Final = (0, 1, 0x7F, 0x80, 0xC0, 0xC7, 0xDF, 0xFE, 0xFF)
 _NUMBERS: Final = (0, 1, 2**7, 2**8 - 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**53 - 1, 2**53, 2**63, 2**64 - 1)
-_MOST_CHANGES: Final = 6
+_MAX_CHANGES: Final = 6
 _LONGEST: Final = 4_096
 
 _SCALARS: Final[tuple[Any, ...]] = (
@@ -32,7 +32,7 @@ class Mutator:
     def of_bytes(self, corpus: Sequence[bytes]) -> bytes:
         """Return one of ``corpus``, changed."""
         raw = bytearray(self.random.choice(corpus))
-        for _ in range(self.random.randint(1, _MOST_CHANGES)):
+        for _ in range(self.random.randint(1, _MAX_CHANGES)):
             self._change(raw, corpus)
         return bytes(raw[:_LONGEST])
 
@@ -43,7 +43,7 @@ class Mutator:
     def of_json(self, corpus: Sequence[Any]) -> Any:
         """Return a copy of one of ``corpus``, changed: still what JSON can say, and somewhat more."""
         value = json.loads(json.dumps(self.random.choice(corpus)))
-        for _ in range(self.random.randint(1, _MOST_CHANGES)):
+        for _ in range(self.random.randint(1, _MAX_CHANGES)):
             value = self._changed(value)
         return value
 

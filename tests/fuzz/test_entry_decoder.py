@@ -23,7 +23,7 @@ from api_client.protocol.entry import (
     frozen_token,
 )
 from api_client.protocol.keys import make_key
-from api_client.read.evaluate import PLAIN, Floor, judge
+from api_client.read.evaluate import PLAIN, Freshness, judge
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
 
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
 NOW_US = 1_790_000_000_000_000
-MOST_BYTES = 3_000
+MAX_BYTES = 3_000
 VALUE = {"rows": [{"name": f"n{at}", "at": at, "score": at / 3} for at in range(20)], "blob": b"\x00\xff" * 20}
 HEADER = Header(
     NOW_US - 5, NOW_US - 9, NOW_US + 60_000_000, b"nonce--1", NOW_US - 7, NOW_US - 6, 60.0, Smoothed(0.5, 0.1),
@@ -47,7 +47,7 @@ CORPUS = (
     encode(replace(EXTENDED, is_compressed=True), KEY.digest, FRAME),
     encode(HEADER, bytes(16), CONTENT),
 )
-FLOORS = (PLAIN, Floor(0.0, fresh=True, min_bookmarks=frozenset({"FB:a"})), Floor(30.0))
+FLOORS = (PLAIN, Freshness(0.0, fresh=True, min_bookmarks=frozenset({"FB:a"})), Freshness(30.0))
 TYPES: tuple[Any, ...] = (Any, dict[str, Any], list[dict[str, int]], int)
 REASONS = {"garbage", "version", "flags", "digest"}
 
@@ -73,7 +73,7 @@ def use(raw: bytes, header: Header, mutator: Mutator) -> None:
     try:
         payload.decode(
             raw, mutator.random.choice(TYPES), offset=header.length, is_compressed=header.is_compressed,
-            query="friends_of", max_bytes=MOST_BYTES,
+            query="friends_of", max_bytes=MAX_BYTES,
         )  # fmt: skip
     except DecodeError:
         return

@@ -296,7 +296,7 @@ class Worker:
         self._runtime = runtime
         self.outcomes: list[OutcomeKind] = []
 
-    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
+    def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         for item in items:
             again: RefreshItem | None = item
             while again is not None:
@@ -304,11 +304,11 @@ class Worker:
                 self.outcomes.append(outcome.kind)
                 again = outcome.again
 
-    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
-        self.publish(items, someone_waits=someone_waits)
+    def publish_each(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
+        self.publish(items, has_waiter=has_waiter)
         return [None] * len(items)
 
-    def waiting(self, *, someone_waits: bool = False) -> int:
+    def waiting(self, *, has_waiter: bool = False) -> int:
         return 0
 
     def close(self) -> None:

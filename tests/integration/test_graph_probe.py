@@ -13,7 +13,7 @@ from refresher.errors import LoadFailed
 from refresher.graph import loader as graph_module
 from refresher.graph.loader import Graph
 from refresher.ops.checks import graph_problem
-from refresher.ops.health import Health, Phase, Pulse
+from refresher.ops.health import Health, Heartbeat, Phase
 from refresher.settings import WorkerSettings
 from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy
@@ -40,7 +40,7 @@ def environment(server: Server, **changes: str) -> dict[str, str]:
 
 
 def ready(settings: WorkerSettings) -> str:
-    pulse = Pulse()
+    pulse = Heartbeat()
     pulse.phase = Phase.CONSUMING
     with closing(Health(settings, pulse)) as health:
         return str(health.ready().record()["checks"]["graph"])

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from refresher.cli.commands import app
 from refresher.embedded import free_port
-from refresher.ops.health import Health, Phase, Pulse
+from refresher.ops.health import Health, Heartbeat, Phase
 from refresher.ops.health_server import HealthServer
 from refresher.ops.http import QuietHandler, QuietServer
 from refresher.settings import WorkerSettings
@@ -31,9 +31,9 @@ def settings() -> WorkerSettings:
 
 
 @pytest.fixture
-def pulse(settings: WorkerSettings) -> Iterator[Pulse]:
+def pulse(settings: WorkerSettings) -> Iterator[Heartbeat]:
     """The pulse of a worker that serves its health."""
-    pulse = Pulse(Time())
+    pulse = Heartbeat(Time())
     server = HealthServer(settings, pulse, Health(settings, pulse))
     server.start()
     yield pulse
@@ -51,7 +51,7 @@ def ask(settings: WorkerSettings, path: str, method: str = "GET") -> tuple[int, 
         connection.close()
 
 
-def test_it_tells_what_it_was_asked_and_nothing_else(settings: WorkerSettings, pulse: Pulse) -> None:
+def test_it_tells_what_it_was_asked_and_nothing_else(settings: WorkerSettings, pulse: Heartbeat) -> None:
     assert ask(settings, "/live?x=1") == (http.client.OK, b'{"ok": true, "checks": {"consumer": "ok"}}\n')
     assert ask(settings, "/live", "HEAD") == (http.client.OK, b"")
     for path in ("/", "/metrics", "/live/x"):
@@ -60,10 +60,10 @@ def test_it_tells_what_it_was_asked_and_nothing_else(settings: WorkerSettings, p
 
 
 def test_a_port_that_is_taken_is_told_and_the_worker_goes_on(
-    settings: WorkerSettings, pulse: Pulse, caplog: pytest.LogCaptureFixture
+    settings: WorkerSettings, pulse: Heartbeat, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        second = HealthServer(settings, Pulse(), Health(settings, Pulse()))
+        second = HealthServer(settings, Heartbeat(), Health(settings, Heartbeat()))
         second.start()
         second.stopping()
         second.close()
@@ -71,7 +71,7 @@ def test_a_port_that_is_taken_is_told_and_the_worker_goes_on(
     assert ask(settings, "/live")[0] == http.client.OK
 
 
-def test_one_that_stops_tells_so(settings: WorkerSettings, pulse: Pulse) -> None:
+def test_one_that_stops_tells_so(settings: WorkerSettings, pulse: Heartbeat) -> None:
     pulse.enter(Phase.STOPPING, is_heard=False)
     status, body = ask(settings, "/ready")
     assert status == http.client.SERVICE_UNAVAILABLE
@@ -87,7 +87,7 @@ def told_to_a_command(*options: str, port: int) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-def test_the_command_asks_nearby(settings: WorkerSettings, pulse: Pulse) -> None:
+def test_the_command_asks_nearby(settings: WorkerSettings, pulse: Heartbeat) -> None:
     assert told_to_a_command("--live", port=settings.health_port) == (0, "consumer  ok\n")
 
 

@@ -24,7 +24,7 @@ KEY = make_key("cache", "friends_of", {"name": "canary-77"}, 1)
 NONCE = b"n0nce-77"
 
 
-class Desk:
+class StatusApi:
     """A key with all that there can be of it, and the command."""
 
     def __init__(self, server: RedisServer, client: redis.Redis) -> None:
@@ -41,12 +41,12 @@ class Desk:
 
 
 @pytest.fixture
-def desk(clean_redis: RedisServer) -> Iterator[Desk]:
+def desk(clean_redis: RedisServer) -> Iterator[StatusApi]:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
-        yield Desk(clean_redis, client)
+        yield StatusApi(clean_redis, client)
 
 
-def test_each_field_is_told_and_neither_value_nor_params_nor_nonce(desk: Desk) -> None:
+def test_each_field_is_told_and_neither_value_nor_params_nor_nonce(desk: StatusApi) -> None:
     desk.world.plant(7, delta=Smoothed(0.5, 0.25), beta=3.3, degree=10)
     desk.world.claim()
     run = desk.world.acquire(NONCE)
@@ -68,7 +68,7 @@ def test_each_field_is_told_and_neither_value_nor_params_nor_nonce(desk: Desk) -
     assert all(f"  {name} " in shown for name in (*entry, *record))
 
 
-def test_the_ways_to_name_a_key_lead_to_the_same(desk: Desk) -> None:
+def test_the_ways_to_name_a_key_lead_to_the_same(desk: StatusApi) -> None:
     desk.world.plant(7)
     desk.world.claim()
     named = [
@@ -78,7 +78,7 @@ def test_the_ways_to_name_a_key_lead_to_the_same(desk: Desk) -> None:
     assert {desk.told(*one)["key"] for one in named} == {KEY.entry}
 
 
-def test_where_there_is_nothing_it_says_so(desk: Desk) -> None:
+def test_where_there_is_nothing_it_says_so(desk: StatusApi) -> None:
     assert "there is none" in desk.run(KEY.entry).stdout
     assert desk.told(KEY.entry, exit_code=1)["entry"] is None
     done = desk.run("friends_of", KEY.short)
@@ -87,11 +87,11 @@ def test_where_there_is_nothing_it_says_so(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("x:y",), ("cache:dead1",), ("friends of",), ("friends_of", "name"), ()])
-def test_wrong_usage_is_exit_code_2(desk: Desk, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_exit_code_2(desk: StatusApi, arguments: tuple[str, ...]) -> None:
     assert desk.run(*arguments).exit_code == 2
 
 
-def test_digits_of_several_keys_are_refused(desk: Desk) -> None:
+def test_digits_of_several_keys_are_refused(desk: StatusApi) -> None:
     for digits in ("abcdef00", "abcdef11"):
         desk.client.set(f"cache:e1:{{friends_of:1:{digits * 4}}}", "no entry")
     done = desk.run("friends_of", "abcdef")

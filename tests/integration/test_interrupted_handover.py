@@ -121,7 +121,7 @@ def test_a_publisher_that_has_died_is_replaced(bench: Bench, script: Script) -> 
         raise SystemExit
 
     assert bench.handle(bench.trigger(1)) == [True]
-    bench.publisher.do_soon(die)
+    bench.publisher.run_in_background(die)
     eventually(lambda: not bench.publisher._thread.is_running, PATIENCE_SECONDS, "it has died")
     assert bench.publisher.submit(bench.trigger(2))
     assert bench.publisher.flush(PATIENCE_SECONDS)

@@ -27,16 +27,16 @@ from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.flow.ports import Surroundings
+from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
-from refresher.graph.loader import classified
+from refresher.graph.loader import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
-from refresher.worker.celery_fixes.lost_runs import MOST_ATTEMPTS, RefreshRequest
+from refresher.worker.celery_fixes.lost_runs import MAX_ATTEMPTS, RefreshRequest
 from refresher.worker.runtime import Runtime
 
-LOST = LoadFailed("worker_lost", "its process is gone", is_transient=True, most_attempts=MOST_ATTEMPTS)
+LOST = LoadFailed("worker_lost", "its process is gone", is_transient=True, most_attempts=MAX_ATTEMPTS)
 REGISTRY = Registry()
 
 
@@ -113,15 +113,15 @@ class Main:
 
     def end_what_it_held(self) -> Outcome | None:
         run = self.runtime.run_held_by(self.item, self.by)
-        return None if run is None else self.runtime.refresher.end_lost(run, LOST)
+        return None if run is None else self.runtime.refresher.finish_lost_run(run, LOST)
 
     def _refresher(self, doomed: Doomed) -> Callable[[RefreshItem, str], Outcome]:
         return Refresher(
             self.settings,
-            Surroundings(
+            RefreshDeps(
                 records=doomed, origin=doomed, encode=values.encode, registry=REGISTRY, hold=lambda _: nullcontext(),
                 publish=lambda _: None, bury=lambda *_: None, monotonic=time.monotonic, sleep=lambda _: None,
-                events=WorkerEvents(), failure_of=classified, uniform=lambda: 1.0,
+                events=WorkerEvents(), failure_of=classify_error, uniform=lambda: 1.0,
             ),
         ).refresh  # fmt: skip
 
@@ -195,7 +195,7 @@ def test_a_run_that_another_process_holds_is_left_alone(main: Main) -> None:
     assert main.record()["state"] == "running"
 
 
-@pytest.mark.parametrize("attempt", [1, MOST_ATTEMPTS])
+@pytest.mark.parametrize("attempt", [1, MAX_ATTEMPTS])
 def test_a_run_that_another_has_taken_over_meanwhile_is_rejected_and_nothing_else_is_told(
     main: Main, attempt: int
 ) -> None:
@@ -204,7 +204,7 @@ def test_a_run_that_another_has_taken_over_meanwhile_is_rejected_and_nothing_els
     assert run is not None
     main.redis.hset(main.item.key(main.settings.namespace).record, "nonce", "another's")
     run = replace(run, item=msgspec.structs.replace(run.item, attempt=attempt))
-    outcome = main.runtime.refresher.end_lost(run, LOST)
+    outcome = main.runtime.refresher.finish_lost_run(run, LOST)
     assert (outcome.kind, outcome.again) == (OutcomeKind.REJECTED, None)
     assert main.events.all == [("rejected", "superseded")]
     assert main.runtime.dead_letters.newest() == []

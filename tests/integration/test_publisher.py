@@ -67,12 +67,12 @@ def test_what_outlives_close_leaves_no_connection(celery_bench: Bench, clean_red
     def publish_late() -> None:
         held.set()
         assert go.wait(20)
-        assert celery_bench.broker.publish_each([RefreshItem(query="q", params="{}")], someone_waits=False) == [None]
+        assert celery_bench.broker.publish_each([RefreshItem(query="q", params="{}")], has_waiter=False) == [None]
         published.set()
 
     with redis.Redis.from_url(clean_redis.url(1)) as control:
         before = len(control.client_list())
-        celery_bench.publisher.do_soon(publish_late)
+        celery_bench.publisher.run_in_background(publish_late)
         assert held.wait(20)
         celery_bench.publisher.close(timeout_seconds=0.0)
         go.set()
@@ -111,9 +111,7 @@ def test_a_broker_that_is_gone_opens_the_breaker_and_leaves_no_claim(bench: Benc
     # A claim that its reader made, and now nobody publishes.
     own = steps.claim(key(40), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
     number = LeaseStore(bench.client).run(own).number
-    bench.handle(
-        bench.trigger(41), bench.trigger(40, claim_id="own", claim_number=number, someone_waits=True, done=ended)
-    )
+    bench.handle(bench.trigger(41), bench.trigger(40, claim_id="own", claim_number=number, has_waiter=True, done=ended))
     assert bench.events.told == [("dropped", "breaker")] * 2
     assert isinstance(ended.error(), TriggerDropped)
     assert not any(bench.claimed(n) for n in range(50))
@@ -148,7 +146,7 @@ def test_a_queue_whose_length_can_t_be_told_stops_the_early_ones_alone(bench: Be
 
 
 def test_those_who_wait_go_first_and_to_their_own_queue(bench: Bench, script: Script) -> None:
-    bench.handle(bench.trigger(1), bench.trigger(2, someone_waits=True), bench.trigger(3))
+    bench.handle(bench.trigger(1), bench.trigger(2, has_waiter=True), bench.trigger(3))
     assert script.messages == [([2], True), ([1, 3], False)]
 
 

@@ -24,7 +24,7 @@ def items(count: int) -> list[RefreshItem]:
 def test_a_broker_that_refuses_connections_is_tried_once_for_a_batch() -> None:
     broker = CeleryBroker(f"redis://127.0.0.1:{free_port()}/1", NAMESPACE)
     began = time.monotonic()
-    errors = broker.publish_each(items(64), someone_waits=False)
+    errors = broker.publish_each(items(64), has_waiter=False)
     assert len(errors) == 64
     assert None not in errors
     assert len(set(map(id, errors))) == 1
@@ -35,17 +35,17 @@ def test_a_broker_that_refuses_connections_is_tried_once_for_a_batch() -> None:
 def test_a_broker_that_is_silent_costs_a_batch_its_timeout_once() -> None:
     with RedisServer.start() as server:
         broker = CeleryBroker(server.url(1), NAMESPACE)
-        assert broker.publish_each(items(2), someone_waits=False) == [None, None]
+        assert broker.publish_each(items(2), has_waiter=False) == [None, None]
         os.kill(server.pid, signal.SIGSTOP)
         try:
             began = time.monotonic()
-            errors = broker.publish_each(items(64), someone_waits=False)
+            errors = broker.publish_each(items(64), has_waiter=False)
             assert len(set(map(id, errors))) == 1
             assert type(errors[0]).__name__ == "BatchPublishError", "the batch's own: none was tried alone after it"
             assert time.monotonic() - began < 3
         finally:
             os.kill(server.pid, signal.SIGCONT)
-        eventually(lambda: None in broker.publish_each(items(2), someone_waits=False), 10, "it is published again")
+        eventually(lambda: None in broker.publish_each(items(2), has_waiter=False), 10, "it is published again")
         broker.close()
 
 
@@ -53,10 +53,10 @@ def test_a_broker_that_answers_with_errors_is_asked_for_each(clean_redis: RedisS
     broker = CeleryBroker(clean_redis.url(1), NAMESPACE)
     with redis.Redis.from_url(clean_redis.url(1)) as control:
         control.set(refresh_queue(NAMESPACE), "no list")
-        errors = broker.publish_each(items(3), someone_waits=False)
+        errors = broker.publish_each(items(3), has_waiter=False)
         assert ["WRONGTYPE" in str(error) for error in errors] == [True] * 3
         assert len(set(map(id, errors))) == 3
-        assert broker.publish_each(items(3), someone_waits=True) == [None] * 3
+        assert broker.publish_each(items(3), has_waiter=True) == [None] * 3
         assert control.llen(miss_queue(NAMESPACE)) == 3
     broker.close()
 
@@ -64,7 +64,7 @@ def test_a_broker_that_answers_with_errors_is_asked_for_each(clean_redis: RedisS
 def test_asking_for_the_length_connects_once(clean_redis: RedisServer) -> None:
     broker = CeleryBroker(clean_redis.url(1), NAMESPACE)
     assert broker.waiting() == 0
-    broker.publish_each(items(3), someone_waits=False)
+    broker.publish_each(items(3), has_waiter=False)
     with redis.Redis.from_url(clean_redis.url(1)) as control:
         before = control.info("stats")["total_connections_received"]
         assert [broker.waiting() for _ in range(5)] == [3] * 5

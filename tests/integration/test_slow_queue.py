@@ -70,7 +70,7 @@ def test_beyond_the_bound_nothing_is_published_again_and_below_it_as_many_as_the
 def test_those_who_wait_are_held_back_by_their_own_queue_alone(bench: Bench, script: Script) -> None:
     own = steps.claim(key(1), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
     number = LeaseStore(bench.client).run(own).number
-    again = bench.trigger(1, claim_id="another", claim_number=number, someone_waits=True, is_again=True)
+    again = bench.trigger(1, claim_id="another", claim_number=number, has_waiter=True, is_republish=True)
     script.length, script.misses = 10 * BOUND, BOUND - 1
     bench.handle(again)
     assert script.messages == [([1], True)]
@@ -78,7 +78,7 @@ def test_those_who_wait_are_held_back_by_their_own_queue_alone(bench: Bench, scr
     bench.clock.ahead_seconds += 0.3
     bench.handle(again)
     # A claim that is published for the first time goes in any case.
-    bench.handle(bench.trigger(1, claim_id="own", claim_number=number, someone_waits=True))
+    bench.handle(bench.trigger(1, claim_id="own", claim_number=number, has_waiter=True))
     assert script.messages == [([1], True)] * 2
     assert bench.events.told == [("republished", ""), HELD_BACK, ("triggered", "stale")]
 

@@ -119,9 +119,9 @@ def test_another_namespace_is_not_counted(place: Place) -> None:
 
 def test_queues_and_dead_letters_are_told(place: Place) -> None:
     broker = CeleryBroker(place.env["CACHE_BROKER_URL"], "cache")
-    broker.publish([RefreshItem(query="q")], someone_waits=False)
-    broker.publish([RefreshItem(query="q")], someone_waits=False)
-    broker.publish([RefreshItem(query="q")], someone_waits=True)
+    broker.publish([RefreshItem(query="q")], has_waiter=False)
+    broker.publish([RefreshItem(query="q")], has_waiter=False)
+    broker.publish([RefreshItem(query="q")], has_waiter=True)
     broker.close()
     DeadLetters(place.client, "cache").add(a_letter(7, params={"name": SECRET}))
     told, shown = place.told(), place.run()

@@ -19,7 +19,7 @@ from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from refresher.ops import broker as status_broker
 from refresher.ops.status import Watcher
-from refresher.web.desk import Desk
+from refresher.web.desk import StatusApi
 from refresher.web.history import History
 from refresher.web.server import CSRF_HEADER, USER, StatusServer
 from tests.contract.test_dead_letters import a_letter
@@ -72,7 +72,7 @@ class Page:
 def served(**env: str) -> Iterator[Page]:
     settings = ReaderSettings.from_env(env)
     history = History(Watcher(settings).look, every_seconds=0.2)
-    server = StatusServer(("127.0.0.1", 0), Desk(settings, history), PASSWORD)
+    server = StatusServer(("127.0.0.1", 0), StatusApi(settings, history), PASSWORD)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     history.start()
     thread.start()

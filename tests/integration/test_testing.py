@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CommandExecutor:
     """How an application reads: sync, or on an event loop."""
 
     read: Callable[..., Any]
@@ -40,15 +40,15 @@ class Way:
 
 
 @pytest.fixture(params=["sync", "async"])
-def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+def way(request: pytest.FixtureRequest) -> Iterator[CommandExecutor]:
     if request.param == "sync":
-        yield Way(get_cached, lambda value: value, lambda cache: cache.client)
+        yield CommandExecutor(get_cached, lambda value: value, lambda cache: cache.client)
         return
     with asyncio.Runner() as runner:
-        yield Way(aget_cached, runner.run, lambda cache: cache.async_client)
+        yield CommandExecutor(aget_cached, runner.run, lambda cache: cache.async_client)
 
 
-def test_a_stale_value_is_served_at_once_and_the_next_read_has_the_new_one(way: Way) -> None:
+def test_a_stale_value_is_served_at_once_and_the_next_read_has_the_new_one(way: CommandExecutor) -> None:
     with InlineCache() as cache:
         cache.answer("friends_of", lambda person_id: ["Ada", "Grace"], ttl="5m", grace="1h")
         assert way.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
@@ -61,7 +61,7 @@ def test_a_stale_value_is_served_at_once_and_the_next_read_has_the_new_one(way: 
         assert way.cached("friends_of", {"person_id": 42}) == ["Ada"]
 
 
-def test_past_the_grace_the_value_is_gone_and_the_read_waits(way: Way) -> None:
+def test_past_the_grace_the_value_is_gone_and_the_read_waits(way: CommandExecutor) -> None:
     with InlineCache() as cache:
         cache.answer("now", 1, ttl="1m", grace="1m")
         assert way.cached("now") == 1
@@ -71,7 +71,7 @@ def test_past_the_grace_the_value_is_gone_and_the_read_waits(way: Way) -> None:
         assert (entry.value, entry.state) == (2, EntryState.MISS)
 
 
-def test_an_invalidated_value_is_stale_and_a_hard_one_gone(way: Way) -> None:
+def test_an_invalidated_value_is_stale_and_a_hard_one_gone(way: CommandExecutor) -> None:
     versions = iter(range(10))
     with InlineCache() as cache:
         cache.answer("version", lambda: next(versions))
@@ -83,7 +83,7 @@ def test_an_invalidated_value_is_stale_and_a_hard_one_gone(way: Way) -> None:
         assert way.cached("version") == 2
 
 
-def test_a_ttl_of_zero_is_computed_for_every_read(way: Way) -> None:
+def test_a_ttl_of_zero_is_computed_for_every_read(way: CommandExecutor) -> None:
     calls = iter(range(10))
     with InlineCache() as cache:
         cache.answer("uncached", lambda: next(calls), ttl=0)
@@ -113,7 +113,7 @@ def test_who_comes_while_an_uncached_value_is_loaded_gets_a_later_one() -> None:
         assert second.result(20) == 2
 
 
-def test_a_failing_load_is_retried_and_then_told_while_the_stale_value_stays(way: Way) -> None:
+def test_a_failing_load_is_retried_and_then_told_while_the_stale_value_stays(way: CommandExecutor) -> None:
     def fails() -> None:
         raise TransientFailure("the graph is tired")
 
@@ -131,7 +131,7 @@ def test_a_failing_load_is_retried_and_then_told_while_the_stale_value_stays(way
         assert (caught.value.kind, caught.value.attempts) == ("transient", 4)
 
 
-def test_time_that_passes_ends_the_pause_after_a_failure(way: Way) -> None:
+def test_time_that_passes_ends_the_pause_after_a_failure(way: CommandExecutor) -> None:
     def fails() -> None:
         raise TypeError("a mistake")
 
@@ -148,7 +148,7 @@ def test_time_that_passes_ends_the_pause_after_a_failure(way: Way) -> None:
         assert [way.cached("q"), way.cached("q")] == ["old", "new"]
 
 
-def test_an_unknown_query_is_told_and_a_default_is_taken(way: Way) -> None:
+def test_an_unknown_query_is_told_and_a_default_is_taken(way: CommandExecutor) -> None:
     with InlineCache():
         with pytest.raises(UnknownQuery, match="no worker has registered the query 'nobody_knows'"):
             way.cached("nobody_knows")
@@ -213,7 +213,7 @@ def test_tasks_that_miss_share_one_load_and_the_event_loop_is_not_held() -> None
     assert asyncio.run(main()) == ["v"] * 10
 
 
-def test_what_a_batch_triggers_is_done_when_it_returns(way: Way) -> None:
+def test_what_a_batch_triggers_is_done_when_it_returns(way: CommandExecutor) -> None:
     with InlineCache() as cache:
         calls = [("a", None), ("b", None)]
 
@@ -228,7 +228,7 @@ def test_what_a_batch_triggers_is_done_when_it_returns(way: Way) -> None:
         assert values() == [2, 2]
 
 
-def test_an_invalidation_reaches_all_versions_that_were_loaded(way: Way) -> None:
+def test_an_invalidation_reaches_all_versions_that_were_loaded(way: CommandExecutor) -> None:
     with InlineCache() as cache:
         for version in (1, 2):
             cache.answer("q", f"v{version}", version=version)

@@ -14,8 +14,8 @@ from api_client import threads
 from api_client.local.entry import LocalEntry
 from api_client.local.tracking import (
     FIRST_PAUSE_SECONDS,
-    LONGEST_PAUSE_REFUSED_SECONDS,
-    LONGEST_PAUSE_SECONDS,
+    MAX_PAUSE_REFUSED_SECONDS,
+    MAX_PAUSE_SECONDS,
     PROBE_SECONDS,
     STEADY_SECONDS,
 )
@@ -177,12 +177,12 @@ def test_pauses_grow_to_a_bound_and_begin_anew_once_a_link_has_held(server: Redi
         tracked.up()
         pauses = [tracked.link._pause_seconds() for _ in range(30)]
         assert pauses[:4] == [FIRST_PAUSE_SECONDS * factor for factor in (1, 2, 4, 8)]
-        assert pauses[-1] == max(pauses) == LONGEST_PAUSE_SECONDS
+        assert pauses[-1] == max(pauses) == MAX_PAUSE_SECONDS
         now[0] += STEADY_SECONDS
         tracked.heard_all()
         eventually(lambda: tracked.link._failures == 0, PATIENCE_SECONDS, "the failures are forgotten")
         tracked.link._told = "refused"
-        assert max(tracked.link._pause_seconds() for _ in range(30)) == LONGEST_PAUSE_REFUSED_SECONDS
+        assert max(tracked.link._pause_seconds() for _ in range(30)) == MAX_PAUSE_REFUSED_SECONDS
 
 
 def test_jitter_spreads_the_pauses(server: RedisServer) -> None:

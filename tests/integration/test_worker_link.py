@@ -18,7 +18,7 @@ from refresher.worker.cache import PATIENCE_SECONDS, TranslatingStore, WorkerLin
 from tests.support.fault_proxy import FaultProxy
 
 # As far ahead of the next pause as one may be.
-LONGEST_PAUSE_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 1.0
 
 
 def acquire(number: int = 1) -> Call[lease.AcquireReply]:
@@ -105,7 +105,7 @@ def test_a_redis_that_stays_away_is_given_up_after_ten_seconds(
     proxy.refuses()
     with pytest.raises(CacheUnavailable):
         TranslatingStore(link.store).run(acquire())
-    assert PATIENCE_SECONDS <= sum(pauses.seconds) <= PATIENCE_SECONDS + LONGEST_PAUSE_SECONDS
+    assert PATIENCE_SECONDS <= sum(pauses.seconds) <= PATIENCE_SECONDS + MAX_PAUSE_SECONDS
 
 
 def test_a_step_that_met_a_silence_is_tried_again(link: WorkerLink, proxy: FaultProxy, pauses: Pauses) -> None:

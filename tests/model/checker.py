@@ -16,7 +16,7 @@ MODEL: Final = Path(__file__).parent
 TOOLS: Final = ("spin", "gcc")
 MEMORY_MIB: Final = 2000
 DEEPEST: Final = 100_000
-LONGEST_STORY: Final = 120
+MAX_STORY: Final = 120
 PATIENCE_SECONDS: Final = 900.0
 # Every state is kept whole (COLLAPSE compresses without loss): no hash is taken for a state, so none can be missed.
 EXHAUSTIVE: Final = ("-DSAFETY", "-DCOLLAPSE", "-DNOREDUCE", f"-DMEMLIM={MEMORY_MIB}")
@@ -100,7 +100,7 @@ def shortest_way(case: Case, folder: Path) -> tuple[str, ...]:
     flags = [f"-D{flag}" for flag in case.flags]
     _run(["spin", "-a", *flags, str(MODEL / "lease.pml")], folder)
     _run(["gcc", "-w", "-O1", "-DREACH", *EXHAUSTIVE, "-o", "pan", "pan.c"], folder)
-    _run(["./pan", "-i", f"-m{LONGEST_STORY}"], folder)
+    _run(["./pan", "-i", f"-m{MAX_STORY}"], folder)
     return _events(flags, folder)
 
 

@@ -35,7 +35,7 @@ TOKEN: Final = re.compile(
 )
 LEVELS: Final = [{"or"}, {"and"}, {"==", "~=", "<", "<=", ">", ">="}, {".."}, {"+", "-"}, {"*", "/"}]
 BOUNDS: Final = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
-LONGEST_WHOLE: Final = 60
+MAX_WHOLE: Final = 60
 KEPT: Final = {"..", "==", "~=", *BOUNDS}
 UNARY: Final = {"not", "-", "#"}
 COMPARING: Final = {"==", "~=", *BOUNDS, "and", "or"}
@@ -90,7 +90,7 @@ def mutants(script: str, source: str) -> list[Mutant]:
 def _name_of(change: Change, source: str) -> str:
     before, whole = (" ".join(text.split()) for text in (source[change.start : change.end], change.whole))
     name = f"{before} ⟶ {change.text}" if change.text else f"without {before}"
-    return f"{whole}: {name}" if whole and len(whole) <= LONGEST_WHOLE else name
+    return f"{whole}: {name}" if whole and len(whole) <= MAX_WHOLE else name
 
 
 class Reader:
@@ -272,7 +272,7 @@ class Reader:
         """Return some of the line that a number stands in: alone it tells nothing."""
         start, end = self.source.rfind("\n", 0, token.start) + 1, self.source.find("\n", token.end)
         end = len(self.source) if end < 0 else end
-        return max(start, token.start - LONGEST_WHOLE // 2), min(end, token.end + LONGEST_WHOLE // 3)
+        return max(start, token.start - MAX_WHOLE // 2), min(end, token.end + MAX_WHOLE // 3)
 
     def table(self) -> int:
         while self.peek.text != "}":

@@ -15,7 +15,7 @@ from tests.support.lease_world import (
     HARD_TTL_SECONDS,
     LEASE_SECONDS,
     LIMIT_SECONDS,
-    LONGEST_COOLING_SECONDS,
+    MAX_COOLING_SECONDS,
     PAUSE_SECONDS,
     QUEUE_TTL_SECONDS,
     REPUBLISH_SECONDS,
@@ -241,7 +241,7 @@ class Model:
         failures, pause_seconds = record.failures or 0, COOLING_SECONDS
         if is_counted:
             failures += 1
-            pause_seconds = min(COOLING_SECONDS * 2 ** (failures - 1), LONGEST_COOLING_SECONDS)
+            pause_seconds = min(COOLING_SECONDS * 2 ** (failures - 1), MAX_COOLING_SECONDS)
         self.record = replace(
             record, state="cooling", since=self.now, until=self.now + us(pause_seconds), run=None,
             kind="syntax", attempts=2, ended_by=nonce, failures=failures, failed_token=token,

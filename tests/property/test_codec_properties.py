@@ -33,7 +33,7 @@ from api_client.protocol.entry import (
 )
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import MalformedMessage, RefreshItem, RefreshReason
-from api_client.read.evaluate import PLAIN, Floor, judge
+from api_client.read.evaluate import PLAIN, Freshness, judge
 from refresher.settings import WorkerSettings
 
 DIGEST = bytes(range(16))
@@ -92,7 +92,7 @@ def test_every_field_of_an_entry_comes_out_as_it_went_in(header: Header, content
 def reads(raw: bytes) -> Header | None:
     """Decode and decide: the only error that may come is UnreadableEntry, and the token is always there to be named."""
     assert 0 <= frozen_token(raw) < MAX_TOKEN
-    for floor in (PLAIN, Floor(0.0, fresh=True, min_bookmarks=frozenset("b"))):
+    for floor in (PLAIN, Freshness(0.0, fresh=True, min_bookmarks=frozenset("b"))):
         judge(raw, DIGEST, floor, now_us=2**50, u=0.5)
     try:
         return decode_header(raw, DIGEST)

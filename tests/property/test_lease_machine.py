@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as play
 
 from api_client.protocol import lease
-from api_client.protocol.lease import BookmarkFault, this_process
+from api_client.protocol.lease import BookmarkFault, process_identity
 from api_client.transport.scripts import LeaseStore
 from tests.property.lease_model import ACQUIRED, ALREADY_REFRESHED, REFUSED, TOLERATED_US, Model, StoredEntry
 from tests.support import lease_world as lasting
@@ -46,7 +46,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.world = ClockedWorld(self.client, LeaseStore(self.client), clock=self.clock)
         self.world.store = self.moments = Moments(self.world)
-        self.model, self.watch = Model(this_process()), Watch()
+        self.model, self.watch = Model(process_identity()), Watch()
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self._move_clock(0)
 
@@ -255,7 +255,7 @@ class LeaseMachine(RuleBasedStateMachine):
             assert reply.entry_header == (before[:length] if length else b"")
 
     def _fail(self, _: str, token: int, nonce: bytes, is_counted: bool = False, bookmarks: int = 0) -> None:
-        longest_seconds = lasting.LONGEST_COOLING_SECONDS if is_counted else 0.0
+        longest_seconds = lasting.MAX_COOLING_SECONDS if is_counted else 0.0
         reply = self.world.store.run(
             lease.fail(
                 self.world.key, token=token, nonce=nonce, cooling_seconds=lasting.COOLING_SECONDS, kind="syntax",

@@ -23,16 +23,16 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.payload import encode as encode_payload
 from api_client.protocol.payload import pack
 from api_client.read.core import ReadCore
-from api_client.read.evaluate import PLAIN, Floor
+from api_client.read.evaluate import PLAIN, Freshness
 from api_client.transport.health import Health
 from api_client.trigger.backlog import Trigger
-from api_client.trigger.history import Decisions
-from api_client.trigger.suppression import AskedRecently
+from api_client.trigger.history import DecisionLog
+from api_client.trigger.suppression import TriggerSuppressor
 
 KEY = make_key("ns", "q", {"a": 1}, 1)
 OTHER = make_key("ns", "q", {"a": 2}, 1)
 REDIS_US = 1_795_262_400_000_000
-MOST_BYTES = 4_096
+MAX_BYTES = 4_096
 
 
 class Publisher:
@@ -72,15 +72,15 @@ class Reader:
             tier = LocalTier(max_entries=10, max_bytes=10**6, max_age_seconds=60.0)
             tier.resume()
         core = ReadCore(
-            ReaderSettings(max_value_bytes=MOST_BYTES), health, publisher,  # type: ignore[arg-type]
-            AskedRecently(monotonic=monotonic_seconds), Decisions(), ReaderEvents(), tier,
+            ReaderSettings(max_value_bytes=MAX_BYTES), health, publisher,  # type: ignore[arg-type]
+            TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), tier,
             Tracking() if has_tier else None,  # type: ignore[arg-type]
         )  # fmt: skip
         if not knows_repeats:
             core._repeats.get = lambda *_: None  # type: ignore[method-assign]
         return cls(core, publisher)
 
-    def serve(self, raw: bytes | None, type_: Any, floor: Floor, seed: int) -> Any:
+    def serve(self, raw: bytes | None, type_: Any, floor: Freshness, seed: int) -> Any:
         return outcome(lambda: self.core.serve(KEY, raw, floor, type_, self.core.begin(KEY)), seed)
 
 
@@ -94,7 +94,7 @@ def outcome(call: Any, seed: int) -> Any:
 
 payloads = st.sampled_from([
     encode_payload(value)
-    for value in (None, True, 1, 1.5, "text", b"bytes", [1, 2], {"a": [1]}, "x" * MOST_BYTES, [[1], {"b": "c"}],
+    for value in (None, True, 1, 1.5, "text", b"bytes", [1, 2], {"a": [1]}, "x" * MAX_BYTES, [[1], {"b": "c"}],
                   {"a": 1, "b": None}, [{"a": 1}, {"b": "c", "d": 1.5}], [{"a": 1}, {"b": {}}], [], {}, [{}])
 ] + [b"", b"\xc1", b"\x92\x01"])  # fmt: skip
 seconds = st.floats(0, 1e4, width=32)
@@ -177,7 +177,7 @@ def test_what_the_tier_has_is_answered_as_redis_would(
             local = outcome(lambda type_=type_: near.core.serve_local(KEY, PLAIN, type_), seed)
             if local is None:
                 continue
-            quiet = outcome(lambda type_=type_: near.core.quiet_value(KEY, type_), seed)
+            quiet = outcome(lambda type_=type_: near.core.try_local_fast_path(KEY, type_), seed)
             expected = outcome(lambda type_=type_: far.core.serve(KEY, raw, PLAIN, type_, None), seed)
             assert same(local, expected)
             if quiet is not NOT_KEPT:
@@ -201,6 +201,6 @@ def test_what_can_be_changed_is_never_given_to_two_callers(raw: bytes, type_: An
         answers = [reader.serve(raw, type_, PLAIN, seed) for reader in (far, near) for _ in range(4)]
         answers += [outcome(lambda: near.core.serve_local(KEY, PLAIN, type_), seed) for _ in range(2)]
         values = [one[0] for one in answers if isinstance(one, tuple) and len(one) > 2]
-        values += [outcome(lambda: near.core.quiet_value(KEY, type_), seed) for _ in range(2)]
+        values += [outcome(lambda: near.core.try_local_fast_path(KEY, type_), seed) for _ in range(2)]
         changeable = [part for value in values for part in parts(value) if isinstance(part, list | dict)]
         assert len({id(value) for value in changeable}) == len(changeable)

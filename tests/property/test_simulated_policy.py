@@ -27,7 +27,7 @@ SECONDS = st.floats(0, 1e5)
 TTLS = st.floats(0.001, 1e7)
 BETAS = st.one_of(st.just(0.0), st.floats(1e-3, policy.MAX_BETA))
 DIGITS = st.integers(0, xfetch.MAX_DRAW_DIGITS)
-DRAWS = st.one_of(st.floats(0, 1, exclude_min=True), st.just(xfetch.SMALLEST_DRAW), st.just(1.0))
+DRAWS = st.one_of(st.floats(0, 1, exclude_min=True), st.just(xfetch.MIN_DRAW), st.just(1.0))
 
 
 @given(st.integers(-(10**9), 10**13), SECONDS, BETAS, TTLS, DRAWS, DIGITS)
@@ -72,7 +72,7 @@ def test_a_long_queue_means_the_same_as_to_a_reader(length: int, queue_size: int
     script.length = length
     settings = ReaderSettings(queue_size=queue_size, queue_ttl_seconds=1.0)
     pressure = Backpressure(settings, script, Breaker(), monotonic=lambda: 1.0)
-    assert has_room(length, queue_size) is (pressure.room_for_repeats(someone_waits=False) > 0)
+    assert has_room(length, queue_size) is (pressure.room_for_repeats(has_waiter=False) > 0)
     assert claim_times(length, queue_size) == pressure.claim_seconds()
 
 

@@ -50,8 +50,8 @@ class ClusterWithUsers(Cluster):
         _forget_denied([*self.nodes, *self.replicas, self.broker])
 
     def _node(self) -> RedisServer:
-        signs_in = [("masteruser", "replica"), ("masterauth", self.passwords["cache", "replica"])]
-        return _UsersNode.with_users(self._acl, signs_in, self.password)
+        requires_auth = [("masteruser", "replica"), ("masterauth", self.passwords["cache", "replica"])]
+        return _UsersNode.with_users(self._acl, requires_auth, self.password)
 
 
 class SentinelsWithUsers(Sentinels):
@@ -80,9 +80,9 @@ class SentinelsWithUsers(Sentinels):
         _forget_denied([*self.nodes, *self.sentinels, self.broker])
 
     def _node(self, *more: tuple[str, str]) -> RedisServer:
-        signs_in = [("masteruser", "replica"), ("masterauth", self.passwords["cache", "replica"])]
+        requires_auth = [("masteruser", "replica"), ("masterauth", self.passwords["cache", "replica"])]
         at_once = ("repl-diskless-sync-delay", "0")
-        return UsersRedis.with_users(self._acls["cache"], [*signs_in, at_once, *more], self.password)
+        return UsersRedis.with_users(self._acls["cache"], [*requires_auth, at_once, *more], self.password)
 
     def _sentinel(self, master: RedisServer, *, quorum: int) -> RedisServer:
         directives = [

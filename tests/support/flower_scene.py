@@ -59,7 +59,7 @@ class Scene:
         params = self._named("skipped", "twice")
         client.get("long_lived", params, timeout=WAIT_SECONDS)
         broker = CeleryBroker(system.env["CACHE_BROKER_URL"], system.env.get("CACHE_NAMESPACE", "cache"))
-        broker.publish([item_for(client.key("long_lived", params), 0, RefreshReason.EARLY)], someone_waits=False)
+        broker.publish([item_for(client.key("long_lived", params), 0, RefreshReason.EARLY)], has_waiter=False)
         broker.close()
         params = self._named("rejected", "overtaken") | {"hold": "overtaken"}
         self.digests["rejected"] = client.key("long_lived", params).short

@@ -5,6 +5,6 @@ from __future__ import annotations
 from refresher import make_app
 from refresher.flow import refresh
 
-refresh.LONGEST_PAUSE_IN_PLACE_SECONDS = 0.0
+refresh.MAX_PAUSE_IN_PLACE_SECONDS = 0.0
 
 app = make_app()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 ARTEFACTS: Final = ROOT / "test-artefacts"
-MOST_BYTES: Final = 150_000
+MAX_BYTES: Final = 150_000
 ON_PAGES: Final = frozenset({"demo.svg", "flower-broker.png", "flower-task.png", "flower-tasks.png", "status-page.png"})
 """Those that the documentation shows."""
 
@@ -33,7 +33,7 @@ def photograph(page: Page, name: str, **options: Any) -> None:
 
 def keep(name: str, content: bytes) -> None:
     """Keep a picture under its file name; AssertionError where it is too large for the page that shows it."""
-    assert name not in ON_PAGES or len(content) <= MOST_BYTES, f"{name}: {len(content)} bytes"
+    assert name not in ON_PAGES or len(content) <= MAX_BYTES, f"{name}: {len(content)} bytes"
     for folder in _folders(name):
         folder.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)

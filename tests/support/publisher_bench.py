@@ -14,9 +14,9 @@ from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.broker import Broker
-from api_client.trigger.history import Decisions
+from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher, Trigger
-from api_client.trigger.suppression import AskedRecently
+from api_client.trigger.suppression import TriggerSuppressor
 from refresher.embedded import RedisServer
 
 NAMESPACE = "cache"
@@ -54,18 +54,18 @@ class Script(Broker):
         self.messages: list[tuple[list[int], bool]] = []
         self.asked_for_length = 0
 
-    def publish(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> None:
+    def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         raise NotImplementedError
 
-    def publish_each(self, items: Sequence[RefreshItem], *, someone_waits: bool) -> list[Exception | None]:
+    def publish_each(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
         errors = [self.error(item) for item in items]
         sent = [item.decoded_params["n"] for item, error in zip(items, errors, strict=True) if error is None]
-        self.messages.append((sent, someone_waits))
+        self.messages.append((sent, has_waiter))
         return errors
 
-    def waiting(self, *, someone_waits: bool = False) -> int:
+    def waiting(self, *, has_waiter: bool = False) -> int:
         self.asked_for_length += 1
-        length = self.misses if someone_waits else self.length
+        length = self.misses if has_waiter else self.length
         if isinstance(length, Exception):
             raise length
         return length
@@ -103,8 +103,8 @@ class Bench:
 
     def __init__(self, server: RedisServer, broker: Broker, **settings: object) -> None:
         self.client = redis.Redis.from_url(server.url(0))
-        self.broker, self.events, self.clock, self.decisions = broker, Diary(), Clock(), Decisions()
-        self.asked = AskedRecently(monotonic=self.clock)
+        self.broker, self.events, self.clock, self.decisions = broker, Diary(), Clock(), DecisionLog()
+        self.asked = TriggerSuppressor(monotonic=self.clock)
         self.publisher = Publisher(
             ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]
             LeaseStore(self.client), broker, self.asked, self.events, monotonic=self.clock, decisions=self.decisions,
@@ -121,7 +121,7 @@ class Bench:
             held.set()
             assert go.wait(20)
 
-        self.publisher.do_soon(hold)
+        self.publisher.run_in_background(hold)
         assert held.wait(20)
         accepted = self.publisher.submit_all(triggers)
         go.set()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.05
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.002, 0.05
 
 
 def eventually(condition: Callable[[], T], within_seconds: float, what: str) -> T:
@@ -28,4 +28,4 @@ def eventually(condition: Callable[[], T], within_seconds: float, what: str) -> 
         if last_look:
             raise AssertionError(f"{what}: not within {within_seconds:g} s (last seen: {value!r})")
         time.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+        pause = min(pause * 1.5, _MAX_PAUSE_SECONDS)

@@ -11,7 +11,7 @@ from refresher.checker.watched_nodes import READ_NODE
 from tests.support.scripted_queries import _control
 
 POISONED_LOAD_SECONDS = 0.3
-LONGEST_SOAKED_SECONDS = 0.1
+MAX_SOAKED_SECONDS = 0.1
 
 
 @query("poisoned", ttl="300ms", concurrency=64, grace="10m")
@@ -38,5 +38,5 @@ def soaked(tx: Any, node: str) -> dict[str, Any]:
         raise TransientFailure("tails")
     record = tx.run(READ_NODE, node=node).single(strict=True)
     # What is written and invalidated meanwhile, this load does not know.
-    time.sleep(drawn.uniform(0, LONGEST_SOAKED_SECONDS))
+    time.sleep(drawn.uniform(0, MAX_SOAKED_SECONDS))
     return {"version": record["version"]}

@@ -150,7 +150,7 @@ def carried(server: RedisServer) -> dict[str, Any]:
     broker = CeleryBroker(url, NAMESPACE)
     with redis.Redis.from_url(url) as client:
         client.delete(miss_queue(NAMESPACE))
-        broker.publish(ITEMS["miss"], someone_waits=True)
+        broker.publish(ITEMS["miss"], has_waiter=True)
         (raw,) = client.lrange(miss_queue(NAMESPACE), 0, -1)
         client.delete(miss_queue(NAMESPACE))
     broker.close()

@@ -11,16 +11,16 @@ import pytest
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason
 from api_client.trigger.backlog import Backlog, Trigger
-from api_client.trigger.suppression import AskedRecently
+from api_client.trigger.suppression import TriggerSuppressor
 from tests.support.clock import Time
 
 
 @pytest.fixture
-def asked(time: Time) -> AskedRecently:
-    return AskedRecently(monotonic=time)
+def asked(time: Time) -> TriggerSuppressor:
+    return TriggerSuppressor(monotonic=time)
 
 
-def test_of_many_threads_one_asks(asked: AskedRecently) -> None:
+def test_of_many_threads_one_asks(asked: TriggerSuppressor) -> None:
     start = threading.Barrier(16)
 
     def read(_: int) -> list[bool]:
@@ -32,32 +32,32 @@ def test_of_many_threads_one_asks(asked: AskedRecently) -> None:
     assert said.count(True) == 1
 
 
-def test_a_covered_key_costs_no_lock(asked: AskedRecently) -> None:
+def test_a_covered_key_costs_no_lock(asked: TriggerSuppressor) -> None:
     asked.note("k", 7, 1.0)
     with asked._lock, ThreadPoolExecutor(1) as pool:
         assert pool.submit(asked.note, "k", 7, 1.0).result(10) is False
 
 
-def test_a_late_reader_of_an_old_entry_does_not_ask_nor_take_the_note_of_the_new_one(asked: AskedRecently) -> None:
+def test_a_late_reader_of_an_old_entry_does_not_ask_nor_take_the_note_of_the_new_one(asked: TriggerSuppressor) -> None:
     assert asked.note("k", 8, 1.0)
     assert not asked.note("k", 7, 1.0)
     assert not asked.note("k", 8, 1.0)
 
 
-def test_an_answer_about_an_old_entry_leaves_the_note_of_the_new_one(asked: AskedRecently) -> None:
+def test_an_answer_about_an_old_entry_leaves_the_note_of_the_new_one(asked: TriggerSuppressor) -> None:
     asked.note("k", 8, 1.0)
     asked.correct("k", 7, 0.0)
     assert asked.covers("k", 8)
 
 
-def test_an_older_number_is_asked_for_again_once_the_note_is_over(asked: AskedRecently, time: Time) -> None:
+def test_an_older_number_is_asked_for_again_once_the_note_is_over(asked: TriggerSuppressor, time: Time) -> None:
     # A failover may bring an older entry back.
     asked.note("k", 8, 1.0)
     time.now += 1.01
     assert asked.note("k", 7, 1.0)
 
 
-def test_how_long_a_note_holds_can_be_told(asked: AskedRecently, time: Time) -> None:
+def test_how_long_a_note_holds_can_be_told(asked: TriggerSuppressor, time: Time) -> None:
     assert asked.left_seconds("k") == 0
     asked.note("k", 7, 0.4)
     time.now += 0.1
@@ -87,7 +87,7 @@ def test_a_key_has_one_place_in_the_backlog_and_the_newest_trigger_has_it() -> N
 def test_a_full_backlog_takes_no_more_keys_but_for_those_who_wait() -> None:
     backlog = Backlog(most=1)
     assert [backlog.put(trigger(n)) for n in (1, 2)] == [True, False]
-    assert backlog.put(trigger(3, someone_waits=True, claim_id="c", claim_number=1))
+    assert backlog.put(trigger(3, has_waiter=True, claim_id="c", claim_number=1))
     assert numbers(backlog.take(10)) == [3], "those who wait first, and not in one batch with the others"
     assert numbers(backlog.take(10)) == [1]
 
@@ -95,7 +95,7 @@ def test_a_full_backlog_takes_no_more_keys_but_for_those_who_wait() -> None:
 def test_two_claims_of_one_key_are_two() -> None:
     backlog = Backlog(most=5)
     for claim_id in ("a", "b"):
-        backlog.put(trigger(1, claim_id=claim_id, claim_number=1, someone_waits=True))
+        backlog.put(trigger(1, claim_id=claim_id, claim_number=1, has_waiter=True))
     assert [each.claim_id for each in backlog.take(5)] == ["a", "b"]
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from refresher.ops.probe import Asked, NoAnswer
+from refresher.ops.probe import Asked, ProbeTimeout
 from tests.support.clock import Time
 
 
@@ -26,7 +26,7 @@ def test_one_that_hangs_is_asked_once_and_answers_late_all_the_same() -> None:
     gate = Gate()
     asked = Asked(gate.ask)
     for _ in range(3):
-        with pytest.raises(NoAnswer):
+        with pytest.raises(ProbeTimeout):
             asked.within(0.01)
     assert gate.asked == 1
     gate.opened.set()

@@ -7,7 +7,7 @@ import pytest
 from api_client import ReaderSettings
 from api_client.transport.breaker import Breaker
 from api_client.trigger.backlog import TriggerDropped
-from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, LONGEST_CLAIM_TIMES, Backpressure
+from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, MAX_CLAIM_TIMES, Backpressure
 from tests.support.publisher_bench import Script
 
 
@@ -42,7 +42,7 @@ def pressure_of(script: Script, clock: Clock, **settings: object) -> Backpressur
         (100, 199, 0, 0, 1),
         (100, 200, 0, 0, 2),
         (100, 999, 0, 0, 9),
-        (100, 1_000_000, 0, 0, LONGEST_CLAIM_TIMES),
+        (100, 1_000_000, 0, 0, MAX_CLAIM_TIMES),
         (0, 0, 0, 1, 1),  # no early refresh at all; what is lost is published again all the same
         (0, 1, 0, 0, 1),
         (0, 5, 0, 0, 5),
@@ -55,7 +55,7 @@ def test_what_a_length_means(
     script.length = waiting
     assert pressure.claim_seconds() == 7.0  # nothing is known yet
     assert pressure.room_for_early() == early
-    assert pressure.room_for_repeats(someone_waits=False) == repeats
+    assert pressure.room_for_repeats(has_waiter=False) == repeats
     assert pressure.claim_seconds() == 7.0 * times
     assert script.asked_for_length == 1
 
@@ -63,9 +63,9 @@ def test_what_a_length_means(
 def test_the_queue_of_misses_is_another_one(script: Script, clock: Clock) -> None:
     pressure = pressure_of(script, clock, queue_size=10)
     script.length, script.misses = 3, 50
-    assert pressure.room_for_repeats(someone_waits=True) == 0
+    assert pressure.room_for_repeats(has_waiter=True) == 0
     assert pressure.known_length is None
-    assert pressure.room_for_repeats(someone_waits=False) == 7
+    assert pressure.room_for_repeats(has_waiter=False) == 7
     assert pressure.claim_seconds() == 60  # by the queue that it is published to
     assert pressure.known_length == 3
 
@@ -76,8 +76,8 @@ def test_a_length_counts_for_a_quarter_of_a_second_and_with_what_was_published_s
     pressure = pressure_of(script, clock, queue_size=10)
     script.length = 4
     pressure.look()
-    pressure.published(3, someone_waits=False)
-    pressure.published(5, someone_waits=True)
+    pressure.published(3, has_waiter=False)
+    pressure.published(5, has_waiter=True)
     script.length = 0
     clock.now += LENGTH_CACHED_SECONDS * 0.9
     assert pressure.room_for_early() == 3
@@ -92,13 +92,13 @@ def test_what_is_published_all_day_to_a_queue_that_nobody_asks_about_makes_no_cl
 ) -> None:
     pressure = pressure_of(script, clock, queue_size=10, queue_ttl_seconds=60)
     for _ in range(1_000):
-        pressure.published(1, someone_waits=False)
+        pressure.published(1, has_waiter=False)
         clock.now += 1.0
         assert pressure.claim_seconds() == 60
     pressure.look()
     for _ in range(1_000):
         clock.now += 0.01
-        pressure.published(1, someone_waits=False)
+        pressure.published(1, has_waiter=False)
     assert pressure.claim_seconds() == 60 * 2  # the first quarter of a second alone
 
 
@@ -119,8 +119,8 @@ def test_a_broker_that_can_t_be_asked_is_an_error_and_then_left_alone(script: Sc
     with pytest.raises(OSError, match="no"):
         pressure.room_for_early()
     with pytest.raises(OSError, match="no"):
-        pressure.room_for_repeats(someone_waits=False)
+        pressure.room_for_repeats(has_waiter=False)
     with pytest.raises(TriggerDropped):
-        pressure.room_for_repeats(someone_waits=False)
+        pressure.room_for_repeats(has_waiter=False)
     assert script.asked_for_length == 3
     assert pressure.claim_seconds() == 60

@@ -13,9 +13,9 @@ from freezegun import freeze_time
 from api_client.errors import RefreshFailed, WaitTimeout
 from api_client.protocol.clock import RedisClock, monotonic_seconds
 from api_client.protocol.xfetch import should_refresh
-from api_client.read.coalescing import Flights
+from api_client.read.coalescing import SingleFlight
 from api_client.transport.breaker import Breaker
-from api_client.trigger.suppression import AskedRecently
+from api_client.trigger.suppression import TriggerSuppressor
 from tests.support.clock import Time
 from tests.support.waiting import eventually
 
@@ -145,7 +145,7 @@ def test_a_clock_that_stands_still_stands_still() -> None:
 
 
 def test_who_was_told_asks_no_more_for_as_long_as_it_holds_and_at_most_a_second(time: Time) -> None:
-    asked = AskedRecently(monotonic=time)
+    asked = TriggerSuppressor(monotonic=time)
     assert asked.note("k", 7, 0.3)
     assert (asked.covers("k", 7), asked.note("k", 7, 0.3)) == (True, False)
     time.now += 0.31
@@ -158,7 +158,7 @@ def test_who_was_told_asks_no_more_for_as_long_as_it_holds_and_at_most_a_second(
 
 
 def test_another_token_is_asked_for_at_once(time: Time) -> None:
-    asked = AskedRecently(monotonic=time)
+    asked = TriggerSuppressor(monotonic=time)
     asked.note("k", 7, 1.0)
     assert not asked.covers("k", 8)
     assert not asked.covers("another", 7)
@@ -166,22 +166,22 @@ def test_another_token_is_asked_for_at_once(time: Time) -> None:
 
 
 def test_what_is_known_better_replaces_what_was_noted(time: Time) -> None:
-    asked = AskedRecently(monotonic=time)
+    asked = TriggerSuppressor(monotonic=time)
     asked.note("k", 7, 1.0)
     asked.correct("k", 7, 0.0)
     assert not asked.covers("k", 7)
 
 
 def test_what_was_asked_is_bounded_and_the_oldest_goes(time: Time) -> None:
-    asked = AskedRecently(monotonic=time, most=3)
+    asked = TriggerSuppressor(monotonic=time, most=3)
     for key in "abcd":
         asked.note(key, 1, 1.0)
     assert [asked.covers(key, 1) for key in "abcd"] == [False, True, True, True]
 
 
 @pytest.fixture
-def flights() -> Flights:
-    return Flights(monotonic_seconds)
+def flights() -> SingleFlight:
+    return SingleFlight(monotonic_seconds)
 
 
 class Lead:
@@ -202,7 +202,7 @@ class Lead:
         return outcome
 
 
-def all_wait(flights: Flights, lead: Lead, timeouts: list[float], release: int) -> list[object]:
+def all_wait(flights: SingleFlight, lead: Lead, timeouts: list[float], release: int) -> list[object]:
     """Let so many share one flight, the first leading; the results or errors in their order."""
     with ThreadPoolExecutor(len(timeouts)) as pool:
         first = pool.submit(flights.share, "k", timeouts[0], lead)
@@ -214,12 +214,12 @@ def all_wait(flights: Flights, lead: Lead, timeouts: list[float], release: int) 
         return [future.exception(10) or future.result() for future in (first, *others)]
 
 
-def waiters(flights: Flights) -> list[object]:
+def waiters(flights: SingleFlight) -> list[object]:
     flight = flights._flights.get("k")
     return list(flight.waiting) if flight else []
 
 
-def test_followers_share_the_leader_s_bytes(flights: Flights) -> None:
+def test_followers_share_the_leader_s_bytes(flights: SingleFlight) -> None:
     lead = Lead(b"value")
     results = all_wait(flights, lead, [10.0] * 5, release=1)
     assert results == [(b"value", False), *[(b"value", True)] * 4]
@@ -227,14 +227,14 @@ def test_followers_share_the_leader_s_bytes(flights: Flights) -> None:
     assert flights._flights == {}
 
 
-def test_followers_share_the_leader_s_error(flights: Flights) -> None:
+def test_followers_share_the_leader_s_error(flights: SingleFlight) -> None:
     error = RefreshFailed("q", "syntax", 1, 30.0)
     leader, *followers = all_wait(flights, Lead(error), [10.0] * 3, release=1)
     assert leader is error
     assert [(type(each), str(each)) for each in followers] == [(RefreshFailed, str(error))] * 2
 
 
-def test_a_leader_whose_time_ran_out_passes_the_lead_on(flights: Flights) -> None:
+def test_a_leader_whose_time_ran_out_passes_the_lead_on(flights: SingleFlight) -> None:
     lead = Lead(WaitTimeout("q", 1.0, "queued"), b"value", b"value", b"value")
     results = all_wait(flights, lead, [1.0, 10.0, 10.0], release=4)
     assert isinstance(results[0], WaitTimeout)
@@ -244,7 +244,7 @@ def test_a_leader_whose_time_ran_out_passes_the_lead_on(flights: Flights) -> Non
     assert 5 < lead.timeouts[1] <= 10.0, "whoever leads on waits for what is left of its own time"
 
 
-def test_a_follower_waits_no_longer_than_its_own_timeout(flights: Flights) -> None:
+def test_a_follower_waits_no_longer_than_its_own_timeout(flights: SingleFlight) -> None:
     lead = Lead(b"value")
     with ThreadPoolExecutor(1) as pool:
         leader = pool.submit(flights.share, "k", 10.0, lead)
@@ -255,7 +255,7 @@ def test_a_follower_waits_no_longer_than_its_own_timeout(flights: Flights) -> No
         assert leader.result(10) == (b"value", False)
 
 
-def test_keys_do_not_wait_for_each_other(flights: Flights) -> None:
+def test_keys_do_not_wait_for_each_other(flights: SingleFlight) -> None:
     def inner(_: float, read_begins: Callable[[], None]) -> bytes:
         read_begins()
         return b"inner"
@@ -263,7 +263,7 @@ def test_keys_do_not_wait_for_each_other(flights: Flights) -> None:
     assert flights.share("a", 1.0, lambda *_: flights.share("b", 1.0, inner)[0]) == (b"inner", False)
 
 
-def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(flights: Flights) -> None:
+def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(flights: SingleFlight) -> None:
     # They could be from before an invalidation that it knows of.
     reading, end = threading.Event(), threading.Event()
 

@@ -27,9 +27,9 @@ def test_rabbitmq_has_quorum_queues_of_other_names_that_drop_what_comes_back_too
 
 @pytest.mark.parametrize("url", [REDIS, RABBITMQ])
 @pytest.mark.parametrize("namespace", ["cache", "a.b", "b"])
-@pytest.mark.parametrize("someone_waits", [True, False])
-def test_a_message_goes_back_into_its_queue_also_after_pauses(url: str, namespace: str, someone_waits: bool) -> None:
-    queue = queue_for(namespace, url, someone_waits=someone_waits)
+@pytest.mark.parametrize("has_waiter", [True, False])
+def test_a_message_goes_back_into_its_queue_also_after_pauses(url: str, namespace: str, has_waiter: bool) -> None:
+    queue = queue_for(namespace, url, has_waiter=has_waiter)
     key = queue.routing_key
     for _ in range(3):
         assert queue_of(namespace, url, key).name == queue.name

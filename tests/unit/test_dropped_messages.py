@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from refresher.worker.celery_fixes.message_guard import LINES, LINES_SECONDS, DroppedMessages, DropReason
+from refresher.worker.celery_fixes.message_guard import LINES, LINES_SECONDS, DropReason, RateLimitedRejectLog
 
 
 @pytest.fixture
@@ -21,12 +21,12 @@ def now() -> list[float]:
 
 
 @pytest.fixture
-def dropped(counted: Counter[DropReason], now: list[float]) -> DroppedMessages:
-    return DroppedMessages(lambda reason: counted.update([reason]), monotonic=lambda: now[0])
+def dropped(counted: Counter[DropReason], now: list[float]) -> RateLimitedRejectLog:
+    return RateLimitedRejectLog(lambda reason: counted.update([reason]), monotonic=lambda: now[0])
 
 
 def test_a_few_have_a_line_each(
-    dropped: DroppedMessages, counted: Counter[DropReason], caplog: pytest.LogCaptureFixture
+    dropped: RateLimitedRejectLog, counted: Counter[DropReason], caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(LINES):
         dropped.tell(DropReason.BODY, f"its body is number {number}")
@@ -35,7 +35,7 @@ def test_a_few_have_a_line_each(
 
 
 def test_of_thousands_the_log_has_some_lines_and_all_are_counted(
-    dropped: DroppedMessages, counted: Counter[DropReason], now: list[float], caplog: pytest.LogCaptureFixture
+    dropped: RateLimitedRejectLog, counted: Counter[DropReason], now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10_000):
         dropped.tell(DropReason.NO_ENVELOPE, "it has no readable envelope")
@@ -50,7 +50,7 @@ def test_of_thousands_the_log_has_some_lines_and_all_are_counted(
     assert counted == {DropReason.NO_ENVELOPE: 10_001}
 
 
-def test_a_flood_of_one_kind_hides_no_other(dropped: DroppedMessages, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_one_kind_hides_no_other(dropped: RateLimitedRejectLog, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(100):
         dropped.tell(DropReason.BODY, "its body")
     dropped.tell(DropReason.NO_TASK, "it names no task")
@@ -58,7 +58,7 @@ def test_a_flood_of_one_kind_hides_no_other(dropped: DroppedMessages, caplog: py
 
 
 def test_where_none_went_unsaid_nothing_is_said_of_them(
-    dropped: DroppedMessages, now: list[float], caplog: pytest.LogCaptureFixture
+    dropped: RateLimitedRejectLog, now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     dropped.tell(DropReason.BODY, "one")
     now[0] += LINES_SECONDS

@@ -11,7 +11,7 @@ from api_client.protocol.entry import Flag, Smoothed, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.model import EntryState, RefreshState
 from api_client.protocol.xfetch import refresh_probability
-from api_client.trigger.history import Decision, Decisions, Outcome, TriggerOutcome
+from api_client.trigger.history import Decision, DecisionLog, Outcome, TriggerOutcome
 from tests.support.lease_world import a_header
 
 SECRET = "canary-41f0"
@@ -208,23 +208,23 @@ def test_probabilities_for_people(probability: float, text: str) -> None:
 
 def test_decisions_remember_the_last_of_each_key_and_are_bounded() -> None:
     now = [50.0]
-    decisions = Decisions(most=3, monotonic=lambda: now[0])
+    decisions = DecisionLog(most=3, monotonic=lambda: now[0])
     for number in range(20):
         decisions.note("often", number, 0.5, RefreshState.NONE)
         decisions.note(f"once-{number}", number, 0.5, RefreshState.TRIGGERED)
-        decisions.came_of(f"once-{number}", TriggerOutcome.PUBLISHED)
+        decisions.record_outcome(f"once-{number}", TriggerOutcome.PUBLISHED)
     assert decisions.last("often") == Decision(19, 0.5, RefreshState.NONE)
     kept = [number for number in range(20) if decisions.last(f"once-{number}")]
     assert kept[-1] == 19
     assert 3 <= len(kept) <= 7
     assert [number for number in range(20) if decisions.outcome(f"once-{number}")] == [17, 18, 19]
-    decisions.came_of("once-19", TriggerOutcome.DROPPED, "breaker")
+    decisions.record_outcome("once-19", TriggerOutcome.DROPPED, "breaker")
     now[0] += 2
     assert decisions.outcome("once-19") == Outcome(TriggerOutcome.DROPPED, "breaker", 2.0)
 
 
 def test_an_outcome_that_was_told_lately_outlives_older_ones() -> None:
-    decisions = Decisions(most=3)
+    decisions = DecisionLog(most=3)
     for key in "abcad":
-        decisions.came_of(key, TriggerOutcome.PUBLISHED)
+        decisions.record_outcome(key, TriggerOutcome.PUBLISHED)
     assert [key for key in "abcd" if decisions.outcome(key)] == ["a", "c", "d"]

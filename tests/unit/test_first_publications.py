@@ -25,13 +25,13 @@ def hold(frame, event, _):
 
 def first():
     sys.settrace(hold)
-    queue_for("ns", "redis://127.0.0.1/1", someone_waits=True)
+    queue_for("ns", "redis://127.0.0.1/1", has_waiter=True)
 
 made = []
 one = threading.Thread(target=first)
 one.start()
 assert reached.wait(30)
-two = threading.Thread(target=lambda: made.append(queue_for("ns", "redis://127.0.0.1/1", someone_waits=True)))
+two = threading.Thread(target=lambda: made.append(queue_for("ns", "redis://127.0.0.1/1", has_waiter=True)))
 two.start()
 while two.is_alive() and "_bootstrap" not in sys._current_frames()[two.ident].f_code.co_filename:
     time.sleep(0.001)

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from refresher import flower as flower_setup
-from refresher.flower import DEFAULTS, _Unawaited, as_shown, set_up_flower, what_is_open
+from refresher.flower import DEFAULTS, _Unawaited, as_shown, insecure_configuration, set_up_flower
 from refresher.worker.tasks import GivenUp, RetryLater
 
 flower_options = pytest.importorskip("flower.options")
@@ -41,7 +41,7 @@ EVERYWHERE = {"address": "0.0.0.0"}  # noqa: S104 - nothing listens
     ],
 )
 def test_it_begins_on_loopback_or_with_a_password(options: dict[str, Any]) -> None:
-    assert what_is_open(said(**options), {"FLOWER_UNAUTHENTICATED_API": "false"}) == ""
+    assert insecure_configuration(said(**options), {"FLOWER_UNAUTHENTICATED_API": "false"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_it_begins_on_loopback_or_with_a_password(options: dict[str, Any]) -> No
     ],
 )
 def test_it_does_not_begin_where_anyone_could_get_in(options: dict[str, Any], words: str) -> None:
-    problem = what_is_open(said(**options), {})
+    problem = insecure_configuration(said(**options), {})
     assert words in problem
     assert "secret" not in problem
 
 
 @pytest.mark.parametrize("value", ["1", "true", "yes", "x"])
 def test_it_does_not_begin_with_an_open_api(value: str) -> None:
-    assert what_is_open(said(basic_auth=["a:b"]), {"FLOWER_UNAUTHENTICATED_API": value}).endswith("unset it")
+    assert insecure_configuration(said(basic_auth=["a:b"]), {"FLOWER_UNAUTHENTICATED_API": value}).endswith("unset it")
 
 
 def a_task(**fields: Any) -> Any:

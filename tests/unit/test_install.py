@@ -16,7 +16,7 @@ from api_client import ConfigurationError
 from api_client.protocol.messages import TASK_NAME, RefreshItem
 from refresher import WorkerSettings, install
 from refresher.worker.app import CONSUMER, celery_settings
-from refresher.worker.tasks import send_again
+from refresher.worker.tasks import resend
 
 SETTINGS = WorkerSettings(broker_url="redis://other:6379/5", workers=7)
 OURS = ["cache.refresh-miss", "cache.refresh"]
@@ -105,7 +105,7 @@ def test_other_apps_of_the_process_do_not_get_the_task(app: Celery) -> None:
 def test_what_is_sent_again_is_json_whatever_the_application_sends() -> None:
     sent: list[dict[str, Any]] = []
     own: Any = SimpleNamespace(send_task=lambda name, **options: sent.append(options))
-    send_again(own, "cache.refresh", SETTINGS, [RefreshItem(query="q")], countdown=None)
+    resend(own, "cache.refresh", SETTINGS, [RefreshItem(query="q")], countdown=None)
     assert sent[0]["serializer"] == "json"
 
 

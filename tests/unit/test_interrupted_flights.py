@@ -15,7 +15,7 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.read import aio as async_module
 from api_client.read import coalescing as sync_module
 from api_client.read.aio import AsyncFlights
-from api_client.read.coalescing import Flights
+from api_client.read.coalescing import SingleFlight
 from tests.support.interrupting import Bytecodes, Interrupted, InterruptedByTimer
 from tests.support.waiting import eventually
 
@@ -39,7 +39,7 @@ def test_an_interrupted_leader_leaves_the_lead_to_its_follower(error: type[BaseE
     with ThreadPoolExecutor(1) as pool:
 
         def run(number: int) -> bool:
-            flights, following = Flights(monotonic_seconds), list[Future[Any]]()
+            flights, following = SingleFlight(monotonic_seconds), list[Future[Any]]()
             bytecodes = Bytecodes(number, error, sync_module)
 
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:
@@ -63,7 +63,7 @@ def test_an_interrupted_follower_leaves_leader_and_others_as_they_were(error: ty
     with ThreadPoolExecutor(2) as pool:
 
         def run(number: int) -> bool:
-            flights, has_gone = Flights(monotonic_seconds), list[bool]()
+            flights, has_gone = SingleFlight(monotonic_seconds), list[bool]()
             bytecodes = Bytecodes(number, error, sync_module)
 
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:

@@ -9,8 +9,8 @@ import pytest
 from api_client.errors import InvalidQuery
 from api_client.protocol.entry import Flag, Header, encode
 from api_client.protocol.messages import RefreshReason
-from api_client.read.evaluate import PLAIN, Floor, judge
-from api_client.read.requirements import bookmarks_of, duration_of, floor_of
+from api_client.read.evaluate import PLAIN, Freshness, judge
+from api_client.read.requirements import bookmarks_of, duration_of, parse_freshness
 from tests.support.lease_world import a_header
 
 DIGEST = bytes(16)
@@ -26,7 +26,7 @@ def an_entry(**changes: Any) -> Header:
     return a_header(50, **(fields | changes))
 
 
-def judged(floor: Floor = PLAIN, *, u: float = 1.0, stamp: int | None = None, **changes: Any) -> tuple[bool, Any]:
+def judged(floor: Freshness = PLAIN, *, u: float = 1.0, stamp: int | None = None, **changes: Any) -> tuple[bool, Any]:
     verdict = judge(encode(an_entry(**changes), DIGEST, b""), DIGEST, floor, now_us=NOW_US, u=u, stamp=stamp)
     assert verdict.seen_token == 50
     return verdict.good, verdict.trigger
@@ -54,33 +54,33 @@ MISS, EARLY, STALE, INVALIDATED = (
         (PLAIN, None, {"soft_expiry_us": NOW_US + 1}, (True, None)),
         (PLAIN, None, AHEAD, (True, None)),
         (PLAIN, None, FARTHER_AHEAD, (True, STALE)),
-        (Floor(max_age_seconds=0.0), None, AHEAD, (True, None)),
-        (Floor(max_age_seconds=1e9), None, FARTHER_AHEAD, (False, MISS)),
-        (Floor(max_age_seconds=1e9), 49, FARTHER_AHEAD, (True, STALE)),
+        (Freshness(max_age_seconds=0.0), None, AHEAD, (True, None)),
+        (Freshness(max_age_seconds=1e9), None, FARTHER_AHEAD, (False, MISS)),
+        (Freshness(max_age_seconds=1e9), 49, FARTHER_AHEAD, (True, STALE)),
         (PLAIN, None, {"soft_expiry_us": NOW_US - 1, "generation": 51}, (True, INVALIDATED)),
         (PLAIN, None, {"soft_expiry_us": NOW_US - 1, "generation": 50}, (True, STALE)),
         (PLAIN, None, {"flags": Flag.HANDOFF}, (False, MISS)),
         (PLAIN, 49, {"flags": Flag.HANDOFF, "soft_expiry_us": NOW_US}, (True, None)),
         (PLAIN, 50, {"flags": Flag.HANDOFF}, (False, MISS)),
-        (Floor(max_age_seconds=100.0), None, {}, (True, None)),
-        (Floor(max_age_seconds=99.999), None, {}, (False, MISS)),
-        (Floor(max_age_seconds=0.0), 49, {}, (True, None)),
-        (Floor(max_age_seconds=0.0), 50, {}, (False, MISS)),
-        (Floor(fresh=True), None, {}, (False, MISS)),
-        (Floor(fresh=True), 50, {}, (False, MISS)),
-        (Floor(fresh=True), 49, {}, (True, None)),
-        (Floor(min_generation=49), None, {}, (True, None)),
-        (Floor(min_generation=50), None, {}, (False, MISS)),
-        (Floor(min_generation=50), 50, {}, (False, MISS)),
-        (Floor(min_generation=50), 49, {}, (True, None)),
-        (Floor(min_bookmarks=frozenset({"b1"})), None, {}, (False, MISS)),
-        (Floor(min_bookmarks=frozenset({"b1"})), 1, {}, (False, MISS)),
-        (Floor(min_bookmarks=frozenset({"b1"})), None, {"bookmarks": ("b0", "b1")}, (True, None)),
-        (Floor(min_bookmarks=frozenset({"b1", "b2"})), None, {"bookmarks": ("b1",)}, (False, MISS)),
+        (Freshness(max_age_seconds=100.0), None, {}, (True, None)),
+        (Freshness(max_age_seconds=99.999), None, {}, (False, MISS)),
+        (Freshness(max_age_seconds=0.0), 49, {}, (True, None)),
+        (Freshness(max_age_seconds=0.0), 50, {}, (False, MISS)),
+        (Freshness(fresh=True), None, {}, (False, MISS)),
+        (Freshness(fresh=True), 50, {}, (False, MISS)),
+        (Freshness(fresh=True), 49, {}, (True, None)),
+        (Freshness(min_generation=49), None, {}, (True, None)),
+        (Freshness(min_generation=50), None, {}, (False, MISS)),
+        (Freshness(min_generation=50), 50, {}, (False, MISS)),
+        (Freshness(min_generation=50), 49, {}, (True, None)),
+        (Freshness(min_bookmarks=frozenset({"b1"})), None, {}, (False, MISS)),
+        (Freshness(min_bookmarks=frozenset({"b1"})), 1, {}, (False, MISS)),
+        (Freshness(min_bookmarks=frozenset({"b1"})), None, {"bookmarks": ("b0", "b1")}, (True, None)),
+        (Freshness(min_bookmarks=frozenset({"b1", "b2"})), None, {"bookmarks": ("b1",)}, (False, MISS)),
     ],
 )
 def test_good_enough_is_what_the_floor_says(
-    floor: Floor, stamp: int | None, changes: dict[str, Any], verdict: tuple[bool, Any]
+    floor: Freshness, stamp: int | None, changes: dict[str, Any], verdict: tuple[bool, Any]
 ) -> None:
     assert judged(floor, stamp=stamp, **changes) == verdict
 
@@ -114,7 +114,7 @@ def test_an_unreadable_entry_is_a_miss_that_names_its_token_and_its_reason() -> 
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_only_a_call_that_asks_for_nothing_is_plain(plain: bool) -> None:
-    floor = floor_of("q", {} if plain else {"max_age": 0})
+    floor = parse_freshness("q", {} if plain else {"max_age": 0})
     assert floor.is_plain is plain
 
 
@@ -123,14 +123,14 @@ def test_only_a_call_that_asks_for_nothing_is_plain(plain: bool) -> None:
     [
         ({}, PLAIN),
         ({"version": 2, "timeout": 1, "max_age": None, "fresh": False}, PLAIN),
-        ({"max_age": "1m"}, Floor(max_age_seconds=60.0)),
-        ({"fresh": True}, Floor(fresh=True)),
-        ({"min_generation": 7}, Floor(min_generation=7)),
-        ({"min_bookmarks": ["b", "a", "b"]}, Floor(min_bookmarks=frozenset("ab"))),
+        ({"max_age": "1m"}, Freshness(max_age_seconds=60.0)),
+        ({"fresh": True}, Freshness(fresh=True)),
+        ({"min_generation": 7}, Freshness(min_generation=7)),
+        ({"min_bookmarks": ["b", "a", "b"]}, Freshness(min_bookmarks=frozenset("ab"))),
     ],
 )
-def test_options_become_a_floor(options: Any, floor: Floor) -> None:
-    assert floor_of("q", options) == floor
+def test_options_become_a_floor(options: Any, floor: Freshness) -> None:
+    assert parse_freshness("q", options) == floor
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_options_become_a_floor(options: Any, floor: Floor) -> None:
 )
 def test_a_wrong_option_is_refused_by_its_name_before_anything_is_sent(options: Any, named: str) -> None:
     with pytest.raises(InvalidQuery, match=named) as caught:
-        floor_of("friends_of", options)
+        parse_freshness("friends_of", options)
     assert caught.value.query == "friends_of"
 
 

@@ -19,7 +19,7 @@ from tests.unit.test_values_and_graph_errors import a_path
 MIB = 1024 * 1024
 LIMIT = 64 * 1024
 # An integer takes a byte at least and nine at most, and a reference to it eight; a dict of two takes 230 bytes.
-MOST_PEAK_BYTES, MOST_PEAK_BYTES_OF_DICTS = 24 * LIMIT, 80 * LIMIT
+MAX_PEAK_BYTES, MAX_PEAK_BYTES_OF_DICTS = 24 * LIMIT, 80 * LIMIT
 MANY = 40 * LIMIT
 
 
@@ -79,7 +79,7 @@ def test_a_value_that_is_far_too_large_is_refused_before_it_takes_memory(kind: s
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak_bytes < (MOST_PEAK_BYTES_OF_DICTS if kind.startswith("doubled") else MOST_PEAK_BYTES)
+    assert peak_bytes < (MAX_PEAK_BYTES_OF_DICTS if kind.startswith("doubled") else MAX_PEAK_BYTES)
     assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
 
 

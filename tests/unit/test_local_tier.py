@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from api_client.local.entry import ENTRY_OVERHEAD_BYTES, LARGEST_COPIED_BYTES, NOT_KEPT, LocalEntry, local_entry
-from api_client.local.tier import KEYS_AT_ONCE, MOST_FILLS, MOST_SECOND_CHANCES, LocalTier
+from api_client.local.entry import ENTRY_OVERHEAD_BYTES, MAX_COPIED_BYTES, NOT_KEPT, LocalEntry, local_entry
+from api_client.local.tier import KEYS_AT_ONCE, MAX_FILLS, MAX_SECOND_CHANCES, LocalTier
 from api_client.protocol.entry import Flag, Header, Smoothed, decode_header, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.payload import decode_content
@@ -196,9 +196,9 @@ def test_forgotten_fills_are_bounded_and_what_was_forgotten_is_refused() -> None
     tier = made()
     first = tier.begin(KEY)
     assert first is not None
-    for number in range(3 * MOST_FILLS):
+    for number in range(3 * MAX_FILLS):
         tier.begin(f"{KEY}{number}")
-    assert sum(map(len, tier._fills.values())) == tier._fill_count <= MOST_FILLS
+    assert sum(map(len, tier._fills.values())) == tier._fill_count <= MAX_FILLS
     assert not tier.fill(first, entry())
     assert put(tier, OTHER)
 
@@ -261,7 +261,7 @@ def test_one_fill_never_walks_through_a_tier_that_is_all_in_use() -> None:
         assert put(tier, str(number))
         tier.entries[str(number)].used = True
     assert put(tier, KEY)
-    assert sum(kept.used for kept in tier.entries.values()) == 1000 - MOST_SECOND_CHANCES - 1
+    assert sum(kept.used for kept in tier.entries.values()) == 1000 - MAX_SECOND_CHANCES - 1
     assert len(tier.entries) == 1000
 
 
@@ -310,7 +310,7 @@ def test_a_kept_value_counts() -> None:
 
 def test_rows_are_kept_to_be_copied_and_very_many_are_not() -> None:
     row = {"name": "x" * 100}
-    few, many = ([dict(row) for _ in range(count)] for count in (10, LARGEST_COPIED_BYTES // 100))
+    few, many = ([dict(row) for _ in range(count)] for count in (10, MAX_COPIED_BYTES // 100))
     kept = [local_entry(encode_payload(rows), header(), 0, rows, Any) for rows in (few, many)]
     assert [one.value for one in kept] == [few, NOT_KEPT]
 

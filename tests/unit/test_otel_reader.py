@@ -16,7 +16,7 @@ from api_client import ConfigurationError, ReaderSettings, ReadFailure, RefreshR
 from api_client.client import _counted
 from api_client.observe.events import ReaderEvents, guarded, together
 from api_client.observe.metrics import FOLD_AT
-from api_client.observe.otel import MOST_RECORDED, ONE_IN, OTelEvents
+from api_client.observe.otel import MAX_RECORDED, ONE_IN, OTelEvents
 from api_client.observe.prometheus import PrometheusEvents
 from tests.support.told_metrics import told
 from tests.support.told_spans import SpanMemory
@@ -89,12 +89,12 @@ def test_a_reader_notes_its_hits(events: OTelEvents) -> None:
 def test_where_hits_are_many_all_are_counted_and_some_is_in_the_histograms(
     reader: InMemoryMetricReader, events: OTelEvents
 ) -> None:
-    count = 16 * MOST_RECORDED
+    count = 16 * MAX_RECORDED
     for _ in range(count):
         events.note_hit(("q", 1_000_000, 9_000_000, False))
     found = told(reader)
     assert found["cache_hit_total", "query=q"] == count
-    assert found["cache_age_at_access_seconds_count", "query=q"] == MOST_RECORDED + (count - MOST_RECORDED) // ONE_IN
+    assert found["cache_age_at_access_seconds_count", "query=q"] == MAX_RECORDED + (count - MAX_RECORDED) // ONE_IN
     assert (
         found["cache_ttl_remaining_seconds_sum", "query=q"] == 9 * found["cache_ttl_remaining_seconds_count", "query=q"]
     )

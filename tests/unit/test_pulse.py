@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refresher.ops.health import Health, Phase, Pulse, PulseStep, Verdict
+from refresher.ops.health import Health, Heartbeat, Phase, PulseStep, Verdict
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.consumer import RefreshConsumer
 from tests.support.clock import Time
@@ -16,17 +16,17 @@ from tests.support.clock import Time
 LIMIT_SECONDS = WorkerSettings().hard_limit_seconds
 
 
-def consumer(pulse: Pulse, *, hub: Any = None, **attributes: Any) -> Any:
+def consumer(pulse: Heartbeat, *, hub: Any = None, **attributes: Any) -> Any:
     return SimpleNamespace(app=SimpleNamespace(refresher_pulse=pulse), hub=hub, **attributes)
 
 
-def is_live(pulse: Pulse) -> bool:
+def is_live(pulse: Heartbeat) -> bool:
     return Health(WorkerSettings(), pulse).live().is_good
 
 
 def test_a_loop_is_stuck_once_it_was_silent_for_as_long_as_a_message_may_take() -> None:
     clock = Time()
-    pulse = Pulse(clock)
+    pulse = Heartbeat(clock)
     PulseStep(consumer(pulse, beats_while_connecting=True)).start(consumer(pulse, hub=object()))
     assert pulse.phase is Phase.CONSUMING
     clock.now += LIMIT_SECONDS
@@ -42,7 +42,7 @@ def test_one_that_connects_and_is_not_heard_of_is_stuck_if_it_would_be_heard(
     tells_of_attempts: bool, live: bool
 ) -> None:
     clock = Time()
-    pulse = Pulse(clock)
+    pulse = Heartbeat(clock)
     PulseStep(consumer(pulse, **({"beats_while_connecting": True} if tells_of_attempts else {})))
     clock.now += 10_000
     assert is_live(pulse) is live
@@ -51,7 +51,7 @@ def test_one_that_connects_and_is_not_heard_of_is_stuck_if_it_would_be_heard(
 
 def test_each_attempt_to_connect_is_a_beat(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Time()
-    pulse = Pulse(clock)
+    pulse = Heartbeat(clock)
     told: list[float] = []
 
     def connect_at_the_third_attempt(errback: Callable[..., object], *_: object, **options: object) -> str:
@@ -73,7 +73,7 @@ def test_each_attempt_to_connect_is_a_beat(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_one_without_a_loop_of_its_own_is_never_stuck() -> None:
     clock = Time()
-    pulse = Pulse(clock)
+    pulse = Heartbeat(clock)
     PulseStep(consumer(pulse)).start(consumer(pulse, hub=None))
     clock.now += 10_000
     assert is_live(pulse)
@@ -81,7 +81,7 @@ def test_one_without_a_loop_of_its_own_is_never_stuck() -> None:
 
 def test_one_that_stops_is_live_for_as_long_as_that_takes_and_begins_nothing_anew() -> None:
     clock = Time()
-    pulse = Pulse(clock)
+    pulse = Heartbeat(clock)
     step = PulseStep(consumer(pulse))
     pulse.enter(Phase.STOPPING, is_heard=False)
     step.stop(consumer(pulse))

@@ -34,10 +34,10 @@ from refresher.errors import LoadFailed
 from refresher.flow.dead_letters import DeadLetter
 from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import OutcomeKind
-from refresher.flow.ports import Surroundings
+from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.flow.renewals import HeldLease
-from refresher.graph.loader import classified
+from refresher.graph.loader import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from tests.support.lease_world import a_header
@@ -79,7 +79,7 @@ class Worker(WorkerEvents):
         query("q", ttl=300, grace=60, into=self.registry)(lambda tx, n: n)
         self.refresher = Refresher(
             self.settings,
-            Surroundings(
+            RefreshDeps(
                 records=self, origin=self, encode=self._encode, registry=self.registry, hold=self._hold,
                 publish=self._publish, bury=self._bury, monotonic=lambda: self.now, sleep=self._sleep, events=self,
                 failure_of=self._failure_of, shuts_down=lambda: self.shuts_down, uniform=lambda: self.u,
@@ -127,7 +127,7 @@ class Worker(WorkerEvents):
         self.letters.append(letter)
 
     def _failure_of(self, error: BaseException) -> LoadFailed | None:
-        return None if isinstance(error, SystemExit | KeyboardInterrupt) else classified(error)
+        return None if isinstance(error, SystemExit | KeyboardInterrupt) else classify_error(error)
 
     def _sleep(self, seconds: float) -> None:
         self.diary.append(("sleep", seconds))
@@ -602,7 +602,7 @@ def test_the_value_of_a_load_that_failed_is_gone_with_it(worker: Worker) -> None
     def encode_fails(value: object, **_: Any) -> bytes:
         raise failing("too_large", transient=False)
 
-    refresher = Refresher(worker.settings, replace(worker.refresher._around, encode=encode_fails))
+    refresher = Refresher(worker.settings, replace(worker.refresher._deps, encode=encode_fails))
     worker.loads.append(value)
     del value
     gc.disable()

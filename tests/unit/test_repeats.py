@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api_client.local.unchanged import LARGEST_BYTES, MOST, Repeats
+from api_client.local.unchanged import MAX_BYTES, MOST, UnchangedEntryCache
 from api_client.protocol import payload
 from api_client.protocol.entry import Flag, Header, Smoothed, encode
 from api_client.protocol.keys import CacheKey, make_key
@@ -28,18 +28,18 @@ def entry(number: int = 0, value: Any = ROWS, **changes: Any) -> bytes:
 
 
 @pytest.fixture
-def repeats() -> Repeats:
-    return Repeats(2**20)
+def repeats() -> UnchangedEntryCache:
+    return UnchangedEntryCache(2**20)
 
 
-def known(repeats: Repeats, raw: bytes, number: int = 0, type_: Any = Any) -> Any:
+def known(repeats: UnchangedEntryCache, raw: bytes, number: int = 0, type_: Any = Any) -> Any:
     """The value that is kept of these bytes; None: nothing is."""
     found = repeats.get(key(number), bytes(bytearray(raw)), type_)
     return None if found is None or found.entry is None else found.entry.value
 
 
 def test_bytes_are_decoded_when_they_come_a_second_time_and_then_no_more(
-    repeats: Repeats, monkeypatch: pytest.MonkeyPatch
+    repeats: UnchangedEntryCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert known(repeats, entry()) is None
     first = known(repeats, entry())
@@ -52,22 +52,22 @@ def test_bytes_are_decoded_when_they_come_a_second_time_and_then_no_more(
     "changed",
     [entry(generation=2), entry(soft_expiry_us=5), entry(token=2), entry(value=[{"name": "Ann"}, {"name": "Bos"}])],
 )
-def test_what_was_invalidated_or_loaded_again_is_new(repeats: Repeats, changed: bytes) -> None:
+def test_what_was_invalidated_or_loaded_again_is_new(repeats: UnchangedEntryCache, changed: bytes) -> None:
     for _ in range(2):
         known(repeats, entry())
     assert known(repeats, changed) is None
     assert known(repeats, changed) == payload.decode_content(changed[88:], Any, "q")
 
 
-def test_another_key_s_bytes_under_this_key_are_never_shared(repeats: Repeats) -> None:
+def test_another_key_s_bytes_under_this_key_are_never_shared(repeats: UnchangedEntryCache) -> None:
     assert [known(repeats, entry(1), 0) for _ in range(3)] == [None] * 3
 
 
-def test_a_handoff_is_for_those_alone_who_waited(repeats: Repeats) -> None:
+def test_a_handoff_is_for_those_alone_who_waited(repeats: UnchangedEntryCache) -> None:
     assert [known(repeats, entry(flags=Flag.HANDOFF)) for _ in range(3)] == [None] * 3
 
 
-def test_the_oldest_are_forgotten_and_those_in_use_are_not(repeats: Repeats) -> None:
+def test_the_oldest_are_forgotten_and_those_in_use_are_not(repeats: UnchangedEntryCache) -> None:
     for _ in range(2):
         known(repeats, entry(0), 0)
         known(repeats, entry(1), 1)
@@ -78,8 +78,8 @@ def test_the_oldest_are_forgotten_and_those_in_use_are_not(repeats: Repeats) -> 
     assert known(repeats, entry(1), 1) is None
 
 
-def test_of_large_ones_the_last_is_known(repeats: Repeats) -> None:
-    large = "x" * LARGEST_BYTES
+def test_of_large_ones_the_last_is_known(repeats: UnchangedEntryCache) -> None:
+    large = "x" * MAX_BYTES
     assert [known(repeats, entry(0, large), 0) for _ in range(2)] == [None, large]
     assert known(repeats, entry(1, large), 1) is None
     assert known(repeats, entry(0, large), 0) is None

@@ -14,7 +14,7 @@ from api_client.protocol import messages, payload
 from api_client.protocol import payload as compression
 from api_client.protocol.entry import MAX_HEADER_BYTES, Header, Smoothed, encode
 from api_client.protocol.keys import make_key
-from api_client.protocol.messages import MAX_MESSAGE_BYTES, MOST_ITEMS, MalformedMessage, RefreshItem, RefreshReason
+from api_client.protocol.messages import MAX_ITEMS, MAX_MESSAGE_BYTES, MalformedMessage, RefreshItem, RefreshReason
 from api_client.protocol.params import MAX_DEPTH, MAX_PARAMS_BYTES
 from refresher.worker.celery_fixes.message_guard import DropReason, fault_of
 
@@ -59,9 +59,9 @@ def test_a_message_with_the_largest_params_is_well_within_the_bound(character: s
 
 def test_a_message_has_a_bounded_number_of_items_and_each_bounded_fields() -> None:
     item = {"query": "q"}
-    assert len(messages.decode({"v": 1, "items": [item] * MOST_ITEMS})) == MOST_ITEMS
+    assert len(messages.decode({"v": 1, "items": [item] * MAX_ITEMS})) == MAX_ITEMS
     with pytest.raises(MalformedMessage, match="1001 items"):
-        messages.decode({"v": 1, "items": [item] * (MOST_ITEMS + 1)})
+        messages.decode({"v": 1, "items": [item] * (MAX_ITEMS + 1)})
     with pytest.raises(MalformedMessage, match=r"ticket"):
         messages.decode({"v": 1, "items": [item | {"ticket": "x" * 65}]})
 

@@ -21,7 +21,7 @@ from refresher.flow.events import NO_SPANS
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.settings import WorkerSettings
 from refresher.worker.runtime import PerProcess
-from refresher.worker.tasks import CACHE_RETRY_SECONDS, MOST_CACHE_RETRIES, GivenUp, add_task
+from refresher.worker.tasks import CACHE_RETRY_SECONDS, MAX_CACHE_RETRIES, GivenUp, add_task
 
 A, B, C = (RefreshItem(query=name, params='{"n":1}') for name in "abc")
 AGAIN_A = msgspec.structs.replace(A, ticket="ticket", attempt=2)
@@ -106,7 +106,7 @@ def test_one_item_of_a_batch_that_ends_in_an_error_is_logged_and_the_rest_goes_o
     task: Task, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     task.ends["b"] = error
-    said = task.run(A, again(B, MOST_CACHE_RETRIES), C)
+    said = task.run(A, again(B, MAX_CACHE_RETRIES), C)
     assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4), ("refresh", "b"), ("refresh", "c")]
     assert f"'b', one of several, ended with {type(error).__name__}" in caplog.text
     assert f"error ({type(error).__name__}) b" in said
@@ -133,12 +133,12 @@ def test_a_single_item_that_is_given_up_fails_its_task_and_one_of_several_does_n
     assert task.run(B, C).startswith("failed (syntax) b 3f2a attempts=2; committed c")
 
 
-@pytest.mark.parametrize("cache_attempt", range(MOST_CACHE_RETRIES))
+@pytest.mark.parametrize("cache_attempt", range(MAX_CACHE_RETRIES))
 def test_a_lost_cache_has_its_own_count_whatever_the_load_s_attempt(task: Task, cache_attempt: int) -> None:
     task.ends["b"] = CacheUnavailable("gone")
     item = msgspec.structs.replace(B, attempt=4, ticket="ticket", cache_attempt=cache_attempt)
     with pytest.raises(Retry, match="cache_unavailable"):
-        task.run(item, retries=MOST_CACHE_RETRIES + cache_attempt)
+        task.run(item, retries=MAX_CACHE_RETRIES + cache_attempt)
     assert task.diary[1:] == [("send", [again(item, cache_attempt + 1)], CACHE_RETRY_SECONDS)]
 
 
@@ -146,7 +146,7 @@ def test_a_lost_cache_has_its_own_count_whatever_the_load_s_attempt(task: Task, 
 def test_the_error_of_a_single_item_ends_its_task(task: Task, error: Exception) -> None:
     task.ends["b"] = error
     with pytest.raises(type(error)):
-        task.run(again(B, MOST_CACHE_RETRIES))
+        task.run(again(B, MAX_CACHE_RETRIES))
     assert task.diary == [("refresh", "b")]
 
 

@@ -65,7 +65,7 @@ class Consumer:
 
 
 def told_spans(made: Telemetry) -> object:
-    events = made.and_of(None)
+    events = made.with_metrics(None)
     return NO_SPANS if events is None else events.spans
 
 
@@ -74,7 +74,7 @@ def test_without_the_setting_nothing_begins_with_a_worker(set_ups: list[int], co
     connected(made, Celery(set_as_current=False))
     signals.worker_process_init.send(sender=None)
     own = WorkerEvents()
-    assert (set_ups, made.and_of(None), made.and_of(own)) == ([], None, own)
+    assert (set_ups, made.with_metrics(None), made.with_metrics(own)) == ([], None, own)
 
 
 @pytest.mark.parametrize(("pool", "begins"), [(Solo, True), (Prefork, False)], ids=["solo", "prefork"])
@@ -100,7 +100,7 @@ def test_a_process_of_a_pool_begins_once_and_its_own_events_are_told_too(
         signals.worker_process_init.send(sender=None)
     assert set_ups == [os.getpid()]
     own = WorkerEvents()
-    both = made.and_of(own)
+    both = made.with_metrics(own)
     assert both is not None
     assert both is not own
     assert both.spans is told_spans(made)
@@ -131,7 +131,7 @@ def test_without_its_packages_the_worker_says_what_to_install_and_refreshes_all_
     with caplog.at_level(logging.ERROR):
         made.start()
     assert "pip install 'refresher[otel]' opentelemetry-distro" in caplog.text
-    assert made.and_of(None) is None
+    assert made.with_metrics(None) is None
     made.close()
 
 

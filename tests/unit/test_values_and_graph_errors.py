@@ -20,7 +20,7 @@ from api_client.protocol.lease import BookmarkFault
 from refresher.errors import LoadFailed, TransientFailure
 from refresher.graph import values
 from refresher.graph.loader import Graph as Origin
-from refresher.graph.loader import classified
+from refresher.graph.loader import classify_error
 from refresher.ops.checks import log_problems
 from refresher.settings import WorkerSettings
 
@@ -159,7 +159,7 @@ ERRORS: list[tuple[Exception, str, tuple[bool, int | None]]] = [
 def test_an_error_is_transient_bounded_or_permanent(
     error: Exception, kind: str, verdict: tuple[bool, int | None]
 ) -> None:
-    failed = classified(error)
+    failed = classify_error(error)
     assert (failed.kind, failed.is_transient, failed.most_attempts) == (kind, *verdict)
 
 
@@ -167,7 +167,7 @@ def test_an_error_is_transient_bounded_or_permanent(
 def test_a_classified_error_can_be_pickled_and_holds_nothing_of_the_driver(
     error: Exception, _kind: str, _verdict: object
 ) -> None:
-    failed = classified(error)
+    failed = classify_error(error)
     copied = pickle.loads(pickle.dumps(failed))  # noqa: S301 - our own bytes
     assert (copied.kind, str(copied), copied.is_transient, copied.most_attempts) == (
         failed.kind, str(failed), failed.is_transient, failed.most_attempts,
@@ -197,12 +197,12 @@ def test_a_classified_error_can_be_pickled_and_holds_nothing_of_the_driver(
 def test_what_a_begin_that_waits_for_bookmarks_ends_with_is_their_fault_where_it_can_be(
     error: Exception, kind: str, fault: BookmarkFault
 ) -> None:
-    failed = classified(error, waits_for_bookmarks=True)
+    failed = classify_error(error, waits_for_bookmarks=True)
     assert (failed.kind, failed.bookmarks) == (kind, fault)
 
 
 def test_a_long_text_of_an_error_is_cut() -> None:
-    assert len(str(classified(RuntimeError("x" * 100_000)))) < 600
+    assert len(str(classify_error(RuntimeError("x" * 100_000)))) < 600
 
 
 def refuse(uri: str, **_: object) -> None:

@@ -15,7 +15,7 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.read.aio import AsyncWaitDriver
 from api_client.read.evaluate import PLAIN
-from api_client.read.sync import WaitDriver
+from api_client.read.sync import SyncWaitRunner
 from api_client.transport.pubsub import Wakes
 from api_client.trigger.publisher import Trigger
 from tests.support.lease_world import a_header
@@ -98,7 +98,7 @@ def wait(request: pytest.FixtureRequest) -> Callable[..., tuple[Link, Published,
         parts = cast("Any", published), cast("Any", Silent()), settings
         if request.param == "sync":
             link: Link = SyncLink(failing)
-            raw = WaitDriver(cast("Any", link), *parts).wait(KEY, PLAIN, 0, timeout_seconds)
+            raw = SyncWaitRunner(cast("Any", link), *parts).wait(KEY, PLAIN, 0, timeout_seconds)
         else:
             link = AsyncLink(failing)
             raw = asyncio.run(AsyncWaitDriver(cast("Any", link), *parts).wait(KEY, PLAIN, 0, timeout_seconds))

@@ -11,13 +11,13 @@ from api_client.errors import RefreshFailed, UnknownQuery, WaitTimeout
 from api_client.protocol.entry import Flag, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import ClaimReply, ClaimStatus, RecordState
-from api_client.read.evaluate import PLAIN, Floor
+from api_client.read.evaluate import PLAIN, Freshness
 from api_client.read.wait_plan import (
-    AskClaim,
-    AskRepublish,
+    Claim,
     Pause,
     Publish,
     Read,
+    Republish,
     Step,
     WaitOptions,
     WaitPlan,
@@ -27,7 +27,7 @@ from tests.support.lease_world import a_header
 
 KEY = make_key("test", "query", {"n": 1}, 1)
 NOW_US = 1_800_000_000_000_000
-FRESH = Floor(fresh=True)
+FRESH = Freshness(fresh=True)
 
 
 def raw(token: int, **changes: Any) -> bytes:
@@ -50,7 +50,7 @@ def refused(state: RecordState, left: float = 60.0, number: int = 10, why: str =
 class Driver:
     """Answers a plan's steps; pauses pass on its own clock."""
 
-    plan_floor: Floor = PLAIN
+    plan_floor: Freshness = PLAIN
     seen_token: int = 0
     timeout: float = 5.0
     jitter: float = 1.0
@@ -82,7 +82,7 @@ class Driver:
     def goes_on_while_it_runs(self) -> None:
         """Answer everything as if another run never ended."""
         while self.now < 200:
-            self.polls_until(AskClaim)
+            self.polls_until(Claim)
             self.answer(refused(RecordState.RUNNING, 30.0))
 
     def polls_until(self, kind: type[Step], found: bytes | None = None) -> float:
@@ -95,7 +95,7 @@ class Driver:
 
 def test_a_granted_claim_is_published_under_its_number_and_waited_for() -> None:
     wait = Driver(seen_token=7)
-    assert wait.step == AskClaim(7)
+    assert wait.step == Claim(7)
     assert wait.answer(CLAIMED) == Publish(10)
     assert wait.answer(None) == Pause(0.01)
     assert wait.pause() == Read()
@@ -109,18 +109,18 @@ def test_an_entry_refreshed_meanwhile_is_read_at_once() -> None:
 
 
 def test_an_already_refreshed_entry_that_will_not_do_is_claimed_for_by_its_own_token() -> None:
-    wait = Driver(Floor(min_generation=20), seen_token=7)
+    wait = Driver(Freshness(min_generation=20), seen_token=7)
     wait.answer(ALREADY)
     assert isinstance(wait.reads(raw(9)), Pause)
-    wait.polls_until(AskClaim, raw(9))
-    assert wait.step == AskClaim(9)
+    wait.polls_until(Claim, raw(9))
+    assert wait.step == Claim(9)
 
 
 def test_a_notification_is_followed_by_a_read_and_a_question_at_once() -> None:
     wait = Driver()
     wait.answer(refused(RecordState.RUNNING, 30.0))
     assert wait.pause(notified=True, passing=0.001) == Read()
-    assert wait.reads(None) == AskClaim(0)
+    assert wait.reads(None) == Claim(0)
     wait.answer(CLAIMED)
     wait.answer(None)
     assert wait.pause(notified=True, passing=0.001) == Read()
@@ -141,7 +141,7 @@ def test_a_failure_while_it_waits_is_told_when_it_is_notified() -> None:
     wait.answer(CLAIMED)
     wait.answer(None)
     wait.pause(notified=True)
-    assert wait.reads(None) == AskClaim(0)
+    assert wait.reads(None) == Claim(0)
     with pytest.raises(UnknownQuery, match="no worker has registered the query 'query', version 1"):
         wait.answer(refused(RecordState.COOLING, why="unknown_query"))
 
@@ -149,7 +149,7 @@ def test_a_failure_while_it_waits_is_told_when_it_is_notified() -> None:
 @pytest.mark.parametrize(("number", "then"), [(8, Publish(8)), (0, Pause(0.01))])
 def test_a_queued_refresh_is_published_again_where_it_is_due(number: int, then: Step) -> None:
     wait = Driver()
-    assert wait.answer(refused(RecordState.QUEUED)) == AskRepublish()
+    assert wait.answer(refused(RecordState.QUEUED)) == Republish()
     assert wait.answer(number) == then
 
 
@@ -160,14 +160,14 @@ def test_who_was_told_how_long_asks_again_then_and_at_most_a_second_later(
 ) -> None:
     wait = Driver()
     wait.answer(refused(state, left))
-    assert wait.polls_until(AskClaim) == pytest.approx(asked_after, abs=0.02)
+    assert wait.polls_until(Claim) == pytest.approx(asked_after, abs=0.02)
 
 
 def test_who_has_claimed_asks_again_after_a_second_since_the_message_may_be_lost() -> None:
     wait = Driver()
     wait.answer(CLAIMED)
     wait.answer(None)
-    assert wait.polls_until(AskClaim) == pytest.approx(1.0, abs=0.02)
+    assert wait.polls_until(Claim) == pytest.approx(1.0, abs=0.02)
 
 
 def test_polls_double_up_to_a_second_and_start_anew_when_notified() -> None:
@@ -204,13 +204,13 @@ def test_nothing_in_time_is_a_timeout_that_names_query_and_state(timeout: float)
 
 def test_a_fresh_read_claims_whatever_is_there_and_takes_only_what_was_acquired_after_its_stamp() -> None:
     wait = Driver(FRESH, seen_token=9)
-    assert wait.step == AskClaim(None)
+    assert wait.step == Claim(None)
     wait.answer(refused(RecordState.RUNNING, 30.0, number=10))
     for too_old in (9, 10):
         wait.pause()
         assert wait.reads(raw(too_old)) != raw(too_old)
     wait.pause(notified=True)
-    assert wait.reads(raw(10)) == AskClaim(10), "what is committed after this look is to be read, not loaded again"
+    assert wait.reads(raw(10)) == Claim(10), "what is committed after this look is to be read, not loaded again"
     wait.answer(told(ClaimStatus.CLAIMED, RecordState.QUEUED, number=15))
     wait.answer(None)
     wait.pause()
@@ -222,7 +222,7 @@ def test_a_commit_between_a_fresh_readers_look_and_its_next_claim_is_read_and_no
     wait.answer(told(ClaimStatus.CLAIMED, RecordState.QUEUED, number=10))
     wait.answer(None)
     wait.pause(notified=True)
-    assert wait.reads(raw(9)) == AskClaim(9)
+    assert wait.reads(raw(9)) == Claim(9)
     assert wait.answer(told(ClaimStatus.ALREADY_REFRESHED, RecordState.IDLE, number=12)) == Read()
     assert wait.reads(raw(11)) == raw(11)
 
@@ -230,15 +230,15 @@ def test_a_commit_between_a_fresh_readers_look_and_its_next_claim_is_read_and_no
 @pytest.mark.parametrize(
     ("floor", "too_old", "good"),
     [
-        (Floor(min_generation=9), raw(9), raw(10)),
-        (Floor(min_generation=20), raw(10), raw(11)),
-        (Floor(min_bookmarks=frozenset({"b1"})), raw(30, bookmarks=("b0",)), raw(12, bookmarks=("b0", "b1"))),
-        (Floor(max_age_seconds=0.0), raw(9)[:52] + bytes(8) + raw(9)[60:], raw(9)),
+        (Freshness(min_generation=9), raw(9), raw(10)),
+        (Freshness(min_generation=20), raw(10), raw(11)),
+        (Freshness(min_bookmarks=frozenset({"b1"})), raw(30, bookmarks=("b0",)), raw(12, bookmarks=("b0", "b1"))),
+        (Freshness(max_age_seconds=0.0), raw(9)[:52] + bytes(8) + raw(9)[60:], raw(9)),
         (PLAIN, raw(10, flags=Flag.HANDOFF), raw(11, flags=Flag.HANDOFF)),
     ],
     ids=["generation", "generation that was lost", "bookmarks", "age", "handoff"],
 )
-def test_only_what_is_good_enough_ends_the_wait(floor: Floor, too_old: bytes, good: bytes) -> None:
+def test_only_what_is_good_enough_ends_the_wait(floor: Freshness, too_old: bytes, good: bytes) -> None:
     wait = Driver(floor)
     wait.answer(CLAIMED)
     wait.answer(None)
@@ -249,7 +249,7 @@ def test_only_what_is_good_enough_ends_the_wait(floor: Floor, too_old: bytes, go
 
 
 def test_an_old_value_acquired_after_the_call_satisfies_any_age() -> None:
-    wait = Driver(Floor(max_age_seconds=0.0))
+    wait = Driver(Freshness(max_age_seconds=0.0))
     wait.answer(CLAIMED)
     wait.answer(None)
     wait.pause()
@@ -263,5 +263,5 @@ def test_garbage_is_waited_over_and_claimed_for_by_the_token_in_it() -> None:
     wait.pause()
     newer_format = raw(42)[:2] + b"\x09" + raw(42)[3:]
     wait.reads(newer_format)
-    wait.polls_until(AskClaim, newer_format)
-    assert wait.step == AskClaim(42)
+    wait.polls_until(Claim, newer_format)
+    assert wait.step == Claim(42)

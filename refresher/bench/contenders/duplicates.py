@@ -16,10 +16,10 @@ from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.broker import CeleryBroker
 from api_client.trigger.claim_and_publish import Publication
-from api_client.trigger.history import Decisions
+from api_client.trigger.history import DecisionLog
 from api_client.trigger.private_app import PublishingApp
 from api_client.trigger.publisher import BATCH
-from api_client.trigger.suppression import AskedRecently
+from api_client.trigger.suppression import TriggerSuppressor
 from refresher.bench.payloads import PayloadKind, value_of
 from refresher.bench.places import Place
 from refresher.bench.seeding import QUERY, Seeder, params_of
@@ -139,7 +139,7 @@ class OurTriggers(Duplicate):
         self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
         self._publication = Publication(
             settings, self._link.store, self._broker,
-            AskedRecently(monotonic=monotonic_seconds), Decisions(), ReaderEvents(), monotonic=monotonic_seconds,
+            TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), monotonic=monotonic_seconds,
         )  # fmt: skip
         self._triggers: Sequence[Trigger] = ()
 

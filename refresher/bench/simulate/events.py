@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 
 from api_client.read.sync import REPUBLISH_INTERVAL_SECONDS
-from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, LONGEST_CLAIM_TIMES
+from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, MAX_CLAIM_TIMES
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
-from api_client.trigger.suppression import LONGEST_SILENCE_SECONDS
+from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS
 from refresher.bench.simulate.agenda import NOBODY, open_place, pop, schedule
 from refresher.bench.simulate.compiled import compiled, compiled_within
 from refresher.bench.simulate.decision import first_positive, smoothed
@@ -48,9 +48,9 @@ from refresher.bench.simulate.tally import add, count, count_reads, note_lead, s
 # What is compiled takes plain constants.
 _STALE_AGAIN: Final = REPUBLISH_SECONDS
 _WAITING_AGAIN: Final = REPUBLISH_INTERVAL_SECONDS
-_SILENCE: Final = LONGEST_SILENCE_SECONDS
+_SILENCE: Final = MAX_SUPPRESSION_SECONDS
 _LENGTH_HOLDS: Final = LENGTH_CACHED_SECONDS
-_LONGEST_CLAIM: Final = LONGEST_CLAIM_TIMES
+_MAX_CLAIM: Final = MAX_CLAIM_TIMES
 
 
 @compiled
@@ -103,7 +103,7 @@ def _happen(state: State, number: int, at: float) -> None:
     elif what == RUNNING:
         _end_run(state, number, at)
     else:
-        _claim(state, number, at, _any_reader(state), is_again=True)
+        _claim(state, number, at, _any_reader(state), is_republish=True)
 
 
 @compiled_within
@@ -131,7 +131,7 @@ def _ask(state: State, number: int, at: float) -> None:
         key.reason = MISS
     state.known[2 * (MISSES if key.reason == MISS else OTHERS), reader] += 1
     key.since = at
-    _claim(state, number, at, reader, is_again=False)
+    _claim(state, number, at, reader, is_republish=False)
 
 
 @compiled_within
@@ -159,22 +159,22 @@ def has_room(length: int, queue_size: int) -> bool:
 @compiled
 def claim_times(length: int, queue_size: int) -> int:
     """Return how many times its shortest time a claim holds, as `api_client.trigger.backpressure` does."""
-    return min(max(length // max(queue_size, 1), 1), _LONGEST_CLAIM)
+    return min(max(length // max(queue_size, 1), 1), _MAX_CLAIM)
 
 
 @compiled_within
-def _claim(state: State, number: int, at: float, reader: int, is_again: bool) -> None:  # noqa: FBT001
+def _claim(state: State, number: int, at: float, reader: int, is_republish: bool) -> None:  # noqa: FBT001
     key, policy = state.keys[number], state.policy[0]
     is_repeated = key.state == QUEUED  # its message is still there
-    someone_waits = at >= key.soft + policy.grace
-    if is_again:
-        key.reason = MISS if someone_waits else STALE
-    key.lasts = 1 if someone_waits else claim_times(known_length(state, reader, OTHERS, at), policy.queue_size)
+    has_waiter = at >= key.soft + policy.grace
+    if is_republish:
+        key.reason = MISS if has_waiter else STALE
+    key.lasts = 1 if has_waiter else claim_times(known_length(state, reader, OTHERS, at), policy.queue_size)
     key.state = QUEUED
     key.claimed = at + policy.claim
     key.moment = key.claimed
     key.times = 0
-    _publish(state, number, at, someone_waits, is_repeated)
+    _publish(state, number, at, has_waiter, is_repeated)
 
 
 @compiled_within
@@ -182,23 +182,23 @@ def _ask_again(state: State, number: int, at: float) -> None:
     """Let a read, or one that waits, ask for what has been queued for long."""
     key, policy, reader = state.keys[number], state.policy[0], _any_reader(state)
     if at >= key.claimed + policy.queue_ttl * key.lasts:
-        _claim(state, number, at, reader, is_again=True)
+        _claim(state, number, at, reader, is_republish=True)
         return
-    someone_waits = at >= key.soft + policy.grace
-    queue = MISSES if someone_waits else OTHERS
+    has_waiter = at >= key.soft + policy.grace
+    queue = MISSES if has_waiter else OTHERS
     is_due = has_room(known_length(state, reader, queue, at), policy.queue_size)
-    if is_due or someone_waits:  # who waits asks the record first, and that counts
+    if is_due or has_waiter:  # who waits asks the record first, and that counts
         key.moment = at
         key.times += 1
     if is_due:
-        _publish(state, number, at, someone_waits, is_again=True)
+        _publish(state, number, at, has_waiter, is_republish=True)
     else:
         _wait_for_ask(state, number, at)
 
 
 @compiled_within
-def _publish(state: State, number: int, at: float, someone_waits: bool, is_again: bool) -> None:  # noqa: FBT001
-    publish(state, number, at, someone_waits, is_again)
+def _publish(state: State, number: int, at: float, has_waiter: bool, is_republish: bool) -> None:  # noqa: FBT001
+    publish(state, number, at, has_waiter, is_republish)
     dispatch(state, at)
     if state.keys[number].state == QUEUED:
         _wait_for_ask(state, number, at)

@@ -31,16 +31,16 @@ OTHERS: Final = 1
 
 
 @compiled_within
-def publish(state: State, number: int, at: float, someone_waits: bool, is_again: bool) -> None:  # noqa: FBT001
+def publish(state: State, number: int, at: float, has_waiter: bool, is_republish: bool) -> None:  # noqa: FBT001
     """Put a message into a queue.
 
     One that repeats another, which is still there, is counted and forgotten where memory would run out.
     """
-    count(state, AGAIN if is_again else PUBLISHED, at)
-    queue = MISSES if someone_waits else OTHERS
+    count(state, AGAIN if is_republish else PUBLISHED, at)
+    queue = MISSES if has_waiter else OTHERS
     numbers, size = state.numbers, state.rings.shape[1]
     length = numbers[LENGTHS + queue]
-    if is_again and length >= size - state.policy[0].keys:
+    if is_republish and length >= size - state.policy[0].keys:
         count(state, FORGOTTEN, at)
         return
     if length == 0:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 DEFAULT_OUT: Final = Path("bench-results/simulate")
-MOST_KEYS: Final = 50_000_000
-MOST_READERS: Final = 100_000
-MOST_WORKERS: Final = 100_000
+MAX_KEYS: Final = 50_000_000
+MAX_READERS: Final = 100_000
+MAX_WORKERS: Final = 100_000
 
 
 class Popularity(StrEnum):

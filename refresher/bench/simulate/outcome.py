@@ -21,7 +21,7 @@ from refresher.bench.simulate.records import (
     WAITING_READS,
     State,
 )
-from refresher.bench.simulate.tally import LEAD_BINS_A_DECADE, SHORTEST_LEAD_SECONDS, WAIT_BINS_A_SECOND, spread_out
+from refresher.bench.simulate.tally import LEAD_BINS_A_DECADE, MIN_LEAD_SECONDS, WAIT_BINS_A_SECOND, spread_out
 from refresher.bench.simulate.world import World
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Outcome:
         place = _place_of(self.leads.astype(np.float64), percent)
         if place is None:
             return math.nan
-        return float(SHORTEST_LEAD_SECONDS * 10 ** ((place + 0.5) / LEAD_BINS_A_DECADE) * 1000)
+        return float(MIN_LEAD_SECONDS * 10 ** ((place + 0.5) / LEAD_BINS_A_DECADE) * 1000)
 
     def _share(self, what: int) -> float:
         return float(self.amounts[what].sum()) / self.reads

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _LARGE_KEYS: Final = 10_000_000
 _LARGE_READS: Final = 600_000_000
-_MOST_SECONDS: Final = Target(Must.AT_MOST, 300)
-_MOST_GIB: Final = Target(Must.AT_MOST, 1.5)
+_MAX_SECONDS: Final = Target(Must.AT_MOST, 300)
+_MAX_GIB: Final = Target(Must.AT_MOST, 1.5)
 _QUICK: Final = {"keys": 20_000, "reads_per_second": 2_000.0, "readers": 20, "seconds": 60, "ttl_seconds": 60.0}
 
 
@@ -86,8 +86,8 @@ def _figures(scenario: Scenario, outcomes: dict[str, Outcome]) -> tuple[Figure, 
     memory = max(outcome.most_bytes for outcome in outcomes.values()) / 2**30
     return (
         Figure(
-            scenario.value, "longest run: wall time", (longest.wall_seconds,), "s", _MOST_SECONDS if is_large else None,
+            scenario.value, "longest run: wall time", (longest.wall_seconds,), "s", _MAX_SECONDS if is_large else None,
             f"{longest.world.keys:,} keys, {longest.reads:,.0f} reads, {longest.loads():,} loads",
         ),
-        Figure(scenario.value, "most memory so far", (memory,), "GiB", _MOST_GIB if is_large else None),
+        Figure(scenario.value, "most memory so far", (memory,), "GiB", _MAX_GIB if is_large else None),
     )  # fmt: skip

@@ -23,12 +23,12 @@ FLEET_PART: Final = 10
 HOT_PART: Final = 1_000
 HOTTER: Final = 100
 """β is for keys that are read often: fewer keys, and so many times as many reads of each."""
-_LEAST_TTLS: Final = 3
+_MIN_TTLS: Final = 3
 BETAS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 TTLS: Final = (60.0, 300.0, 1_800.0)
 FLEET_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 GRACES: Final = (0.0, 60.0)
-_LEAST_KEYS: Final = 1_000
+_MIN_KEYS: Final = 1_000
 _TROUBLE_FROM: Final = 0.25
 _TROUBLE_UNTIL: Final = 0.45
 _SLOW_TIMES: Final = 10.0
@@ -64,7 +64,7 @@ def worlds(scenario: Scenario, world: World, *, quick: bool) -> dict[str, World]
 
 def smaller(world: World, part: int) -> World:
     """Return a world so many times as small, but for a thousand keys: as many reads a key, and as busy workers."""
-    keys = max(world.keys // part, min(world.keys, _LEAST_KEYS))
+    keys = max(world.keys // part, min(world.keys, _MIN_KEYS))
     return replace(
         world,
         keys=keys,
@@ -122,7 +122,7 @@ def _beta(world: World, quick: bool) -> dict[str, World]:  # noqa: FBT001
     hot = smaller(world, HOT_PART)
     hot = replace(hot, reads_per_second=hot.reads_per_second * HOTTER)
     for ttl in TTLS[:1] if quick else TTLS:
-        of_ttl = replace(hot, ttl=ttl, seconds=max(world.seconds, int(_LEAST_TTLS * ttl)))
+        of_ttl = replace(hot, ttl=ttl, seconds=max(world.seconds, int(_MIN_TTLS * ttl)))
         of_ttl = replace(of_ttl, workers=workers_for(of_ttl))
         found[f"TTL {ttl:g} s, no early refresh"] = replace(of_ttl, mode=Mode.NONE)
         for beta in BETAS[::2] if quick else BETAS:

@@ -37,8 +37,8 @@ from refresher.flow.policy import early_refresh_is_on, lease_seconds
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_LEAST_ROOM: Final = 1 << 16
-_MOST_ROOM: Final = 1 << 26
+_MIN_ROOM: Final = 1 << 16
+_MAX_ROOM: Final = 1 << 26
 
 
 def simulate(world: World) -> Outcome:
@@ -98,8 +98,8 @@ def initial_state(world: World) -> State:
         keys=keys,
         numbers=numbers,
         heads=np.full(seconds * PLACES_A_SECOND, NOBODY, dtype=np.int32),
-        heap=np.empty(2 * len(keys) + _LEAST_ROOM, dtype=EVENT),
-        rings=np.empty((2, 2 * world.keys + min(max(4 * world.keys, _LEAST_ROOM), _MOST_ROOM)), dtype=np.int32),
+        heap=np.empty(2 * len(keys) + _MIN_ROOM, dtype=EVENT),
+        rings=np.empty((2, 2 * world.keys + min(max(4 * world.keys, _MIN_ROOM), _MAX_ROOM)), dtype=np.int32),
         known=np.zeros((4, world.readers)),
         counters=np.zeros((COUNTERS, seconds), dtype=np.int64),
         amounts=np.zeros((AMOUNTS, 2, seconds)),

@@ -26,7 +26,7 @@ from refresher.bench.simulate.records import (
 
 WAIT_BINS_A_SECOND: Final = 1_000
 LEAD_BINS_A_DECADE: Final = 20
-SHORTEST_LEAD_SECONDS: Final = 1e-4
+MIN_LEAD_SECONDS: Final = 1e-4
 LEAD_BINS: Final = 160
 
 
@@ -69,7 +69,7 @@ def add(state: State, what: int, at: float, amount: float) -> None:
 def note_lead(state: State, at: float, lead: float) -> None:
     """Note what a refresh took, from its claim to its commit."""
     add(state, LEADS, at, lead)
-    place = int(math.log10(max(lead, SHORTEST_LEAD_SECONDS) / SHORTEST_LEAD_SECONDS) * LEAD_BINS_A_DECADE)
+    place = int(math.log10(max(lead, MIN_LEAD_SECONDS) / MIN_LEAD_SECONDS) * LEAD_BINS_A_DECADE)
     state.leads[min(place, LEAD_BINS - 1)] += 1
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _GROUP: Final = "validation"
 _TITLE: Final = "a real run, and the same one simulated"
-_MOST_PERCENT: Final = Target(Must.AT_MOST, 10)
+_MAX_PERCENT: Final = Target(Must.AT_MOST, 10)
 _SEEDS: Final = 20
 _WARM_UP_ROUNDS: Final = 3
 _QUICK_ROUNDS: Final = 1
@@ -87,12 +87,12 @@ def _figures(world: World, real: Real, simulated: list[Outcome]) -> tuple[Figure
     costs = real.costs
     return (
         Figure(
-            _GROUP, "recomputes: simulated against real, apart", (_apart(loads, real.loads),), "%", _MOST_PERCENT,
+            _GROUP, "recomputes: simulated against real, apart", (_apart(loads, real.loads),), "%", _MAX_PERCENT,
             f"{loads:,.0f} against {real.loads:,}",
         ),
         Figure(
             _GROUP, "stale share: simulated against real, apart", (_apart(stale, real.stale_share),), "%",
-            _MOST_PERCENT, f"{stale:.2%} against {real.stale_share:.2%}",
+            _MAX_PERCENT, f"{stale:.2%} against {real.stale_share:.2%}",
         ),
         Figure(_GROUP, "measured: from claim to acquire", (costs.pickup * 1000,), "ms"),
         Figure(_GROUP, "measured: of a run, beside the load", (costs.overhead * 1000,), "ms"),

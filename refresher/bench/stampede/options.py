@@ -10,9 +10,9 @@ from typing import Final
 from refresher.bench.stampede.terms import Kind, OriginKind
 
 DEFAULT_OUT: Final = Path("bench-results/stampede")
-MOST_WORKERS: Final = 100_000
-MOST_SECONDS: Final = 86_400.0
-MOST_ROUNDS: Final = 100
+MAX_WORKERS: Final = 100_000
+MAX_SECONDS: Final = 86_400.0
+MAX_ROUNDS: Final = 100
 
 
 class Scenario(StrEnum):

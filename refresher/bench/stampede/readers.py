@@ -31,7 +31,7 @@ STALE_SLACK_SECONDS: Final = 0.05
 """Between the end of a recompute, from which age counts here, and the write, from which it counts in the cache."""
 _FLUSH_SECONDS: Final = 0.5
 _LAST_READ_SECONDS: Final = 1.0
-_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class _Pace:
     def __init__(self, job: Job, number: int) -> None:
         self._rng = random.Random(json.dumps([job.seed, number]))  # noqa: S311 - no secret
         self._interval = job.interval_seconds
-        spread = self._interval if self._interval is not None else _LONGEST_PAUSE_SECONDS
+        spread = self._interval if self._interval is not None else _MAX_PAUSE_SECONDS
         self._due = time.monotonic() + self._rng.uniform(0.0, spread)
 
     def seconds_left(self) -> float:
@@ -132,7 +132,7 @@ class _Pace:
         """Plan the next one."""
         now = time.monotonic()
         if self._interval is None:
-            self._due = now + self._rng.uniform(_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+            self._due = now + self._rng.uniform(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         else:
             self._due = max(now, self._due + self._interval)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LOADS_AT_ONCE: Final = 8
 _LONGER: Final = 2
 # An open loop has as many reads under way as are due: they are to wait for a load, never for a connection.
-_MOST_CONNECTIONS: Final = 10_000
+_MAX_CONNECTIONS: Final = 10_000
 # Of a closed loop before it has been seen: what two small cores give.
 _FIRST_GUESS: Final = {Setting.OWN_PROCESS: 300.0, Setting.WORKERS: 4_000.0}
 
@@ -122,7 +122,7 @@ async def measured(
     async with AsyncExitStack() as stack:
         driver = await stack.enter_async_context(graph.async_driver())
         cache, broker, control = [
-            redis.asyncio.Redis.from_url(url, max_connections=_MOST_CONNECTIONS)
+            redis.asyncio.Redis.from_url(url, max_connections=_MAX_CONNECTIONS)
             for url in (place.cache_url, place.broker_url, place.control_url)
         ]
         for client in (cache, broker, control):

@@ -40,7 +40,7 @@ LOCK_MS: Final = 5_000
 JITTER_MS: Final = 50
 POLL_SECONDS: Final = 0.01
 WAIT_SECONDS: Final = 5.0
-_SMALLEST_DRAW: Final = 1e-9
+_MIN_DRAW: Final = 1e-9
 _UNLOCK: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 
@@ -143,7 +143,7 @@ class OwnProcess(CellReader):
             delta_seconds=point.pause_seconds or kept.delta.mean,
             beta=self.scene.beta(number),
             ttl_seconds=point.ttl_seconds,
-            u=max(1.0 - self.rng.random(), _SMALLEST_DRAW),
+            u=max(1.0 - self.rng.random(), _MIN_DRAW),
         )
 
     async def _kept(self, number: int) -> Kept | None:

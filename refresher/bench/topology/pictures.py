@@ -24,7 +24,7 @@ from refresher.bench.topology.spread import (
 )
 
 _NAMES: Final = {GraphKind.RMAT: "R-MAT", GraphKind.SNB: "social network"}
-_FEWEST_LEADS: Final = 5
+_MIN_LEADS: Final = 5
 
 
 def pictures(
@@ -106,7 +106,7 @@ def _lead_series(outcomes: Sequence[Outcome]) -> Iterator[Series]:
     for setting in Setting:
         for mode in (Mode.PLAIN, Mode.TOPOLOGY):
             found = leads_ms(outcomes, setting, mode)
-            buckets = {bucket: leads for bucket, leads in found.items() if len(leads) >= _FEWEST_LEADS}
+            buckets = {bucket: leads for bucket, leads in found.items() if len(leads) >= _MIN_LEADS}
             yield Series(
                 f"{mode}, {setting}", tuple(1.5 * 2.0**bucket for bucket in buckets),
                 tuple(percentile(leads, 50) for leads in buckets.values()),

@@ -28,7 +28,7 @@ GATE: Final = "bench.gate"
 MARK: Final = "bench.mark"
 NOTHING: Final = "bench.nothing"
 PAUSE: Final = "bench.pause"
-LONGEST_WAIT_SECONDS: Final = 60
+MAX_WAIT_SECONDS: Final = 60
 
 
 def __getattr__(name: str) -> Any:
@@ -54,7 +54,7 @@ def _made() -> Celery:
 def _gate(number: int) -> None:
     """Hold a process or a thread of the pool until the gate is opened, once for each."""
     _control(os.getpid()).rpush(ARRIVED, number)
-    _control(os.getpid()).blpop([OPEN], LONGEST_WAIT_SECONDS)
+    _control(os.getpid()).blpop([OPEN], MAX_WAIT_SECONDS)
 
 
 def _mark() -> None:

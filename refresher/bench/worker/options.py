@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 DEFAULT_ROUNDS: Final = 7
-MOST_ROUNDS: Final = 1_000
+MAX_ROUNDS: Final = 1_000
 DEFAULT_OUT: Final = Path("bench-results/worker")
 
 

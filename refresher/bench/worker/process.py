@@ -49,7 +49,7 @@ class RunningWorker:
         self._process, self._control = process, control
         # As readers publish, but patiently: a machine that stands still for half a second is not to end the run.
         self._app = PublishingApp.to(place.broker_url, _ANSWER_SECONDS)
-        self._queue: Any = queue_for(place.namespace, place.broker_url, someone_waits=False)
+        self._queue: Any = queue_for(place.namespace, place.broker_url, has_waiter=False)
 
     def send(self, task: str, *args: object) -> None:
         """Publish a task, as an application would."""

@@ -21,7 +21,7 @@ from refresher.ops.broker_keys import replaced_keys
 from refresher.ops.health import pulse_of
 from refresher.worker.celery_fixes.carried import CarriedDeliveries
 from refresher.worker.celery_fixes.envelopes import NO_ENVELOPE, read_any_envelope
-from refresher.worker.celery_fixes.message_guard import DroppedMessages, DropReason, Fault, fault_of
+from refresher.worker.celery_fixes.message_guard import DropReason, Fault, RateLimitedRejectLog, fault_of
 from refresher.worker.celery_fixes.refused_commands import describe_refusal
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class RefreshConsumer(_Consumer):
             options |= {"without_gossip": True, "without_mingle": True}
         super().__init__(*args, app=app, **options)
         self._carried = CarriedDeliveries(lambda: self.connection)
-        self._dropped = DroppedMessages(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
+        self._dropped = RateLimitedRejectLog(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
         loop: Callable[..., None] = self.loop  # type: ignore[has-type, unused-ignore]
 
         def surviving_loop(*args: Any) -> None:

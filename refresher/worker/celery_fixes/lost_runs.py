@@ -38,7 +38,7 @@ else:
 log: Final = logging.getLogger(__name__)
 
 # It may have been killed for what another had done, by the kernel short of memory for example.
-MOST_ATTEMPTS: Final = 2
+MAX_ATTEMPTS: Final = 2
 
 
 class RefreshRequest(_Request):
@@ -72,7 +72,7 @@ class RefreshRequest(_Request):
 
     def _end_runs(self, kind: str, text: str) -> None:
         # Off the main process's loop: the cache may be slow to answer.
-        failure = LoadFailed(kind, text, is_transient=True, most_attempts=MOST_ATTEMPTS)
+        failure = LoadFailed(kind, text, is_transient=True, most_attempts=MAX_ATTEMPTS)
         threading.Thread(target=self._end_runs_now, args=(failure,), name="lost-runs", daemon=True).start()
 
     def _end_runs_now(self, failure: LoadFailed) -> None:
@@ -91,15 +91,15 @@ class RefreshRequest(_Request):
                 log.warning("a lost refresh could not be ended or sent again: %s", type(error).__name__)
 
     def _end_one(self, runtime: Runtime, item: RefreshItem, failure: LoadFailed) -> None:
-        from refresher.worker.tasks import send_again
+        from refresher.worker.tasks import resend
 
         run = runtime.run_held_by(item, f"{self._hostname}:{self.worker_pid}")
         if run is None:
             return
-        outcome = runtime.refresher.end_lost(run, failure)
+        outcome = runtime.refresher.finish_lost_run(run, failure)
         log.error("%s", outcome)
         if outcome.again is not None:
-            send_again(
+            resend(
                 self.task.app, self.delivery_info["routing_key"], runtime.settings, [outcome.again],
                 countdown=outcome.pause_seconds,
             )  # fmt: skip

@@ -19,10 +19,10 @@ from typing import Any, Final, NamedTuple
 from api_client.protocol.messages import MAX_MESSAGE_BYTES, TASK_NAME
 from refresher.worker.celery_fixes.envelopes import UNREADABLE
 
-LONGEST_ID: Final = 255
+MAX_ID: Final = 255
 # Pauses between attempts are of seconds. A message with a far ETA would stay in the worker's memory until then.
-FARTHEST_ETA: Final = timedelta(hours=1)
-LONGEST_LIMIT_SECONDS: Final = 24 * 3600.0
+MAX_ETA: Final = timedelta(hours=1)
+MAX_LIMIT_SECONDS: Final = 24 * 3600.0
 
 
 class DropReason(StrEnum):
@@ -113,7 +113,7 @@ def _fault_of_body(message: Any) -> Fault | None:
 
 
 def _is_id(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_ID
+    return isinstance(value, str) and 0 < len(value) <= MAX_ID
 
 
 def _is_text(value: object) -> bool:
@@ -139,7 +139,7 @@ def _is_time(value: object) -> bool:
 
 def _is_near(value: object) -> bool:
     at = _time(value)
-    return at is not None and at <= datetime.now(UTC) + FARTHEST_ETA
+    return at is not None and at <= datetime.now(UTC) + MAX_ETA
 
 
 def _time(value: object) -> datetime | None:
@@ -159,7 +159,7 @@ def _is_limit(value: object) -> bool:
         return True
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # True of no NaN and no infinity; and of no integer beyond all floats, of which math.isfinite makes an error.
-    return number and 0 < value <= LONGEST_LIMIT_SECONDS  # type: ignore[operator]
+    return number and 0 < value <= MAX_LIMIT_SECONDS  # type: ignore[operator]
 
 
 def _are_names(value: object) -> bool:
@@ -216,7 +216,7 @@ class _Lines:
         return max(0, self.dropped - LINES)
 
 
-class DroppedMessages:
+class RateLimitedRejectLog:
     """Counts messages that were dropped, and logs the first few of each reason within ten seconds.
 
     Thousands of them are dropped in a second, and lines of each would fill a disk.

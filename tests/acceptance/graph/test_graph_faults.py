@@ -19,7 +19,7 @@ pytestmark = full_runs_only
 
 QUERY = "asks_twice"
 DOWN_SECONDS = 10.0
-LONGEST_PAUSE_SECONDS = 15.0
+MAX_PAUSE_SECONDS = 15.0
 COOLING_SECONDS = 5.0
 BUSY_MACHINE_SECONDS = 20.0
 
@@ -146,7 +146,7 @@ def test_after_ten_seconds_without_the_graph_in_the_middle_of_refreshes_all_are_
     assert behind_proxy.told("retried: graph_unavailable") >= len(tokens)
     graph_proxy.passes()
     # A pause between attempts may just have begun, or a cooling; then lease, queue and load come, and a second.
-    within_seconds = max(LONGEST_PAUSE_SECONDS, COOLING_SECONDS) + 1 + BUSY_MACHINE_SECONDS
+    within_seconds = max(MAX_PAUSE_SECONDS, COOLING_SECONDS) + 1 + BUSY_MACHINE_SECONDS
     for key, token in tokens.items():
         behind_proxy.goes_on(worker, QUERY, key, token, within_seconds)
 

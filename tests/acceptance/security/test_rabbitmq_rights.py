@@ -35,7 +35,7 @@ from tests.support.waiting import eventually
 pytestmark = [full_runs_only, pytest.mark.usefixtures("patient_publishers")]
 
 NAMESPACE = "cache"
-REFRESHES = queue_for(NAMESPACE, "amqps://", someone_waits=False).name
+REFRESHES = queue_for(NAMESPACE, "amqps://", has_waiter=False).name
 UNUSED = "unused"  # a vhost that no worker knows
 OF_AN_APPLICATION = "application"
 VHOSTS = ("/", UNUSED, OF_AN_APPLICATION)
@@ -178,14 +178,14 @@ def test_before_a_worker_has_ever_started_a_reader_is_told_so_or_makes_the_queue
                 with pytest.raises(
                     OperationalError, match=f"no queue '{REFRESHES}' yet, and this user may not make it"
                 ):
-                    broker.publish([item], someone_waits=False)
+                    broker.publish([item], has_waiter=False)
 
         is_told_so()
         with others.app.connection_for_write() as connection:
-            queue_for(NAMESPACE, "amqps://", someone_waits=False).exchange(connection.channel()).declare()
+            queue_for(NAMESPACE, "amqps://", has_waiter=False).exchange(connection.channel()).declare()
         is_told_so()  # also with an exchange that leads nowhere
-        others.publish([item], someone_waits=False)
-        broker.publish([item], someone_waits=False)
+        others.publish([item], has_waiter=False)
+        broker.publish([item], has_waiter=False)
         assert broker.waiting() == others.waiting() == 2
 
 
@@ -193,7 +193,7 @@ def published_to(url: str) -> None:
     broker = CeleryBroker(url, NAMESPACE)
     item = item_for(make_key(NAMESPACE, "q", {}, 1), 1, RefreshReason.MANUAL)
     try:
-        broker.publish([item], someone_waits=False)
+        broker.publish([item], has_waiter=False)
     finally:
         broker.close()
 

@@ -120,7 +120,7 @@ def test_the_systems_authorities_are_trusted_and_no_other_unless_the_url_says_so
 def published_to(url: str) -> None:
     broker = CeleryBroker(url, "cache")
     try:
-        broker.publish([item_for(make_key("cache", "q", {}, 1), 1, RefreshReason.MANUAL)], someone_waits=False)
+        broker.publish([item_for(make_key("cache", "q", {}, 1), 1, RefreshReason.MANUAL)], has_waiter=False)
     finally:
         broker.close()
 

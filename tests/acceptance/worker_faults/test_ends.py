@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
 
-MOST_RETRY_SECONDS = 3.0  # three pauses of a second at most: the settings have a backoff of 1
+MAX_RETRY_SECONDS = 3.0  # three pauses of a second at most: the settings have a backoff of 1
 
 
 def test_a_warm_shutdown_under_load_finishes_what_runs(world: World) -> None:
@@ -68,7 +68,7 @@ def test_half_of_the_loads_fail_under_load(world: World) -> None:
         traffic.goes_on_for(60)
     # No value was ever lost, so none is likely; a Redis that a busy machine keeps from answering in time is.
     assert set(traffic.errors) <= {"RefreshFailed", "WaitTimeout", "CacheUnavailable"}
-    verdict = world.judge(within_seconds=20 * (COOLING_SECONDS + MOST_RETRY_SECONDS) + SLACK_SECONDS)
+    verdict = world.judge(within_seconds=20 * (COOLING_SECONDS + MAX_RETRY_SECONDS) + SLACK_SECONDS)
     assert verdict.faults == []
     assert sum(len(world.loads(key)) for key in traffic.keys) > sum(len(world.runs(key)) for key in traffic.keys)
 

@@ -64,7 +64,7 @@ class Ending:
         url = self._system.env["CACHE_BROKER_URL"]
         broker = CeleryBroker(url, self._name)
         item = item_for(self._client.key("long_lived", self._params("later")), 0, RefreshReason.MANUAL)
-        queue = queue_for(self._name, url, someone_waits=False)
+        queue = queue_for(self._name, url, has_waiter=False)
         broker.app.send_task(messages.TASK_NAME, args=(messages.encode([item]),), queue=queue, countdown=1_800)
         broker.close()
         self._asked.append("later")

@@ -120,9 +120,9 @@ def test_flower_knows_every_variable_and_lets_nobody_in_without_a_password(name:
     environ = environment(name, "flower")
     for variable_name in environ.keys() - {"CACHE_BROKER_URL", "CACHE_NAMESPACE"}:
         assert variable_name.removeprefix("FLOWER_").lower() in options
-    signs_in = [entry["name"] for entry in container(name, "flower")["env"] if not _is_optional(entry)]
+    requires_auth = [entry["name"] for entry in container(name, "flower")["env"] if not _is_optional(entry)]
     by_oauth = {"FLOWER_AUTH", "FLOWER_AUTH_PROVIDER", "FLOWER_OAUTH2_KEY", "FLOWER_OAUTH2_SECRET"}
-    assert "FLOWER_BASIC_AUTH" in signs_in or by_oauth <= set(signs_in)
+    assert "FLOWER_BASIC_AUTH" in requires_auth or by_oauth <= set(requires_auth)
     assert environ["FLOWER_PORT"] == str(container(name, "flower")["ports"][0]["containerPort"])
     assert not {"CACHE_REDIS_URL", "NEO4J_PASSWORD"} & environ.keys()
 

@@ -19,7 +19,7 @@ from tests.support.opcode_interrupts import Interrupted, interrupted_at_each_opc
 from tests.support.waiting import eventually
 
 GET, PING = pack_get("key"), pack("PING")
-LEAST_INSTRUCTIONS = 12
+MIN_INSTRUCTIONS = 12
 
 # A socket whose owner was interrupted before it could close it is closed by its destructor.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -64,7 +64,7 @@ def test_a_call_may_be_interrupted_at_any_instruction(connect: Connect, control:
     for number in interrupted_at_each_opcode(lambda: CALLS[name](pool), connections, connection, overdue):
         assert is_usable(pool), f"after an interrupt at instruction {number}"
         assert pool.ask(GET) == b"value"
-    assert number > LEAST_INSTRUCTIONS
+    assert number > MIN_INSTRUCTIONS
 
 
 def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: Connect, control: redis.Redis) -> None:
@@ -92,7 +92,7 @@ def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: 
     number, asks = 0, list[object]()
     for number in interrupted_at_each_opcode(wait_for_a_turn, connections, connection):
         assert is_usable(pool), f"after an interrupt at instruction {number}"
-    assert number > LEAST_INSTRUCTIONS
+    assert number > MIN_INSTRUCTIONS
     assert asks == [b"value"]
 
 
@@ -116,7 +116,7 @@ def test_an_interrupt_while_a_connection_is_given_to_a_thread_that_waits_leaves_
             thread.join(PATIENCE_SECONDS)
         assert replies == [b"value"] * len(others), f"after an interrupt at instruction {number}"
         assert pool.ask(GET) == b"value"
-    assert len(others) > LEAST_INSTRUCTIONS
+    assert len(others) > MIN_INSTRUCTIONS
 
 
 class Thing:
@@ -133,7 +133,7 @@ def test_the_watch_over_sockets_goes_on_whatever_interrupts_those_who_add_to_it(
         thing = Thing()
         assert watch.add(thing)
         assert thing.was_looked_at.wait(PATIENCE_SECONDS), f"after an interrupt at instruction {number}"
-    assert number > LEAST_INSTRUCTIONS
+    assert number > MIN_INSTRUCTIONS
 
 
 def test_the_interrupts_of_these_tests_are_raised() -> None:

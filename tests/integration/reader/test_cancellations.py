@@ -18,7 +18,7 @@ from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
 from tests.support.waiting import eventually
 
 STALE_SECONDS: Final = 200_000.0
-MOST_AWAITS: Final = 500
+MAX_AWAITS: Final = 500
 LOOK_SECONDS: Final = 0.001
 
 
@@ -78,7 +78,7 @@ def test_wherever_a_call_is_cancelled_it_ends_so_and_all_others_go_on(
     play("warm").plant_value("warm")
     client = _made(case, settings)
     for number in count():
-        assert number < MOST_AWAITS
+        assert number < MAX_AWAITS
         key = play(f"q{number}")
         case.prepare(key)
         if case.is_first and number:

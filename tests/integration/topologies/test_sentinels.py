@@ -31,9 +31,9 @@ from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
 
-LONGEST_BREAKER_PAUSE_SECONDS = 5.0
+MAX_BREAKER_PAUSE_SECONDS = 5.0
 # From when the Sentinels agree: the probe of an open breaker, a connection or two; the rest is a busy machine's.
-HEALED_SECONDS = LONGEST_BREAKER_PAUSE_SECONDS + 3 * TIMEOUT_SECONDS + 15.0
+HEALED_SECONDS = MAX_BREAKER_PAUSE_SECONDS + 3 * TIMEOUT_SECONDS + 15.0
 
 FAILOVERS: dict[str, Callable[[Sentinels], RedisServer]] = {
     "ordered": Sentinels.fail_over,
