@@ -24,7 +24,7 @@ NOW: Final = "now"
 # What is appended to modules: the last definition counts, and whoever imports the module later gets that.
 _APPENDED: Final[Mapping[str, Mapping[str, str]]] = {
     "minor": {
-        "entry": """
+        "protocol/entry": """
 _encode_before = encode
 
 
@@ -34,7 +34,7 @@ def encode(header, digest, payload):
     length = (len(raw) + len(field)).to_bytes(2, "big")
     return raw[:4] + bytes((raw[4] | 4,)) + raw[5:6] + length + raw[8:] + field + payload
 """,
-        "messages": """
+        "protocol/messages": """
 _encode_before = encode
 
 
@@ -47,7 +47,7 @@ def encode(items):
 """,
     },
     "major": {
-        "entry": """
+        "protocol/entry": """
 import threading
 
 spoken = threading.local()
@@ -62,7 +62,7 @@ def encode(header, digest, payload):
 def decode_header(raw, digest):
     return _decode_before(raw[:2] + b"\\1" + raw[3:] if raw[:3] == MAGIC + b"\\2" else raw, digest)
 """,
-        "messages": """
+        "protocol/messages": """
 from api_client.protocol import entry as _entry
 
 _encode_before, _decode_before = encode, decode
@@ -78,7 +78,7 @@ def decode(message):
         message = {**message, "v": 1}
     return _decode_before(message)
 """,
-        "broker_settings": """
+        "config/broker": """
 _consumer_before, _for_before, _of_before = consumer_settings, queue_for, queue_of
 
 
@@ -123,7 +123,7 @@ def install_release(name: str, folder: Path) -> Installation:
 
 def _change(tree: Path, name: str) -> None:
     for module, code in _APPENDED.get(name, {}).items():
-        with (tree / "api_client" / "protocol" / f"{module}.py").open("a", encoding="utf-8") as file:
+        with (tree / "api_client" / f"{module}.py").open("a", encoding="utf-8") as file:
             file.write(code)
     if name == "minor":
         lua = tree / "api_client" / "protocol" / "lua"
