@@ -7,12 +7,15 @@ of JSON to the standard output: ``met`` is what it met that should not be. What 
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
-import faulthandler
-import json
 import os
 import sys
+
+if sys.argv[1:2] == ["c"]:
+    os.register_at_fork = lambda **_: None  # no hook of a module runs; the interpreter's own lock is made good
+
+import asyncio
+import faulthandler
+import json
 import threading
 import traceback
 from typing import Any
@@ -25,19 +28,6 @@ QUERY = "long_lived"
 CHILDREN = 2
 WITHIN_SECONDS = 40.0
 READING_THREADS = 2
-
-
-def fork(how: str) -> int:
-    """Return 0 in the child."""
-    if how == "os":
-        return os.fork()
-    # A thread that waits for the interpreter's lock has a child hand it over, and the child has no such thread: what
-    # Python's hooks are for is not what is tested. The client's own wait for the servers.
-    usual_seconds = sys.getswitchinterval()
-    sys.setswitchinterval(WITHIN_SECONDS)
-    pid = int(ctypes.PyDLL(None).fork())
-    sys.setswitchinterval(usual_seconds)
-    return pid
 
 
 class Program:
@@ -106,7 +96,7 @@ def main(how: str, kind: str) -> None:
     for number in range(CHILDREN):
         if how == "c":
             program.flush()  # as the documentation asks for: a thread at work could leave a lock held in the child
-        pid = fork(how)
+        pid = os.fork()
         if pid == 0:
             in_child(program, number)
         children.append(pid)

@@ -1,4 +1,7 @@
-"""A process that is forked as a C server does it, by fork() itself without Python's hooks, and goes on in both.
+# ruff: noqa: E402 - hooks are registered at import
+"""A process that is forked without Python's hooks, as a C server does it, and goes on in both.
+
+The interpreter's own lock is made good in the child, which a bare fork() leaves to chance; no hook of a module runs.
 
 ``python -m tests.support.forking_reader KIND`` does what is of that kind once, forks, and does it in both processes at
 one time, a few times. It prints one line for each process: its name, and "good" or what it met instead.
@@ -6,10 +9,12 @@ one time, a few times. It prints one line for each process: its name, and "good"
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
-import faulthandler
 import os
+
+os.register_at_fork = lambda **_: None
+
+import asyncio
+import faulthandler
 import sys
 import time
 from collections.abc import Callable
@@ -118,12 +123,7 @@ def main() -> None:
     met = act("parent")
     assert met == "parent", met
     with around_the_fork:
-        # A thread that has waited this long requests the interpreter's lock. A child would hand it to that thread,
-        # which it does not have, and wait until it is taken: what the hooks are for is not what is tested.
-        usual_seconds = sys.getswitchinterval()
-        sys.setswitchinterval(10 * WITHIN_SECONDS)
-        child = ctypes.PyDLL(None).fork()
-        sys.setswitchinterval(usual_seconds)
+        child = os.fork()
         if not child:
             end_in("child", act)
     end_in("parent", act, child)
