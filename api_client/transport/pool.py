@@ -153,7 +153,8 @@ class Connection:
     def __init__(
         self, make: Callable[[], Any], timeout_seconds: float, reply_seconds: float, epoch: object = None
     ) -> None:
-        self.epoch, self.is_reused = epoch, False
+        self.epoch: int = epoch
+        self.is_reused: bool = False
         self.place: weakref.ref[Connection] | None = None
         self._made = make()  # it closes the socket when it goes
         self._timeout_seconds, self._reply_seconds = timeout_seconds, reply_seconds

@@ -56,7 +56,7 @@ class PrivateApp(_Celery):
     """
 
     # Django's makes the first app of the process the default of all threads, and changes sys.path.
-    builtin_fixups = frozenset[str]()
+    builtin_fixups: frozenset[str] = frozenset()
     broker_of_settings: str = ""
 
     @classmethod
