@@ -153,7 +153,7 @@ class Connection:
     def __init__(
         self, make: Callable[[], Any], timeout_seconds: float, reply_seconds: float, epoch: object = None
     ) -> None:
-        self.epoch: int = epoch
+        self.epoch: object = epoch
         self.is_reused: bool = False
         self.place: weakref.ref[Connection] | None = None
         self._made = make()  # it closes the socket when it goes
