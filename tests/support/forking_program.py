@@ -1,7 +1,7 @@
 """A program that uses a reader, forks twice, and goes on to use it in all three processes at once.
 
-Usage: ``python -m tests.support.forking_program FORK KIND``: FORK is ``os`` or ``c``, a fork of the C library that
-calls none of Python's hooks, as a server written in C may do; KIND is ``sync`` or ``async``. Each process writes a line
+Usage: ``python -m tests.support.forking_program FORK KIND``: FORK is ``os`` or ``c``, a fork in which no
+module's hooks run, as in a server written in C; KIND is ``sync`` or ``async``. Each process writes a line
 of JSON to the standard output: ``met`` is what it met that should not be. What it reads is `scripted_queries`'.
 """
 
