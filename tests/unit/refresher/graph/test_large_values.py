@@ -14,7 +14,7 @@ from neo4j.time import Date, Duration
 
 from refresher.errors import LoadFailed
 from refresher.graph import values
-from tests.unit.test_values_and_graph_errors import a_path
+from tests.unit.refresher.graph.test_values_and_graph_errors import a_path
 
 MIB = 1024 * 1024
 LIMIT = 64 * 1024

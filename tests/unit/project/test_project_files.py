@@ -21,7 +21,7 @@ from api_client.transport.scripts import SCRIPTS
 from refresher.settings import WorkerSettings
 from tests.support.requirements import skip_or_fail
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Written so that this file does not hold what it looks for.
 REGISTRIES = re.compile(
     r"pypi[.]org|python[h]osted|npmj[s][.]|proxy[.]golang|(repo1?|central)[.]maven|crates[.]io|deb[.]debian[.]org"

@@ -18,7 +18,7 @@ from api_client.observe.metrics import AGE_BUCKETS_SECONDS, FOLD_AT
 from api_client.observe.prometheus import PrometheusEvents
 from tests.support.recorded_events import RecordedEvents
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_in_multiprocess_mode_another_process_sees_the_hits_of_one_that_has_fall
     script = """
 import sys
 from api_client.observe.prometheus import default_events
-from tests.unit.test_reader_metrics import hit
+from tests.unit.api_client.observe.test_reader_metrics import hit
 hit(default_events(), age=2.0)
 sys.stdin.read()
 """

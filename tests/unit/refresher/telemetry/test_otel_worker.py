@@ -28,7 +28,7 @@ from refresher.telemetry.otel_spans import texts_of
 from refresher.telemetry.prometheus import PrometheusWorkerEvents
 from tests.support.told_metrics import told
 from tests.support.told_spans import SpanMemory, tree_of
-from tests.unit.test_otel_reader import in_registry
+from tests.unit.api_client.observe.test_otel_reader import in_registry
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 ITEM = RefreshItem(query="q", params='{"n":"c4nary"}', trace=TRACE)

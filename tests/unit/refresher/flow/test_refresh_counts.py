@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.test_refresh_flow import ACQUIRED, ITEM, NOW_US, Worker, failing
+from tests.unit.refresher.flow.test_refresh_flow import ACQUIRED, ITEM, NOW_US, Worker, failing
 
 
 class Counted(Worker):

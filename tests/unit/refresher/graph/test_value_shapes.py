@@ -27,7 +27,7 @@ from refresher.errors import LoadFailed
 from refresher.graph import values
 
 MIB = 1024 * 1024
-DOC = (FilePath(__file__).parents[2] / "docs" / "values.md").read_text(encoding="utf-8")
+DOC = (FilePath(__file__).parents[4] / "docs" / "values.md").read_text(encoding="utf-8")
 
 
 class Colour(Enum):

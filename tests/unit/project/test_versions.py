@@ -10,7 +10,7 @@ import pytest
 
 import api_client
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VERSION = api_client.__version__
 
 # Where it is repeated, for nothing can be computed there: the files, and how it stands there.

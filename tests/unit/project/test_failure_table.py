@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from api_client import ReaderEvents, ReaderSettings
-from tests.unit.test_project_files import settings_in_code
+from tests.unit.project.test_project_files import settings_in_code
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "when-things-fail.md").read_text(encoding="utf-8")
 READERS, WORKERS = PAGE.split("\n## When workers fail")
 FOLDERS = {"faults": READERS, "worker_faults": WORKERS}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from refresher.bench.page import found, page
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 KEPT = DOCS / "results"
 
 

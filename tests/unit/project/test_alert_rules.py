@@ -16,7 +16,7 @@ from refresher.queries import Registry
 from refresher.telemetry.prometheus import PrometheusWorkerEvents, WorkerGauges
 from tests.support.requirements import skip_or_fail
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
 ALERT = re.compile(r"- alert: (\w+)")
 EXPRESSION_NAMES = re.compile(r"\b((?:cache|xfetch|refresher)_\w+)\b(?!:)")
