@@ -43,13 +43,13 @@ class LoadFailed(RefresherError):
         message: str,
         *,
         is_transient: bool,
-        most_attempts: int | None = None,
+        max_attempts: int | None = None,
         bookmarks: BookmarkFault = BookmarkFault.NONE,
     ) -> None:
         super().__init__(message)
         self.kind: str = kind
         self.is_transient: bool = is_transient
-        self.most_attempts: int | None = most_attempts
+        self.max_attempts: int | None = max_attempts
         self.bookmarks: BookmarkFault = bookmarks
 
     @property
@@ -58,17 +58,17 @@ class LoadFailed(RefresherError):
         return self.kind if self.__cause__ is None else f"{self.kind}: {type(self.__cause__).__name__}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _load_failed, (self.kind, str(self), self.is_transient, self.most_attempts, self.bookmarks)
+        return _load_failed, (self.kind, str(self), self.is_transient, self.max_attempts, self.bookmarks)
 
 
 def _load_failed(
     kind: str,
     message: str,
     is_transient: bool,  # noqa: FBT001
-    most_attempts: int | None,
+    max_attempts: int | None,
     bookmarks: BookmarkFault,
 ) -> LoadFailed:
-    return LoadFailed(kind, message, is_transient=is_transient, most_attempts=most_attempts, bookmarks=bookmarks)
+    return LoadFailed(kind, message, is_transient=is_transient, max_attempts=max_attempts, bookmarks=bookmarks)
 
 
 def message_of(error: BaseException) -> str:

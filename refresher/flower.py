@@ -37,7 +37,7 @@ DEFAULTS: Final[Mapping[str, object]] = {
 }
 _NO: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
 # Ends that the task tells by an error: Python's quotes around them say nothing, and neither does a traceback.
-_TOLD_BY_ERROR: Final = re.compile(r"(?:RetryLater|GivenUp)\((['\"])(.*)\1\)", re.DOTALL)
+_TOLD_BY_ERROR: Final = re.compile(r"(?:RetryLater|RefreshAbandoned|GivenUp)\((['\"])(.*)\1\)", re.DOTALL)
 _TOKEN: Final = re.compile(r"(token=\d+) ([^;]+)$")
 
 
@@ -58,7 +58,7 @@ def _set_up_once() -> None:
 
     for name, value in DEFAULTS.items():
         setattr(options, name, value)
-    options.format_task = as_shown
+    options.format_task = format_task
     # At the level debug Flower logs its own settings, and the cookie's secret with them.
     getLogger("flower.command").setLevel(INFO)
     options.add_parse_callback(_AccessCheck(options))
@@ -126,7 +126,7 @@ def insecure_configuration(said: Any, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def as_shown(task: Any) -> Any:
+def format_task(task: Any) -> Any:
     """Return a task (Flower's own copy) as pages show it.
 
     What came of its last attempt stands in ``result``, whatever its state, and what matters most of it comes first: the

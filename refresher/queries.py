@@ -182,7 +182,7 @@ def query(
     return register
 
 
-def look_in_the_working_folder() -> None:
+def import_from_working_directory() -> None:
     """Let modules that register queries be found where a command is given, for a program that pip has installed.
 
     Celery's own does so while it imports the app that it is given, and no longer. Last, so that nothing there stands

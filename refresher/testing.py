@@ -54,7 +54,7 @@ from refresher.flow.outcome import Outcome
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
-from refresher.graph.loader import called, classify_error
+from refresher.graph.loader import call_loader, classify_error
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.settings import WorkerSettings
 from refresher.worker.cache import TranslatingStore, WorkerLink
@@ -98,9 +98,9 @@ class InlineCache:
                 origin=self,
                 encode=values.encode,
                 registry=cast("Registry", self),
-                hold=lambda _: nullcontext(),
+                keep_lease=lambda _: nullcontext(),
                 publish=self._refresh,
-                bury=lambda *_: None,
+                write_dead_letter=lambda *_: None,
                 monotonic=monotonic_seconds,
                 sleep=lambda _: None,
                 events=WorkerEvents(),
@@ -175,7 +175,7 @@ class InlineCache:
     def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
         """Run a loader; the flow calls this, tests need not."""
         try:
-            return Loaded(called(query, self._tx, params, self._max_value_bytes))
+            return Loaded(call_loader(query, self._tx, params, self._max_value_bytes))
         except LoadFailed:
             raise
         except BaseException as error:

@@ -19,10 +19,10 @@ def main() -> None:
 def _run() -> None:
     try:
         from refresher.cli.commands import app, expected_errors
-        from refresher.queries import look_in_the_working_folder
+        from refresher.queries import import_from_working_directory
     except ModuleNotFoundError as error:
         _fail(f"{error.name} is not installed: pip install 'refresher[worker]'")
-    look_in_the_working_folder()
+    import_from_working_directory()
     try:
         app(prog_name="refresher")
     except expected_errors() as error:

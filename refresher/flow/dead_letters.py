@@ -46,8 +46,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 class DeadLetters:
     """The dead letters of a namespace. Written apart from the lease record: another slot, so another step."""
 
-    def __init__(self, client: redis.Redis, namespace: str, *, most_kept: int = MAX_KEPT) -> None:
-        self._client, self._key, self._most_kept = client, dead_letters_key(namespace), most_kept
+    def __init__(self, client: redis.Redis, namespace: str, *, max_kept: int = MAX_KEPT) -> None:
+        self._client, self._key, self._most_kept = client, dead_letters_key(namespace), max_kept
 
     def add(self, letter: DeadLetter, *, replaced_token: int = 0) -> None:
         """Add a letter; the oldest goes when there are more than 1,000. Adding it again changes nothing.

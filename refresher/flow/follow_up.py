@@ -22,14 +22,14 @@ from refresher.settings import WorkerSettings
 log: Final = logging.getLogger(__name__)
 
 
-def follow_up(around: RefreshDeps, settings: WorkerSettings, run: Run, *, stored: bool) -> None:
+def request_follow_up(deps: RefreshDeps, settings: WorkerSettings, run: Run, *, stored: bool) -> None:
     """Ask for one more refresh, since an invalidation met this one. A worker claims for it like anyone.
 
     Raises:
         CacheUnavailable: Redis could not be asked.
     """
     claim_id = uuid.uuid4().hex
-    reply = around.records.run(
+    reply = deps.records.run(
         lease.claim(
             run.key,
             claim_id=claim_id,
@@ -41,13 +41,13 @@ def follow_up(around: RefreshDeps, settings: WorkerSettings, run: Run, *, stored
     )
     if reply.status is ClaimStatus.CLAIMED:
         item = item_for(run.key, reply.number, RefreshReason.INVALIDATED, run.item.trace)
-        _publish_or_unclaim(around, settings, run, item, claim_id)
+        _publish_or_unclaim(deps, settings, run, item, claim_id)
 
 
-def hand_back(around: RefreshDeps, settings: WorkerSettings, run: Run) -> None:
+def hand_back(deps: RefreshDeps, settings: WorkerSettings, run: Run) -> None:
     """Put the run back into the queue, since this worker ends. Raises nothing that could keep it from ending."""
     try:
-        claim_number = around.records.run(
+        claim_number = deps.records.run(
             lease.hand_back(
                 run.key,
                 token=run.token,
@@ -58,18 +58,16 @@ def hand_back(around: RefreshDeps, settings: WorkerSettings, run: Run) -> None:
         )
         if claim_number:
             item = msgspec.structs.replace(run.item, ticket="", claim_number=claim_number)
-            _publish_or_unclaim(around, settings, run, item, run.nonce)
+            _publish_or_unclaim(deps, settings, run, item, run.nonce)
     except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends, and the lease or the claim runs out
         log.warning("%s %s could not be handed back: %s", run.key.query, run.key.short, type(error).__name__)
 
 
 def _publish_or_unclaim(
-    around: RefreshDeps, settings: WorkerSettings, run: Run, item: RefreshItem, claim_id: str | bytes
+    deps: RefreshDeps, settings: WorkerSettings, run: Run, item: RefreshItem, claim_id: str | bytes
 ) -> None:
     try:
-        around.publish(item)
+        deps.publish(item)
     except Exception as error:  # noqa: BLE001 - whatever the broker raises, the next reader claims
         log.warning("a refresh of %s %s could not be published: %s", run.key.query, run.key.short, type(error).__name__)
-        around.records.run(
-            lease.unclaim(run.key, claim_id=claim_id, retention_seconds=settings.record_retention_seconds)
-        )
+        deps.records.run(lease.unclaim(run.key, claim_id=claim_id, retention_seconds=settings.record_retention_seconds))

@@ -94,7 +94,7 @@ BASE_SECONDS: Final = 1.0
 CAP_SECONDS: Final = 15.0
 MIN_SECONDS: Final = 0.05
 COOLING_SPREAD: Final = 0.25
-FAULTS_OF_ALL: Final = frozenset(
+SHARED_FAULTS: Final = frozenset(
     {
         "network",
         "graph_unavailable",
@@ -124,13 +124,13 @@ def cooling_spread(u: float) -> float:
     return 1 - COOLING_SPREAD * u
 
 
-def is_fault_of_the_key(kind: str) -> bool:
+def counts_against_key(kind: str) -> bool:
     """Tell whether a failure of this kind speaks against the key, so that it cools longer each time in a row.
 
     The others say that the graph, or this worker, is at fault: they meet every key, and pass with their cause. A pause
     that had grown meanwhile would keep values stale long after it.
     """
-    return kind not in FAULTS_OF_ALL
+    return kind not in SHARED_FAULTS
 
 
 def whole_seconds(pause: float) -> int:

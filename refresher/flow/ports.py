@@ -51,9 +51,9 @@ class Encode(Protocol):
 class RefreshDeps:
     """What the flow needs from outside.
 
-    ``publish`` sends an item at once, ``bury`` keeps a dead letter if it can, in the place of the key's one with that
-    token (0: none). ``failure_of`` says what anything means that is raised in a load: None, that this process ends.
-    ``interruptible`` is the context of a load, which a time limit may interrupt; ``shuts_down`` returns whether the
+    ``publish`` sends an item at once. ``write_dead_letter`` writes a dead letter if it can, in the place of the key's
+    one with that token (0: none). ``failure_of`` classifies anything that a load raises; None: this process ends.
+    ``interruptible`` is the context of a load, which a time limit may interrupt. ``shuts_down`` returns whether the
     worker does, so that a run which can't be finished is handed back. ``register`` returns once an invalidation reaches
     the query's version.
     """
@@ -62,9 +62,9 @@ class RefreshDeps:
     origin: Origin
     encode: Encode
     registry: Registry
-    hold: Callable[[HeldLease], AbstractContextManager[None]]
+    keep_lease: Callable[[HeldLease], AbstractContextManager[None]]
     publish: Callable[[RefreshItem], None]
-    bury: Callable[[DeadLetter, int], None]
+    write_dead_letter: Callable[[DeadLetter, int], None]
     monotonic: Callable[[], float]
     sleep: Callable[[float], object]
     events: WorkerEvents

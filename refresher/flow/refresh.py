@@ -29,7 +29,7 @@ from api_client.protocol.messages import RefreshItem
 from api_client.protocol.payload import pack
 from refresher.errors import LoadFailed, text_of
 from refresher.flow import policy as retry
-from refresher.flow.follow_up import follow_up, hand_back
+from refresher.flow.follow_up import hand_back, request_follow_up
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.renewals import HeldLease
@@ -47,8 +47,8 @@ RETRY_SLACK_SECONDS: Final = 5.0
 class Refresher:
     """Handles refresh items, one at a time; thread-safe."""
 
-    def __init__(self, settings: WorkerSettings, surroundings: RefreshDeps) -> None:
-        self._settings, self._deps = settings, surroundings
+    def __init__(self, settings: WorkerSettings, deps: RefreshDeps) -> None:
+        self._settings, self._deps = settings, deps
         self._under_way: dict[bytes, Run] = {}
 
     def refresh(self, item: RefreshItem, by: str | None = None) -> Outcome:
@@ -92,7 +92,7 @@ class Refresher:
         self._deps.events.acquired(key.query)
         before = run.before
         learned = learned_lease_seconds(None if before is None else before.run, self._settings, self._jitter_seconds())
-        with self._deps.hold(HeldLease(key, run.token, run.nonce, run.lease.left_seconds, learned)):
+        with self._deps.keep_lease(HeldLease(key, run.token, run.nonce, run.lease.left_seconds, learned)):
             self._under_way[run.nonce] = run
             try:
                 return self._run_with_retries(run)
@@ -196,7 +196,7 @@ class Refresher:
             )
         )
         if status in {CommitStatus.ACCEPTED_AS_STALE, CommitStatus.INVALIDATED}:
-            follow_up(self._deps, self._settings, run, stored=status.accepted)
+            request_follow_up(self._deps, self._settings, run, stored=status.accepted)
         if not status.accepted:
             return self._rejected(run, status.name.lower())
         as_stale = status is CommitStatus.ACCEPTED_AS_STALE
@@ -217,7 +217,7 @@ class Refresher:
         settings = self._settings
         if not failure.is_transient or attempt >= settings.max_attempts:
             return None
-        if failure.most_attempts is not None and attempt >= failure.most_attempts:
+        if failure.max_attempts is not None and attempt >= failure.max_attempts:
             return None
         return retry.pause_seconds(attempt, settings.retry_backoff, self._deps.uniform())
 
@@ -262,7 +262,7 @@ class Refresher:
 
     def _give_up(self, run: Run, attempt: int, failure: LoadFailed) -> Outcome:
         spread = retry.cooling_spread(self._deps.uniform())
-        counts = retry.is_fault_of_the_key(failure.kind)
+        counts = retry.counts_against_key(failure.kind)
         cooling = self._run(
             lease.fail(
                 run.key,
@@ -294,7 +294,8 @@ class Refresher:
     def _write_dead_letter(self, run: Run, attempts: int, failure: LoadFailed, cooling: FailReply) -> None:
         query = self._deps.registry.find(run.item.query, run.item.version)
         try:
-            self._deps.bury(letter_of(run, attempts, failure, cooling.failures, query), cooling.failed_token)
+            letter = letter_of(run, attempts, failure, cooling.failures, query)
+            self._deps.write_dead_letter(letter, cooling.failed_token)
         except Exception as error:  # noqa: BLE001 - whatever it is: the cooling is recorded, nothing is left to do
             log.warning(
                 "the dead letter of %s %s could not be kept: %s", run.key.query, run.key.short, type(error).__name__

@@ -136,7 +136,7 @@ class Graph:
         try:
             with begun, _abort_on_rejected_result(begun):
                 tx = self._spans.transaction(begun, query, self._settings)
-                value = called(query, tx, params, self._settings.max_value_bytes)
+                value = call_loader(query, tx, params, self._settings.max_value_bytes)
                 return Loaded(value, _degree(tx, query, params))
         except LoadFailed:
             raise
@@ -177,7 +177,7 @@ class Graph:
         self._driver.close()
 
 
-def called(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> Any:
+def call_loader(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> Any:
     """Call a query's loader and return its value; the rows that it yields, as a list.
 
     Raises:
@@ -232,7 +232,7 @@ def classify_error(error: BaseException, *, waits_for_bookmarks: bool = False) -
     if isinstance(error, TransientFailure):
         return LoadFailed("transient", message, is_transient=True)
     if isinstance(error, SoftTimeLimitExceeded):
-        return LoadFailed("timeout", "the soft time limit", is_transient=True, most_attempts=_FEW_ATTEMPTS)
+        return LoadFailed("timeout", "the soft time limit", is_transient=True, max_attempts=_FEW_ATTEMPTS)
     if isinstance(error, OSError):
         return LoadFailed("network", message, is_transient=True)
     return _of_loader(error, message)
@@ -253,7 +253,7 @@ def _of_loader(error: BaseException, message: str) -> LoadFailed:
         return LoadFailed("loader_error", "the loader called sys.exit", is_transient=False)
     if not isinstance(error, Exception):
         # KeyboardInterrupt, Celery's WorkerShutdown, a panic of an extension: they are meant to end a process.
-        return LoadFailed("loader_error", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
+        return LoadFailed("loader_error", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
     # A mistake in a loader, or values that it refuses, will be there at the next attempt too.
     return LoadFailed("loader_error", message, is_transient=not isinstance(error, _MISTAKES))
 
@@ -286,9 +286,9 @@ def _of_certificate(error: BaseException | None) -> str:
 def _of_server(error: driver_errors.Neo4jError, message: str) -> LoadFailed:
     code = error.code or ""
     if code in _TIMED_OUT:
-        return LoadFailed("timeout", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
+        return LoadFailed("timeout", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
     if code in _TERMINATED:
-        return LoadFailed("terminated", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
+        return LoadFailed("terminated", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
     if isinstance(error, driver_errors.AuthError) or code == _LOCKED_OUT:
         return LoadFailed("auth", message, is_transient=False)
     if code == _NO_DATABASE:
@@ -296,7 +296,7 @@ def _of_server(error: driver_errors.Neo4jError, message: str) -> LoadFailed:
     if isinstance(error, driver_errors.TransientError) or error.is_retryable():
         return LoadFailed("deadlock" if "Deadlock" in code else "transient", message, is_transient=True)
     if isinstance(error, driver_errors.DatabaseError):
-        return LoadFailed("database_error", message, is_transient=True, most_attempts=_FEW_ATTEMPTS)
+        return LoadFailed("database_error", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
     if isinstance(error, driver_errors.CypherSyntaxError):
         return LoadFailed("syntax", message, is_transient=False)
     return LoadFailed("rejected_by_graph", message, is_transient=False)

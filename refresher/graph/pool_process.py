@@ -77,7 +77,7 @@ class ShutdownFlag:
         return self._shared[0] == 1
 
 
-class SoftLimit:
+class SoftTimeLimit:
     """Celery's soft time limit, kept to what it is for: in a refresh it interrupts the load, once, and nothing else.
 
     A prefork pool that is shutting down sends its signal twice, within a millisecond (Celery 5.7, billiard 4.3). The
@@ -122,4 +122,4 @@ class SoftLimit:
             self._is_in_load = False
 
 
-soft_limit: Final = SoftLimit()
+soft_limit: Final = SoftTimeLimit()

@@ -27,11 +27,11 @@ from refresher.flower import set_up_flower
 from refresher.graph.pool_process import ShutdownFlag
 from refresher.ops.health import Health, Heartbeat, PulseStep
 from refresher.ops.health_server import HealthServer
-from refresher.queries import import_queries, look_in_the_working_folder, registry
+from refresher.queries import import_from_working_directory, import_queries, registry
 from refresher.settings import WorkerSettings
 from refresher.telemetry.prometheus import WorkerGauges, WorkerMetrics
 from refresher.telemetry.setup import Telemetry
-from refresher.worker.celery_fixes.app import keep_params_out_of_logs, understand_tls_options
+from refresher.worker.celery_fixes.app import redact_debug_loggers, translate_amqps_tls_options
 from refresher.worker.runtime import PerProcess, Runtime
 from refresher.worker.slots import NodeSlots
 from refresher.worker.tasks import add_task
@@ -78,7 +78,7 @@ def app_of_command_line() -> Celery:
         ConfigurationError: as `make_app`, when no command line is being run.
         SystemExit: instead of it, when one is; Celery would print a traceback.
     """
-    look_in_the_working_folder()
+    import_from_working_directory()
     try:
         return make_app()
     except ConfigurationError as error:
@@ -106,7 +106,7 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
     """
     chosen = settings or WorkerSettings.from_env()
     connection_settings(chosen.broker_url)  # what is wrong there is told now, not at the first retry
-    understand_tls_options(app)
+    translate_amqps_tls_options(app)
     # What it has no queues of its own for goes to its default queue, which Celery declares only where there are none.
     app.conf.task_queues = [
         *app.amqp.Queues(app.conf.task_queues).values(),
@@ -227,7 +227,7 @@ def _connect_signals(
         if getattr(sender, "app", app) is app:
             from refresher.ops.checks import log_problems
 
-            keep_params_out_of_logs()
+            redact_debug_loggers()
             # First: it can be asked while the others are looked for.
             health.start()
             log_problems(settings)

@@ -59,7 +59,7 @@ class Runtime:
         def publish(item: RefreshItem) -> None:
             broker.publish([item], has_waiter=False)
 
-        def bury(letter: DeadLetter, replaced_token: int) -> None:
+        def write_dead_letter(letter: DeadLetter, replaced_token: int) -> None:
             with translated():
                 self.dead_letters.add(letter, replaced_token=replaced_token)
 
@@ -71,9 +71,9 @@ class Runtime:
                 origin=self.spans.origin(self.graph),
                 encode=values.encode,
                 registry=queries,
-                hold=self._renewals.holding,
+                keep_lease=self._renewals.holding,
                 publish=publish,
-                bury=bury,
+                write_dead_letter=write_dead_letter,
                 monotonic=monotonic_seconds,
                 sleep=time.sleep,
                 events=told,

@@ -35,7 +35,7 @@ CACHE_RETRY_SECONDS: Final = 5
 def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> None:
     """Register the refresh task on ``app``, with these of Celery's options for a task."""
     # What it throws is told already, where it happened: Celery logs it in one line, without a traceback.
-    registered = app.task(bind=True, name=messages.TASK_NAME, max_retries=None, throws=(GivenUp,), **options)
+    registered = app.task(bind=True, name=messages.TASK_NAME, max_retries=None, throws=(RefreshAbandoned,), **options)
 
     @registered  # type: ignore[untyped-decorator, unused-ignore]
     def refresh(task: Any, message: object) -> str:
@@ -77,7 +77,7 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
                 # Before the next item begins: whatever that one meets, this one's ticket is on its way.
                 _schedule_retry(task, settings, outcome, outcome.again, is_alone=is_alone)
             if outcome.kind is OutcomeKind.FAILED and is_alone:
-                raise GivenUp(f"dead: {outcome}")
+                raise RefreshAbandoned(f"dead: {outcome}")
         except Exception as error:
             if is_alone:
                 raise
@@ -138,7 +138,7 @@ def _routing_key(task: Any) -> str:
     return str(task.request.delivery_info["routing_key"])
 
 
-class GivenUp(Exception):
+class RefreshAbandoned(Exception):
     """What became of a refresh that is not tried again: to whoever counts tasks, this one has failed."""
 
 

@@ -276,7 +276,7 @@ def test_a_query_beyond_its_timeout_is_ended_by_the_server_and_is_worth_a_second
     )
     with pytest.raises(LoadFailed) as caught:
         graph.load(endless, {}, (), 0.3)
-    assert (caught.value.kind, caught.value.is_transient, caught.value.most_attempts) == ("timeout", True, 2)
+    assert (caught.value.kind, caught.value.is_transient, caught.value.max_attempts) == ("timeout", True, 2)
 
 
 def test_of_rows_without_end_no_more_are_fetched_than_may_be_stored(graph: Graph) -> None:

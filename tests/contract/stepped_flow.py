@@ -67,13 +67,13 @@ class Flow:
         self.outcomes: list[Outcome] = []
         self.told = Told()
         self.timeouts_seconds: list[float] = []
-        around = RefreshDeps(
+        deps = RefreshDeps(
             records=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
-            hold=lambda held: nullcontext(), publish=self._publish, bury=lambda *_: None,
+            keep_lease=lambda held: nullcontext(), publish=self._publish, write_dead_letter=lambda *_: None,
             monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.told,
             failure_of=_failure_of, shuts_down=lambda: True, uniform=lambda: 0.99,
         )  # fmt: skip
-        self._refresher = Refresher(SETTINGS, around)
+        self._refresher = Refresher(SETTINGS, deps)
         self._thread = threading.Thread(target=self._work, args=(item,), daemon=True)
         self._thread.start()
         self.step()
@@ -91,7 +91,7 @@ class Flow:
             self.step()
 
     def run(self, call: Call[T]) -> T:
-        """Run a step of the lease record (`surroundings.Records`)."""
+        """Run a step of the lease record (`deps.Records`)."""
         self._stop(call.script)
         before = self._world.look()
         reply = self._world.store.run(call)
@@ -102,7 +102,7 @@ class Flow:
         return reply
 
     def load(self, _query: Any, _params: Any, _bookmarks: Any, timeout_seconds: float) -> Loaded:
-        """Load as the test wants it (`surroundings.Origin`)."""
+        """Load as the test wants it (`deps.Origin`)."""
         self._stop("load")
         self.timeouts_seconds.append(timeout_seconds)
         outcome = self._loads.pop(0) if self._loads else None

@@ -32,7 +32,7 @@ def client(clean_redis: RedisServer) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def letters(client: redis.Redis) -> DeadLetters:
-    return DeadLetters(client, "cache", most_kept=3)
+    return DeadLetters(client, "cache", max_kept=3)
 
 
 def test_they_are_told_newest_first_and_the_oldest_go(letters: DeadLetters) -> None:

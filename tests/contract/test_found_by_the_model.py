@@ -54,8 +54,9 @@ class Stage:
             WorkerSettings(namespace="test"),
             RefreshDeps(
                 records=self, origin=self, encode=lambda value, **_: payload.encode(value), registry=registry,
-                hold=_held, publish=self.published.append, bury=lambda *_: None, monotonic=lambda: 0.0,
-                sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error, uniform=lambda: 0.5,
+                keep_lease=_held, publish=self.published.append, write_dead_letter=lambda *_: None,
+                monotonic=lambda: 0.0, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
+                uniform=lambda: 0.5,
             ),
         ).refresh(item)  # fmt: skip
 

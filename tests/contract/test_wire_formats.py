@@ -24,7 +24,7 @@ from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus, 
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
-from refresher.worker.celery_fixes.message_guard import fault_of
+from refresher.worker.celery_fixes.message_guard import validate_message
 from tests.support.lease_world import ClockedWorld
 from tests.support.redis_clock import ClockedRedis
 from tests.support.wire_formats import FORMATS, WRITTEN, as_text, key_of, meaning, metrics
@@ -114,7 +114,7 @@ def test_a_message_of_any_release_passes_the_guard(release: str) -> None:
         headers=kept["headers"], content_type=kept["content-type"], content_encoding=kept["content-encoding"],
         body=kept["body"], payload=loads(kept["body"]),
     )  # fmt: skip
-    assert fault_of(message, ours_alone=True) is None
+    assert validate_message(message, refreshes_only=True) is None
     ((argument,), _, _) = message.payload
     assert len(messages.decode(argument)) == 1
 

@@ -14,7 +14,7 @@ from api_client.protocol import messages
 from api_client.protocol.entry import MAX_TOKEN
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import MalformedMessage, RefreshItem, RefreshReason
-from refresher.worker.celery_fixes.message_guard import fault_of
+from refresher.worker.celery_fixes.message_guard import validate_message
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
 
@@ -68,8 +68,8 @@ def receive(mutator: Mutator) -> None:
         headers={}, accept={"application/json"}, delivery_tag="t",
     )  # fmt: skip
     message.headers = mutator.of_json(HEADERS) if chance() < 0.4 else HEADERS[1]
-    ours_alone = chance() < 0.5
-    if fault_of(message, ours_alone=ours_alone) is not None:
+    refreshes_only = chance() < 0.5
+    if validate_message(message, refreshes_only=refreshes_only) is not None:
         return
     if message.headers.get("task") == messages.TASK_NAME:
         decode(message.payload[0][0])

@@ -36,7 +36,7 @@ from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.lost_runs import MAX_ATTEMPTS, RefreshRequest
 from refresher.worker.runtime import Runtime
 
-LOST = LoadFailed("worker_lost", "its process is gone", is_transient=True, most_attempts=MAX_ATTEMPTS)
+LOST = LoadFailed("worker_lost", "its process is gone", is_transient=True, max_attempts=MAX_ATTEMPTS)
 REGISTRY = Registry()
 
 
@@ -119,9 +119,10 @@ class Main:
         return Refresher(
             self.settings,
             RefreshDeps(
-                records=doomed, origin=doomed, encode=values.encode, registry=REGISTRY, hold=lambda _: nullcontext(),
-                publish=lambda _: None, bury=lambda *_: None, monotonic=time.monotonic, sleep=lambda _: None,
-                events=WorkerEvents(), failure_of=classify_error, uniform=lambda: 1.0,
+                records=doomed, origin=doomed, encode=values.encode, registry=REGISTRY,
+                keep_lease=lambda _: nullcontext(), publish=lambda _: None, write_dead_letter=lambda *_: None,
+                monotonic=time.monotonic, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
+                uniform=lambda: 1.0,
             ),
         ).refresh  # fmt: skip
 

@@ -105,8 +105,8 @@ STORIES: Final = (
           "`claim` is refused when the entry is not the one that the caller saw."),
     Story("follow-up for whatever is there",
           "A hard invalidation met the first run. Another has loaded since, and the first asks for one more.",
-          "It claims for \"no entry\" (`refresher.flow.follow_up.follow_up`), and is refused where there is one. "
-          "The model found this."),
+          "It claims for \"no entry\" (`refresher.flow.follow_up.request_follow_up`), and is refused where there is "
+          "one. The model found this."),
 )  # fmt: skip
 
 

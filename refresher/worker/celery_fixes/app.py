@@ -10,7 +10,7 @@ from celery import Celery
 from api_client.config.broker import connection_settings
 
 
-def understand_tls_options(app: Celery) -> None:
+def translate_amqps_tls_options(app: Celery) -> None:
     """Let an app connect by ``amqps://…?ssl_ca_certs=FILE``, as readers do: certificate and name are checked then.
 
     Such a URL may be CELERY_BROKER_URL or a setting of the app; without this no connection comes about. Every other URL
@@ -31,7 +31,7 @@ def understand_tls_options(app: Celery) -> None:
 _SHOW_PARAMS: Final = ("neo4j", "celery.pool")
 
 
-def keep_params_out_of_logs() -> None:
+def redact_debug_loggers() -> None:
     """Let those loggers begin at INFO. One whose level somebody has set is left as it is: that was meant."""
     for name in _SHOW_PARAMS:
         logger = logging.getLogger(name)

@@ -20,9 +20,9 @@ from refresher.flow.events import events_of
 from refresher.ops.broker_keys import replaced_keys
 from refresher.ops.health import pulse_of
 from refresher.worker.celery_fixes.carried import CarriedDeliveries
-from refresher.worker.celery_fixes.envelopes import NO_ENVELOPE, read_any_envelope
-from refresher.worker.celery_fixes.message_guard import DropReason, Fault, RateLimitedRejectLog, fault_of
-from refresher.worker.celery_fixes.refused_commands import describe_refusal
+from refresher.worker.celery_fixes.envelopes import ENVELOPE_ERRORS, tolerate_unreadable_envelopes
+from refresher.worker.celery_fixes.message_guard import DropReason, RateLimitedRejectLog, Rejection, validate_message
+from refresher.worker.celery_fixes.refused_commands import describe_refused_command
 
 if TYPE_CHECKING:
 
@@ -80,7 +80,7 @@ class RefreshConsumer(_Consumer):
                 loop(*args)
             except self.connection_errors:
                 raise
-            except NO_ENVELOPE as error:
+            except ENVELOPE_ERRORS as error:
                 # Of another application's task, over which Celery has raised. There is nothing to reject: the
                 # connection is made anew.
                 self._tell_of_no_envelope(error)
@@ -95,7 +95,7 @@ class RefreshConsumer(_Consumer):
             except self.channel_errors as error:
                 # What it refuses now (full, read-only, without its replicas) it may take later. A new connection, since
                 # this one counts messages that it could not acknowledge as being worked on, and takes no more.
-                log.error("the broker refused a command of this worker: %s", describe_refusal(error))
+                log.error("the broker refused a command of this worker: %s", describe_refused_command(error))
                 self._log_replaced_keys(error)
                 time.sleep(REFUSED_PAUSE_SECONDS)
                 raise ConnectionError("the broker refused a command") from None
@@ -119,10 +119,10 @@ class RefreshConsumer(_Consumer):
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:
         """Return what is called with each message: Celery's own handler, behind the guard."""
         handle = super().create_task_handler(*args, **options)
-        ours_alone = getattr(self.app, "refreshes_only", False)
+        refreshes_only = getattr(self.app, "refreshes_only", False)
 
         def guarded(message: Any) -> None:
-            fault = fault_of(message, ours_alone=ours_alone)
+            fault = validate_message(message, refreshes_only=refreshes_only)
             if fault is None:
                 handle(message)
             else:
@@ -135,7 +135,7 @@ class RefreshConsumer(_Consumer):
         headers = message.headers
         ours = isinstance(headers, Mapping) and headers.get("task") == TASK_NAME
         if ours or getattr(self.app, "refreshes_only", False):
-            self._drop(message, Fault(DropReason.UNDECODABLE, f"it can't be decoded: {type(exc).__name__}"))
+            self._drop(message, Rejection(DropReason.UNDECODABLE, f"it can't be decoded: {type(exc).__name__}"))
         else:
             super().on_decode_error(message, exc)
 
@@ -160,7 +160,7 @@ class RefreshConsumer(_Consumer):
     def connection_for_read(self, heartbeat: float | None = None) -> Any:
         """Connect to the broker, to take messages."""
         connection = self.app.connection_for_read(heartbeat=heartbeat)
-        read_any_envelope(connection, self._tell_of_no_envelope, self._log_replaced_keys)
+        tolerate_unreadable_envelopes(connection, self._tell_of_no_envelope, self._log_replaced_keys)
         connected = self.ensure_connected(connection)
         self._carried.connected(connected)
         return connected
@@ -195,7 +195,7 @@ class RefreshConsumer(_Consumer):
             except (*connection.connection_errors, *connection.channel_errors) as refusal:
                 log.error("which of the broker's keys has a wrong type could not be queried: %s", refusal)
 
-    def _drop(self, message: Any, fault: Fault) -> None:
+    def _drop(self, message: Any, fault: Rejection) -> None:
         message.reject_log_error(log, self.connection_errors)
         self._dropped.tell(*fault)
 

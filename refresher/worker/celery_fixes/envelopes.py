@@ -18,7 +18,7 @@ UNREADABLE: Final = "application/x-unreadable"
 """The content type that a message of RabbitMQ has here whose properties can't be read."""
 
 # What kombu raises over an envelope that is none: JSON, base64, or what is inside of them.
-NO_ENVELOPE: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, DataError)
+ENVELOPE_ERRORS: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, DataError)
 
 _HEADER: Final = 2
 # AMQP 0-9-1, 4.2.6.1: class, weight and size of the body stand before the properties; 0x8000: there is a content type.
@@ -26,7 +26,7 @@ _BEFORE_PROPERTIES: Final = 12
 _UNREADABLE_ALONE: Final = pack(">HB", 0x8000, len(UNREADABLE)) + UNREADABLE.encode()
 
 
-def read_any_envelope(
+def tolerate_unreadable_envelopes(
     connection: Any, tell: Callable[[Exception], None], on_wrong_type: Callable[[Exception], None]
 ) -> None:
     """Have a connection of kombu's, which is not connected yet, pass over messages that it can't read.
@@ -99,7 +99,7 @@ def _forgiving(channel_class: Any, tell: Callable[[Exception], None]) -> type:
         def _forgive(self, read: Callable[..., Any], *args: Any, **options: Any) -> Any:
             try:
                 return read(*args, **options)
-            except NO_ENVELOPE as error:
+            except ENVELOPE_ERRORS as error:
                 if not self._unpacks:
                     raise
                 tell(error)

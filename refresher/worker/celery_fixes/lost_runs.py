@@ -72,7 +72,7 @@ class RefreshRequest(_Request):
 
     def _end_runs(self, kind: str, text: str) -> None:
         # Off the main process's loop: the cache may be slow to answer.
-        failure = LoadFailed(kind, text, is_transient=True, most_attempts=MAX_ATTEMPTS)
+        failure = LoadFailed(kind, text, is_transient=True, max_attempts=MAX_ATTEMPTS)
         threading.Thread(target=self._end_runs_now, args=(failure,), name="lost-runs", daemon=True).start()
 
     def _end_runs_now(self, failure: LoadFailed) -> None:

@@ -43,72 +43,72 @@ class DropReason(StrEnum):
     NOT_OURS = "not_ours"
 
 
-class Fault(NamedTuple):
+class Rejection(NamedTuple):
     """Why a message must not reach Celery; ``text`` is for the log and shows nothing of the message."""
 
     reason: DropReason
     text: str
 
 
-def fault_of(message: Any, *, ours_alone: bool) -> Fault | None:
+def validate_message(message: Any, *, refreshes_only: bool) -> Rejection | None:
     """Return why a message must not reach Celery, or None.
 
     Args:
         message: of kombu.
-        ours_alone: whether the worker does nothing but refresh. Otherwise the messages of other tasks are left to
+        refreshes_only: whether the worker does nothing but refresh. Otherwise the messages of other tasks are left to
             Celery, unless it could not even tell whose they are.
     """
     if message.content_type == UNREADABLE:
-        return Fault(DropReason.NO_ENVELOPE, "its properties can't be read")
+        return Rejection(DropReason.NO_ENVELOPE, "its properties can't be read")
     headers = message.headers
     if not isinstance(headers, Mapping):
-        return Fault(DropReason.HEADERS, "its headers are no mapping")
+        return Rejection(DropReason.HEADERS, "its headers are no mapping")
     task = headers.get("task")
-    if "task" not in headers and not ours_alone:
+    if "task" not in headers and not refreshes_only:
         return _fault_of_protocol_1(message)
     if not isinstance(task, str):
-        return Fault(DropReason.NO_TASK, "it names no task")
+        return Rejection(DropReason.NO_TASK, "it names no task")
     if not _is_id(headers.get("id")):
-        return Fault(DropReason.NO_ID, "it has no id")
+        return Rejection(DropReason.NO_ID, "it has no id")
     if task != TASK_NAME:
-        return Fault(DropReason.OTHER_TASK, "it is for another task") if ours_alone else None
+        return Rejection(DropReason.OTHER_TASK, "it is for another task") if refreshes_only else None
     return _fault_of_headers(headers) or _fault_of_body(message)
 
 
-def _fault_of_protocol_1(message: Any) -> Fault | None:
+def _fault_of_protocol_1(message: Any) -> Rejection | None:
     try:
         body = message.payload
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises
-        return Fault(DropReason.UNDECODABLE, f"its body can't be decoded: {type(error).__name__}")
+        return Rejection(DropReason.UNDECODABLE, f"its body can't be decoded: {type(error).__name__}")
     if not isinstance(body, Mapping) or not isinstance(body.get("task"), str):
-        return Fault(DropReason.NO_TASK, "it names no task")
-    return Fault(DropReason.PROTOCOL, "it is of protocol 1") if body["task"] == TASK_NAME else None
+        return Rejection(DropReason.NO_TASK, "it names no task")
+    return Rejection(DropReason.PROTOCOL, "it is of protocol 1") if body["task"] == TASK_NAME else None
 
 
-def _fault_of_headers(headers: Mapping[str, Any]) -> Fault | None:
+def _fault_of_headers(headers: Mapping[str, Any]) -> Rejection | None:
     for name, is_right in _HEADERS.items():
         if headers.get(name) is not None and not is_right(headers[name]):
-            return Fault(DropReason.HEADERS, f"its header {name!r} is wrong")
+            return Rejection(DropReason.HEADERS, f"its header {name!r} is wrong")
     return None
 
 
-def _fault_of_body(message: Any) -> Fault | None:
+def _fault_of_body(message: Any) -> Rejection | None:
     if message.content_type != "application/json" or message.content_encoding != "utf-8":
-        return Fault(DropReason.NOT_JSON, "it is not JSON in UTF-8")
+        return Rejection(DropReason.NOT_JSON, "it is not JSON in UTF-8")
     # Before it is decoded: that would take ten times the memory.
     if isinstance(message.body, str | bytes | bytearray | memoryview) and len(message.body) > MAX_MESSAGE_BYTES:
-        return Fault(DropReason.TOO_LARGE, f"its body is larger than {MAX_MESSAGE_BYTES} bytes")
+        return Rejection(DropReason.TOO_LARGE, f"its body is larger than {MAX_MESSAGE_BYTES} bytes")
     try:
         body = message.payload
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises
-        return Fault(DropReason.UNDECODABLE, f"its body can't be decoded: {type(error).__name__}")
+        return Rejection(DropReason.UNDECODABLE, f"its body can't be decoded: {type(error).__name__}")
     if not isinstance(body, list) or len(body) != 3:
-        return Fault(DropReason.BODY, "its body is not [args, kwargs, embed]")
+        return Rejection(DropReason.BODY, "its body is not [args, kwargs, embed]")
     args, kwargs, embed = body
     if not isinstance(args, list) or len(args) != 1 or kwargs != {}:
-        return Fault(DropReason.ARGUMENTS, "its arguments are not one")
+        return Rejection(DropReason.ARGUMENTS, "its arguments are not one")
     if not isinstance(embed, Mapping) or any(embed.values()):
-        return Fault(DropReason.CALLBACKS, "it names callbacks")
+        return Rejection(DropReason.CALLBACKS, "it names callbacks")
     return None
 
 

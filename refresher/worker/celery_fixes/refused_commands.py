@@ -14,7 +14,7 @@ _KEY_AT: Final = {"EVAL": 3, "EVALSHA": 3, "OBJECT": 2}
 _WITHOUT_KEY: Final = frozenset({"AUTH", "HELLO", "ACL", "CONFIG", "CLIENT", "SCRIPT", "SELECT"})
 
 
-def describe_refusal(error: BaseException) -> str:
+def describe_refused_command(error: BaseException) -> str:
     """Return which command was refused, and the broker's reason.
 
     Args:

@@ -18,7 +18,7 @@ from api_client import DecodeError, InvalidQuery, ReaderEvents, ReaderSettings
 from api_client.protocol import messages
 from api_client.protocol.entry import FIXED_HEADER_BYTES
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
-from refresher.worker.celery_fixes.message_guard import DropReason, fault_of
+from refresher.worker.celery_fixes.message_guard import DropReason, validate_message
 from tests.acceptance.conftest import System
 from tests.support.any_reader import ALL_KINDS
 from tests.support.poison import QUEUE, envelope
@@ -98,7 +98,7 @@ def test_an_application_that_accepts_pickle_does_not_accept_it_for_a_refresh(tmp
         accept={"application/x-python-serialize", "application/json"},
     )  # fmt: skip
     message.headers = {"task": messages.TASK_NAME, "id": "x"}
-    fault = fault_of(message, ours_alone=False)
+    fault = validate_message(message, refreshes_only=False)
     assert fault is not None
     assert fault.reason is DropReason.NOT_JSON
     assert not (tmp_path / "loaded").exists()

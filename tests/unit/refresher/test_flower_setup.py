@@ -12,8 +12,8 @@ import click
 import pytest
 
 from refresher import flower as flower_setup
-from refresher.flower import DEFAULTS, _Unawaited, as_shown, insecure_configuration, set_up_flower
-from refresher.worker.tasks import GivenUp, RetryLater
+from refresher.flower import DEFAULTS, _Unawaited, format_task, insecure_configuration, set_up_flower
+from refresher.worker.tasks import RefreshAbandoned, RetryLater
 
 flower_options = pytest.importorskip("flower.options")
 
@@ -86,7 +86,7 @@ def a_task(**fields: Any) -> Any:
 def test_query_and_key_are_said_once(
     args: str | None, result: str | None, shown: tuple[str | None, str | None]
 ) -> None:
-    task = as_shown(a_task(name="refresh q.a", state="SUCCESS", args=args, result=result))
+    task = format_task(a_task(name="refresh q.a", state="SUCCESS", args=args, result=result))
     assert (task.args, task.result) == shown
 
 
@@ -101,7 +101,8 @@ def test_query_and_key_are_said_once(
         ),
         ("STARTED", None, None, None),
         ("RETRY", None, repr(RetryLater("retry (network) q 3f")), "retry (network) q 3f"),
-        ("FAILURE", None, repr(GivenUp("dead: failed (syntax) q 3f")), "dead: failed (syntax) q 3f"),
+        ("FAILURE", None, repr(RefreshAbandoned("dead: failed (syntax) q 3f")), "dead: failed (syntax) q 3f"),
+        ("FAILURE", None, "GivenUp('dead: failed (syntax) q 3f')", "dead: failed (syntax) q 3f"),  # of release 0.1
         ("FAILURE", None, "WorkerLostError('Worker exited')", "WorkerLostError('Worker exited')"),
     ],
 )  # fmt: skip
@@ -109,8 +110,8 @@ def test_what_came_of_the_last_attempt_stands_in_one_place(
     state: str, result: str | None, exception: str | None, shown: str | None
 ) -> None:
     task = a_task(state=state, result=result, exception=exception)
-    assert as_shown(task).result == shown
-    assert (task.traceback is None) == ("Later" in (exception or "") or "GivenUp" in (exception or ""))
+    assert format_task(task).result == shown
+    assert (task.traceback is None) == ("Later" in (exception or "") or "dead" in (exception or ""))
 
 
 @pytest.mark.parametrize(("command", "times"), [("flower", 1), ("worker", 0), (None, 0)])

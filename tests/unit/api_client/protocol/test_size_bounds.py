@@ -16,7 +16,7 @@ from api_client.protocol.entry import MAX_HEADER_BYTES, Header, Smoothed, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import MAX_ITEMS, MAX_MESSAGE_BYTES, MalformedMessage, RefreshItem, RefreshReason
 from api_client.protocol.params import MAX_DEPTH, MAX_PARAMS_BYTES
-from refresher.worker.celery_fixes.message_guard import DropReason, fault_of
+from refresher.worker.celery_fixes.message_guard import DropReason, validate_message
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
@@ -36,8 +36,8 @@ class Undecodable:
 
 
 def test_a_message_beyond_the_bound_is_dropped_before_it_is_decoded() -> None:
-    for ours_alone in (True, False):
-        fault = fault_of(Undecodable(), ours_alone=ours_alone)
+    for refreshes_only in (True, False):
+        fault = validate_message(Undecodable(), refreshes_only=refreshes_only)
         assert fault is not None
         assert fault.reason is DropReason.TOO_LARGE
 
@@ -54,7 +54,7 @@ def test_a_message_with_the_largest_params_is_well_within_the_bound(character: s
     body = [[messages.encode([messages.item_for(largest, 2**53 - 1, RefreshReason.INVALIDATED)])], {}, EMBED]
     written = kombu.utils.json.dumps(body).encode()
     assert len(written) * 4 < MAX_MESSAGE_BYTES
-    assert fault_of(received(written), ours_alone=True) is None
+    assert validate_message(received(written), refreshes_only=True) is None
 
 
 def test_a_message_has_a_bounded_number_of_items_and_each_bounded_fields() -> None:

@@ -78,7 +78,7 @@ def test_the_workers_events_are_counted() -> None:
     counts.take({"type": "task-succeeded", "uuid": "a", "hostname": "one@demo", "result": repr(str(done))}, 3.0)
     counts.take({"type": "task-succeeded", "uuid": "b", "hostname": "one@demo", "result": repr(str(late))}, 4.0)
     counts.take({"type": "task-failed", "uuid": "c", "hostname": "one@demo", "exception": "OSError()"}, 5.0)
-    dead = f"GivenUp('dead: {Outcome(OutcomeKind.FAILED, 'q', 'ab', why='syntax')}')"
+    dead = f"RefreshAbandoned('dead: {Outcome(OutcomeKind.FAILED, 'q', 'ab', why='syntax')}')"
     counts.take({"type": "task-failed", "uuid": "d", "hostname": "one@demo", "exception": dead}, 6.0)
     assert not counts.running
     assert (counts.committed, counts.loads, counts.given_up) == (1, 3, 2)

@@ -51,7 +51,7 @@ ACQUIRED = AcquireReply(
 
 
 def failing(kind: str = "deadlock", *, transient: bool = True, most: int | None = None) -> LoadFailed:
-    return LoadFailed(kind, "as the graph said", is_transient=transient, most_attempts=most)
+    return LoadFailed(kind, "as the graph said", is_transient=transient, max_attempts=most)
 
 
 class Worker(WorkerEvents):
@@ -80,9 +80,9 @@ class Worker(WorkerEvents):
         self.refresher = Refresher(
             self.settings,
             RefreshDeps(
-                records=self, origin=self, encode=self._encode, registry=self.registry, hold=self._hold,
-                publish=self._publish, bury=self._bury, monotonic=lambda: self.now, sleep=self._sleep, events=self,
-                failure_of=self._failure_of, shuts_down=lambda: self.shuts_down, uniform=lambda: self.u,
+                records=self, origin=self, encode=self._encode, registry=self.registry, keep_lease=self._hold,
+                publish=self._publish, write_dead_letter=self._bury, monotonic=lambda: self.now, sleep=self._sleep,
+                events=self, failure_of=self._failure_of, shuts_down=lambda: self.shuts_down, uniform=lambda: self.u,
             ),
         )  # fmt: skip
 

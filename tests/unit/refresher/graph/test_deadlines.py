@@ -40,7 +40,7 @@ def test_a_call_beyond_its_hard_limit_was_interrupted_at_the_soft_one_and_is_aba
     deadlines = Deadlines()
     with pytest.raises(LoadFailed) as caught:
         deadlines.run(never.wait, 0.01, 0.02, lambda: interrupted.append(deadlines.hangs))
-    assert (caught.value.kind, caught.value.is_transient, caught.value.most_attempts) == ("hard_timeout", True, 2)
+    assert (caught.value.kind, caught.value.is_transient, caught.value.max_attempts) == ("hard_timeout", True, 2)
     assert interrupted == [False]
     assert deadlines.hangs
 
@@ -50,7 +50,7 @@ def test_a_load_that_comes_back_when_it_is_interrupted_has_timed_out_and_hangs_n
     deadlines = Deadlines()
     with pytest.raises(LoadFailed) as caught:
         deadlines.run(back.wait, 0.01, 30, back.set)
-    assert (caught.value.kind, caught.value.is_transient, caught.value.most_attempts) == ("timeout", True, 2)
+    assert (caught.value.kind, caught.value.is_transient, caught.value.max_attempts) == ("timeout", True, 2)
     assert not deadlines.hangs
 
 

@@ -14,7 +14,7 @@ from refresher.graph import pool_process
 from refresher.graph.pool_process import (
     SAME_SIGNAL_SECONDS,
     ShutdownFlag,
-    SoftLimit,
+    SoftTimeLimit,
     end_process,
     pool_has_limits,
     process_is_ending,
@@ -42,7 +42,7 @@ def test_a_signal_within_a_second_of_another_is_the_same_one(monkeypatch: pytest
     numbers: list[int] = []
     now = 100.0
     monkeypatch.setattr(pool_process, "monotonic", lambda: now)
-    limit = SoftLimit(lambda number, _: numbers.append(number))
+    limit = SoftTimeLimit(lambda number, _: numbers.append(number))
     limit(1, None)
     now += SAME_SIGNAL_SECONDS * 0.9
     limit(2, None)
@@ -53,7 +53,7 @@ def test_a_signal_within_a_second_of_another_is_the_same_one(monkeypatch: pytest
 
 @pytest.mark.usefixtures("in_pool")
 def test_a_refresh_is_interrupted_in_its_load_alone_and_once(received: list[int]) -> None:
-    limit = SoftLimit()
+    limit = SoftTimeLimit()
     with limit.in_task():
         os.kill(os.getpid(), signal.SIGUSR1)
         assert received == []
@@ -66,7 +66,7 @@ def test_a_refresh_is_interrupted_in_its_load_alone_and_once(received: list[int]
 
 @pytest.mark.usefixtures("in_pool")
 def test_a_task_of_another_name_is_interrupted_as_ever(received: list[int]) -> None:
-    limit = SoftLimit()
+    limit = SoftTimeLimit()
     for _ in range(2):
         with limit.in_task():
             pass
@@ -76,7 +76,7 @@ def test_a_task_of_another_name_is_interrupted_as_ever(received: list[int]) -> N
 
 def test_where_the_pool_has_no_limits_the_signal_is_left_alone(received: list[int]) -> None:
     before = signal.getsignal(signal.SIGUSR1)
-    with SoftLimit().in_task():
+    with SoftTimeLimit().in_task():
         assert signal.getsignal(signal.SIGUSR1) is before
 
 

@@ -160,7 +160,7 @@ def test_an_error_is_transient_bounded_or_permanent(
     error: Exception, kind: str, verdict: tuple[bool, int | None]
 ) -> None:
     failed = classify_error(error)
-    assert (failed.kind, failed.is_transient, failed.most_attempts) == (kind, *verdict)
+    assert (failed.kind, failed.is_transient, failed.max_attempts) == (kind, *verdict)
 
 
 @pytest.mark.parametrize(("error", "_kind", "_verdict"), ERRORS, ids=range(len(ERRORS)))
@@ -169,10 +169,10 @@ def test_a_classified_error_can_be_pickled_and_holds_nothing_of_the_driver(
 ) -> None:
     failed = classify_error(error)
     copied = pickle.loads(pickle.dumps(failed))  # noqa: S301 - our own bytes
-    assert (copied.kind, str(copied), copied.is_transient, copied.most_attempts) == (
-        failed.kind, str(failed), failed.is_transient, failed.most_attempts,
+    assert (copied.kind, str(copied), copied.is_transient, copied.max_attempts) == (
+        failed.kind, str(failed), failed.is_transient, failed.max_attempts,
     )  # fmt: skip
-    assert failed.__dict__.keys() == {"kind", "is_transient", "most_attempts", "bookmarks"}
+    assert failed.__dict__.keys() == {"kind", "is_transient", "max_attempts", "bookmarks"}
     assert copied.bookmarks is failed.bookmarks
 
 

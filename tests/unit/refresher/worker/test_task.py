@@ -21,7 +21,7 @@ from refresher.flow.events import NO_SPANS
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.settings import WorkerSettings
 from refresher.worker.runtime import PerProcess
-from refresher.worker.tasks import CACHE_RETRY_SECONDS, MAX_CACHE_RETRIES, GivenUp, add_task
+from refresher.worker.tasks import CACHE_RETRY_SECONDS, MAX_CACHE_RETRIES, RefreshAbandoned, add_task
 
 A, B, C = (RefreshItem(query=name, params='{"n":1}') for name in "abc")
 AGAIN_A = msgspec.structs.replace(A, ticket="ticket", attempt=2)
@@ -127,9 +127,9 @@ def test_a_single_item_is_tried_again_as_the_task_s_own_retry(task: Task) -> Non
 
 def test_a_single_item_that_is_given_up_fails_its_task_and_one_of_several_does_not(task: Task) -> None:
     task.ends["b"] = Outcome(OutcomeKind.FAILED, "b", "3f2a", why="syntax", attempts=2)
-    with pytest.raises(GivenUp, match=r"^dead: failed \(syntax\) b 3f2a attempts=2$"):
+    with pytest.raises(RefreshAbandoned, match=r"^dead: failed \(syntax\) b 3f2a attempts=2$"):
         task.run(B)
-    assert task.task.throws == (GivenUp,)  # which Celery logs in one line
+    assert task.task.throws == (RefreshAbandoned,)  # which Celery logs in one line
     assert task.run(B, C).startswith("failed (syntax) b 3f2a attempts=2; committed c")
 
 

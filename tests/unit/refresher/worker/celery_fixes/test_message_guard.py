@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kombu.message import Message
 
 from api_client.protocol.messages import TASK_NAME
-from refresher.worker.celery_fixes.message_guard import _HEADERS, DropReason, fault_of
+from refresher.worker.celery_fixes.message_guard import _HEADERS, DropReason, validate_message
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
@@ -27,7 +27,7 @@ def ours(**headers: Any) -> Message:
     return message({"task": TASK_NAME, "id": "x"} | headers)
 
 
-@pytest.mark.parametrize("ours_alone", [True, False])
+@pytest.mark.parametrize("refreshes_only", [True, False])
 @pytest.mark.parametrize(
     "right",
     [
@@ -37,15 +37,15 @@ def ours(**headers: Any) -> Message:
         {"header of somebody": [5]},
     ],
 )  # fmt: skip
-def test_what_a_publisher_makes_passes(right: dict[str, Any], ours_alone: bool) -> None:
-    assert fault_of(ours(**right), ours_alone=ours_alone) is None
+def test_what_a_publisher_makes_passes(right: dict[str, Any], refreshes_only: bool) -> None:
+    assert validate_message(ours(**right), refreshes_only=refreshes_only) is None
 
 
 @pytest.mark.parametrize("body", [5, None, True, 1.5, {"a": 1}])
 def test_a_body_that_is_neither_text_nor_bytes_is_a_fault_and_no_error(body: Any) -> None:
     odd = ours()
     odd.body = body
-    fault = fault_of(odd, ours_alone=True)
+    fault = validate_message(odd, refreshes_only=True)
     assert fault is not None
     assert fault.reason in {DropReason.UNDECODABLE, DropReason.BODY}
 
@@ -55,13 +55,13 @@ def test_a_body_that_is_neither_text_nor_bytes_is_a_fault_and_no_error(body: Any
 )
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x1b[2Kb", "a\x85b", "a\u2028b", "a\u202eb", "a\x00b"])
 def test_a_text_that_would_begin_a_line_of_the_log_or_hide_one_is_a_fault(name: str, text: str) -> None:
-    fault = fault_of(ours(**{name: text}), ours_alone=False)
+    fault = validate_message(ours(**{name: text}), refreshes_only=False)
     assert fault == (DropReason.HEADERS, f"its header {name!r} is wrong")
 
 
 @pytest.mark.parametrize("limit", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
 def test_a_time_limit_that_is_none_is_a_fault_and_no_error(limit: object) -> None:
-    fault = fault_of(ours(timelimit=[None, limit]), ours_alone=True)
+    fault = validate_message(ours(timelimit=[None, limit]), refreshes_only=True)
     assert fault is not None
     assert fault.text == "its header 'timelimit' is wrong"
 
@@ -82,9 +82,9 @@ def test_a_time_limit_that_is_none_is_a_fault_and_no_error(limit: object) -> Non
     ],
 )
 def test_what_is_not_ours_is_left_to_celery_in_an_application(foreign: Message, fault: str | None) -> None:
-    found = fault_of(foreign, ours_alone=False)
+    found = validate_message(foreign, refreshes_only=False)
     assert (found and found.text) == fault
-    assert fault_of(foreign, ours_alone=True) is not None
+    assert validate_message(foreign, refreshes_only=True) is not None
 
 
 anything = st.recursive(
@@ -95,6 +95,6 @@ anything = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([*_HEADERS, "id", "task"]), anything) | anything, anything, st.booleans())
-def test_the_guard_itself_falls_over_nothing(headers: Any, body: object, ours_alone: bool) -> None:
+def test_the_guard_itself_falls_over_nothing(headers: Any, body: object, refreshes_only: bool) -> None:
     whole = {"task": TASK_NAME, "id": "x"} | headers if isinstance(headers, dict) else headers
-    fault_of(message(whole, body), ours_alone=ours_alone)
+    validate_message(message(whole, body), refreshes_only=refreshes_only)

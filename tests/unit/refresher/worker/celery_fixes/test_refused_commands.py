@@ -8,7 +8,7 @@ import pytest
 from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # it has no types
 from redis.exceptions import NoPermissionError, ResponseError
 
-from refresher.worker.celery_fixes.refused_commands import describe_refusal
+from refresher.worker.celery_fixes.refused_commands import describe_refused_command
 
 CANARY = "c4nary-s3cret"
 NO_RIGHT = NoPermissionError("this user has no permissions to run the 'x' command")
@@ -41,7 +41,7 @@ def execute_command(*args: object) -> None:
     ],
 )
 def test_of_a_command_its_name_and_key_are_shown(command: tuple[object, ...], shown: str) -> None:
-    said = describe_refusal(raised_by(lambda: execute_command(*command)))
+    said = describe_refused_command(raised_by(lambda: execute_command(*command)))
     assert said == f"{shown}: NoPermissionError: {NO_RIGHT}"
 
 
@@ -54,12 +54,12 @@ def test_of_a_command_its_name_and_key_are_shown(command: tuple[object, ...], sh
     ],
 )
 def test_of_an_error_s_text_what_it_quotes_of_the_arguments_is_left_out(text: str, shown: str) -> None:
-    said = describe_refusal(ResponseError(text))
+    said = describe_refused_command(ResponseError(text))
     assert said.startswith(f"{shown}ResponseError: ")
     assert CANARY not in said
 
 
 def test_rabbitmq_names_the_method_and_the_queue_itself() -> None:
-    said = describe_refusal(AccessRefused("ACCESS_REFUSED - access to queue 'cache.refresh' refused", (50, 10)))
+    said = describe_refused_command(AccessRefused("ACCESS_REFUSED - access to queue 'cache.refresh' refused", (50, 10)))
     assert "Queue.declare" in said
     assert "cache.refresh" in said
