@@ -10,7 +10,7 @@ PYTHON ?=
 bin := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs pictures dist wheeltest format clean
+.PHONY: help demo test bench lint docs pictures dist wheeltest format clean
 .DELETE_ON_ERROR:
 
 help: ## Show this.
@@ -23,6 +23,9 @@ demo: $(VENV)/.demo ## Watch it work: a graph, skewed traffic, a worker that is 
 
 test: $(VENV)/.dev ## Run the tests. They start their own servers on free ports; what is missing is skipped, with the reason.
 	$(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+bench: $(VENV)/.dev ## Measure: make bench ARGS='hits --rounds 3', or stampede, topology, worker, simulate, page.
+	$(bin)/python -m benchmarks $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, types, and who may import whom.
 	$(bin)/ruff check .

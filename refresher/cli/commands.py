@@ -7,7 +7,6 @@ from typing import Annotated, Final
 import typer
 
 from api_client import CacheError, __version__
-from refresher.cli.bench import bench
 from refresher.cli.dead import dead
 from refresher.cli.demo import demo
 from refresher.cli.doctor import doctor
@@ -26,7 +25,7 @@ app: Final = typer.Typer(
     name="refresher",
     help="A background-refresh cache for expensive graph queries.",
     epilog="Exit codes: 0 done, 1 something is wrong, 2 wrong usage. Servers are those of the environment "
-    "(CACHE_REDIS_URL, CACHE_BROKER_URL, NEO4J_URI); demo and bench start their own.",
+    "(CACHE_REDIS_URL, CACHE_BROKER_URL, NEO4J_URI); demo starts its own.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -42,7 +41,6 @@ app.command(short_help="Load a value now.")(refresh)
 app.command(short_help="Make a value stale from now on, or gone.")(invalidate)
 app.command(short_help="Look at all parts, and say how to mend what is wrong.")(doctor)
 app.command(short_help="Ask this host's worker whether it is ready, or live.")(health)
-app.add_typer(bench)
 app.add_typer(dead, short_help="See, retry or drop refreshes that were given up.")
 
 

@@ -1,4 +1,4 @@
-"""`refresher bench hits --quick` as CI runs it: all of it works, and every row is there. Nothing here is timed."""
+"""`python -m benchmarks hits --quick` as CI runs it: all of it works, and every row is there. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refresher.bench.hits.groups import GROUPS
-from refresher.bench.hits.rates import MODES
+from benchmarks.hits.groups import GROUPS
+from benchmarks.hits.rates import MODES
 from refresher.embedded import RedisServer
 from tests.support.bench_runs import assert_one_line, begun, bench, rows_of
 from tests.support.processes import is_gone

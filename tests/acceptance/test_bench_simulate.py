@@ -1,4 +1,4 @@
-"""`refresher bench simulate` as CI runs it: every scenario, and a validation by a real run. Nothing here is timed."""
+"""`benchmarks simulate` as CI runs it: every scenario, and a validation by a real run. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refresher.bench.simulate.options import Scenario
+from benchmarks.simulate.options import Scenario
 from tests.support.bench_runs import bench, rows_of
 from tests.support.requirements import full_runs_only
 

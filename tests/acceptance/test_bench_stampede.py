@@ -1,4 +1,4 @@
-"""`refresher bench stampede --quick`: every scenario works, and exact promises hold. Nothing here is timed."""
+"""`python -m benchmarks stampede --quick`: every scenario works, and exact promises hold. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from refresher.bench.stampede.lanes import lanes_of
-from refresher.bench.stampede.options import Scenario
-from refresher.bench.stampede.strategies import chosen
+from benchmarks.stampede.lanes import lanes_of
+from benchmarks.stampede.options import Scenario
+from benchmarks.stampede.strategies import chosen
 from tests.support.bench_runs import assert_one_line, begun, bench, rows_of
 from tests.support.processes import is_gone
 from tests.support.requirements import full_runs_only, is_set

@@ -1,4 +1,4 @@
-"""`refresher bench topology --quick` as CI runs it: all of it works, no read of ours waits. Nothing here is timed."""
+"""`benchmarks topology --quick` as CI runs it: all of it works, no read of ours waits. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refresher.bench.topology.options import TopologyOptions
-from refresher.bench.topology.plan import cells, points
+from benchmarks.topology.options import TopologyOptions
+from benchmarks.topology.plan import cells, points
 from tests.support.bench_runs import assert_one_line, begun, bench, rows_of
 from tests.support.processes import is_gone
 from tests.support.requirements import full_runs_only

@@ -1,4 +1,4 @@
-"""`refresher bench worker --quick` as CI runs it: all of it works, and every row is there. Nothing here is timed."""
+"""`benchmarks worker --quick` as CI runs it: all of it works, and every row is there. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from refresher.bench.contenders.duplicates import CeleryOnce, CelerySingleton
-from refresher.bench.worker.options import Pool
-from refresher.bench.worker.rates import CONTENDERS
+from benchmarks.contenders.duplicates import CeleryOnce, CelerySingleton
+from benchmarks.worker.options import Pool
+from benchmarks.worker.rates import CONTENDERS
 from refresher.embedded import RedisServer
 from tests.support.bench_runs import assert_one_line, begun, bench, rows_of
 from tests.support.processes import is_gone

@@ -1,4 +1,4 @@
-"""A cell of `refresher bench topology`, on a real Redis, that is cancelled wherever it awaits something."""
+"""A cell of `python -m benchmarks topology`, on a real Redis, that is cancelled wherever it awaits something."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from refresher.bench.topology.cell import Window, run_cell
-from refresher.bench.topology.cell_reader import Scene
-from refresher.bench.topology.levels import Cell, Contestant, GraphKind, Load, Mode, Point, Setting, Skew
-from refresher.bench.topology.options import TopologyOptions
-from refresher.bench.topology.origin_load import OriginLoad
-from refresher.bench.topology.own_process import OwnProcess
-from refresher.bench.topology.world import keys_of, made_world
+from benchmarks.topology.cell import Window, run_cell
+from benchmarks.topology.cell_reader import Scene
+from benchmarks.topology.levels import Cell, Contestant, GraphKind, Load, Mode, Point, Setting, Skew
+from benchmarks.topology.options import TopologyOptions
+from benchmarks.topology.origin_load import OriginLoad
+from benchmarks.topology.own_process import OwnProcess
+from benchmarks.topology.world import keys_of, made_world
 from refresher.embedded import RedisServer
 from tests.support.cancelling import CancelledAt, Moment
 

@@ -1,4 +1,4 @@
-"""The two settings of `refresher bench topology` do what they are said to do: who loads, who waits, who does not."""
+"""The two settings of `benchmarks topology` do what they are said to do: who loads, who waits, who does not."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import redis.asyncio
 from neo4j import AsyncGraphDatabase, GraphDatabase
 
 from api_client import AsyncCacheClient, ReaderSettings
-from refresher.bench.topology.asked import Asked, Kind
-from refresher.bench.topology.cell_reader import CellReader, Scene, Served
-from refresher.bench.topology.levels import Cell, Contestant, GraphKind, Load, Mode, Point, Setting, Skew
-from refresher.bench.topology.on_workers import OnWorkers
-from refresher.bench.topology.origin_load import BUSY_FIELD, LOADS_FIELD, LOADS_KEY, OriginLoad
-from refresher.bench.topology.own_process import Origin, OwnProcess
+from benchmarks.topology.asked import Asked, Kind
+from benchmarks.topology.cell_reader import CellReader, Scene, Served
+from benchmarks.topology.levels import Cell, Contestant, GraphKind, Load, Mode, Point, Setting, Skew
+from benchmarks.topology.on_workers import OnWorkers
+from benchmarks.topology.origin_load import BUSY_FIELD, LOADS_FIELD, LOADS_KEY, OriginLoad
+from benchmarks.topology.own_process import Origin, OwnProcess
 from refresher.demo.social_graph import SocialGraph, load
 from refresher.embedded import RedisServer
 

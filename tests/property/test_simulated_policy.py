@@ -14,8 +14,8 @@ from api_client.protocol import xfetch
 from api_client.protocol.entry import Smoothed
 from api_client.transport.breaker import Breaker
 from api_client.trigger.backpressure import Backpressure
-from refresher.bench.simulate.decision import betas, first_positive, is_positive, probability, smoothed
-from refresher.bench.simulate.events import claim_times, has_room
+from benchmarks.simulate.decision import betas, first_positive, is_positive, probability, smoothed
+from benchmarks.simulate.events import claim_times, has_room
 from refresher.flow import policy
 from refresher.settings import RefreshMode
 from tests.support.publisher_bench import Script

@@ -1,4 +1,4 @@
-"""`refresher bench …` as it is typed, and what it writes."""
+"""`python -m benchmarks …` as it is typed, and what it writes."""
 
 from __future__ import annotations
 
@@ -78,4 +78,4 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def _command(name: str, *args: str) -> list[str]:
-    return [sys.executable, "-m", "refresher.cli", "bench", name, *args]
+    return [sys.executable, "-m", "benchmarks", name, *args]

@@ -22,7 +22,7 @@ MUST_HAVE: Final = (
 )  # fmt: skip
 SOURCES_MUST_HAVE: Final = (
     "PKG-INFO", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt", "Makefile",
-    "tests/conftest.py", "deploy/README.md", "docs/index.md",
+    "benchmarks/__main__.py", "tests/conftest.py", "deploy/README.md", "docs/index.md",
 )  # fmt: skip
 LICENCE: Final = "licenses/LICENSE"
 

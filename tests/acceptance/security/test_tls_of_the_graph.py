@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 
 from api_client import ConfigurationError
-from refresher.bench.topology.graph_place import GraphPlace
+from benchmarks.topology.graph_place import GraphPlace
 from refresher.demo.errors import DemoError
 from refresher.demo.places import graph_server
 from refresher.embedded import RedisServer, ServerMissing

@@ -14,7 +14,7 @@ import pytest
 
 from api_client.transport import pool as overdue
 from api_client.transport.pool import Watch, give_up_after
-from refresher.bench.silent_server import SilentServer
+from benchmarks.silent_server import SilentServer
 from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
 from tests.support.fault_proxy import FaultProxy
 from tests.support.interrupted_reader import CALLS

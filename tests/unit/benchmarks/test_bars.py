@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refresher.bench.bars import bars, reads_a_second
-from refresher.bench.figures import Rate
-from refresher.bench.plots import PlotKind, Series
+from benchmarks.bars import bars, reads_a_second
+from benchmarks.figures import Rate
+from benchmarks.plots import PlotKind, Series
 
 
 def test_a_bar_is_the_median_with_the_least_and_the_greatest_round() -> None:

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from api_client.protocol import payload
-from refresher.bench.errors import BenchError
-from refresher.bench.figures import Figure, Must, Rate, Result, Target
-from refresher.bench.herd.herd import Outcome
-from refresher.bench.herd.readers import Read
-from refresher.bench.hits.groups import GROUPS, chosen
-from refresher.bench.options import BenchOptions
-from refresher.bench.payloads import PayloadKind, value_of
-from refresher.bench.report import FIGURE_COLUMNS, RATE_COLUMNS, write
-from refresher.bench.statistics import Tally, Turn, percentile, turns
+from benchmarks.errors import BenchError
+from benchmarks.figures import Figure, Must, Rate, Result, Target
+from benchmarks.herd.herd import Outcome
+from benchmarks.herd.readers import Read
+from benchmarks.hits.groups import GROUPS, chosen
+from benchmarks.options import BenchOptions
+from benchmarks.payloads import PayloadKind, value_of
+from benchmarks.report import FIGURE_COLUMNS, RATE_COLUMNS, write
+from benchmarks.statistics import Tally, Turn, percentile, turns
 
 
 def chance(seed: int) -> random.Random:

@@ -13,15 +13,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from refresher.bench.about import about, made_folder
-from refresher.bench.errors import BenchError
-from refresher.bench.figures import Figure, Must, Rate, Result, Target
-from refresher.bench.page import draw_all, found, page
-from refresher.bench.plots import Plot, PlotKind, Series, draw
-from refresher.bench.report import present, show, write
-from refresher.bench.tables import Cell, Table, shown_cell, shown_column
-from refresher.cli import bench
-from refresher.cli.commands import app
+from benchmarks import commands
+from benchmarks.about import about, made_folder
+from benchmarks.commands import app
+from benchmarks.errors import BenchError
+from benchmarks.figures import Figure, Must, Rate, Result, Target
+from benchmarks.page import draw_all, found, page
+from benchmarks.plots import Plot, PlotKind, Series, draw
+from benchmarks.report import present, show, write
+from benchmarks.tables import Cell, Table, shown_cell, shown_column
 
 LINES = Plot("over-time", "Recomputes", "time (s)", "recomputes", (
     Series("fetch", (0.0, 1.0, 2.0), (0.0, 40.0, 80.0), (0.0, 35.0, 70.0), (0.0, 45.0, 90.0)),
@@ -155,15 +155,15 @@ def test_what_can_not_be_kept_in_the_end_is_shown_and_then_said(tmp_path: Path) 
 def test_a_page_that_can_not_be_written_is_one_line(out: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "there.md").mkdir()
     kept(tmp_path / "runs")
-    done = CliRunner().invoke(app, ["bench", "page", str(tmp_path / "runs"), "--out", str(tmp_path / out)])
+    done = CliRunner().invoke(app, ["page", str(tmp_path / "runs"), "--out", str(tmp_path / out)])
     assert isinstance(done.exception, SystemExit | BenchError)
     assert says in " ".join(f"{done.output} {done.exception}".replace("\u2502", "").split())
 
 
 def test_what_is_not_installed_is_said_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "find_spec", lambda name: None if name == "matplotlib" else name)
-    done = CliRunner().invoke(app, ["bench", "topology", "--out", str(tmp_path / "out")])
-    assert str(done.exception) == "matplotlib is not installed: pip install 'refresher[bench]'"
+    monkeypatch.setattr(commands, "find_spec", lambda name: None if name == "matplotlib" else name)
+    done = CliRunner().invoke(app, ["topology", "--out", str(tmp_path / "out")])
+    assert str(done.exception) == "matplotlib is not installed: `make bench` installs it"
     assert not (tmp_path / "out").exists()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refresher.bench import processes
+from benchmarks import processes
 
 
 def answer(pipe: Any) -> None:

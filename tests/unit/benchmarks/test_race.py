@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from refresher.bench.contenders.contender import AsyncContender, Contender, Course, SyncContender
-from refresher.bench.options import Scale
-from refresher.bench.places import Place
-from refresher.bench.racing import Race, Rules, run_race
+from benchmarks.contenders.contender import AsyncContender, Contender, Course, SyncContender
+from benchmarks.options import Scale
+from benchmarks.places import Place
+from benchmarks.racing import Race, Rules, run_race
 
 PLACE = Place("redis://nowhere", "redis://nowhere", "redis://nowhere", "none", "7.0.0", "bench")
 SCALE = Scale(2, 2, 0.001, 1, 4, 1, 0.1, (1, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refresher.bench.page import found, page
+from benchmarks.page import found, page
 
 DOCS = Path(__file__).parents[3] / "docs"
 KEPT = DOCS / "results"

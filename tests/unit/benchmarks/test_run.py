@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 from api_client import CacheUnavailable
-from refresher.bench.errors import BenchError
-from refresher.bench.figures import Figure, Result
-from refresher.bench.hits import run
-from refresher.bench.hits.group import Group, Setting
-from refresher.bench.options import BenchOptions
-from refresher.bench.places import Place, place
+from benchmarks.errors import BenchError
+from benchmarks.figures import Figure, Result
+from benchmarks.hits import run
+from benchmarks.hits.group import Group, Setting
+from benchmarks.options import BenchOptions
+from benchmarks.places import Place, place
 
 
 @dataclass(frozen=True, slots=True)

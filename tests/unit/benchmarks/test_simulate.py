@@ -8,14 +8,14 @@ import numba
 import numpy as np
 import pytest
 
-from refresher.bench.errors import BenchError
-from refresher.bench.simulate.agenda import NOBODY, PLACES_A_SECOND, open_place, pop, schedule
-from refresher.bench.simulate.fleet import publish
-from refresher.bench.simulate.options import Mode, Popularity
-from refresher.bench.simulate.outcome import Outcome
-from refresher.bench.simulate.popularity import rates_and_degrees, rmat_degrees
-from refresher.bench.simulate.real_run import pickups_by_second
-from refresher.bench.simulate.records import (
+from benchmarks.errors import BenchError
+from benchmarks.simulate.agenda import NOBODY, PLACES_A_SECOND, open_place, pop, schedule
+from benchmarks.simulate.fleet import publish
+from benchmarks.simulate.options import Mode, Popularity
+from benchmarks.simulate.outcome import Outcome
+from benchmarks.simulate.popularity import rates_and_degrees, rmat_degrees
+from benchmarks.simulate.real_run import pickups_by_second
+from benchmarks.simulate.records import (
     ARE_DOWN,
     BUSY,
     COMMITS,
@@ -36,9 +36,9 @@ from refresher.bench.simulate.records import (
     WAITING_READS,
     State,
 )
-from refresher.bench.simulate.simulation import initial_state, simulate
-from refresher.bench.simulate.tally import spread, spread_out
-from refresher.bench.simulate.world import NO_COSTS, Trouble, World
+from benchmarks.simulate.simulation import initial_state, simulate
+from benchmarks.simulate.tally import spread, spread_out
+from benchmarks.simulate.world import NO_COSTS, Trouble, World
 from refresher.graphs.rmat import rmat
 from tests.support.requirements import full_runs_only
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refresher.bench.places import Place
-from refresher.bench.stampede.notes import NOTES, Mark, Notes
-from refresher.bench.stampede.strategies.fetch import Fetch
-from refresher.bench.stampede.strategies.locked import Locked
-from refresher.bench.stampede.strategies.steps import (
+from benchmarks.places import Place
+from benchmarks.stampede.notes import NOTES, Mark, Notes
+from benchmarks.stampede.strategies.fetch import Fetch
+from benchmarks.stampede.strategies.locked import Locked
+from benchmarks.stampede.strategies.steps import (
     Found,
     Lock,
     Look,
@@ -26,9 +26,9 @@ from refresher.bench.stampede.strategies.steps import (
     Stored,
     Unlock,
 )
-from refresher.bench.stampede.strategies.xfetch import XFetch, volunteers
-from refresher.bench.stampede.strategies.xlocked import XLocked
-from refresher.bench.stampede.terms import Terms
+from benchmarks.stampede.strategies.xfetch import XFetch, volunteers
+from benchmarks.stampede.strategies.xlocked import XLocked
+from benchmarks.stampede.terms import Terms
 
 TERMS = Terms(Place("", "", "", "", "", "bench"), 20.0, 0.5, 5.0, beta=1.0, rnd_precision=0)
 OLD, NEW = Stored({"made": "before"}, 0.5), Stored({"made": "now"}, 0.5)

@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from refresher.bench.errors import BenchError
-from refresher.bench.stampede import crash
-from refresher.bench.stampede.crew import READS
-from refresher.bench.stampede.lanes import Lane, lanes_of
-from refresher.bench.stampede.notes import Mark
-from refresher.bench.stampede.options import Scenario, StampedeOptions
-from refresher.bench.stampede.origin import Recompute, parsed
-from refresher.bench.stampede.readers import READ
-from refresher.bench.stampede.steady import LaneRun, heats_of
-from refresher.bench.stampede.steady_results import result_of
-from refresher.bench.stampede.strategies import BY_NAME, STRATEGIES, chosen
-from refresher.bench.stampede.tally import BUCKETS_MS, as_slow_as, begun_between, between, count, histogram
-from refresher.bench.stampede.terms import Kind
+from benchmarks.errors import BenchError
+from benchmarks.stampede import crash
+from benchmarks.stampede.crew import READS
+from benchmarks.stampede.lanes import Lane, lanes_of
+from benchmarks.stampede.notes import Mark
+from benchmarks.stampede.options import Scenario, StampedeOptions
+from benchmarks.stampede.origin import Recompute, parsed
+from benchmarks.stampede.readers import READ
+from benchmarks.stampede.steady import LaneRun, heats_of
+from benchmarks.stampede.steady_results import result_of
+from benchmarks.stampede.strategies import BY_NAME, STRATEGIES, chosen
+from benchmarks.stampede.tally import BUCKETS_MS, as_slow_as, begun_between, between, count, histogram
+from benchmarks.stampede.terms import Kind
 
 
 def reads_of(*reads: tuple[float, float, int]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The pure parts of `refresher bench topology`: what is measured, in which order, and what is made of it."""
+"""The pure parts of `python -m benchmarks topology`: what is measured, in which order, and what is made of it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from refresher.bench import report
-from refresher.bench.topology.asked import Kind, beta_of
-from refresher.bench.topology.cell import Outcome
-from refresher.bench.topology.cell_reader import Lead, Served
-from refresher.bench.topology.leads import leads_ms
-from refresher.bench.topology.levels import Cell, Contestant, GraphKind, Load, Mode, Setting, Skew
-from refresher.bench.topology.options import TopologyOptions
-from refresher.bench.topology.plan import base, beta_point, cells, points, variants
-from refresher.bench.topology.results import results_of
-from refresher.bench.topology.spread import Measured, compact, confidence, p95_ms, spread_of
-from refresher.bench.topology.steady import remaining_seconds
-from refresher.bench.topology.traffic import run_traffic
-from refresher.bench.topology.world import keys_of, made_world, shares
+from benchmarks import report
+from benchmarks.topology.asked import Kind, beta_of
+from benchmarks.topology.cell import Outcome
+from benchmarks.topology.cell_reader import Lead, Served
+from benchmarks.topology.leads import leads_ms
+from benchmarks.topology.levels import Cell, Contestant, GraphKind, Load, Mode, Setting, Skew
+from benchmarks.topology.options import TopologyOptions
+from benchmarks.topology.plan import base, beta_point, cells, points, variants
+from benchmarks.topology.results import results_of
+from benchmarks.topology.spread import Measured, compact, confidence, p95_ms, spread_of
+from benchmarks.topology.steady import remaining_seconds
+from benchmarks.topology.traffic import run_traffic
+from benchmarks.topology.world import keys_of, made_world, shares
 
 SMALL = TopologyOptions(quick=True, seeds=2)
 

@@ -1,4 +1,4 @@
-"""What `refresher bench topology` says to a wrong call: one line, before anything is started."""
+"""What `python -m benchmarks topology` says to a wrong call: one line, before anything is started."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from refresher.bench.errors import BenchError
-from refresher.cli.commands import app
+from benchmarks.commands import app
+from benchmarks.errors import BenchError
 
 
 def said(*args: str) -> str:
     """Run the command in this process; what is wrong is told as usage, or by an error whose message is shown."""
-    done = CliRunner().invoke(app, ["bench", "topology", *args], env={"NO_COLOR": "1"})
+    done = CliRunner().invoke(app, ["topology", *args], env={"NO_COLOR": "1"})
     assert done.exit_code in (1, 2)
     assert done.exception is None or isinstance(done.exception, SystemExit | BenchError)
     return " ".join(f"{done.output} {done.exception}".split())

@@ -1,4 +1,4 @@
-"""How `refresher bench topology` reads: in a closed and in an open loop."""
+"""How `python -m benchmarks topology` reads: in a closed and in an open loop."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from itertools import chain, count, repeat
 
 import pytest
 
-from refresher.bench.topology.cell_reader import Served
-from refresher.bench.topology.levels import Load
-from refresher.bench.topology.traffic import run_traffic
+from benchmarks.topology.cell_reader import Served
+from benchmarks.topology.levels import Load
+from benchmarks.topology.traffic import run_traffic
 
 
 def test_a_closed_loop_has_as_many_reads_at_once_as_clients() -> None:

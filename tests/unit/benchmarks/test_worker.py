@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from refresher.bench.figures import Figure
-from refresher.bench.statistics import Tally, Turn
-from refresher.bench.worker import duplicates, latency, rates
-from refresher.bench.worker.options import BrokerKind, Pool, WorkerOptions
+from benchmarks.figures import Figure
+from benchmarks.statistics import Tally, Turn
+from benchmarks.worker import duplicates, latency, rates
+from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
 
 
 def tally_of(seconds: dict[str, list[float]], count: int = 10) -> Tally:

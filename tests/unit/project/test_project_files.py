@@ -159,7 +159,7 @@ def test_every_relative_link_leads_somewhere() -> None:
 
 
 def test_every_file_of_the_project_that_is_named_exists() -> None:
-    named = re.compile(r"`((?:tests|api_client|refresher|deploy|docs)/[A-Za-z0-9_./-]+)`")
+    named = re.compile(r"`((?:tests|api_client|refresher|benchmarks|deploy|docs)/[A-Za-z0-9_./-]+)`")
     paths = [(name, path) for name, text in markdown().items() for path in named.findall(text) if "NAME" not in path]
     made_by_hand = {"deploy/queries", "deploy/secrets"}
     assert [(name, path) for name, path in paths if path not in made_by_hand and not (ROOT / path).exists()] == []

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from refresher.cli.commands import app
 
 PAGE = Path(__file__).parents[4] / "docs" / "commands.md"
-ASK_NOTHING = {"demo", "bench"}  # they make what they show
+ASK_NOTHING = {"demo"}  # it makes what it shows
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -37,7 +37,6 @@ def test_each_command_has_its_row() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     text = PAGE.read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `refresher (\w+)", text, re.MULTILINE)) == set(commands)
-    assert sorted(re.findall(r"^\| `refresher bench (\w+)", text, re.MULTILINE)) == sorted(commands["bench"].commands)
 
 
 def test_each_row_says_when_the_command_exits_with_1() -> None:
@@ -67,6 +66,6 @@ def test_each_command_that_asks_something_can_answer_in_json(path: tuple[str, ..
     assert ("--json" in options) is (path[0] not in ASK_NOTHING)
 
 
-@pytest.mark.parametrize("group", [(), ("bench",), ("dead",)], ids=["refresher", "bench", "dead"])
+@pytest.mark.parametrize("group", [(), ("dead",)], ids=["refresher", "dead"])
 def test_the_list_of_commands_is_not_cut(group: tuple[str, ...]) -> None:
     assert "..." not in CliRunner().invoke(app, [*group, "--help"]).output.partition("Commands:")[2]

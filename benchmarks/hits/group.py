@@ -1,0 +1,57 @@
+"""What a group of measurements is: a name, a title, and a run that gives a result."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from benchmarks.figures import Result
+from benchmarks.herd.worker import celery_worker
+from benchmarks.options import BenchOptions
+from benchmarks.payloads import ValueOf, value_of
+from benchmarks.places import Place
+
+
+@dataclass(slots=True)
+class Setting:
+    """Where and how the groups of a run run.
+
+    Attributes:
+        place: the servers.
+        options: what was asked for.
+        stack: what is opened here stays for the groups after this one.
+    """
+
+    place: Place
+    options: BenchOptions
+    stack: ExitStack
+    _has_worker: bool = False
+
+    def start_worker(self) -> None:
+        """Start a real Celery worker, unless one runs already.
+
+        Raises:
+            EmbeddedServerError, BenchError: it did not start.
+        """
+        if not self._has_worker:
+            self.stack.enter_context(celery_worker(self.place, self.options.payload))
+            self._has_worker = True
+
+    @property
+    def value_of(self) -> ValueOf:
+        """The value of a number."""
+        return value_of(self.options.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Group(ABC):
+    """One group of measurements; ``name`` is what ``--only`` takes, ``is_long`` is for ``--full``."""
+
+    name: str
+    title: str
+    is_long: bool = field(default=False, kw_only=True)
+
+    @abstractmethod
+    def run(self, setting: Setting) -> Result:
+        """Measure."""

@@ -1,0 +1,81 @@
+"""Processes of readers: started quickly, deaf to Ctrl-C, which is this process's to handle."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from multiprocessing.forkserver import ensure_running
+from multiprocessing.process import BaseProcess
+from typing import Any, Final, NamedTuple
+
+END_SECONDS: Final = 5.0
+# What is not installed is passed over.
+_PRELOADED: Final = (
+    "benchmarks.herd.flock", "benchmarks.herd.makers", "benchmarks.stampede.readers",
+    "benchmarks.stampede.herds", "celery", "kombu.transport.redis", "api_client.trigger.broker",
+    "dogpile.cache.backends.redis", "cashews.backends.redis", "aiocache.backends.redis", "django.core.cache",
+    "django_redis.cache", "neo4j",
+)  # fmt: skip
+
+
+class Child(NamedTuple):
+    """A process, and this side of the pipe to it."""
+
+    process: BaseProcess
+    pipe: Connection
+
+
+def prepare() -> None:
+    """Start the server that children are forked off, so that it imports while other things start."""
+    _context()
+    resource_tracker.ensure_running()  # it lets Ctrl-C through again once it has started
+    with _interrupts_held():
+        ensure_running()
+
+
+def start_child(target: Callable[..., None], *args: Any) -> Child:
+    """Start ``target(pipe, *args)`` in a process of its own; it has to end when the pipe is closed.
+
+    Forked off a server that has nothing but the imports: a fork of this process would take over its connections and
+    threads, and hundreds of processes that import for themselves take minutes.
+    """
+    prepare()
+    context = _context()
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *args), daemon=True)
+    process.start()  # it waits until that server has imported all
+    theirs.close()
+    return Child(process, ours)
+
+
+def end_children(children: Sequence[Child]) -> None:
+    """Let them end, and end those that don't within five seconds."""
+    for _, pipe in children:
+        pipe.close()
+    for process, _ in children:
+        process.join(END_SECONDS)
+        process.kill()
+
+
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOADED))
+    return context
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Start what is started in here, and all that it starts, deaf to Ctrl-C: it is this process that ends it.
+
+    One that comes meanwhile comes to this process afterwards. (Ignored, it would be lost.)
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,102 @@
+"""The job of django-cacheback, its configuration without a project, and the Celery app that its worker runs.
+
+``celery -A benchmarks.stampede.cacheback_job`` finds all it needs in its environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from celery import Celery
+
+from benchmarks.stampede.notes import Mark, note
+from benchmarks.stampede.origin import Origin
+from benchmarks.stampede.terms import POOL_CONNECTIONS, POOL_WAIT_SECONDS, TERMS, Terms
+
+if TYPE_CHECKING:
+    from benchmarks.stampede.strategies.strategy import Value
+
+LANE: Final = "BENCH_STAMPEDE_LANE"
+QUEUE: Final = "cacheback"
+WORKER_PROCESSES: Final = 4  # as many as this project's worker has
+
+
+def configured_job(terms: Terms, lane: str) -> type:
+    """Configure Django and Celery, and return the job's class; once a process.
+
+    A task names the class by its module, so it is put there, as if it had been written so.
+    """
+    found: type | None = globals().get("StampedeJob")
+    if found is None:
+        _configure(terms, lane)
+        _celery_app(terms)
+        found = globals()["StampedeJob"] = _job_class(terms, Origin(terms, lane))
+    return found
+
+
+def _configure(terms: Terms, lane: str) -> None:
+    from django.conf import settings
+
+    pool = {
+        "class": "redis.BlockingConnectionPool", "max_connections": POOL_CONNECTIONS, "timeout": POOL_WAIT_SECONDS,
+    }  # fmt: skip
+    settings.configure(
+        CACHES={
+            "default": {
+                "BACKEND": "django_redis.cache.RedisCache",
+                "LOCATION": terms.place.cache_url,
+                "KEY_PREFIX": f"{terms.place.namespace}:{lane}",
+                "OPTIONS": {
+                    "CONNECTION_POOL_CLASS": pool.pop("class"),
+                    "CONNECTION_POOL_KWARGS": pool,
+                },
+            }
+        },
+        CACHEBACK_TASK_IGNORE_RESULT=True,
+        CACHEBACK_VALIDATE_JOB_REFRESH_NEEDED=True,
+    )
+
+
+@functools.cache
+def _celery_app(terms: Terms) -> Celery:
+    # The same broker as this project's, with its own options of a hot path: nothing is kept of a result.
+    app = Celery("cacheback", broker=terms.place.broker_url)
+    app.conf.update(
+        task_default_queue=QUEUE,
+        task_ignore_result=True,
+        worker_concurrency=WORKER_PROCESSES,
+        broker_connection_retry_on_startup=True,
+    )
+    app.set_default()
+    return app
+
+
+def _job_class(terms: Terms, origin: Origin) -> type:
+    from cacheback.base import Job
+
+    class StampedeJob(Job):  # type: ignore[misc, unused-ignore] # no type information is shipped
+        lifetime = terms.expires_seconds
+        refresh_timeout = terms.lease_seconds
+        cache_ttl = int(terms.hard_seconds)
+
+        def fetch(self, number: int) -> Value:
+            return origin.compute(number)
+
+        def process_result(self, result: Any, call: Any, cache_status: int, sync_fetch: Any = None) -> Any:
+            if cache_status == self.MISS:
+                note(Mark.MISS)
+            elif cache_status == self.STALE:
+                note(Mark.EARLY)
+            return result
+
+    StampedeJob.__module__, StampedeJob.__qualname__ = __name__, StampedeJob.__name__
+    return StampedeJob
+
+
+if TERMS in os.environ and LANE in os.environ:  # in the worker, whose Celery looks for `app`
+    _terms = Terms.from_environ()
+    app: Celery = _celery_app(_terms)
+    configured_job(_terms, os.environ[LANE])
+    import cacheback.tasks  # noqa: F401 - registers the task; it reads Django's settings

@@ -1,0 +1,208 @@
+"""A process of readers that go on until they are told to stop, and what they leave of each read.
+
+Each reader's own first read is marked, and those before it that failed: with it, all are connected and the cache is
+warm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import struct
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import redis
+
+from benchmarks.stampede.notes import NO_MARK, NOTES, Mark, Notes
+from benchmarks.stampede.strategies import BY_NAME
+from benchmarks.stampede.strategies.strategy import AsyncCache, Strategy, SyncCache, Value
+from benchmarks.stampede.terms import Kind, Terms
+
+READ: Final = struct.Struct("<ddB")
+"""What is left of a read: its begin (monotonic seconds), how long it took (s), its marks."""
+NUMBER: Final = 1
+STALE_SLACK_SECONDS: Final = 0.05
+"""Between the end of a recompute, from which age counts here, and the write, from which it counts in the cache."""
+_FLUSH_SECONDS: Final = 0.5
+_LAST_READ_SECONDS: Final = 1.0
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a process of readers has to do.
+
+    Attributes:
+        strategy, lane: names.
+        kind: who its readers are.
+        terms: of the scenario.
+        readers: how many there are in this process.
+        interval_seconds: between the begins of a reader's reads; None: random pauses between two of them.
+        seed: of its pauses.
+    """
+
+    strategy: str
+    lane: str
+    kind: Kind
+    terms: Terms
+    readers: int
+    interval_seconds: float | None
+    seed: int
+
+
+def reads_key(lane: str) -> str:
+    """Return the name of the list that takes what a lane's readers leave."""
+    return f"stampede-reads:{lane}"
+
+
+def errors_key(lane: str) -> str:
+    """Return the name of the hash that counts a lane's errors by what they were."""
+    return f"stampede-errors:{lane}"
+
+
+def run_readers(pipe: Any, job: Job) -> None:
+    """Wait until the other side of the pipe says so, then read until it says something again, or is closed."""
+    try:
+        pipe.recv()
+    except EOFError:
+        return
+    strategy = BY_NAME[job.strategy](job.terms, job.lane)
+    log, stop = _Log(job), threading.Event()
+    if Kind.THREADS in strategy.kinds and job.kind is not Kind.ASYNCIO:
+        _on_threads(strategy, job, log, stop, pipe)
+    else:
+        asyncio.run(_on_loop(strategy, job, log, stop, pipe))
+    log.flush()
+
+
+class _Log:
+    """The reads of this process, on their way to a Redis that no cache uses."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._control = redis.Redis.from_url(job.terms.place.control_url)
+        self._reads: list[bytes] = []
+        self._errors: Counter[str] = Counter()
+
+    def add(self, began: float, notes: Notes, value: Value | None, error: str) -> None:
+        """Keep a read that has just ended."""
+        now = time.monotonic()
+        if value is not None:
+            if value["number"] != NUMBER:
+                error = "wrong value"
+            elif now - value["made_at"] > self._job.terms.expires_seconds + STALE_SLACK_SECONDS:
+                notes.add(Mark.STALE)
+        if error:
+            notes.add(Mark.ERROR)
+            self._errors[error] += 1
+        if Mark.COMPUTED in notes.marks and Mark.MISS not in notes.marks:
+            notes.add(Mark.EARLY)
+        self._reads.append(READ.pack(began, now - began, notes.marks))
+
+    def flush(self) -> None:
+        """Send what there is."""
+        reads, self._reads = self._reads, []
+        errors, self._errors = self._errors, Counter()
+        if reads:
+            self._control.rpush(reads_key(self._job.lane), b"".join(reads))
+        for error, times in errors.items():
+            self._control.hincrby(errors_key(self._job.lane), error, times)
+
+
+class _Pace:
+    """When one reader reads next."""
+
+    def __init__(self, job: Job, number: int) -> None:
+        self._rng = random.Random(json.dumps([job.seed, number]))  # noqa: S311 - no secret
+        self._interval = job.interval_seconds
+        spread = self._interval if self._interval is not None else _MAX_PAUSE_SECONDS
+        self._due = time.monotonic() + self._rng.uniform(0.0, spread)
+
+    def seconds_left(self) -> float:
+        """Return how long to wait for the next read."""
+        return max(0.0, self._due - time.monotonic())
+
+    def has_read(self) -> None:
+        """Plan the next one."""
+        now = time.monotonic()
+        if self._interval is None:
+            self._due = now + self._rng.uniform(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+        else:
+            self._due = max(now, self._due + self._interval)
+
+
+def _on_threads(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, pipe: Connection) -> None:
+    cache = strategy.on_threads()
+    threads = [
+        threading.Thread(target=_read_on, args=(cache, _Pace(job, number), log, stop), daemon=True)
+        for number in range(job.readers)
+    ]
+    for thread in threads:
+        thread.start()
+    _flush_until_told(pipe, log)
+    stop.set()
+    until = time.monotonic() + _LAST_READ_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    cache.close()
+
+
+def _read_on(cache: SyncCache, pace: _Pace, log: _Log, stop: threading.Event) -> None:
+    marks = Mark.FIRST
+    while not stop.wait(pace.seconds_left()):
+        notes, value, error = Notes(marks), None, ""
+        NOTES.set(notes)
+        began = time.monotonic()
+        try:
+            value = cache.read(NUMBER)
+        except Exception as problem:  # noqa: BLE001 - errors are what is counted here
+            error = type(problem).__name__
+        log.add(began, notes, value, error)
+        pace.has_read()
+        marks = marks if error else NO_MARK
+
+
+async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, pipe: Connection) -> None:
+    cache = await strategy.on_loop()
+    tasks = [asyncio.create_task(_aread_on(cache, _Pace(job, number), log, stop)) for number in range(job.readers)]
+    await asyncio.to_thread(_flush_until_told, pipe, log)
+    stop.set()  # for those whose cache keeps the cancellation to itself, as `benchmarks.cancellation` tells
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await cache.close()
+
+
+async def _aread_on(cache: AsyncCache, pace: _Pace, log: _Log, stop: threading.Event) -> None:
+    marks = Mark.FIRST
+    while not stop.is_set():
+        await asyncio.sleep(pace.seconds_left())
+        notes, value, error = Notes(marks), None, ""
+        NOTES.set(notes)
+        began = time.monotonic()
+        try:
+            value = await cache.read(NUMBER)
+        except Exception as problem:  # noqa: BLE001 - errors are what is counted here
+            error = type(problem).__name__
+        log.add(began, notes, value, error)
+        pace.has_read()
+        marks = marks if error else NO_MARK
+
+
+def _flush_until_told(pipe: Connection, log: _Log) -> None:
+    while not _is_told(pipe):
+        log.flush()
+
+
+def _is_told(pipe: Connection) -> bool:
+    """Wait a little, and return whether the other side said something or is gone."""
+    try:
+        return pipe.poll(_FLUSH_SECONDS)
+    except OSError:
+        return True

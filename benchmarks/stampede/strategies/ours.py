@@ -1,0 +1,85 @@
+"""Ours: the reader serves what is there, a Celery worker recomputes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from api_client import AsyncCacheClient, CacheClient, Entry, EntryState, ReaderEvents, RefreshState
+from benchmarks.stampede.notes import Mark, note
+from benchmarks.stampede.strategies.strategy import AsyncCache, Strategy, SyncCache, Value
+
+QUERY: Final = "stampede"
+
+
+class Ours(Strategy):
+    """`CacheClient` and `AsyncCacheClient` with default settings, and a real Celery worker."""
+
+    name = "ours"
+    title = "ours"
+    cannot = "A miss costs more than a lock does: a message, a worker and a notification lie in between."
+
+    def on_threads(self) -> SyncCache:
+        """Open the sync client."""
+        return _OurSync(self)
+
+    async def on_loop(self) -> AsyncCache:
+        """Open the async client."""
+        return _OurAsync(self)
+
+    def params(self, number: int) -> dict[str, Any]:
+        """Return the params under which a lane's number is cached."""
+        return {"lane": self.lane, "number": number}
+
+
+class _Refusals(ReaderEvents):
+    """Counts claims that were refused, which happens on the publisher's thread, when the read has long been served."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def refresh_deduplicated(self, query: str, *, state: str) -> None:
+        self.count += 1
+
+
+class _OurSync(SyncCache):
+    def __init__(self, strategy: Ours) -> None:
+        self._params = strategy.params
+        self._refusals, self._told = _Refusals(), 0
+        self._client = CacheClient(strategy.terms.place.settings(), events=self._refusals)
+
+    def read(self, number: int) -> Value:
+        entry = self._client.get_entry(QUERY, self._params(number))
+        self._told = _tell(entry, self._refusals.count, self._told)
+        value: Value = entry.value
+        return value
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _OurAsync(AsyncCache):
+    def __init__(self, strategy: Ours) -> None:
+        self._params = strategy.params
+        self._refusals, self._told = _Refusals(), 0
+        self._client = AsyncCacheClient(strategy.terms.place.settings(), events=self._refusals)
+
+    async def read(self, number: int) -> Value:
+        entry = await self._client.get_entry(QUERY, self._params(number))
+        self._told = _tell(entry, self._refusals.count, self._told)
+        value: Value = entry.value
+        return value
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _tell(entry: Entry[Any], refusals: int, told: int) -> int:
+    """Note what the entry says; a refused claim is noted on the next read of the process. Return what is told now."""
+    if entry.state is EntryState.MISS:
+        note(Mark.MISS)
+    elif entry.refresh is not RefreshState.NONE:
+        note(Mark.EARLY if entry.refresh is RefreshState.TRIGGERED else Mark.EARLY | Mark.DUCKED)
+    if refusals > told:
+        note(Mark.CONTENDED)
+        return told + 1
+    return told

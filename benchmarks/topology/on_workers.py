@@ -1,0 +1,122 @@
+"""The setting of this project: a stale value is served while a Celery worker loads the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from api_client import AsyncCacheClient, EntryState, RefreshState
+from api_client.config.broker import miss_queue, refresh_queue
+from api_client.protocol import entry
+from api_client.protocol.entry import Header, Smoothed
+from benchmarks.errors import BenchError
+from benchmarks.topology.cell_reader import CellReader, Lead, Served
+from benchmarks.topology.origin_load import BUSY_FIELD, LOADS_FIELD, LOADS_KEY, OriginLoad
+from benchmarks.topology.worker_queries import GRACE_SECONDS, name_of
+from refresher.graph import values
+
+if TYPE_CHECKING:
+    import redis.asyncio
+
+    from api_client.protocol.keys import CacheKey
+
+_MAX_BYTES: Final = 2**20
+_QUIET_WITHIN_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.01
+_SERVED: Final = {
+    EntryState.FRESH: Served.FRESH,
+    EntryState.STALE: Served.STALE,
+    EntryState.MISS: Served.WAITED,
+}
+
+
+@dataclass(slots=True)
+class OnWorkers(CellReader):
+    """The setting.
+
+    Attributes:
+        reader: the client, the same in all cells.
+        variant: which of the worker's queries: the place in its list.
+        cache, broker, control: for putting entries, seeing when all is quiet, and what workers have counted.
+    """
+
+    reader: AsyncCacheClient
+    variant: int
+    cache: redis.asyncio.Redis
+    broker: redis.asyncio.Redis
+    control: redis.asyncio.Redis
+
+    async def put(self, remaining_seconds: Sequence[float]) -> None:
+        """Put all keys: what is expired stays within its grace."""
+        seconds, microseconds = await self.cache.time()
+        now_us = int(seconds) * 1_000_000 + int(microseconds)
+        pipeline = self.cache.pipeline(transaction=False)
+        for number, left_seconds in enumerate(remaining_seconds):
+            key = self._key(number)
+            payload = values.encode(self.scene.values[number], query=key.query, max_bytes=_MAX_BYTES)
+            raw = entry.encode(self._header(number, now_us, left_seconds), key.digest, payload)
+            pipeline.set(key.entry, raw, px=round((self.scene.cell.point.ttl_seconds + GRACE_SECONDS) * 1000))
+        await pipeline.execute()
+
+    async def read(self, number: int) -> Served:
+        """Read, and note when this read was the one that asked for a refresh before the expiry."""
+        asked = self.scene.keys[number]
+        found = await self.reader.get_entry(name_of(asked.kind, self.variant), asked.params)
+        if found.refresh is RefreshState.TRIGGERED and found.state is EntryState.FRESH:
+            self.leads.append(Lead(asked.degree, found.ttl_remaining))
+        return _SERVED[found.state]
+
+    async def origin_load(self) -> OriginLoad:
+        """Return what the workers have asked of the graph."""
+        loads, busy_seconds = await self.control.hmget(LOADS_KEY, LOADS_FIELD, BUSY_FIELD)
+        return OriginLoad(int(loads or 0), float(busy_seconds or 0))
+
+    async def clear(self) -> None:
+        """Wait until no refresh is queued or running, and remove entries and records.
+
+        Raises:
+            BenchError: workers were still at it two minutes later.
+        """
+        await self.reader.flush(_QUIET_WITHIN_SECONDS)
+        gives_up_at = time.monotonic() + _QUIET_WITHIN_SECONDS
+        while await self._under_way():
+            if time.monotonic() >= gives_up_at:
+                raise BenchError(f"refreshes were still under way {_QUIET_WITHIN_SECONDS:g} s after a cell had ended")
+            await asyncio.sleep(_POLL_SECONDS)
+        keys = [self._key(number) for number in range(len(self.scene.keys))]
+        await self.cache.unlink(*(name for key in keys for name in (key.entry, key.record)))
+
+    async def _under_way(self) -> int:
+        pipeline = self.broker.pipeline(transaction=False)
+        pipeline.hlen("unacked")
+        for queue in (miss_queue(self.reader.settings.namespace), refresh_queue(self.reader.settings.namespace)):
+            pipeline.llen(queue)
+        return sum(await pipeline.execute())
+
+    def _key(self, number: int) -> CacheKey:
+        asked = self.scene.keys[number]
+        return self.reader.key(name_of(asked.kind, self.variant), asked.params)
+
+    def _header(self, number: int, now_us: int, left_seconds: float) -> Header:
+        """Return the header that a commit would have left, so long before the soft expiry."""
+        ttl_seconds, delta = self.scene.cell.point.ttl_seconds, self.scene.delta_seconds
+        soft_expiry_us = now_us + int(left_seconds * 1e6)
+        fetched_at_us = soft_expiry_us - int(ttl_seconds * 1e6)
+        took = Smoothed(delta, delta / 4)
+        return Header(
+            token=fetched_at_us,
+            generation=0,
+            soft_expiry_us=soft_expiry_us,
+            nonce=bytes(8),
+            read_started_us=fetched_at_us - int(delta * 1e6),
+            fetched_at_us=fetched_at_us,
+            ttl_seconds=ttl_seconds,
+            delta=took,
+            run=took,
+            beta=self.scene.beta(number),
+            degree=self.scene.keys[number].degree,
+            sigma=1.0,
+        )

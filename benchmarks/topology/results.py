@@ -1,0 +1,231 @@
+"""What a run comes to: the grid, the ratios beside the published ones, β, leads; each graph a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from benchmarks.figures import Figure, Must, Result, Target
+from benchmarks.tables import Cell as TableCell
+from benchmarks.tables import Table
+from benchmarks.topology.cell import Outcome
+from benchmarks.topology.leads import leads_table
+from benchmarks.topology.levels import Contestant, GraphKind, Mode, Point, Setting
+from benchmarks.topology.options import BASE_BETA, TopologyOptions
+from benchmarks.topology.pictures import pictures
+from benchmarks.topology.plan import MODES, base, beta_point, points
+from benchmarks.topology.spread import (
+    Measured,
+    Metric,
+    by_contestant,
+    compact,
+    confidence,
+    origin_busy,
+    p50_ms,
+    p95_ms,
+    p99_ms,
+    reads_per_second,
+    recomputes_per_second,
+    spread_of,
+    stale_percent,
+    waited_percent,
+)
+from benchmarks.topology.spread import Table as ByContestant
+
+PUBLISHED_THROUGHPUT: Final = 1.20
+PUBLISHED_P95: Final = 0.70
+"""What the authors of the first setting measured, topology_sensitive against plain: 255 to 305 queries a second, and a
+P95 of 13.5 to 9.4 ms."""
+
+TITLES: Final = {GraphKind.RMAT: "R-MAT: hubs and leaves", GraphKind.SNB: "social network, LDBC's degrees"}
+_SHORT: Final = {Setting.OWN_PROCESS: "own-process", Setting.WORKERS: "workers"}
+_WHERE: Final = ("ttl_s", "pause_ms", "load", "drawn")
+
+
+def results_of(outcomes: Sequence[Outcome], options: TopologyOptions) -> list[Result]:
+    """Return a result for each graph."""
+    measured = by_contestant(outcomes)
+    results = []
+    for graph in GraphKind:
+        own = [outcome for outcome in outcomes if outcome.cell.point.graph is graph]
+        here = [point for point in points(options.extent) if point.graph is graph]
+        tables = [_grid(graph, setting, here, measured, options) for setting in Setting]
+        tables.append(_ratios(graph, here, measured, options))
+        tables += _betas(graph, measured, options)
+        tables += [leads_table(graph, own), _cells(graph, own)]
+        results.append(
+            Result(
+                f"topology-{graph}",
+                TITLES[graph],
+                figures=tuple(_figures(graph, here, own, measured, options)),
+                tables=tuple(tables),
+                plots=tuple(pictures(graph, own, measured, options)),
+            )
+        )
+    return results
+
+
+def _grid(
+    graph: GraphKind, setting: Setting, here: Sequence[Point], measured: ByContestant, options: TopologyOptions
+) -> Table:
+    share = ("waited_%", waited_percent) if setting is Setting.OWN_PROCESS else ("stale_%", stale_percent)
+    with_spread: tuple[tuple[str, Metric], ...] = (
+        ("reads_per_s", reads_per_second), ("p95_ms", p95_ms), share, ("recomputes_per_s", recomputes_per_second),
+    )  # fmt: skip
+    medians: tuple[tuple[str, Metric], ...] = (("p50_ms", p50_ms), ("p99_ms", p99_ms), ("graph_busy", origin_busy))
+    rows = [
+        (
+            *_where(point), mode.value, *(str(found.spread(metric)) for _, metric in with_spread),
+            *(compact(found.spread(metric).median) for _, metric in medians),
+        )
+        for point in here
+        for mode in MODES
+        if (found := measured.get((point, Contestant(setting, mode, BASE_BETA))))
+    ]  # fmt: skip
+    title = f"{TITLES[graph]}; refreshed by {'the own process' if setting is Setting.OWN_PROCESS else 'workers'}"
+    title += _how_sure(options.extent.seeds)
+    columns = (*_WHERE, "mode", *(name for name, _ in (*with_spread, *medians)))
+    return Table(f"grid-{graph}-{_SHORT[setting]}", title, columns, tuple(rows))
+
+
+def _how_sure(seeds: int) -> str:
+    if seeds == 1:
+        return ""
+    return f"; median of {seeds} seeds (smallest–largest, {confidence(seeds):.0%} sure)"
+
+
+def _ratios(graph: GraphKind, here: Sequence[Point], measured: ByContestant, options: TopologyOptions) -> Table:
+    columns = (
+        *_WHERE, "refreshed_by", "reads_per_s", f"≥_{PUBLISHED_THROUGHPUT:.2f}", "p95", f"≤_{PUBLISHED_P95:.2f}",
+        "recomputes", "waited_or_stale",
+    )  # fmt: skip
+    rows = [
+        (*_where(point), setting.value, *_ratio_cells(setting, topology, plain))
+        for point in here
+        for setting in Setting
+        if (topology := measured.get((point, Contestant(setting, Mode.TOPOLOGY, BASE_BETA))))
+        and (plain := measured.get((point, Contestant(setting, Mode.PLAIN, BASE_BETA))))
+    ]
+    title = f"{TITLES[graph]}: topology as × plain, β0 = 1 both{_how_sure(options.extent.seeds)}"
+    return Table(f"ratios-{graph}", title, columns, tuple(rows))
+
+
+def _ratio_cells(setting: Setting, topology: Measured, plain: Measured) -> tuple[TableCell, ...]:
+    share = waited_percent if setting is Setting.OWN_PROCESS else stale_percent
+    throughput, p95 = topology.ratios(plain, reads_per_second), topology.ratios(plain, p95_ms)
+    return (
+        str(spread_of(throughput)),
+        _verdict([ratio >= PUBLISHED_THROUGHPUT for ratio in throughput]),
+        str(spread_of(p95)),
+        _verdict([ratio <= PUBLISHED_P95 for ratio in p95]),
+        str(spread_of(topology.ratios(plain, recomputes_per_second))),
+        str(spread_of(topology.ratios(plain, share))),
+    )
+
+
+def _verdict(reached: Sequence[bool]) -> str:
+    """Say of how many seeds it is true."""
+    if not reached:
+        return "–"
+    if all(reached):
+        return "yes"
+    return f"{sum(reached)} of {len(reached)}" if any(reached) else "no"
+
+
+def _betas(graph: GraphKind, measured: ByContestant, options: TopologyOptions) -> Iterator[Table]:
+    point = beta_point(graph, options.extent)
+    found = sorted(
+        ((who, several) for (where, who), several in measured.items() if where == point),
+        key=lambda pair: (list(Setting).index(pair[0].setting), MODES.index(pair[0].mode), pair[0].beta0),
+    )
+    if not any(who.beta0 != BASE_BETA for who, _ in found):
+        return
+    metrics = (reads_per_second, p95_ms, waited_percent, stale_percent, recomputes_per_second)
+    rows = [
+        (
+            who.setting.value, who.mode.value, None if who.mode is Mode.NO_EARLY else who.beta0,
+            *(str(several.spread(metric)) for metric in metrics),
+        )
+        for who, several in found
+    ]  # fmt: skip
+    columns = ("refreshed_by", "mode", "β0", "reads_per_s", "p95_ms", "waited_%", "stale_%", "recomputes_per_s")
+    yield Table(f"beta-{graph}", f"{TITLES[graph]}: other β0; {described(point)}", columns, tuple(rows))
+
+
+def _cells(graph: GraphKind, outcomes: Sequence[Outcome]) -> Table:
+    metrics = (
+        reads_per_second, p50_ms, p95_ms, p99_ms, waited_percent, stale_percent, recomputes_per_second, origin_busy,
+    )  # fmt: skip
+    rows = [
+        (
+            *_where(outcome.cell.point), outcome.cell.contestant.setting.value, outcome.cell.contestant.mode.value,
+            outcome.cell.contestant.beta0, outcome.cell.seed, len(outcome.times_ms),
+            *(metric(outcome) for metric in metrics), outcome.early_per_second, sum(outcome.failures.values()),
+        )
+        for outcome in outcomes
+    ]  # fmt: skip
+    columns = (
+        *_WHERE, "refreshed_by", "mode", "beta0", "seed", "reads", "reads_per_s", "p50_ms", "p95_ms", "p99_ms",
+        "waited_%", "stale_%", "recomputes_per_s", "graph_busy", "early_per_s", "errors",
+    )  # fmt: skip
+    return Table(f"cells-{graph}", f"{TITLES[graph]}: every cell", columns, tuple(rows), is_shown=False)
+
+
+def _figures(
+    graph: GraphKind, here: Sequence[Point], own: Sequence[Outcome], measured: ByContestant, options: TopologyOptions
+) -> Iterator[Figure]:
+    group, point = f"topology-{graph}", base(graph, options.extent)
+    for setting in Setting:
+        topology = measured[point, Contestant(setting, Mode.TOPOLOGY, BASE_BETA)]
+        for mode in (Mode.PLAIN, Mode.NO_EARLY):
+            other = measured[point, Contestant(setting, mode, BASE_BETA)]
+            what = f"{setting}, base: topology against {mode}"
+            published = mode is Mode.PLAIN
+            yield Figure(
+                group, f"{what}, throughput", tuple(topology.ratios(other, reads_per_second)),
+                note=f"published for the own process: {PUBLISHED_THROUGHPUT:.2f}" if published else "",
+            )  # fmt: skip
+            yield Figure(
+                group, f"{what}, p95", tuple(topology.ratios(other, p95_ms)),
+                note=f"published for the own process: {PUBLISHED_P95:.2f}" if published else "",
+            )  # fmt: skip
+            yield Figure(group, f"{what}, recomputes", tuple(topology.ratios(other, recomputes_per_second)))
+        yield from _points_reached(group, setting, here, measured)
+    by_workers = [each for each in own if each.cell.contestant.setting is Setting.WORKERS]
+    waited = tuple(each.waited for each in by_workers if each.times_ms)
+    none = Target(Must.BE, 0)
+    yield Figure(group, "workers: share of reads that waited, in the worst cell", waited, "", none, is_worst=True)
+    failed = tuple(float(sum(each.failures.values())) for each in own)
+    kinds = ", ".join(sorted({name for each in own for name in each.failures}))
+    yield Figure(group, "errors, in the worst cell", failed, "", none, kinds, is_worst=True)
+
+
+def _points_reached(
+    group: str, setting: Setting, here: Sequence[Point], measured: ByContestant
+) -> Iterator[Figure]:  # fmt: skip
+    """Yield at how many points of the grid the published ratios come out, in the median."""
+    pairs = [
+        (measured[point, Contestant(setting, Mode.TOPOLOGY, BASE_BETA)],
+         measured[point, Contestant(setting, Mode.PLAIN, BASE_BETA)])
+        for point in here
+    ]  # fmt: skip
+    if len(pairs) < 2:
+        return
+    throughput = [spread_of(mine.ratios(other, reads_per_second)).median for mine, other in pairs]
+    p95 = [spread_of(mine.ratios(other, p95_ms)).median for mine, other in pairs]
+    for what, reached in (
+        (f"throughput ≥ {PUBLISHED_THROUGHPUT:.2f} ×", [ratio >= PUBLISHED_THROUGHPUT for ratio in throughput]),
+        (f"p95 ≤ {PUBLISHED_P95:.2f} ×", [ratio <= PUBLISHED_P95 for ratio in p95]),
+    ):
+        what_of = f"{setting}, topology against plain: points of the grid with {what}"
+        yield Figure(group, what_of, (float(sum(reached)),), "", note=f"of {len(reached)} points")
+
+
+def _where(point: Point) -> tuple[TableCell, ...]:
+    return f"{point.ttl_seconds:g}", f"{point.pause_seconds * 1000:g}", str(point.load), point.skew.value
+
+
+def described(point: Point) -> str:
+    """Say in words which point it is."""
+    pause = f"an added pause of {point.pause_seconds * 1000:g} ms" if point.pause_seconds else "no added pause"
+    return f"TTL {point.ttl_seconds:g} s, {pause}, {point.load}, keys drawn {point.skew}"

@@ -1,0 +1,130 @@
+"""Outcomes by who was measured where: a median over the seeds, and how far they lie apart. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple, TypeAlias
+
+from benchmarks.statistics import middle
+from benchmarks.topology.cell import Outcome
+from benchmarks.topology.levels import Contestant, Point
+
+Metric: TypeAlias = Callable[[Outcome], float]
+_THREE_DIGITS = 100
+
+
+class Spread(NamedTuple):
+    """A median with the smallest and the largest value."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if math.isnan(self.median):
+            return "–"
+        if self.low == self.high:
+            return compact(self.median)
+        return f"{compact(self.median)} ({compact(self.low)}–{compact(self.high)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The outcomes of one contestant at one point, by seed."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def spread(self, metric: Metric) -> Spread:
+        """Return a metric over the seeds."""
+        return spread_of([metric(outcome) for outcome in self.outcomes])
+
+    def mean(self, metric: Metric) -> float:
+        """Return a metric's mean over the seeds: of what is counted it wanders less than the median."""
+        values = [value for outcome in self.outcomes if not math.isnan(value := metric(outcome))]
+        return fmean(values) if values else math.nan
+
+    def ratios(self, other: Measured, metric: Metric) -> list[float]:
+        """Return how many times the other's metric this one's is, seed by seed; none where there is nothing to divide.
+
+        A cell in which no read began, for all clients waited through it, has no percentile and no share.
+        """
+        theirs = {outcome.cell.seed: metric(outcome) for outcome in other.outcomes}
+        pairs = [(metric(outcome), theirs.get(outcome.cell.seed, 0.0)) for outcome in self.outcomes]
+        return [mine / other for mine, other in pairs if other > 0 and math.isfinite(mine)]
+
+
+Table: TypeAlias = dict[tuple[Point, Contestant], Measured]
+
+
+def by_contestant(outcomes: Iterable[Outcome]) -> Table:
+    """Return outcomes by point and contestant."""
+    found: dict[tuple[Point, Contestant], list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        found[outcome.cell.point, outcome.cell.contestant].append(outcome)
+    return {
+        key: Measured(tuple(sorted(several, key=lambda outcome: outcome.cell.seed)))
+        for key, several in found.items()
+    }  # fmt: skip
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Return the spread of values that are numbers; of none, NaN."""
+    values = [value for value in values if not math.isnan(value)]
+    return Spread(middle(values), min(values, default=float("nan")), max(values, default=float("nan")))
+
+
+def confidence(seeds: int) -> float:
+    """Return the probability that the true median lies between the smallest and the largest of so many values.
+
+    Each value is above it with probability ½, so it is missed only when all are above it, or all below.
+    """
+    return 1 - 2 * 0.5**seeds
+
+
+def compact(value: float) -> str:
+    """Return three digits that mean something."""
+    return f"{value:,.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.3g}"
+
+
+def reads_per_second(outcome: Outcome) -> float:
+    """Return the throughput."""
+    return outcome.reads_per_second
+
+
+def p50_ms(outcome: Outcome) -> float:
+    """Return the median time of a read."""
+    return outcome.percentile_ms(50)
+
+
+def p95_ms(outcome: Outcome) -> float:
+    """Return the 95th percentile."""
+    return outcome.percentile_ms(95)
+
+
+def p99_ms(outcome: Outcome) -> float:
+    """Return the 99th percentile."""
+    return outcome.percentile_ms(99)
+
+
+def waited_percent(outcome: Outcome) -> float:
+    """Return how many reads waited, in a hundred."""
+    return outcome.waited * 100
+
+
+def stale_percent(outcome: Outcome) -> float:
+    """Return how many reads got a value past its soft expiry, in a hundred."""
+    return outcome.stale * 100
+
+
+def recomputes_per_second(outcome: Outcome) -> float:
+    """Return the loads of the graph."""
+    return outcome.recomputes_per_second
+
+
+def origin_busy(outcome: Outcome) -> float:
+    """Return how many seconds a second the graph was busy with them."""
+    return outcome.origin_busy

@@ -1,0 +1,79 @@
+"""The worker's Celery app: the one of `make_app`, and beside its task some that do nothing, for comparison.
+
+``celery -A benchmarks.worker.app worker``, set up from the environment: all settings are those of a worker in
+production, but for the pool, and for events, which are switched on and off while it runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+
+from refresher.worker.app import make_app
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+CONTROL_URL: Final = "BENCH_CONTROL_REDIS_URL"
+POOL: Final = "BENCH_POOL"
+
+ARRIVED: Final = "arrived"
+OPEN: Final = "open"
+MARKS: Final = "marks"
+GATE: Final = "bench.gate"
+MARK: Final = "bench.mark"
+NOTHING: Final = "bench.nothing"
+PAUSE: Final = "bench.pause"
+MAX_WAIT_SECONDS: Final = 60
+
+
+def __getattr__(name: str) -> Any:
+    # Made at the first look, so that importing this module reads no environment.
+    if name == "app":
+        globals()["app"] = app = _made()
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _made() -> Celery:
+    app = make_app()
+    app.conf.worker_pool = os.environ[POOL]
+    # With -E they could not be switched off.
+    app.conf.worker_send_task_events = False
+    # Else the guard would drop what is no refresh.
+    app.refreshes_only = False
+    for name, function in ((GATE, _gate), (MARK, _mark), (NOTHING, _nothing), (PAUSE, _pause)):
+        app.task(name=name)(function)
+    return app
+
+
+def _gate(number: int) -> None:
+    """Hold a process or a thread of the pool until the gate is opened, once for each."""
+    _control(os.getpid()).rpush(ARRIVED, number)
+    _control(os.getpid()).blpop([OPEN], MAX_WAIT_SECONDS)
+
+
+def _mark() -> None:
+    """Tell what time it is here (monotonic, the same for all processes of a machine)."""
+    _control(os.getpid()).rpush(MARKS, repr(time.monotonic()))
+
+
+def _nothing(number: int) -> None:
+    """Do nothing."""
+
+
+def _pause(channel: str, pause_seconds: float) -> None:
+    """Do nothing for a while, and tell when that began, as a commit tells of itself."""
+    began = time.monotonic()
+    time.sleep(pause_seconds)
+    _control(os.getpid()).publish(channel, repr(began))
+
+
+@functools.cache
+def _control(pid: int) -> redis.Redis:
+    # By process: a connection must not be shared with a forked child.
+    return redis.Redis.from_url(os.environ[CONTROL_URL])

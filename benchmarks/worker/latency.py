@@ -1,0 +1,169 @@
+"""From the read that asks for a refresh to the commit: an idle worker, a load of 10 ms. A task of 10 ms beside it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from benchmarks.errors import BenchError
+from benchmarks.figures import Figure, Must, Result, Target
+from benchmarks.places import Place
+from benchmarks.plots import Plot, PlotKind, Series
+from benchmarks.statistics import WARM_UP_ROUND, percentile
+from benchmarks.tables import Cell, Table
+from benchmarks.worker import app as tasks
+from benchmarks.worker import queries
+from benchmarks.worker.asking import Asker
+from benchmarks.worker.graph import GraphPlace
+from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
+from benchmarks.worker.process import RunningWorker, running_worker
+
+REFRESH: Final = "a read of a stale entry, until the commit is told"
+TASK: Final = "a task of 10 ms, until it tells that it is done"
+SENT: Final = "send_task of it returns"
+STARTED: Final = "it has begun"
+_P50, _P99 = Target(Must.AT_MOST, 20), Target(Must.AT_MOST, 50)
+_ANSWER_SECONDS: Final = 60.0
+_SILENT_SECONDS: Final = 2.0
+_PERCENTS: Final = (50, 90, 99, 100)
+
+
+@dataclass(slots=True)
+class Samples:
+    """Seconds, by what was timed and by round."""
+
+    seconds: dict[str, dict[int, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+
+    def add(self, what: str, number: int, seconds: float) -> None:
+        """Note one, unless it only warms up."""
+        if number != WARM_UP_ROUND:
+            self.seconds[what][number].append(seconds)
+
+    def percentiles_ms(self, what: str, percent: float) -> tuple[float, ...]:
+        """Return a percentile of each round, in ms."""
+        return tuple(percentile(found, percent) * 1e3 for found in self.seconds[what].values())
+
+    def all_ms(self, what: str) -> list[float]:
+        """Return all that was timed, in order of size, in ms."""
+        return sorted(seconds * 1e3 for found in self.seconds[what].values() for seconds in found)
+
+
+class Clock:
+    """Times refreshes and tasks from outside; the worker's announcements come over one subscription."""
+
+    def __init__(self, place: Place, worker: RunningWorker, asker: Asker, stack: ExitStack) -> None:
+        self._worker, self._asker = worker, asker
+        self._commits = stack.enter_context(_subscription(place.plain()))
+        self._tasks = stack.enter_context(_subscription(place.control()))
+        self._channel = f"{place.namespace}-tasks"
+        self._tasks.subscribe(self._channel)
+
+    def refresh(self) -> Iterator[tuple[str, float]]:
+        """Time one refresh."""
+        (number,) = self._asker.stale(1)
+        channel = self._asker.key(number).channel
+        self._commits.subscribe(channel)
+        self._commits.get_message(timeout=_ANSWER_SECONDS)
+        began = time.monotonic()
+        self._asker.read(number)
+        # Read again where a machine that stood still kept the refresh from being published: nobody else would ask.
+        _heard(self._commits, meanwhile=lambda: self._asker.read(number))
+        yield REFRESH, time.monotonic() - began
+        self._commits.unsubscribe(channel)
+        self._commits.get_message(timeout=_ANSWER_SECONDS)
+
+    def task(self) -> Iterator[tuple[str, float]]:
+        """Time one task."""
+        began = time.monotonic()
+        self._worker.send(tasks.PAUSE, self._channel, queries.LOAD_SECONDS)
+        yield SENT, time.monotonic() - began
+        started = float(_heard(self._tasks))
+        yield TASK, time.monotonic() - began
+        yield STARTED, started - began
+
+
+def _subscription(client: Any) -> Any:
+    return client.pubsub(ignore_subscribe_messages=True)
+
+
+def _heard(subscription: Any, meanwhile: Callable[[], object] = lambda: None) -> bytes:
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        message = subscription.get_message(timeout=_SILENT_SECONDS)
+        if message is not None:
+            content: bytes = message["data"]
+            return content
+        meanwhile()
+    raise BenchError(f"the worker has told nothing for {_ANSWER_SECONDS:g} s")
+
+
+def measured_latency(broker: BrokerKind, place: Place, graph: GraphPlace, options: WorkerOptions) -> Result:
+    """Measure with one broker, in the default pool, with events as by default."""
+    samples = _samples(place, graph, options)
+    group = f"latency-{broker}"
+    shown = (REFRESH, TASK, STARTED, SENT)
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (what, len(samples.all_ms(what)), *(percentile(samples.all_ms(what), percent) for percent in _PERCENTS))
+        for what in shown
+    )
+    return Result(
+        group,
+        f"from trigger to commit, a load of 10 ms, an idle worker, its broker {broker.shown}",
+        figures=tuple(_figures(group, samples)),
+        tables=(Table(group, f"times in ms, broker {broker.shown}", _COLUMNS, rows),),
+        plots=(_plot(group, broker, samples, shown[:2]),),
+    )
+
+
+_COLUMNS: Final = ("from the call until", "samples", "p50_ms", "p90_ms", "p99_ms", "longest_ms")
+
+
+def _samples(place: Place, graph: GraphPlace, options: WorkerOptions) -> Samples:
+    samples, scale = Samples(), options.scale
+    rng = random.Random(options.seed)  # noqa: S311 - no secret
+    with ExitStack() as stack:
+        asker = stack.enter_context(Asker(place, queries.TEN_MS))
+        worker = stack.enter_context(running_worker(place, graph, Pool.PREFORK))
+        worker.switch_events(on=True)
+        clock = Clock(place, worker, asker, stack)
+        for number in range(scale.rounds + 1):
+            for kind in _in_drawn_order((clock.refresh, clock.task), scale.samples, rng):
+                # Idle, and not in step with the worker's own second.
+                time.sleep(rng.uniform(0.0, scale.longest_pause_seconds))
+                for what, seconds in kind():
+                    samples.add(what, number, seconds)
+    return samples
+
+
+def _in_drawn_order(kinds: Sequence[Any], times: int, rng: random.Random) -> Iterator[Any]:
+    for _ in range(times):
+        order = list(kinds)
+        rng.shuffle(order)
+        yield from order
+
+
+def _figures(group: str, samples: Samples) -> Iterator[Figure]:
+    for what, targets in ((REFRESH, {50: _P50, 99: _P99}), (TASK, {})):
+        for percent in (50, 99):
+            yield Figure(
+                group, f"{what}: p{percent}", samples.percentiles_ms(what, percent), "ms", targets.get(percent)
+            )  # fmt: skip
+    for what in (STARTED, SENT):
+        yield Figure(group, f"{what}: p50", samples.percentiles_ms(what, 50), "ms")
+
+
+def _plot(group: str, broker: BrokerKind, samples: Samples, shown: Sequence[str]) -> Plot:
+    def series(what: str) -> Series:
+        found = samples.all_ms(what)
+        return Series(what, tuple(found), tuple((place + 1) / len(found) for place in range(len(found))))
+
+    return Plot(
+        group, f"From trigger to commit, a load of 10 ms, broker {broker.shown}", "ms", "share that was done by then",
+        tuple(map(series, shown)), PlotKind.STEPS,
+        "All samples of all rounds. The load itself, or the task's pause, is 10 ms of it.",
+    )  # fmt: skip

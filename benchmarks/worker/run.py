@@ -1,0 +1,120 @@
+"""Runs what `python -m benchmarks worker` was asked for, shows what it comes to, and keeps it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from api_client import CacheError
+from benchmarks import report
+from benchmarks.about import about, made_folder
+from benchmarks.errors import BenchError
+from benchmarks.figures import Figure, Result
+from benchmarks.places import Place, place
+from benchmarks.worker import duplicates
+from benchmarks.worker.duplicates import measured_duplicates
+from benchmarks.worker.graph import GraphPlace, graph_place
+from benchmarks.worker.latency import measured_latency
+from benchmarks.worker.options import BrokerKind, WorkerOptions
+from benchmarks.worker.rates import measured_rates
+from refresher.embedded import EmbeddedServerError
+from refresher.embedded.rabbitmq_server import RabbitMqServer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+RATES: Final = "rates"
+LATENCY: Final = "latency"
+GROUPS: Final = (RATES, LATENCY, duplicates.GROUP)
+
+
+def run_worker(options: WorkerOptions, console: Console) -> None:
+    """Measure all that was asked for. Ctrl-C ends it; the groups that were measured by then are shown and kept.
+
+    Raises:
+        BenchError: a group that does not exist, a folder that can't be written, or, when all else has been measured and
+            kept, a group that failed.
+        EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
+    """
+    unknown = [name for name in options.only if name not in GROUPS]
+    if unknown:
+        raise BenchError(f"no group {unknown[0]!r}; there are {', '.join(GROUPS)}")
+    made_folder(options.out)
+    results: list[Result] = []
+    with _servers(options) as servers:
+        content = _about(options, servers)
+        for name, measure in _measurements(options, servers):
+            console.print(f"{name} …", style="dim")
+            try:
+                results.append(_measured(name, measure))
+            except KeyboardInterrupt:
+                if not results:
+                    raise
+                console.print(report.INTERRUPTED)
+                break
+    report.present(options.out, content, results, console)
+    if failed := [result.group for result in results if not result.tables]:
+        raise BenchError(f"not measured: {', '.join(failed)}; the table says why")
+
+
+@dataclass(frozen=True, slots=True)
+class _Servers:
+    """``here`` has Redis as broker; ``places`` are the same with each broker that was asked for."""
+
+    here: Place
+    places: Mapping[BrokerKind, Place]
+    graph: GraphPlace
+    versions: Mapping[str, str]
+
+
+@contextmanager
+def _servers(options: WorkerOptions) -> Iterator[_Servers]:
+    with ExitStack() as stack:
+        here = stack.enter_context(place(options.redis_url))
+        places, versions = {}, {"redis-server": here.version}
+        for kind in options.broker.kinds:
+            places[kind] = here
+            if kind is BrokerKind.RABBITMQ:
+                server = stack.enter_context(RabbitMqServer.start())
+                places[kind] = replace(here, broker_url=server.url)
+                versions["rabbitmq-server"] = server.version
+        graph = GraphPlace({}, "none")
+        if options.only != (duplicates.GROUP,):
+            graph = stack.enter_context(graph_place(options.neo4j_uri))
+        yield _Servers(here, places, graph, versions | {"graph": graph.title})
+
+
+def _measurements(options: WorkerOptions, servers: _Servers) -> Iterator[tuple[str, Callable[[], Result]]]:
+    wanted = options.only or GROUPS
+    for kind, here in servers.places.items():
+        if RATES in wanted:
+            yield f"{RATES}-{kind}", partial(measured_rates, kind, here, servers.graph, options)
+        if LATENCY in wanted:
+            yield f"{LATENCY}-{kind}", partial(measured_latency, kind, here, servers.graph, options)
+    if duplicates.GROUP in wanted:
+        yield duplicates.GROUP, partial(measured_duplicates, servers.here, options)
+
+
+def _measured(name: str, measure: Callable[[], Result]) -> Result:
+    began = time.monotonic()
+    try:
+        result = measure()
+    except (BenchError, CacheError, EmbeddedServerError) as error:
+        # What the other groups have measured, or will, is kept.
+        result = Result(name, name, figures=(Figure(name, "all", (), note=str(error)),))
+    return replace(result, seconds=time.monotonic() - began)
+
+
+def _about(options: WorkerOptions, servers: _Servers) -> dict[str, Any]:
+    kept = ("out", "redis_url", "neo4j_uri", "seed")
+    asked = {name: value for name, value in asdict(options).items() if name not in kept}
+    scale = options.scale
+    asked |= {
+        "rounds": f"{scale.rounds} and one to warm up", "only": ", ".join(options.only) or "all",
+        "redis": servers.here.title, "messages_in_one_go": scale.messages, "samples": scale.samples,
+    }  # fmt: skip
+    return about("worker", seed=options.seed, options=asked, servers=servers.versions)
