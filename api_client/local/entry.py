@@ -16,7 +16,7 @@ import msgspec
 
 from api_client.protocol import xfetch
 from api_client.protocol.entry import FIXED_HEADER_BYTES, Header
-from api_client.protocol.payload import decode_content
+from api_client.protocol.payload import decode
 
 _FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
 _FLAT_INFO: Final = (
@@ -210,6 +210,6 @@ def value_of(kept: LocalEntry, type_: Any, query: str) -> Any:
         DecodeError.
     """
     if kept.type_ is not type_:
-        return decode_content(kept.content, type_, query)
+        return decode(kept.content, type_, query)
     copy = kept.copy
     return kept.value if copy is None else copy(kept.value)

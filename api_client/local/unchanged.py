@@ -79,14 +79,8 @@ class UnchangedEntryCache:
         if header.is_handoff:
             return None
         try:
-            content = payload.content_of(
-                raw,
-                offset=header.length,
-                is_compressed=header.is_compressed,
-                query=key.query,
-                max_bytes=self._max_value_bytes,
-            )
-            value = payload.decode_content(content, type_, key.query)
+            content = payload.content_of(raw, header, key.query, self._max_value_bytes)
+            value = payload.decode(content, type_, key.query)
         except DecodeError:
             return None
         kept = local_entry(content, header, 0.0, value, type_)

@@ -294,11 +294,6 @@ def fail(
     )
 
 
-def release(key: CacheKey, *, token: int, nonce: bytes, retention_seconds: float) -> Call[bool]:
-    """End a run that has neither a result nor a failure."""
-    return Call("release", (key.record,), (token, nonce, _ms(retention_seconds)), bool)
-
-
 def hand_back(
     key: CacheKey, *, token: int, nonce: bytes, queue_ttl_seconds: float, retention_seconds: float
 ) -> Call[int]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from api_client.errors import DecodeError, InvalidQuery
+from api_client.protocol.entry import Header
 
 _encoder = msgspec.msgpack.Encoder()
 _decode_any = msgspec.msgpack.Decoder().decode
@@ -24,43 +25,21 @@ def encode(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
-def decode(
-    raw: bytes,
-    type_: Any = Any,
-    *,
-    offset: int = 0,
-    is_compressed: bool = False,
-    query: str,
-    max_bytes: int,
-) -> Any:
-    """Return the value of the payload that begins at ``offset``, checked against ``type_``.
+def content_of(raw: bytes, header: Header, query: str, max_bytes: int) -> bytes:
+    """Return the payload of an entry, as it was before it was compressed.
 
     Args:
-        raw: the payload, or an entry with its header before it.
-        type_: a dataclass, msgspec.Struct, TypedDict, union, list[…], …; docs/values.md says what becomes what.
-        offset: bytes before the payload.
-        is_compressed: what the entry's header says.
+        raw: the entry's bytes, and ``header`` what they begin with.
         query: for the errors.
         max_bytes: bounds the payload, as it is stored and as it was before.
 
     Raises:
-        DecodeError: it does not fit, is broken, or larger than ``max_bytes``.
-        TypeError: ``type_`` is nothing that can be decoded to.
-    """
-    content = content_of(raw, offset=offset, is_compressed=is_compressed, query=query, max_bytes=max_bytes)
-    return decode_content(content, type_, query)
-
-
-def content_of(raw: bytes, *, offset: int, is_compressed: bool, query: str, max_bytes: int) -> bytes:
-    """Return the payload that begins at ``offset``, as it was before it was compressed; arguments as for `decode`.
-
-    Raises:
         DecodeError: it is larger than ``max_bytes``, or a broken frame.
     """
-    content = raw[offset:]  # on the path of each hit: cheaper than a view
+    content = raw[header.length :]  # on the path of each hit: cheaper than a view
     if len(content) > max_bytes:
         raise _too_large(query, len(content), max_bytes)
-    if not is_compressed:
+    if not header.is_compressed:
         return content
     try:
         return expand(content, max_bytes)
@@ -70,8 +49,16 @@ def content_of(raw: bytes, *, offset: int, is_compressed: bool, query: str, max_
         raise _broken(query, error) from error
 
 
-def decode_content(content: bytes, type_: Any, query: str) -> Any:
-    """Return the value of a payload that is not compressed, checked against ``type_``; errors as for `decode`."""
+def decode(content: bytes, type_: Any, query: str) -> Any:
+    """Return the value of a payload (see `content_of`), checked against ``type_``.
+
+    Args:
+        type_: a dataclass, msgspec.Struct, TypedDict, union, list[…], …; docs/values.md lists what becomes what.
+
+    Raises:
+        DecodeError: it does not fit, or is broken.
+        TypeError: ``type_`` is not a decodable type.
+    """
     try:
         return _decode_any(content) if type_ is Any else _decoder(type_).decode(content)
     except msgspec.ValidationError as error:

@@ -94,7 +94,7 @@ class ReadCore:
         kept.used = True
         # As `value_of`, written out: a call is a tenth of what a local hit costs.
         if kept.type_ is not type_:
-            return payload.decode_content(kept.content, type_, key.query)
+            return payload.decode(kept.content, type_, key.query)
         copy = kept.copy
         return kept.value if copy is None else copy(kept.value)
 
@@ -192,7 +192,7 @@ class ReadCore:
         # Before the value is decoded: one that does not fit the caller's type has to be refreshed all the same.
         refresh = self._refresh_for(key, verdict.trigger, header, now_us, u, together)
         if fill is None:
-            value = payload.decode_content(self._content(raw, header, key), type_, key.query)
+            value = payload.decode(self._content(raw, header, key), type_, key.query)
         else:
             value = self._decode_and_keep(key, raw, header, type_, fill)
         is_stale = verdict.trigger not in {None, RefreshReason.EARLY}
@@ -222,12 +222,10 @@ class ReadCore:
         if repeat is not None and repeat.entry is not None:
             return value_of(repeat.entry, type_, key.query), repeat.entry.header
         header = decode_header(raw, key.digest)
-        return payload.decode_content(self._content(raw, header, key), type_, key.query), header
+        return payload.decode(self._content(raw, header, key), type_, key.query), header
 
     def _content(self, raw: bytes, header: Header, key: CacheKey) -> bytes:
-        return payload.content_of(
-            raw, offset=header.length, is_compressed=header.is_compressed, query=key.query, max_bytes=self._max_bytes
-        )
+        return payload.content_of(raw, header, key.query, self._max_bytes)
 
     def submit(self, triggers: Sequence[Trigger]) -> list[bool]:
         """Hand triggers over to the publisher; in their order, False for each that was dropped."""
@@ -291,7 +289,7 @@ class ReadCore:
     def _decode_and_keep(self, key: CacheKey, raw: bytes, header: Header, type_: Any, fill: Fill) -> Any:
         try:
             content = self._content(raw, header, key)
-            value = payload.decode_content(content, type_, key.query)
+            value = payload.decode(content, type_, key.query)
         except Exception:  # a TypeError, too: a type that is none
             self.abandon(fill)
             raise

@@ -106,7 +106,6 @@ STEPS: Final = (
     "fail",
     "hand_back",
     "invalidate",
-    "release",
     "renew",
     "republish",
     "retry",

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 Place: TypeAlias = tuple[Any, ...]
 OVER: Place = ("over",)
-ALL_ENDS = ("commit", "retry", "fail", "release", "hand_back")
-REPEATABLE = frozenset({"commit", "retry", "fail", "hand_back"})
+ENDS = ("commit", "retry", "fail", "hand_back")
 
 
 @dataclass
@@ -60,7 +59,7 @@ class Worker:
     """
 
     name: str
-    ends: tuple[str, ...] = ALL_ENDS
+    ends: tuple[str, ...] = ENDS
     renews: bool = False
     loses_replies: bool = False
     start: Place = ("waits", 1, "", "")
@@ -72,7 +71,7 @@ class Worker:
             case ("runs", attempt, _, renewed):
                 ends = [end for end in self.ends if attempt == 1 or end != "retry"]
                 return [*ends, "renew"] if self.renews and not renewed else ends
-            case ("ended", end, _, _) if end in REPEATABLE and self.loses_replies:
+            case ("ended", end, _, _) if self.loses_replies:
                 return [f"{end} again"]
         return []
 

@@ -142,7 +142,6 @@ def test_what_the_script_of_each_step_of_a_run_answers(clocked_world: ClockedWor
         (lease.fail(key, token=7, **own, **failing), [0, b"0", 0, b"0"]),
         (lease.hand_back(key, token=7, **own, **handing), [0, b"0"]),
         (lease.retry(key, token=7, **own, **pausing), 0),
-        (lease.release(key, token=7, **own), 0),
         (lease.renew(key, token=7, nonce=NONCE, lease_seconds=5.0), b"0"),
         (lease.unclaim(key, claim_id="claim-1", retention_seconds=60.0), 0),
         (lease.republish(key, interval_seconds=1.0), [0, b"0"]),
@@ -168,5 +167,3 @@ def test_what_the_script_of_each_step_of_a_run_answers(clocked_world: ClockedWor
     failed = str(token).encode()
     token = world.acquire(NONCE, number=world.claim(force=True).number).token
     assert raw(world, lease.fail(key, token=token, **own, **failing)) == [1, b"60000000", 2, failed]
-    world.claim(force=True)
-    assert raw(world, lease.release(key, token=world.acquire().token, **own)) == 1

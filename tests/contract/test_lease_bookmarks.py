@@ -51,7 +51,7 @@ def test_bookmarks_of_a_claim_last_through_a_pause_a_repeat_and_being_handed_bac
     assert (again.bookmarks, world.acquire(ticket="ticket-1").bookmarks) == (("b1",), ("b1",))
 
 
-@pytest.mark.parametrize("end", ["unclaim", "release", "fail", "invalidate", "hard", "another claim"])
+@pytest.mark.parametrize("end", ["unclaim", "fail", "invalidate", "hard", "another claim"])
 def test_bookmarks_of_a_claim_end_with_it(world: World, end: str) -> None:
     world.invalidate(bookmarks=["b1"])
     world.claim("claim-1", bookmarks=["b2"])
@@ -60,9 +60,7 @@ def test_bookmarks_of_a_claim_end_with_it(world: World, end: str) -> None:
     else:
         run = world.acquire()
         assert run.bookmarks == ("b1", "b2")
-        if end == "release":
-            assert world.release(run.token)
-        elif end == "fail":
+        if end == "fail":
             assert world.fail(run.token)
             world.pass_time(1_000_000)
         elif end == "another claim":  # of a run that has lapsed
@@ -121,7 +119,8 @@ def test_invalidations_without_bookmarks_prolong_none(clocked_world: ClockedWorl
 def given(world: ClockedWorld) -> tuple[str, ...]:
     """What a load is given now; afterwards all is as it was but for a number."""
     run = world.acquire(OTHER)
-    assert world.release(run.token, OTHER)
+    assert world.hand_back(run.token, OTHER)
+    assert world.unclaim(OTHER)
     return run.bookmarks
 
 

@@ -52,7 +52,6 @@ def test_no_step_of_a_run_passes_with_another_token_or_another_nonce(
     assert world.renew(token, nonce) == 0
     assert not world.retry(token, nonce)
     assert not world.fail(token, nonce)
-    assert not world.release(token, nonce)
     assert not world.hand_back(token, nonce)
     assert world.commit(token, nonce) is CommitStatus.SUPERSEDED
     assert world.record() == before
@@ -64,7 +63,7 @@ def test_no_step_of_a_run_passes_without_a_record(world: World) -> None:
     world.client.delete(world.key.record)
     assert world.commit(0, b"") is CommitStatus.LOST, "nothing there is not a record with nothing in it"
     assert world.renew(token) == 0
-    ends = (world.retry, world.fail, world.release, world.hand_back)
+    ends = (world.retry, world.fail, world.hand_back)
     assert [end.__name__ for end in ends if end(token)] == []
     assert world.commit(token) is CommitStatus.LOST
     assert (world.client.exists(world.key.record), world.entry()) == (0, None)
@@ -77,7 +76,7 @@ def test_a_lease_that_ran_out_is_not_renewed(world: World, field: str) -> None:
     assert world.renew(token) == 0
 
 
-@pytest.mark.parametrize("end", ["retry", "fail", "hand_back", "release"])
+@pytest.mark.parametrize("end", ["retry", "fail", "hand_back"])
 def test_what_ended_a_run_leaves_its_token_without_effect(world: World, end: str) -> None:
     world.claim()
     token = world.acquire().token
@@ -92,7 +91,7 @@ def test_a_run_whose_lapsed_lease_was_claimed_can_commit_and_nothing_else(world:
     world.pass_time(LEASE_SECONDS * 1.5)
     world.claim("second")
     before = world.record()
-    steps = (world.renew, world.retry, world.fail, world.release, world.hand_back)
+    steps = (world.renew, world.retry, world.fail, world.hand_back)
     assert [step.__name__ for step in steps if step(token)] == []
     assert world.record() == before
     assert world.commit(token) is CommitStatus.ACCEPTED
@@ -152,15 +151,11 @@ def test_a_failure_and_an_invalidation_tell_those_who_wait(world: World, step: s
 
 
 @pytest.mark.parametrize("invalidate_first", [False, True])
-@pytest.mark.parametrize("step", ["unclaim", "release"])
-def test_what_is_taken_back_is_as_before_the_claim(world: World, step: str, invalidate_first: bool) -> None:
+def test_what_is_taken_back_is_as_before_the_claim(world: World, invalidate_first: bool) -> None:
     if invalidate_first:
         world.invalidate(bookmarks=["b1"])
     world.claim()
-    if step == "release":
-        assert world.release(world.acquire().token)
-    else:
-        assert world.unclaim()
+    assert world.unclaim()
     assert world.state() == ("invalidated" if invalidate_first else "idle")
     assert world.record().get("bookmarks", b"") == (b"b1" if invalidate_first else b"")
     if invalidate_first:

@@ -26,7 +26,6 @@ CALLS: dict[str, Call[object]] = {
         lease.fail(KEY, **OWN, cooling_seconds=1, kind="k", attempts=1, longest_seconds=2, **TIMES),
         lease.hand_back(KEY, **OWN, queue_ttl_seconds=1, **TIMES),
         lease.invalidate(KEY, hard=True, bookmarks=(), **TIMES),
-        lease.release(KEY, **OWN, **TIMES),
         lease.renew(KEY, **OWN, lease_seconds=1),
         lease.republish(KEY, interval_seconds=1),
         lease.retry(KEY, **OWN, ticket="t", pause_seconds=1, kind="k", attempts=1, **TIMES),

@@ -17,7 +17,7 @@ import redis
 from kombu.utils.json import loads
 
 import api_client
-from api_client.protocol import messages, payload
+from api_client.protocol import messages
 from api_client.protocol.entry import decode_header
 from api_client.protocol.keys import dead_letters_key
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus, RecordState
@@ -26,6 +26,7 @@ from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from refresher.worker.celery_fixes.message_guard import validate_message
 from tests.support.lease_world import ClockedWorld
+from tests.support.payloads import read_payload
 from tests.support.redis_clock import ClockedRedis
 from tests.support.wire_formats import FORMATS, WRITTEN, as_text, key_of, meaning, metrics
 from tests.support.wire_records import NONCE, carried, records
@@ -93,7 +94,7 @@ def test_an_entry_of_any_release_is_read(release: str, name: str) -> None:
     read = json.loads(as_text(meaning(header)))
     assert {field: read[field] for field in kept["header"]} == kept["header"]
     assert (header.is_stale(content["now_us"]), header.is_handoff) == (kept["is_stale"], kept["is_handoff"])
-    value = payload.decode(raw, offset=header.length, is_compressed=header.is_compressed, query="q", max_bytes=10_000)
+    value = read_payload(raw, offset=header.length, is_compressed=header.is_compressed, query="q", max_bytes=10_000)
     assert value == content["value"]
 
 

@@ -26,6 +26,7 @@ from api_client.protocol.keys import make_key
 from api_client.read.evaluate import PLAIN, Freshness, judge
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
+from tests.support.payloads import read_payload
 
 pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS)
 
@@ -71,7 +72,7 @@ def use(raw: bytes, header: Header, mutator: Mutator) -> None:
     again = encode(header, KEY.digest, b"")
     assert encode(decode_header(again, KEY.digest), KEY.digest, b"") == again
     try:
-        payload.decode(
+        read_payload(
             raw, mutator.random.choice(TYPES), offset=header.length, is_compressed=header.is_compressed,
             query="friends_of", max_bytes=MAX_BYTES,
         )  # fmt: skip

@@ -9,9 +9,9 @@ from typing import Any
 import neo4j
 import pytest
 
-from api_client.protocol import payload
 from refresher.embedded import ArcadeDbServer
 from refresher.graph import values
+from tests.support.payloads import read_payload
 
 PLUS_2, MINUS = timezone(timedelta(hours=2)), timezone(-timedelta(hours=3, minutes=30))
 
@@ -27,7 +27,7 @@ def session(arcadedb: ArcadeDbServer) -> Iterator[neo4j.Session]:
 
 def read(value: object, type_: Any = Any) -> Any:
     encoded = values.encode(value, query="q", max_bytes=100_000)
-    return payload.decode(encoded, type_, query="q", max_bytes=100_000)
+    return read_payload(encoded, type_, query="q", max_bytes=100_000)
 
 
 @pytest.mark.parametrize(

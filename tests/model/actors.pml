@@ -153,7 +153,6 @@ ends:
       fi
     }
   :: atomic { look(); d_step { fail(token, nonce) }; goto over }
-  :: atomic { look(); d_step { release(token, nonce) }; goto over }
   :: atomic {
       look();
       d_step { hand_back(token, nonce); claim_number = number };

@@ -42,7 +42,7 @@ CALM: Final = ("CALM", "NO_LAPSE", "LOADS_COUNT=1")
 UPHELD: Final = (
     Case("two invalidations", "two runs, soft and hard invalidations", bounded(1, 2, 2)),
     Case("three runs", "a message taken three times, also late", bounded(1, 3, 1)),
-    Case("other ends", "runs also retry, fail, release, hand back and renew", bounded(1, 2, 1, "ENDS")),
+    Case("other ends", "runs also retry, fail, hand back and renew", bounded(1, 2, 1, "ENDS")),
     Case("lost replies", "claim, acquire and commit are sent again", bounded(1, 2, 1, "REPEATS")),
     Case("late requests", "a request arrives a second time, late", bounded(1, 2, 1, "FAULTS=1", "LATE_REQUESTS")),
     Case("data loss", "twice record, entry or all is lost, or the clock steps back",

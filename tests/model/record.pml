@@ -111,7 +111,7 @@ inline lasts() {
   r_over = 0; r_back = 0
 }
 
-/* prelude.lua: rest_invalidated, rest */
+/* prelude.lua: rest_invalidated; unclaim.lua: rest */
 inline rest_invalidated() {
   r_state = invalidated; r_over = 1; r_back = 0; r_claim = 0; r_token = 0; r_nonce = 0; r_ticket = 0;
 #ifndef REST_WITHOUT_TTL

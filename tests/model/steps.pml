@@ -169,7 +169,7 @@ inline commit(token, nonce) {
   printf("commit|%d|%d|%d|%e\n", nonce, token, status, r_state)
 }
 
-/* The tests of retry, fail, release and hand_back: still running, and mine. */
+/* The tests of retry, fail and hand_back: still running, and mine. */
 #define RUNNING(token, nonce) (r_state == running && r_token == token && r_nonce == nonce)
 
 inline retry(token, nonce) {
@@ -192,14 +192,6 @@ inline fail(token, nonce) {
   :: else -> status = 0
   fi;
   printf("fail|%d|%d|%d\n", nonce, token, status)
-}
-
-inline release(token, nonce) {
-  if
-  :: RUNNING(token, nonce) -> rest(); status = 1
-  :: else -> status = 0
-  fi;
-  printf("release|%d|%d|%d\n", nonce, token, status)
 }
 
 inline hand_back(token, nonce) {

@@ -137,9 +137,6 @@ class Replay:
     def _fail(self, nonce: str, token: str, status: str) -> str:
         return self._is(self.world.fail(self._real(token), _nonce(nonce)) == (status == "1"))
 
-    def _release(self, nonce: str, token: str, status: str) -> str:
-        return self._is(self.world.release(self._real(token), _nonce(nonce)) == (status == "1"))
-
     def _hand_back(self, nonce: str, token: str, status: str, number: str) -> str:
         real = self.world.hand_back(self._real(token), _nonce(nonce))
         return self._is(real == (self._real(number) if status == "1" else 0))

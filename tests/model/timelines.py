@@ -223,7 +223,6 @@ WORDS: Final[dict[str, Callable[..., Row]]] = {
     "renew": _end_of("renews its lease"),
     "retry": _end_of("will retry"),
     "fail": _end_of("gives up"),
-    "release": _end_of("releases its lease"),
     "hand_back": _end_of("hands its run back"),
     "time": _time,
     "redis": _redis,

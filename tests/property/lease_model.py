@@ -256,12 +256,6 @@ class Model:
             )  # fmt: skip
         return pause_seconds, failures, record.failed_token or 0
 
-    def release(self, token: int, nonce: bytes) -> bool:
-        if not self._is_running(token, nonce):
-            return False
-        self._rest(goes_on=True)
-        return True
-
     def hand_back(self, token: int, nonce: bytes) -> bool:
         if self.record and self.record.state == "queued" and self.record.claim == nonce:
             return True

@@ -35,6 +35,7 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.messages import MalformedMessage, RefreshItem, RefreshReason
 from api_client.read.evaluate import PLAIN, Freshness, judge
 from refresher.settings import WorkerSettings
+from tests.support.payloads import read_payload
 
 DIGEST = bytes(range(16))
 float32 = st.floats(0, 2.0**127, width=32)
@@ -130,7 +131,7 @@ def test_any_numbers_in_a_whole_header_are_decided_about_without_an_error(number
 @given(st.binary(max_size=200), st.sampled_from([Any, int, str, list[int], dict[str, float], tuple[int, ...] | None]))
 def test_an_arbitrary_payload_is_a_value_or_a_decode_error(content: bytes, type_: Any) -> None:
     with suppress(DecodeError):
-        payload.decode(content, type_, query="q", max_bytes=150)
+        read_payload(content, type_, query="q", max_bytes=150)
 
 
 FRAME = compression.pack(payload.encode([{"name": "Ada"}] * 40), 1).content
@@ -146,7 +147,7 @@ def test_a_frame_with_any_bytes_changed_or_cut_off_is_a_value_or_a_decode_error(
     for position, byte in changes:
         mutated[position] = byte
     with suppress(DecodeError):
-        payload.decode(bytes(mutated[:kept]), is_compressed=True, query="q", max_bytes=10_000)
+        read_payload(bytes(mutated[:kept]), is_compressed=True, query="q", max_bytes=10_000)
 
 
 @given(st.binary(max_size=50), st.lists(json_values, min_size=1, max_size=2), st.integers(1, 200))
@@ -156,7 +157,7 @@ def test_a_packed_payload_comes_out_as_it_went_in(header: bytes, values: list[ob
     except OverflowError:
         assume(False)
     raw = header + packed.content
-    decoded = payload.decode(raw, offset=len(header), is_compressed=packed.is_compressed, query="q", max_bytes=10**7)
+    decoded = read_payload(raw, offset=len(header), is_compressed=packed.is_compressed, query="q", max_bytes=10**7)
     assert decoded == values * copies
 
 
@@ -166,7 +167,7 @@ def test_a_json_like_value_comes_out_of_a_payload_as_it_went_in(value: object) -
         encoded = payload.encode(value)
     except OverflowError:
         assume(False)  # an integer beyond 64 bits; a worker refuses it
-    assert payload.decode(encoded, query="q", max_bytes=10**6) == value
+    assert read_payload(encoded, query="q", max_bytes=10**6) == value
 
 
 items = st.builds(

@@ -33,7 +33,7 @@ IS_LONG = is_set("LONG_TESTS")
 STEPS, EXAMPLES = (80, 20_000) if IS_LONG else (60, 300)
 PHASES = (Phase.generate, Phase.shrink)
 STEPS_BACK = ("before it was set", "before it was published")
-RUN_STEPS = st.sampled_from(["commit", "commit", "commit", "renew", "retry", "fail", "release", "hand_back"])
+RUN_STEPS = st.sampled_from(["commit", "commit", "commit", "renew", "retry", "fail", "hand_back"])
 
 
 class LeaseMachine(RuleBasedStateMachine):

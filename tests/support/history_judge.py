@@ -72,7 +72,6 @@ class _Judge:
             "retry": self._retry,
             "fail": self._fail,
             "hand_back": self._hand_back,
-            "release": self._release,
             "invalidate": self._invalidate,
         }
 
@@ -204,9 +203,6 @@ class _Judge:
             ledger.claim = run.claim
             run.claim.id = run.nonce
             ledger.becomes(RecordState.QUEUED, step.sent_at + int(step.args[2]) / 1e6)
-
-    def _release(self, ledger: Ledger, step: Exchange) -> None:
-        self._ends_by(ledger, step, Outcome(End.RELEASED))
 
     def _ends_by(self, ledger: Ledger, step: Exchange, outcome: Outcome) -> bool:
         """Write down how a run ended by a step other than a commit; False where it was refused, or done before."""

@@ -97,9 +97,6 @@ class World:
     ) -> bool:
         return self.store.run(fail_call(self.key, token, nonce, bookmarks)) is not None
 
-    def release(self, token: int, nonce: bytes = b"nonce--1") -> bool:
-        return self.store.run(lease.release(self.key, token=token, nonce=nonce, retention_seconds=RETENTION_SECONDS))
-
     def hand_back(self, token: int, nonce: bytes = b"nonce--1") -> int:
         return self.store.run(hand_back_call(self.key, token, nonce))
 

@@ -18,7 +18,6 @@ class End(StrEnum):
     FAILED = "failed"
     RETRIED = "retried"
     HANDED_OVER = "handed over"
-    RELEASED = "released"
     WITHDRAWN = "withdrawn"
     EXPIRED = "expired"
     LOST = "lost"

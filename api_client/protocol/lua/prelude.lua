@@ -140,18 +140,6 @@ local function rest_invalidated(key, retention_ms)
   redis.call('PEXPIRE', key, retention_ms)
 end
 
--- Back to idle, or to the invalidation that still waits for a read. Failed attempts and a row of failures still count.
-local function rest(key, record, retention_ms)
-  if record.failures > 0 or record.attempts > 0 then
-    end_claim(key, record.generation > 0 and 'invalidated' or 'idle')
-    keep_at_least(key, tonumber(retention_ms))
-  elseif record.generation > 0 then
-    rest_invalidated(key, retention_ms)
-  else
-    redis.call('DEL', key)
-  end
-end
-
 -- Tell those who wait to look: a hint. A user that may not publish has done its step all the same, and they poll.
 local function notify(channel, what)
   redis.pcall('PUBLISH', channel, what)

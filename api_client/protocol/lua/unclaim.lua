@@ -15,5 +15,12 @@ if ARGV[3] == '1' then
   redis.call('HDEL', KEYS[1], 'failures', 'attempts')
   record.failures, record.attempts = 0, 0
 end
-rest(KEYS[1], record, ARGV[2])
+if record.failures > 0 or record.attempts > 0 then
+  end_claim(KEYS[1], record.generation > 0 and 'invalidated' or 'idle')
+  keep_at_least(KEYS[1], tonumber(ARGV[2]))
+elseif record.generation > 0 then
+  rest_invalidated(KEYS[1], ARGV[2])
+else
+  redis.call('DEL', KEYS[1])
+end
 return 1

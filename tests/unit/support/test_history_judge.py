@@ -205,7 +205,8 @@ def test_what_is_not_answered_may_have_been_done(told: Told) -> None:
 def test_what_is_refused_with_an_error_was_not_done(told: Told) -> None:
     told.claim(1)
     told.acquire(2, number=1)
-    told.step(lease.release(KEY, token=2, nonce=NONCES[2], retention_seconds=60), hiredis.ReplyError("OOM"))
+    back = lease.hand_back(KEY, token=2, nonce=NONCES[2], queue_ttl_seconds=5, retention_seconds=60)
+    told.step(back, hiredis.ReplyError("OOM"))
     told.claim(3)
     assert "claimed while running" in fault(told)
 

@@ -13,7 +13,7 @@ from api_client.local.entry import ENTRY_OVERHEAD_BYTES, MAX_COPIED_BYTES, NOT_K
 from api_client.local.tier import KEYS_AT_ONCE, MAX_FILLS, MAX_SECOND_CHANCES, LocalTier
 from api_client.protocol.entry import Flag, Header, Smoothed, decode_header, encode
 from api_client.protocol.keys import make_key
-from api_client.protocol.payload import decode_content
+from api_client.protocol.payload import decode as decode_payload
 from api_client.protocol.payload import encode as encode_payload
 from tests.support.clock import Time
 
@@ -337,7 +337,7 @@ def test_the_memory_that_is_reckoned_is_the_memory_that_is_taken(content: bytes)
             full = header(10**15 + number, delta_samples=samples, bookmarks=("FB:kcwQ" + "x" * 32,))
             raw = encode(full, key.digest, content)
             own = bytes(bytearray(content))
-            value = decode_content(own, Any, "friends_of")
+            value = decode_payload(own, Any, "friends_of")
             assert put(tier, key.entry, local_entry(own, decode_header(raw, key.digest), 0, value, Any))
         taken, _ = tracemalloc.get_traced_memory()
     finally:

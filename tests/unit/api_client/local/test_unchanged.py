@@ -43,7 +43,7 @@ def test_bytes_are_decoded_when_they_come_a_second_time_and_then_no_more(
 ) -> None:
     assert known(repeats, entry()) is None
     first = known(repeats, entry())
-    monkeypatch.setattr(payload, "decode_content", None)
+    monkeypatch.setattr(payload, "decode", None)
     assert first == ROWS
     assert known(repeats, entry()) is first
 
@@ -56,7 +56,7 @@ def test_what_was_invalidated_or_loaded_again_is_new(repeats: UnchangedEntryCach
     for _ in range(2):
         known(repeats, entry())
     assert known(repeats, changed) is None
-    assert known(repeats, changed) == payload.decode_content(changed[88:], Any, "q")
+    assert known(repeats, changed) == payload.decode(changed[88:], Any, "q")
 
 
 def test_another_key_s_bytes_under_this_key_are_never_shared(repeats: UnchangedEntryCache) -> None:

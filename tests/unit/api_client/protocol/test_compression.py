@@ -15,6 +15,7 @@ from api_client.errors import DecodeError
 from api_client.protocol import payload
 from api_client.protocol import payload as compression
 from api_client.protocol.payload import Packed, pack
+from tests.support.payloads import read_payload
 
 KIB, MIB = 1024, 1024 * 1024
 ROWS = [{"name": f"person {number}", "city": "Amsterdam"} for number in range(200)]
@@ -23,7 +24,7 @@ FRAME = pack(PLAIN, 1).content
 
 
 def read(frame: bytes, max_bytes: int = 100 * KIB, **options: Any) -> Any:
-    return payload.decode(frame, is_compressed=True, query="friends_of", max_bytes=max_bytes, **options)
+    return read_payload(frame, is_compressed=True, query="friends_of", max_bytes=max_bytes, **options)
 
 
 def bomb(size: int, *, says_its_size: bool = True) -> bytes:
@@ -99,15 +100,15 @@ def test_a_broken_frame_is_a_decode_error(name: str) -> None:
 
 READ_BOMBS = """
 import resource, sys
-from api_client.protocol import payload
 from api_client.errors import DecodeError
+from tests.support.payloads import read_payload
 
 frames = [bytes.fromhex(line) for line in sys.stdin.read().split()]
-assert payload.decode(frames.pop(0), is_compressed=True, query="q", max_bytes=2**20) == 7
+assert read_payload(frames.pop(0), is_compressed=True, query="q", max_bytes=2**20) == 7
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for frame in frames:
     try:
-        payload.decode(frame, is_compressed=True, query="q", max_bytes=2**20)
+        read_payload(frame, is_compressed=True, query="q", max_bytes=2**20)
         sys.exit("read a bomb")
     except DecodeError:
         pass
@@ -143,11 +144,11 @@ def test_each_thread_has_a_codec_of_its_own() -> None:
 LOADED = """
 import sys
 import api_client, refresher.flow.refresh
-from api_client.protocol import payload
 from api_client.protocol import payload as compression
-assert payload.decode(compression.pack(b"\\x07", 0).content, query="q", max_bytes=9) == 7
+from tests.support.payloads import read_payload
+assert read_payload(compression.pack(b"\\x07", 0).content, query="q", max_bytes=9) == 7
 before = "zstandard" in sys.modules
-payload.decode(compression.pack(b"\\xd9\\xff" + bytes(255), 1).content, is_compressed=True, query="q", max_bytes=999)
+read_payload(compression.pack(b"\\xd9\\xff" + bytes(255), 1).content, is_compressed=True, query="q", max_bytes=999)
 print(before, "zstandard" in sys.modules)
 """
 

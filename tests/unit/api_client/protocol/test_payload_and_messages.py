@@ -13,6 +13,7 @@ from api_client.errors import DecodeError, InvalidQuery
 from api_client.protocol import messages, payload
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import MalformedMessage, RefreshItem, RefreshReason
+from tests.support.payloads import read_payload
 
 
 @dataclass
@@ -80,7 +81,7 @@ ANN = {"name": "Ann"}
     ],
 )
 def test_a_value_comes_out_as_it_went_in(value: object) -> None:
-    decoded = payload.decode(payload.encode(value), query="q", max_bytes=100)
+    decoded = read_payload(payload.encode(value), query="q", max_bytes=100)
     assert (type(decoded), decoded) == (type(value), value)
 
 
@@ -117,7 +118,7 @@ def test_a_value_comes_out_as_it_went_in(value: object) -> None:
     ],
 )
 def test_a_value_is_decoded_into_the_type_asked_for(type_: Any, value: object, expected: object) -> None:
-    decoded = payload.decode(payload.encode(value), type_, query="q", max_bytes=100)
+    decoded = read_payload(payload.encode(value), type_, query="q", max_bytes=100)
     assert (type(decoded), decoded) == (type(expected), expected)
 
 
@@ -147,7 +148,7 @@ def test_a_value_is_decoded_into_the_type_asked_for(type_: Any, value: object, e
 )
 def test_what_does_not_fit_is_a_decode_error_that_names_query_and_field(type_: Any, value: object, named: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        payload.decode(payload.encode(value), type_, query="friends_of", max_bytes=100)
+        read_payload(payload.encode(value), type_, query="friends_of", max_bytes=100)
     assert (caught.value.query, "'friends_of'" in str(caught.value), named in str(caught.value)) == (
         "friends_of", True, True,
     )  # fmt: skip
@@ -158,35 +159,35 @@ def test_what_does_not_fit_is_a_decode_error_that_names_query_and_field(type_: A
 )
 def test_a_broken_payload_is_a_decode_error(broken: bytes) -> None:
     with pytest.raises(DecodeError, match=r"is broken|does not fit"):
-        payload.decode(broken, query="q", max_bytes=10_000)
+        read_payload(broken, query="q", max_bytes=10_000)
 
 
 def test_a_payload_over_the_limit_is_not_even_looked_at() -> None:
     raw = payload.encode("x" * 97)
     assert len(raw) == 99
-    assert payload.decode(raw, query="q", max_bytes=99) == "x" * 97
+    assert read_payload(raw, query="q", max_bytes=99) == "x" * 97
     with pytest.raises(DecodeError, match="has 99 bytes; CACHE_MAX_VALUE_BYTES allows 98"):
-        payload.decode(raw, query="q", max_bytes=98)
+        read_payload(raw, query="q", max_bytes=98)
 
 
 @pytest.mark.parametrize("type_", [[int], 5, Person | Household, Struct | Person])
 def test_what_can_t_be_decoded_to_is_a_type_error(type_: Any) -> None:
     with pytest.raises(TypeError):
-        payload.decode(payload.encode(1), type_, query="q", max_bytes=100)
+        read_payload(payload.encode(1), type_, query="q", max_bytes=100)
 
 
 def test_a_payload_may_lie_behind_other_bytes() -> None:
     raw = b"\xc1" * 100 + payload.encode([ANN])
-    assert payload.decode(raw, offset=100, query="q", max_bytes=11) == [ANN]
-    assert payload.decode(raw, list[Person], offset=100, query="q", max_bytes=11) == [Person("Ann")]
+    assert read_payload(raw, offset=100, query="q", max_bytes=11) == [ANN]
+    assert read_payload(raw, list[Person], offset=100, query="q", max_bytes=11) == [Person("Ann")]
     with pytest.raises(DecodeError, match="has 11 bytes; CACHE_MAX_VALUE_BYTES allows 10"):
-        payload.decode(raw, offset=100, query="q", max_bytes=10)
+        read_payload(raw, offset=100, query="q", max_bytes=10)
 
 
 def test_each_decode_gives_a_value_of_its_own() -> None:
     raw = payload.encode([ANN])
-    payload.decode(raw, query="q", max_bytes=100).append("the caller's own")
-    assert payload.decode(raw, query="q", max_bytes=100) == [ANN]
+    read_payload(raw, query="q", max_bytes=100).append("the caller's own")
+    assert read_payload(raw, query="q", max_bytes=100) == [ANN]
 
 
 FULL = RefreshItem(

@@ -17,6 +17,7 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.messages import MAX_ITEMS, MAX_MESSAGE_BYTES, MalformedMessage, RefreshItem, RefreshReason
 from api_client.protocol.params import MAX_DEPTH, MAX_PARAMS_BYTES
 from refresher.worker.celery_fixes.message_guard import DropReason, validate_message
+from tests.support.payloads import read_payload
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
@@ -118,4 +119,4 @@ def test_a_payload_beyond_the_bound_is_refused_as_it_is_stored_and_as_it_would_b
     packed = compression.pack(content, 1).content if is_compressed else content
     for max_bytes in (len(packed) - 1, len(content) - 1):
         with pytest.raises(DecodeError, match="CACHE_MAX_VALUE_BYTES"):
-            payload.decode(packed, is_compressed=is_compressed, query="q", max_bytes=max_bytes)
+            read_payload(packed, is_compressed=is_compressed, query="q", max_bytes=max_bytes)

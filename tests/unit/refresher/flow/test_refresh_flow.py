@@ -41,6 +41,7 @@ from refresher.graph.loader import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from tests.support.lease_world import a_header
+from tests.support.payloads import read_payload
 
 TOKEN, NOW_US, CLAIMED_AT_US = 1_000, 1_800_000_000_000_000, 1_799_999_998_000_000
 ITEM = RefreshItem(query="q", params='{"n":1}', claim_number=7, reason=RefreshReason.STALE)
@@ -208,7 +209,7 @@ def test_a_payload_of_the_least_size_or_more_is_stored_compressed_and_the_header
     worker.refresher.refresh(ITEM)
     header, raw = worker.header(), worker.calls["commit"].args[2]
     assert (header.is_compressed, len(raw) < 200) == (is_compressed, is_compressed)
-    value = payload.decode(raw, offset=header.length, is_compressed=is_compressed, query="q", max_bytes=20_000)
+    value = read_payload(raw, offset=header.length, is_compressed=is_compressed, query="q", max_bytes=20_000)
     assert value == loaded
 
 

@@ -22,9 +22,9 @@ from neo4j.time import Date, DateTime, Duration, Time
 from neo4j.vector import Vector
 
 from api_client.errors import DecodeError
-from api_client.protocol import payload
 from refresher.errors import LoadFailed
 from refresher.graph import values
+from tests.support.payloads import read_payload
 
 MIB = 1024 * 1024
 DOC = (FilePath(__file__).parents[4] / "docs" / "values.md").read_text(encoding="utf-8")
@@ -145,7 +145,7 @@ def stored(value: object) -> bytes:
 
 
 def read(raw: bytes, type_: Any = Any) -> Any:
-    return payload.decode(raw, type_, query="q", max_bytes=MIB)
+    return read_payload(raw, type_, query="q", max_bytes=MIB)
 
 
 def test_the_page_has_the_rows_that_are_tested() -> None:

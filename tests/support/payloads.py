@@ -1,0 +1,19 @@
+"""The value of a payload without an entry around it, by the reader's one decode path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client.protocol import payload
+from api_client.protocol.entry import Header, Smoothed
+
+
+def read_payload(
+    raw: bytes, type_: Any = Any, *, offset: int = 0, is_compressed: bool = False, query: str = "q", max_bytes: int
+) -> Any:
+    """The value of the payload that begins at ``offset``."""
+    header = Header(
+        1, 0, 2, b"nonce--1", 1, 1, 60.0, Smoothed(1, 1), Smoothed(1, 1), 1.0, 1, 1.0,
+        length=offset, is_compressed=is_compressed,
+    )  # fmt: skip
+    return payload.decode(payload.content_of(raw, header, query, max_bytes), type_, query)
