@@ -13,68 +13,68 @@ import pytest
 
 from refresher.embedded import ArcadeDbServer, RedisServer
 from tests.acceptance.conftest import ROOT
-from tests.support.plant_faults import FAULTS, Fault
+from tests.support.monitored_system import MonitoredSystem
 from tests.support.requirements import full_runs_only, is_set
+from tests.support.system_faults import FAULTS, Fault
 from tests.support.waiting import eventually
-from tests.support.watched_plant import Plant
 
 WITHIN_SECONDS = 90
 TRIED = [fault for fault in FAULTS if is_set("LONG_TESTS") or not fault.is_long]
 
 
 @pytest.fixture(scope="module")
-def plant(
+def system(
     arcadedb: ArcadeDbServer, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Plant]:
+) -> Iterator[MonitoredSystem]:
     """One plant for all faults: each is mended before the next."""
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("plant")
-        plant = Plant(stack, arcadedb, redis_server, folder, with_flower=is_set("LONG_TESTS"))
-        eventually(lambda: plant.prometheus.query('sum(cache_hit_total{query="people"}) > 0'), 60, "it is read")
-        yield plant
+        system = MonitoredSystem(stack, arcadedb, redis_server, folder, with_flower=is_set("LONG_TESTS"))
+        eventually(lambda: system.prometheus.query('sum(cache_hit_total{query="people"}) > 0'), 60, "it is read")
+        yield system
 
 
 @full_runs_only
 @pytest.mark.timeout(5 * WITHIN_SECONDS)
 @pytest.mark.parametrize("fault", TRIED, ids=lambda fault: fault.name)
-def test_a_fault_raises_its_alerts_and_doctor_says_what_it_is(plant: Plant, fault: Fault) -> None:
-    wait(plant, lambda: is_well(plant), "all is well before")
-    fault.breaks(plant)
+def test_a_fault_raises_its_alerts_and_doctor_says_what_it_is(system: MonitoredSystem, fault: Fault) -> None:
+    wait(system, lambda: is_well(system), "all is well before")
+    fault.breaks(system)
     try:
-        wait(plant, lambda: said_by(plant, fault), "its alerts fire")
-        wait(plant, lambda: told(plant, fault), "doctor says it")
+        wait(system, lambda: said_by(system, fault), "its alerts fire")
+        wait(system, lambda: told(system, fault), "doctor says it")
     finally:
-        fault.mends(plant)
-    wait(plant, lambda: is_well(plant), "all is well again")
+        fault.mends(system)
+    wait(system, lambda: is_well(system), "all is well again")
 
 
-def wait(plant: Plant, condition: Callable[[], bool], what: str) -> None:
+def wait(system: MonitoredSystem, condition: Callable[[], bool], what: str) -> None:
     """Wait, and say what the plant told instead where it was in vain."""
     try:
         eventually(condition, WITHIN_SECONDS, what)
     except AssertionError as error:
-        error.add_note(f"alerts: {sorted(plant.prometheus.firing())}")
-        error.add_note(f"doctor: {plant.doctor()}")
+        error.add_note(f"alerts: {sorted(system.prometheus.firing())}")
+        error.add_note(f"doctor: {system.doctor()}")
         raise
 
 
-def is_well(plant: Plant) -> bool:
+def is_well(system: MonitoredSystem) -> bool:
     """Whether no alert fires. What was given up is dropped: also a load that began before the mend may have failed."""
-    firing = plant.prometheus.firing()
+    firing = system.prometheus.firing()
     if "XFetchDeadLetters" in firing:
-        plant.forget_failures()
+        system.forget_failures()
     return not firing
 
 
-def said_by(plant: Plant, fault: Fault) -> bool:
+def said_by(system: MonitoredSystem, fault: Fault) -> bool:
     """Whether all alerts of the fault fire, and none that has nothing to do with it."""
-    firing = plant.prometheus.firing()
+    firing = system.prometheus.firing()
     return fault.raises <= firing <= fault.raises | fault.may
 
 
-def told(plant: Plant, fault: Fault) -> bool:
+def told(system: MonitoredSystem, fault: Fault) -> bool:
     """Whether doctor has a line on the fault, and exits accordingly."""
-    said = plant.doctor()
+    said = system.doctor()
     is_problem = any(level == "problem" for level, _ in fault.doctor.values())
     return (not is_problem or said.exit_code == 1) and all(
         said.findings.get(check, ("", ""))[0] == level and words in said.findings[check][1]

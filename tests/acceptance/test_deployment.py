@@ -25,7 +25,7 @@ from redis.retry import Retry
 from refresher.embedded import GuardedProcess, free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.confined import directives
-from tests.support.deployed import DEPLOY, copy_with_secrets, environment
+from tests.support.deployment_files import DEPLOY, copy_with_secrets, environment
 from tests.support.requirements import full_runs_only
 from tests.support.running_deployment import RunningDeployment, can_mount, confined, scraped_here
 from tests.support.scripted_queries import CONTROL_URL

@@ -8,7 +8,7 @@ from refresher.embedded import free_port
 from refresher.settings import WorkerSettings
 from refresher.worker.app import make_app
 from tests.acceptance.conftest import System
-from tests.support.explicit_app import BROKER
+from tests.support.explicit_broker_app import BROKER
 
 
 @pytest.mark.parametrize("variable", ["CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"])
@@ -25,7 +25,7 @@ def test_each_connection_leads_to_the_broker_of_the_settings(monkeypatch: pytest
 
 def test_a_worker_consumes_from_the_broker_of_its_settings(system: System) -> None:
     elsewhere = {"CACHE_BROKER_URL": f"redis://127.0.0.1:{free_port()}/0", BROKER: system.env["CACHE_BROKER_URL"]}
-    system.start_worker("-c", "1", app="tests.support.explicit_app", **elsewhere)
+    system.start_worker("-c", "1", app="tests.support.explicit_broker_app", **elsewhere)
     assert system.client().get("long_lived", {"key": "a"}, timeout=60)["load"] == 1
 
 

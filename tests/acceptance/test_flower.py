@@ -36,7 +36,7 @@ WRITES = (
 
 
 @dataclass(frozen=True)
-class Stage:
+class FlowerSystem:
     """A system with its one worker, what may happen in it, and a Flower that has heard of it."""
 
     system: System
@@ -51,9 +51,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def stage(
+def flower_system(
     redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stage]:
+) -> Iterator[FlowerSystem]:
     folder = tmp_path_factory.mktemp("flower")
     with ExitStack() as stack:
         system = System(stack, stack.enter_context(RedisServer.start()), redis_server, arcadedb, folder)
@@ -61,7 +61,7 @@ def stage(
         stack.callback(flower.process.kill)
         scene = scene_of(system)
         eventually(lambda: flower.sees(WORKER), 2 * WAIT_SECONDS, "Flower hears of the worker")
-        yield Stage(system, scene, flower)
+        yield FlowerSystem(system, scene, flower)
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ def open_task(page: Page, digest: str) -> str:
     return page.locator("#task-page").inner_text()
 
 
-def test_nobody_gets_in_without_the_password(stage: Stage, browser: Browser) -> None:
+def test_nobody_gets_in_without_the_password(flower_system: FlowerSystem, browser: Browser) -> None:
     from playwright.sync_api import Error
 
-    flower = stage.flower
+    flower = flower_system.flower
     for path in ("/", "/workers", f"/worker/{WORKER}", "/tasks", "/tasks/datatable", "/broker", "/api/tasks"):
         assert flower.ask(path, password=None)[0] == http.client.UNAUTHORIZED
         assert flower.ask(path, password="wrong")[0] == http.client.UNAUTHORIZED
@@ -113,17 +113,19 @@ def test_nobody_gets_in_without_the_password(stage: Stage, browser: Browser) -> 
     stranger.close()
 
 
-def test_nobody_writes_without_the_password_and_nobody_with_it(stage: Stage) -> None:
+def test_nobody_writes_without_the_password_and_nobody_with_it(flower_system: FlowerSystem) -> None:
     for write in WRITES:
         path = f"/api/{write.format(worker=WORKER)}"
-        assert stage.flower.ask(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
-        assert stage.flower.ask(path, method="POST")[0] == http.client.FORBIDDEN, path
+        assert flower_system.flower.ask(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
+        assert flower_system.flower.ask(path, method="POST")[0] == http.client.FORBIDDEN, path
 
 
-def test_a_refresh_is_seen_from_received_to_success_and_never_by_its_params(stage: Stage, page: Page) -> None:
+def test_a_refresh_is_seen_from_received_to_success_and_never_by_its_params(
+    flower_system: FlowerSystem, page: Page
+) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    system, flower, client = stage.system, stage.flower, stage.system.client()
+    system, flower, client = flower_system.system, flower_system.flower, flower_system.system.client()
     params = {"key": PRIVATE, "hold": "seen"}
     digest = client.key("long_lived", params).short
     client.refresh("long_lived", params)
@@ -147,8 +149,8 @@ def test_a_refresh_is_seen_from_received_to_success_and_never_by_its_params(stag
     assert [url for url in asked if not url.startswith((flower.url, "data:"))] == []  # nothing from elsewhere
 
 
-def test_each_reason_each_outcome_retries_and_queues_are_shown(stage: Stage, page: Page) -> None:
-    scene, flower = stage.scene, stage.flower
+def test_each_reason_each_outcome_retries_and_queues_are_shown(flower_system: FlowerSystem, page: Page) -> None:
+    scene, flower = flower_system.scene, flower_system.flower
     scene.play()
     digests = scene.digests
     ends = {
@@ -190,9 +192,9 @@ def test_each_reason_each_outcome_retries_and_queues_are_shown(stage: Stage, pag
 
 
 def test_started_with_nothing_said_it_is_for_this_machine_alone_and_its_api_is_closed(
-    stage: Stage, tmp_path: Path
+    flower_system: FlowerSystem, tmp_path: Path
 ) -> None:
-    flower = Flower(stage.system.env, tmp_path)
+    flower = Flower(flower_system.system.env, tmp_path)
     try:
         eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, WAIT_SECONDS, "it answers")
         assert addresses_beyond_loopback(flower.process.pid) == []
@@ -206,8 +208,8 @@ def test_started_with_nothing_said_it_is_for_this_machine_alone_and_its_api_is_c
     assert "warning: Flower on 127.0.0.1 asks nobody for a password" in flower.process.log_file.read_text()
 
 
-def test_it_does_not_start_where_anyone_could_get_in(stage: Stage, tmp_path: Path) -> None:
-    flower = Flower(stage.system.env, tmp_path, FLOWER_ADDRESS="0.0.0.0")  # noqa: S104 - it refuses
+def test_it_does_not_start_where_anyone_could_get_in(flower_system: FlowerSystem, tmp_path: Path) -> None:
+    flower = Flower(flower_system.system.env, tmp_path, FLOWER_ADDRESS="0.0.0.0")  # noqa: S104 - it refuses
     try:
         assert eventually(flower.process.poll, WAIT_SECONDS, "Flower has ended") == 1
     finally:
@@ -217,11 +219,11 @@ def test_it_does_not_start_where_anyone_could_get_in(stage: Stage, tmp_path: Pat
     assert "Traceback" not in log
 
 
-def test_a_file_of_one_s_own_is_read_before_it_is_judged(stage: Stage, tmp_path: Path) -> None:
+def test_a_file_of_one_s_own_is_read_before_it_is_judged(flower_system: FlowerSystem, tmp_path: Path) -> None:
     socket = tmp_path / "flower.sock"  # which every user of the machine may open
     file = tmp_path / "own.py"
     file.write_text(f"unix_socket = {str(socket)!r}\nbasic_auth = ['a:b']\n")
-    flower = Flower(stage.system.env, tmp_path, f"--conf={file}")
+    flower = Flower(flower_system.system.env, tmp_path, f"--conf={file}")
     try:
         eventually(socket.exists, WAIT_SECONDS, "it listens")
         assert addresses_beyond_loopback(flower.process.pid) == []

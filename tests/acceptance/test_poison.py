@@ -24,6 +24,7 @@ from api_client.config.broker import queue_for
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.event_counting_app import EVENT_COUNTS
 from tests.support.poison import (
     FORGED,
     NO_ENVELOPE,
@@ -37,7 +38,6 @@ from tests.support.poison import (
     no_text,
 )
 from tests.support.requirements import full_runs_only
-from tests.support.telling_app import TOLD
 from tests.support.waiting import eventually
 
 pytestmark = full_runs_only
@@ -68,7 +68,7 @@ class Running:
         return self.worker.log_file.read_text()
 
     def dropped(self) -> dict[str, int]:
-        told = self.system.control.hgetall(TOLD)
+        told = self.system.control.hgetall(EVENT_COUNTS)
         return {word: int(count) for word, count in told.items() if word.startswith("dropped: ")}
 
     def eventually_dropped(self, before: dict[str, int], reason: str, count: int = 1) -> None:
@@ -93,7 +93,7 @@ def on_redis(
 ) -> Iterator[Running]:
     with ExitStack() as stack:
         system = start(stack, redis_server, arcadedb, tmp_path_factory.mktemp("poison"))
-        worker = system.start_worker("-c", "1", app="tests.support.telling_app")
+        worker = system.start_worker("-c", "1", app="tests.support.event_counting_app")
 
         def put(message: Envelope) -> None:
             system.broker.lpush(QUEUE, json.dumps(message))
@@ -121,7 +121,7 @@ def on_rabbitmq(
         namespace = f"t{uuid.uuid4().hex[:8]}"
         env = {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": namespace}
         system = start(stack, redis_server, arcadedb, tmp_path_factory.mktemp("poison"), **env)
-        worker = system.start_worker("-c", "1", app="tests.support.telling_app")
+        worker = system.start_worker("-c", "1", app="tests.support.event_counting_app")
         queue = queue_for(namespace, rabbitmq.url, has_waiter=True)
         connection = stack.enter_context(
             Connection(rabbitmq.url, transport_options={"confirm_publish": True, "read_timeout": 10})

@@ -17,7 +17,7 @@ FIRST_PAUSE_SECONDS, SPAN_SECONDS, OTHERS = 1.0, 14.0, 5
 def test_a_poisoned_key_is_loaded_less_and_less_and_starves_nobody(system: System) -> None:
     system.start_worker(
         "-c", "1", CACHE_COOLING=f"{FIRST_PAUSE_SECONDS:g}s",
-        REFRESHER_QUERIES="tests.support.scripted_queries,tests.support.watched_queries",
+        REFRESHER_QUERIES="tests.support.scripted_queries,tests.support.failing_queries",
     )  # fmt: skip
     client = system.client()
     others = [{"key": f"k{number}"} for number in range(OTHERS)]

@@ -15,7 +15,7 @@ import pytest
 
 from refresher.embedded import GuardedProcess, RedisServer
 from tests.acceptance.conftest import NO_GRAPH, System
-from tests.support import lasting_traffic, scripted_queries
+from tests.support import long_running_traffic, scripted_queries
 from tests.support.installations import Installation
 from tests.support.releases import MADE_UP, NOW, install_release, last_tag
 from tests.support.requirements import full_runs_only
@@ -36,7 +36,7 @@ class Reader:
     def __init__(self, process: GuardedProcess, status: Path) -> None:
         self.process, self._status = process, status
 
-    def told(self, what: str) -> Any:
+    def reported(self, what: str) -> Any:
         """What stands in its status file; 0 or so before there is one."""
         return json.loads(self._status.read_text())[what] if self._status.exists() else 0
 
@@ -48,7 +48,7 @@ class Fleet:
         self._stack, self._install, self._folder, self._started = stack, install, folder, 0
         # Nothing of this tree may be found from here.
         shutil.copyfile(scripted_queries.__file__, folder / "rolling_queries.py")
-        shutil.copyfile(lasting_traffic.__file__, folder / "lasting_traffic.py")
+        shutil.copyfile(long_running_traffic.__file__, folder / "long_running_traffic.py")
         changes = {"PYTHONPATH": str(folder), "REFRESHER_QUERIES": "rolling_queries"}
         self._env = {**system.env, **changes}
         self.readers: list[Reader] = []
@@ -66,15 +66,15 @@ class Fleet:
         """Start a reader's traffic."""
         name = f"{self._started}-{release}"
         status = self._folder / f"{name}.json"
-        reader = Reader(self._start(release, ["lasting_traffic", name, str(status)]), status)
+        reader = Reader(self._start(release, ["long_running_traffic", name, str(status)]), status)
         self.readers.append(reader)
         return reader
 
     def goes_on(self) -> None:
         """Let each reader that runs go round some times more."""
         for reader in [one for one in self.readers if one.process.poll() is None]:
-            until = reader.told("passes") + PASSES
-            eventually(lambda: reader.told("passes") >= until, 150, "traffic goes on")  # noqa: B023
+            until = reader.reported("passes") + PASSES
+            eventually(lambda: reader.reported("passes") >= until, 150, "traffic goes on")  # noqa: B023
 
     def end(self, process: GuardedProcess) -> None:
         """End one as a deployment does, and let the others go on."""
@@ -142,17 +142,17 @@ def test_nothing_is_lost_while_one_release_takes_the_place_of_another(
             fleet.reader(new)
         fleet.goes_on()
         if release == "major" and what == "reader":
-            eventually(lambda: old_reader.told("unreadable"), 60, "an old reader meets an entry of version 2")
+            eventually(lambda: old_reader.reported("unreadable"), 60, "an old reader meets an entry of version 2")
             fleet.goes_on()
         fleet.end(running[what])
         fleet.goes_on()
     (_, new_reader) = fleet.readers
     fleet.end(new_reader.process)
     for reader in fleet.readers:
-        assert (reader.told("errors"), reader.told("went_back")) == ([], [])
+        assert (reader.reported("errors"), reader.reported("went_back")) == ([], [])
     assert fleet.dropped() == []
-    assert old_reader.told("unreadable").keys() == ({"version"} if release == "major" else set())
-    assert new_reader.told("unreadable") == {}
+    assert old_reader.reported("unreadable").keys() == ({"version"} if release == "major" else set())
+    assert new_reader.reported("unreadable") == {}
     eventually(lambda: not parts.broker.exists("unacked", *QUEUES), 30, "all are done")
 
 
@@ -165,7 +165,7 @@ def test_what_no_worker_understands_waits_for_one_that_does(fleet: Fleet, parts:
     fleet.end(old)
     fleet.goes_on()
     fleet.end(reader.process)
-    assert (reader.told("errors"), reader.told("went_back"), reader.told("unreadable")) == ([], [], {})
+    assert (reader.reported("errors"), reader.reported("went_back"), reader.reported("unreadable")) == ([], [], {})
     assert fleet.dropped() == []
 
 

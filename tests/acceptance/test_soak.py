@@ -49,7 +49,7 @@ SETTINGS = {
     "CACHE_XFETCH_TIMEOUT": "10s",
     "CACHE_XFETCH_RETRY_BACKOFF": "1",
     "STAMPEDE_LOCK_TIMEOUT_MS": "1500",
-    "REFRESHER_QUERIES": "tests.support.watched_queries",
+    "REFRESHER_QUERIES": "tests.support.failing_queries",
 }
 
 

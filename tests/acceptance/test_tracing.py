@@ -18,7 +18,7 @@ from tests.acceptance.test_worker_metrics import scraped
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.otlp_collector import Collector, collecting
 from tests.support.requirements import full_runs_only
-from tests.support.told_spans import SpanMemory, ToldSpan, lines_of, path_to, tree_of
+from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, path_to, tree_of
 from tests.support.traced_queries import BUDGET_SECONDS, IN_CODE
 from tests.support.waiting import eventually
 
@@ -35,12 +35,12 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture
-def memory() -> SpanMemory:
-    return SpanMemory()
+def memory() -> SpanRecorder:
+    return SpanRecorder()
 
 
 @pytest.fixture
-def events(memory: SpanMemory) -> OTelEvents:
+def events(memory: SpanRecorder) -> OTelEvents:
     return OTelEvents(tracer_provider=memory.provider, meter_provider=MeterProvider([InMemoryMetricReader()]))
 
 
@@ -49,7 +49,7 @@ def start_worker(system: System, collector: Collector, *args: str, **changes: st
     return system.start_worker(*args, REFRESHER_QUERIES=QUERIES, **(otel | changes))
 
 
-def trace_of(memory: SpanMemory, collector: Collector, read: Callable[[], object], end: str) -> Trace:
+def trace_of(memory: SpanRecorder, collector: Collector, read: Callable[[], object], end: str) -> Trace:
     """The trace that a read began, once the worker has told of its outcome ``end``."""
     memory.forget()
     with memory.tracer.start_as_current_span("GET /friends"):
@@ -71,7 +71,7 @@ class Trace:
     A message that came again, since the first was late, has found nothing to do: it is left out.
     """
 
-    def __init__(self, spans: list[ToldSpan], end: str) -> None:
+    def __init__(self, spans: list[RecordedSpan], end: str) -> None:
         (request,) = [span for span in spans if span.name == "GET /friends"]
         self.spans = [span for span in spans if span.trace == request.trace]
         consumed = sorted((span for span in self.spans if span.kind == "CONSUMER"), key=lambda span: span.began_ns)
@@ -100,7 +100,7 @@ LOADED = [
 
 @pytest.mark.parametrize(("kind", "pool"), [("sync", "prefork"), ("async", "threads")])
 def test_a_miss_and_an_invalidated_value_are_one_trace_each_down_to_the_cypher(
-    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents, pool: str, kind: str
+    system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents, pool: str, kind: str
 ) -> None:
     start_worker(system, collector, "-P", pool)
     reader = system.reader(kind, events)
@@ -136,7 +136,7 @@ def test_a_miss_and_an_invalidated_value_are_one_trace_each_down_to_the_cypher(
 
 
 def test_over_rabbitmq_it_is_one_trace_too_with_the_pause_before_a_retry(
-    system: System, rabbitmq: RabbitMqServer, collector: Collector, memory: SpanMemory, events: OTelEvents
+    system: System, rabbitmq: RabbitMqServer, collector: Collector, memory: SpanRecorder, events: OTelEvents
 ) -> None:
     rabbitmq.forget_queues("cache")
     system.env["CACHE_BROKER_URL"] = rabbitmq.url
@@ -158,7 +158,7 @@ def test_over_rabbitmq_it_is_one_trace_too_with_the_pause_before_a_retry(
 
 
 def test_a_worker_of_an_application_is_traced_as_any_other(
-    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents
+    system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents
 ) -> None:
     host = {"app": "tests.support.host_app", "C_FORCE_ROOT": "1"}  # it accepts pickle
     start_worker(system, collector, "-c", "1", **host)
@@ -170,7 +170,7 @@ def test_a_worker_of_an_application_is_traced_as_any_other(
     eventually(lambda: collector.total(**completed) == 1, 60, "it is counted")
 
 
-def trace_of_nothing(memory: SpanMemory, read: Callable[[], object]) -> list[str]:
+def trace_of_nothing(memory: SpanRecorder, read: Callable[[], object]) -> list[str]:
     memory.forget()
     with memory.tracer.start_as_current_span("GET /friends"):
         read()
@@ -178,7 +178,7 @@ def trace_of_nothing(memory: SpanMemory, read: Callable[[], object]) -> list[str
 
 
 def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
-    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents
+    system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents
 ) -> None:
     start_worker(system, collector, CACHE_XFETCH_TIMEOUT=f"{BUDGET_SECONDS}s")
     client = system.client(events)
@@ -217,7 +217,7 @@ def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
 
 
 def test_a_process_of_the_pool_that_is_replaced_sends_what_it_has(
-    system: System, collector: Collector, memory: SpanMemory, events: OTelEvents
+    system: System, collector: Collector, memory: SpanRecorder, events: OTelEvents
 ) -> None:
     start_worker(system, collector, "--max-tasks-per-child", "1", OTEL_BSP_SCHEDULE_DELAY="3600000")
     client = system.client(events)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from api_client.protocol.lease import AcquireStatus, ClaimStatus
-from tests.support.lease_watch import frozen_fields
+from tests.support.lease_invariants import frozen_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support.lease_moments import Moments
-    from tests.support.lease_watch import Watch
-    from tests.support.lease_world import ClockedWorld, Looked
+    from tests.support.frozen_lease import FrozenLease
+    from tests.support.lease_invariants import Watch
+    from tests.support.lease_world import ClockedWorld, StepSnapshot
 
 Place: TypeAlias = tuple[Any, ...]
 OVER: Place = ("over",)
@@ -29,9 +29,9 @@ class Table:
     """Where a move is made: the key, what was seen of it before the move, and its history."""
 
     world: ClockedWorld
-    seen: Looked
+    seen: StepSnapshot
     watch: Watch
-    moments: Moments
+    frozen: FrozenLease
 
     @property
     def entry_token(self) -> int:
@@ -46,7 +46,7 @@ class Actor(Protocol):
         """What it may do next."""
         ...
 
-    def play(self, move: str, place: Place, table: Table) -> Place:
+    def new_key(self, move: str, place: Place, table: Table) -> Place:
         """Do it; the place where it is then."""
         ...
 
@@ -75,7 +75,7 @@ class Worker:
                 return [f"{end} again"]
         return []
 
-    def play(self, move: str, place: Place, table: Table) -> Place:
+    def new_key(self, move: str, place: Place, table: Table) -> Place:
         if place[0] == "waits":
             return self._acquire(place, table, is_lost="lost" in move)
         if place[0] == "ended":
@@ -105,7 +105,7 @@ class Worker:
         nonce, ticket = self._nonce(attempt), f"{self.name}'s ticket"
         if end == "commit":
             status = table.world.commit(token, nonce)
-            table.watch.committed((token, nonce), status, table.seen, table.moments.look())
+            table.watch.committed((token, nonce), status, table.seen, table.frozen.look())
         elif end == "retry":
             kept = table.world.retry(token, nonce, ticket)
             return ("waits", 2, ticket, "") if kept else OVER
@@ -124,7 +124,7 @@ class Reader:
     def moves(self, place: Place) -> Sequence[str]:
         return {"reads": ["claim"], "holds": ["unclaim", "republish"]}.get(place[0], [])
 
-    def play(self, move: str, place: Place, table: Table) -> Place:
+    def new_key(self, move: str, place: Place, table: Table) -> Place:
         if move == "claim":
             reply = table.world.claim(self.name, seen=table.entry_token)
             return ("holds",) if reply.status is ClaimStatus.CLAIMED else OVER
@@ -146,7 +146,7 @@ class Writer:
     def moves(self, place: Place) -> Sequence[str]:
         return self.ways if place[0] else []
 
-    def play(self, move: str, place: Place, table: Table) -> Place:
+    def new_key(self, move: str, place: Place, table: Table) -> Place:
         generation = table.world.invalidate(hard=move == "hard")
         table.watch.invalidated(generation, hard=move == "hard")
         return (place[0] - 1,)
@@ -170,8 +170,8 @@ class Mishaps:
     def moves(self, place: Place) -> Sequence[str]:
         return [kind for kind in self.kinds if kind not in place] if len(place) < self.most else []
 
-    def play(self, move: str, place: Place, table: Table) -> Place:
+    def new_key(self, move: str, place: Place, table: Table) -> Place:
         if move in EVICTED:
-            table.moments.delete(*(getattr(table.world.key, part) for part in EVICTED[move]))
-        table.moments.move_clock(CLOCK.get(move, 1))
+            table.frozen.delete(*(getattr(table.world.key, part) for part in EVICTED[move]))
+        table.frozen.move_clock(CLOCK.get(move, 1))
         return tuple(sorted((*place, move)))

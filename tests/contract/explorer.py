@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from tests.contract.actors import Table
-from tests.support.lease_moments import Moments
-from tests.support.lease_watch import Watch, frozen_fields
+from tests.support.frozen_lease import FrozenLease
+from tests.support.lease_invariants import Watch, frozen_fields
 from tests.support.lease_world import QUEUE_TTL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.contract.actors import Actor, Place
-    from tests.support.lease_world import ClockedWorld, Looked
+    from tests.support.lease_world import ClockedWorld, StepSnapshot
 
 NUMBERS = ("number", "claim_number", "token", "generation", "hard", "failed_token")
 TIMES = ("since", "until", "limit", "published")
@@ -31,7 +31,7 @@ IGNORED = {"by", "claimed_at"}  # for people, and for δ
 class State:
     """A moment of an order: what is in Redis, its clock, where each actor is, and what has been."""
 
-    seen: Looked
+    seen: StepSnapshot
     now_us: int
     places: tuple[Place, ...]
     watch: Watch
@@ -70,22 +70,22 @@ class Explorer:
 
     world: ClockedWorld
     actors: Sequence[Actor]
-    moments: Moments = field(init=False)
+    frozen: FrozenLease = field(init=False)
     steps: int = 0
     orders_from: dict[object, int] = field(default_factory=dict)
     live: set[object] = field(default_factory=set)
     path: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.moments = Moments(self.world)
-        self.world = replace(self.world, store=self.moments)
+        self.frozen = FrozenLease(self.world)
+        self.world = replace(self.world, store=self.frozen)
 
     def explore(self) -> int:
         """Play all orders; how many there are."""
         return self._from(self._now(tuple(actor.start for actor in self.actors), Watch()))
 
     def _now(self, places: tuple[Place, ...], watch: Watch) -> State:
-        seen = self.moments.look()
+        seen = self.frozen.look()
         watch.look(seen)
         return State(seen, self.world.clock.now_us, places, watch)
 
@@ -103,11 +103,11 @@ class Explorer:
         return self.orders_from[alike]
 
     def _after(self, state: State, index: int, move: str) -> State:
-        self.moments.go_back_to(state.seen, state.now_us)
+        self.frozen.go_back_to(state.seen, state.now_us)
         self.steps += 1
-        table, places = Table(self.world, state.seen, state.watch.copy(), self.moments), list(state.places)
+        table, places = Table(self.world, state.seen, state.watch.copy(), self.frozen), list(state.places)
         try:
-            places[index] = self.actors[index].play(move, state.places[index], table)
+            places[index] = self.actors[index].new_key(move, state.places[index], table)
             return self._now(tuple(places), table.watch)
         except AssertionError as error:
             error.add_note(f"in this order: {' → '.join(self.path)}")
@@ -122,14 +122,14 @@ class Explorer:
         if alike in self.live:
             return
         self.live.add(alike)
-        self.moments.go_back_to(state.seen, state.now_us)
+        self.frozen.go_back_to(state.seen, state.now_us)
         entry = frozen_fields(state.seen.raw_entry)
         claimed = self.world.claim("the next reader", seen=entry[0] if entry else 0)
         if claimed.status is not ClaimStatus.CLAIMED:
             assert claimed.left_seconds <= QUEUE_TTL_SECONDS, f"{claimed.left_seconds} s to wait after {self.path}"
-            self.moments.move_clock(claimed.left_seconds)
+            self.frozen.move_clock(claimed.left_seconds)
             # What it found may have been evicted meanwhile.
-            entry = frozen_fields(self.moments.look().raw_entry)
+            entry = frozen_fields(self.frozen.look().raw_entry)
             claimed = self.world.claim("the next reader", seen=entry[0] if entry else 0)
         acquired = self.world.acquire(b"the next", number=claimed.number)
         status = self.world.commit(acquired.token, b"the next")
@@ -137,4 +137,4 @@ class Explorer:
         assert happened == (ClaimStatus.CLAIMED, AcquireStatus.ACQUIRED, CommitStatus.ACCEPTED), (
             f"stuck after {self.path}"
         )
-        assert self.moments.look().record == {}, "I6: at rest an entry is one key"
+        assert self.frozen.look().record == {}, "I6: at rest an entry is one key"

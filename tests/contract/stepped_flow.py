@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from api_client.protocol.lease import Call
     from api_client.protocol.messages import RefreshItem
     from refresher.flow.outcome import Outcome
-    from tests.support.lease_watch import Watch
+    from tests.support.lease_invariants import Watch
     from tests.support.lease_world import ClockedWorld
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ LOADS: dict[str, Any] = {
 }
 
 
-class Told(WorkerEvents):
+class WorkerEventRecorder(WorkerEvents):
     """What the flow told of the run itself, in order."""
 
     def __init__(self) -> None:
@@ -65,12 +65,12 @@ class Flow:
         self._error: BaseException | None = None
         self.pending: str | None = "begin"
         self.outcomes: list[Outcome] = []
-        self.told = Told()
+        self.recorded = WorkerEventRecorder()
         self.timeouts_seconds: list[float] = []
         deps = RefreshDeps(
             records=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
             keep_lease=lambda held: nullcontext(), publish=self._publish, write_dead_letter=lambda *_: None,
-            monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.told,
+            monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.recorded,
             failure_of=_failure_of, shuts_down=lambda: True, uniform=lambda: 0.99,
         )  # fmt: skip
         self._refresher = Refresher(SETTINGS, deps)

@@ -11,7 +11,7 @@ import pytest
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason, item_for
 from tests.contract.stepped_flow import SETTINGS, Flow
-from tests.support.lease_watch import Watch
+from tests.support.lease_invariants import Watch
 
 if TYPE_CHECKING:
     from tests.support.lease_world import ClockedWorld
@@ -25,7 +25,7 @@ def a_flow(world: ClockedWorld, *loads: str, attempt: int = 1) -> Flow:
 
 
 @pytest.mark.parametrize(
-    ("loads", "attempt", "told"),
+    ("loads", "attempt", "recorded"),
     [
         (["value"], 1, [("acquired",), ("ended",)]),
         (["permanent"], 1, [("acquired",), ("ended",)]),
@@ -35,11 +35,11 @@ def a_flow(world: ClockedWorld, *loads: str, attempt: int = 1) -> Flow:
     ],
 )  # fmt: skip
 def test_each_run_is_told_from_its_beginning_to_its_end(
-    clocked_world: ClockedWorld, loads: list[str], attempt: int, told: list[tuple[object, ...]]
+    clocked_world: ClockedWorld, loads: list[str], attempt: int, recorded: list[tuple[object, ...]]
 ) -> None:
     flow = a_flow(clocked_world, *loads, attempt=attempt)
     flow.go_on()
-    assert flow.told.all == told
+    assert flow.recorded.all == recorded
 
 
 def test_a_message_that_has_nothing_to_do_is_no_run(clocked_world: ClockedWorld) -> None:
@@ -47,7 +47,7 @@ def test_a_message_that_has_nothing_to_do_is_no_run(clocked_world: ClockedWorld)
     key = make_key(SETTINGS.namespace, "flow", {"n": clocked_world.key.params["n"]}, 1)
     late = Flow(replace(clocked_world, key=key), Watch(), item_for(key, 1, RefreshReason.MISS), [], [])
     late.go_on()
-    assert (late.told.all, late.timeouts_seconds) == ([], [])
+    assert (late.recorded.all, late.timeouts_seconds) == ([], [])
 
 
 def test_a_load_has_what_is_left_of_the_budget_and_never_nothing_at_all(clocked_world: ClockedWorld) -> None:

@@ -19,7 +19,7 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason, item_for
 from refresher.flow.outcome import OutcomeKind
 from tests.contract.stepped_flow import SETTINGS, Flow
-from tests.support.lease_watch import Watch, frozen_fields
+from tests.support.lease_invariants import Watch, frozen_fields
 from tests.support.requirements import full_runs_only, is_set
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ QUICK = SCENES[:3]
 ALL = [*SCENES, *(LONG_SCENES if is_set("LONG_TESTS") else [])]
 
 
-class Stage:
+class FlowHarness:
     """One order, from the beginning."""
 
     def __init__(self, world: ClockedWorld, scene: Scene) -> None:
@@ -86,7 +86,7 @@ class Stage:
         """Who can go on; what happens beside comes in its order."""
         return [name for name, flow in zip("AB", self.flows, strict=True) if flow.pending] + self.beside[:1]
 
-    def play(self, choice: str) -> None:
+    def new_key(self, choice: str) -> None:
         if choice in {"A", "B"}:
             self.flows["AB".index(choice)].step()
         else:
@@ -127,23 +127,23 @@ class Stage:
         return done
 
 
-def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[Stage, Sequence[str]]]:
+def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[FlowHarness, Sequence[str]]]:
     """Play all orders: the same beginning again, then the next choice, until there is none left."""
     unplayed: list[list[str]] = [[]]
     while unplayed:
         order = unplayed.pop()
-        stage = Stage(replace(world, key=make_key(SETTINGS.namespace, "flow", {"n": next(PARAMS)}, 1)), scene)
+        harness = FlowHarness(replace(world, key=make_key(SETTINGS.namespace, "flow", {"n": next(PARAMS)}, 1)), scene)
         for choice in order:
-            stage.play(choice)
-        while choices := stage.choices():
+            harness.new_key(choice)
+        while choices := harness.choices():
             unplayed += [[*order, other] for other in choices[1:]]
             order = [*order, choices[0]]
             try:
-                stage.play(choices[0])
+                harness.new_key(choices[0])
             except AssertionError as error:
                 error.add_note(f"in this order: {order}")
                 raise
-        yield stage, order
+        yield harness, order
 
 
 @pytest.mark.timeout(900)
@@ -152,18 +152,18 @@ def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[Stage, Sequ
 )
 def test_every_order_of_two_real_flows_ends_at_rest(clocked_world: ClockedWorld, scene: Scene) -> None:
     played = 0
-    for stage, order in every_order(clocked_world, scene):
+    for harness, order in every_order(clocked_world, scene):
         played += 1
-        followed = stage.work_off()
-        outcomes = [outcome for flow in (*stage.flows, *followed) for outcome in flow.outcomes]
-        told = f"{order}: {[str(outcome) for outcome in outcomes]}, {stage.world.record()}"
+        followed = harness.work_off()
+        outcomes = [outcome for flow in (*harness.flows, *followed) for outcome in flow.outcomes]
+        told = f"{order}: {[str(outcome) for outcome in outcomes]}, {harness.world.record()}"
         has_failed = any(outcome.kind is OutcomeKind.FAILED for outcome in outcomes)
         met = [outcome for outcome in outcomes if outcome.kind is AS_STALE or outcome.why == "invalidated"]
         assert len(followed) <= len(met) + ("shutdown" in scene.first + scene.second), f"one more, not several: {told}"
         if met and not has_failed and len(INVALIDATIONS & {*scene.beside}) == 1:
-            assert stage.is_at_rest(), f"the refresh that an invalidation asks for: {told}"
-        stage.world.pass_time(LONGER_THAN_ALL_SECONDS)
-        stage.ask_as_a_reader()
-        assert stage.is_at_rest(), f"stuck: {told}"
+            assert harness.is_at_rest(), f"the refresh that an invalidation asks for: {told}"
+        harness.world.pass_time(LONGER_THAN_ALL_SECONDS)
+        harness.ask_as_a_reader()
+        assert harness.is_at_rest(), f"stuck: {told}"
     log.info("%s: %d orders", scene, played)
     assert played > 20

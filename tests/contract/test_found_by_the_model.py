@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Stage:
+class RunHarness:
     """Workers on one real key. ``after`` holds what happens once after a step, by its script's name."""
 
     world: World
@@ -67,33 +67,33 @@ def _held(_: object) -> Iterator[None]:
 
 
 @pytest.fixture
-def stage(world: World) -> Stage:
-    return Stage(world)
+def harness(world: World) -> RunHarness:
+    return RunHarness(world)
 
 
-def test_a_run_that_a_hard_invalidation_met_asks_for_no_load_that_another_has_done(stage: Stage) -> None:
-    stage.after["acquire"] = lambda: stage.world.invalidate(hard=True)
-    stage.after["commit"] = stage.refresh
-    stage.refresh()
-    assert len(stage.loads) == 2
-    assert stage.published == []
-    assert stage.world.state() == "idle"
+def test_a_run_that_a_hard_invalidation_met_asks_for_no_load_that_another_has_done(harness: RunHarness) -> None:
+    harness.after["acquire"] = lambda: harness.world.invalidate(hard=True)
+    harness.after["commit"] = harness.refresh
+    harness.refresh()
+    assert len(harness.loads) == 2
+    assert harness.published == []
+    assert harness.world.state() == "idle"
 
 
-def test_it_asks_for_one_where_nobody_else_did(stage: Stage) -> None:
-    stage.after["acquire"] = lambda: stage.world.invalidate(hard=True)
-    stage.refresh()
-    (item,) = stage.published
-    stage.serve(item)
-    assert len(stage.loads) == 2
-    assert stage.world.entry() is not None
-    assert stage.world.state() == "idle"
+def test_it_asks_for_one_where_nobody_else_did(harness: RunHarness) -> None:
+    harness.after["acquire"] = lambda: harness.world.invalidate(hard=True)
+    harness.refresh()
+    (item,) = harness.published
+    harness.serve(item)
+    assert len(harness.loads) == 2
+    assert harness.world.entry() is not None
+    assert harness.world.state() == "idle"
 
 
-def test_the_bookmarks_of_an_invalidation_outlive_the_commit_that_it_led_to(stage: Stage) -> None:
-    stage.world.invalidate(bookmarks=["b1"])
-    stage.refresh()
-    stage.refresh()
-    stage.world.invalidate(bookmarks=["b2"])
-    stage.refresh()
-    assert stage.loads == [("b1",), ("b1",), ("b1", "b2")]
+def test_the_bookmarks_of_an_invalidation_outlive_the_commit_that_it_led_to(harness: RunHarness) -> None:
+    harness.world.invalidate(bookmarks=["b1"])
+    harness.refresh()
+    harness.refresh()
+    harness.world.invalidate(bookmarks=["b2"])
+    harness.refresh()
+    assert harness.loads == [("b1",), ("b1",), ("b1", "b2")]

@@ -72,7 +72,7 @@ def reader(any_redis: RedisServer, events: Counted, request: pytest.FixtureReque
 
 
 @pytest.fixture
-def played(reader: AnyReader, client: redis.Redis, request: pytest.FixtureRequest) -> World:
+def worked_key(reader: AnyReader, client: redis.Redis, request: pytest.FixtureRequest) -> World:
     """The world of the key that ``reader`` asks for; the test plays the worker."""
     key = reader.key("query", {"test": str(hash(request.node.nodeid))})
     client.delete(key.entry, key.record)
@@ -99,64 +99,64 @@ def load_as_a_worker_would(world: World, value: bytes = PAYLOAD) -> int:
     ],
 )
 def test_an_unreadable_entry_is_a_miss_that_the_next_commit_overwrites(
-    reader: AnyReader, events: Counted, played: World, break_it: Callable[[bytes], bytes], reason: str
+    reader: AnyReader, events: Counted, worked_key: World, break_it: Callable[[bytes], bytes], reason: str
 ) -> None:
-    raw = encode(a_header(played.now_us()), played.key.digest, b"\xa3bad")
-    played.client.set(played.key.entry, break_it(raw))
+    raw = encode(a_header(worked_key.now_us()), worked_key.key.digest, b"\xa3bad")
+    worked_key.client.set(worked_key.key.entry, break_it(raw))
     with ThreadPoolExecutor(1) as pool:
-        read = pool.submit(reader.get_entry, "query", played.key.params, timeout=20)
-        token = load_as_a_worker_would(played)
+        read = pool.submit(reader.get_entry, "query", worked_key.key.params, timeout=20)
+        token = load_as_a_worker_would(worked_key)
         entry = read.result(20)
     assert (entry.value, entry.state, entry.token) == ("value", EntryState.MISS, token)
     assert events.unreadable == [reason]
-    assert reader.get_entry("query", played.key.params).state is EntryState.FRESH
+    assert reader.get_entry("query", worked_key.key.params).state is EntryState.FRESH
     assert (events.unreadable, events.misses) == ([reason], 1)
 
 
-def test_a_key_of_another_type_is_a_miss_too(reader: AnyReader, events: Counted, played: World) -> None:
-    played.client.lpush(played.key.entry, "x")
+def test_a_key_of_another_type_is_a_miss_too(reader: AnyReader, events: Counted, worked_key: World) -> None:
+    worked_key.client.lpush(worked_key.key.entry, "x")
     with ThreadPoolExecutor(1) as pool:
-        read = pool.submit(reader.get, "query", played.key.params, timeout=20)
-        load_as_a_worker_would(played)
+        read = pool.submit(reader.get, "query", worked_key.key.params, timeout=20)
+        load_as_a_worker_would(worked_key)
         assert read.result(20) == "value"
     assert events.misses == 1
 
 
 def test_each_read_is_counted_and_the_log_told_once(
-    reader: AnyReader, events: Counted, played: World, caplog: pytest.LogCaptureFixture
+    reader: AnyReader, events: Counted, worked_key: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    played.client.set(played.key.entry, b"garbage")
+    worked_key.client.set(worked_key.key.entry, b"garbage")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             with pytest.raises(WaitTimeout):
-                reader.get("query", played.key.params, timeout=0.02)
+                reader.get("query", worked_key.key.params, timeout=0.02)
     assert events.unreadable == ["garbage"] * 3
     told = [record.getMessage() for record in caplog.records if "can't be read" in record.getMessage()]
     assert len(told) == 1
-    assert played.key.short in told[0]
+    assert worked_key.key.short in told[0]
 
 
-def test_a_stale_value_is_served_at_once_while_nobody_refreshes(reader: AnyReader, played: World) -> None:
-    played.plant(1, soft_expiry_us=1)
-    entry = reader.get_entry("query", played.key.params)
+def test_a_stale_value_is_served_at_once_while_nobody_refreshes(reader: AnyReader, worked_key: World) -> None:
+    worked_key.plant(1, soft_expiry_us=1)
+    entry = reader.get_entry("query", worked_key.key.params)
     assert (entry.value, entry.state) == ("value", EntryState.STALE)
     assert entry.ttl_remaining < 0
 
 
-def test_none_is_a_value_and_no_default(reader: AnyReader, played: World) -> None:
-    raw = encode(a_header(played.now_us()), played.key.digest, b"\xc0")
-    played.client.set(played.key.entry, raw)
-    assert reader.get("query", played.key.params, default="another") is None
+def test_none_is_a_value_and_no_default(reader: AnyReader, worked_key: World) -> None:
+    raw = encode(a_header(worked_key.now_us()), worked_key.key.digest, b"\xc0")
+    worked_key.client.set(worked_key.key.entry, raw)
+    assert reader.get("query", worked_key.key.params, default="another") is None
 
 
-def test_a_failed_refresh_is_told_to_the_one_who_waits_at_once(reader: AnyReader, played: World) -> None:
+def test_a_failed_refresh_is_told_to_the_one_who_waits_at_once(reader: AnyReader, worked_key: World) -> None:
     with ThreadPoolExecutor(1) as pool:
-        read = pool.submit(reader.get, "query", played.key.params, timeout=20)
-        eventually(lambda: played.state() == "queued", 10, "a claim")
-        played.store.run(
+        read = pool.submit(reader.get, "query", worked_key.key.params, timeout=20)
+        eventually(lambda: worked_key.state() == "queued", 10, "a claim")
+        worked_key.store.run(
             lease.fail(
-                played.key, token=played.acquire().token, nonce=b"nonce--1", cooling_seconds=30, kind="unknown_query",
-                attempts=1, retention_seconds=30,
+                worked_key.key, token=worked_key.acquire().token, nonce=b"nonce--1", cooling_seconds=30,
+                kind="unknown_query", attempts=1, retention_seconds=30,
             )
         )  # fmt: skip
         error = read.exception(10)

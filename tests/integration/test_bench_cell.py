@@ -18,7 +18,7 @@ from benchmarks.topology.origin_load import OriginLoad
 from benchmarks.topology.own_process import OwnProcess
 from benchmarks.topology.world import keys_of, made_world
 from refresher.embedded import RedisServer
-from tests.support.cancelling import CancelledAt, Moment
+from tests.support.cancelling import CancelledAt, CancelPoint
 
 POINT = Point(GraphKind.RMAT, 1.0, 0.0, Load(clients=2), Skew.EVENLY)
 KEYS = 3
@@ -40,8 +40,8 @@ def scene() -> Scene:
     return Scene(Cell(POINT, Contestant(Setting.OWN_PROCESS, Mode.PLAIN), 1), keys, [[]] * KEYS)
 
 
-@pytest.mark.parametrize("moment", list(Moment))
-def test_wherever_a_cell_is_cancelled_it_ends_so(moment: Moment, scene: Scene, clean_redis: RedisServer) -> None:
+@pytest.mark.parametrize("moment", list(CancelPoint))
+def test_wherever_a_cell_is_cancelled_it_ends_so(moment: CancelPoint, scene: Scene, clean_redis: RedisServer) -> None:
     rng = random.Random(1)  # noqa: S311 - no secret
 
     async def is_cancelled(number: int) -> bool:

@@ -15,7 +15,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.ops.dead_keys import DeadKeys, Retried
-from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 
 NAMESPACE = "test"
 HOUR_US = 3_600_000_000
@@ -32,9 +32,9 @@ def test_it_is_refreshed_though_its_token_is_below_the_letter_s(
     clean_redis: RedisServer, control: redis.Redis, has_old_value: bool
 ) -> None:
     settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), namespace=NAMESPACE)
-    key = PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {}, 1))
+    key = WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {}, 1))
     if has_old_value:
-        key.plant_value("old", age_seconds=60.0)
+        key.store_value("old", age_seconds=60.0)
     ahead, letters = key.now_us() + HOUR_US, DeadLetters(control, NAMESPACE)
     letters.add(
         DeadLetter(

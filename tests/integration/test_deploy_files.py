@@ -18,7 +18,7 @@ from api_client.config.settings import ReaderSettings
 from refresher.settings import WorkerSettings
 from tests.servers.maven import NEO4J_VERSION
 from tests.support.confined import directives
-from tests.support.deployed import DEPLOY, compose, copy_with_secrets, environment, stages
+from tests.support.deployment_files import DEPLOY, compose, copy_with_secrets, environment, stages
 from tests.support.tools import run, tool
 
 ON_REDIS = compose()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.confined import directives
-from tests.support.deployed import DEPLOY, ROOT, compose, image, stages
+from tests.support.deployment_files import DEPLOY, ROOT, compose, image, stages
 from tests.support.requirements import is_set, skip_or_fail
 from tests.support.tools import run, tool
 

@@ -26,7 +26,7 @@ from refresher.ops.findings import Level, rights
 from refresher.settings import WorkerSettings
 from refresher.worker.cache import WorkerLink
 from tests.support.any_reader import ALL_KINDS
-from tests.support.telling_server import TellingServer
+from tests.support.canned_http_server import TellingServer
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]

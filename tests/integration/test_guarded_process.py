@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from refresher.embedded import GuardedProcess, ServerDidNotStart
-from tests.support.doomed_parent import FAMILY, family_of
+from tests.support.killable_parent import FAMILY, family_of
 from tests.support.processes import is_gone
 from tests.support.waiting import eventually
 
@@ -39,11 +39,11 @@ def run_python(tmp_path: Path) -> Iterator[Callable[[str], GuardedProcess]]:
 
 
 @pytest.fixture
-def doomed(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+def parent_and_family(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """A parent that has started a server and a family: what it said, and its own pid."""
     arguments = getattr(request, "param", [])
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.doomed_parent", *arguments],
+        [sys.executable, "-m", "tests.support.killable_parent", *arguments],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         text=True,
@@ -55,20 +55,20 @@ def doomed(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_everything_goes_when_the_parent_ends(doomed: dict[str, Any], number: signal.Signals) -> None:
-    doomed["parent"].send_signal(number)
-    for pid in [doomed["server"], *doomed["family"]]:
+def test_everything_goes_when_the_parent_ends(parent_and_family: dict[str, Any], number: signal.Signals) -> None:
+    parent_and_family["parent"].send_signal(number)
+    for pid in [parent_and_family["server"], *parent_and_family["family"]]:
         eventually(lambda pid=pid: is_gone(pid), 15, f"the end of process {pid}")  # type: ignore[misc]
-    eventually(lambda: not Path(doomed["directory"]).exists(), 5, "the removal of the data")
+    eventually(lambda: not Path(parent_and_family["directory"]).exists(), 5, "the removal of the data")
 
 
-@pytest.mark.parametrize("doomed", [["fork"]], indirect=True)
-def test_a_fork_of_the_parent_keeps_nothing_alive(doomed: dict[str, Any]) -> None:
-    doomed["parent"].kill()
-    for pid in [doomed["server"], *doomed["family"]]:
+@pytest.mark.parametrize("parent_and_family", [["fork"]], indirect=True)
+def test_a_fork_of_the_parent_keeps_nothing_alive(parent_and_family: dict[str, Any]) -> None:
+    parent_and_family["parent"].kill()
+    for pid in [parent_and_family["server"], *parent_and_family["family"]]:
         eventually(lambda pid=pid: is_gone(pid), 15, f"the end of process {pid}")  # type: ignore[misc]
-    assert not is_gone(doomed["fork"])
-    os.kill(doomed["fork"], signal.SIGKILL)
+    assert not is_gone(parent_and_family["fork"])
+    os.kill(parent_and_family["fork"], signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")

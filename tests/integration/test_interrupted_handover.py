@@ -19,7 +19,7 @@ from api_client.trigger import backlog as triggers
 from api_client.trigger import publisher as publisher_module
 from refresher.embedded import RedisServer
 from tests.support.interrupting import Bytecodes, Interrupted
-from tests.support.publisher_bench import Bench, Script
+from tests.support.publisher_harness import PublisherHarness, ScriptedBroker
 from tests.support.waiting import eventually
 
 PATIENCE_SECONDS = 20.0
@@ -27,13 +27,13 @@ MORE_THAN_ENOUGH = 2_000
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> ScriptedBroker:
+    return ScriptedBroker()
 
 
 @pytest.fixture
-def bench(clean_redis: RedisServer, script: Script) -> Iterator[Bench]:
-    made = Bench(clean_redis, script)
+def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
+    made = PublisherHarness(clean_redis, script)
     yield made
     made.close()
 
@@ -72,15 +72,15 @@ def at_each_bytecode(run: Callable[[Bytecodes], Any], *modules: Any) -> int:
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_after_an_interrupted_trigger_the_next_one_is_published(
-    clean_redis: RedisServer, script: Script, is_first: bool
+    clean_redis: RedisServer, script: ScriptedBroker, is_first: bool
 ) -> None:
-    benches = [Bench(clean_redis, script)]
+    benches = [PublisherHarness(clean_redis, script)]
     if not is_first:
         assert benches[0].publisher.submit(benches[0].trigger(0))
 
     def hand_over(bytecodes: Bytecodes) -> None:
         if is_first:  # its thread is to be started
-            benches.append(Bench(clean_redis, script))
+            benches.append(PublisherHarness(clean_redis, script))
         bench = benches[-1]
         with suppress(Interrupted), bytecodes.traced():
             bench.publisher.submit(bench.trigger(0))
@@ -116,7 +116,7 @@ def test_an_interrupted_listener_is_forgotten_and_the_next_one_is_heard_of(notif
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it dies of one
-def test_a_publisher_that_has_died_is_replaced(bench: Bench, script: Script) -> None:
+def test_a_publisher_that_has_died_is_replaced(bench: PublisherHarness, script: ScriptedBroker) -> None:
     def die() -> None:
         raise SystemExit
 
@@ -128,7 +128,9 @@ def test_a_publisher_that_has_died_is_replaced(bench: Bench, script: Script) -> 
     assert [numbers for numbers, _ in script.messages] == [[1], [2]]
 
 
-def test_after_a_fork_without_python_s_hooks_the_child_has_a_publisher_of_its_own(bench: Bench, script: Script) -> None:
+def test_after_a_fork_without_python_s_hooks_the_child_has_a_publisher_of_its_own(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
     assert bench.handle(bench.trigger(1)) == [True]
     pid = ctypes.PyDLL(None).fork()
     if not pid:

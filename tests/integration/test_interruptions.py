@@ -21,8 +21,8 @@ from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
+from tests.support.fake_worker import WorkedKey
 from tests.support.interrupted_reads import KEYS, QUERY
-from tests.support.played_worker import PlayedKey
 from tests.support.requirements import is_set
 
 NAMESPACE = "test"
@@ -57,8 +57,8 @@ def plant(server: RedisServer) -> None:
     with redis.Redis.from_url(server.url(0)) as client:
         for number in range(KEYS):
             key = make_key(NAMESPACE, QUERY, {"n": number}, 1)
-            planted = PlayedKey(client, LeaseStore(client), key)
-            planted.plant_value([number], age_seconds=20.0, ttl_seconds=10.0 if number % 2 else 100_000.0)
+            planted = WorkedKey(client, LeaseStore(client), key)
+            planted.store_value([number], age_seconds=20.0, ttl_seconds=10.0 if number % 2 else 100_000.0)
 
 
 @pytest.mark.timeout(BOUND_SECONDS + 60)

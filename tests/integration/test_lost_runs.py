@@ -45,7 +45,7 @@ def friends_of(tx: Any, person_id: int) -> None:
     """Never called: the test's own origin is."""
 
 
-class Told(WorkerEvents):
+class WorkerEventRecorder(WorkerEvents):
     """What the main process counts."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Main:
 
     def __init__(self, url: str) -> None:
         self.settings = WorkerSettings(redis_url=url, namespace=f"t{uuid.uuid4().hex[:8]}", cooling_seconds=30.0)
-        self.events = Told()
+        self.events = WorkerEventRecorder()
         self.runtime = Runtime(self.settings, cast("Broker", None), events=self.events, queries=REGISTRY)
         self.redis = redis.Redis.from_url(url, decode_responses=True, encoding_errors="backslashreplace")
         self.item = RefreshItem(query="friends_of", params='{"person_id":1}', reason=RefreshReason.STALE)

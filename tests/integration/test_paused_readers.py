@@ -15,7 +15,7 @@ import redis
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer, ServerMissing
-from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
@@ -69,8 +69,8 @@ def test_what_redis_keeps_for_a_stopped_reader_is_bounded(server: RedisServer) -
 
         try:
             control.config_set("client-output-buffer-limit", f"pubsub {LIMIT_BYTES} {LIMIT_BYTES} 60")
-            key = PlayedKey(control, LeaseStore(control), make_key("cache", "q", None, 1))
-            key.plant_value("old")
+            key = WorkedKey(control, LeaseStore(control), make_key("cache", "q", None, 1))
+            key.store_value("old")
             eventually(lambda: read() == "old False\n", PATIENCE_SECONDS, "the tier is on")
             reader.send_signal(signal.SIGSTOP)
             most = 0
@@ -82,7 +82,7 @@ def test_what_redis_keeps_for_a_stopped_reader_is_bounded(server: RedisServer) -
                 most = max([most, *(int(client["omem"]) for client in tracking_clients(control))])
             assert most < 3 * LIMIT_BYTES
             assert not tracking_clients(control), "Redis has closed the link"
-            key.plant_value("new")
+            key.store_value("new")
             reader.send_signal(signal.SIGCONT)
             eventually(lambda: read() == "new False\n", PATIENCE_SECONDS, "the tier is on again")
         finally:

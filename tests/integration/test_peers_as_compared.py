@@ -85,7 +85,7 @@ def aiocache(origin: Origin) -> tuple[Read, Invalidate]:
 
 @pytest.mark.parametrize("peer", [dogpile, dogpile_region, cashews_early, cashews_soft, aiocache])
 def test_an_invalidation_during_a_load_is_lost_in(peer: Callable[[Origin], tuple[Read, Invalidate]]) -> None:
-    async def play() -> None:
+    async def new_key() -> None:
         origin = Origin()
         read, invalidate = peer(origin)
         loading = asyncio.create_task(read())  # type: ignore[arg-type]
@@ -97,4 +97,4 @@ def test_an_invalidation_during_a_load_is_lost_in(peer: Callable[[Origin], tuple
         assert await read() == "old"
         assert origin.loads == 1
 
-    asyncio.run(play())
+    asyncio.run(new_key())

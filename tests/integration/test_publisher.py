@@ -17,25 +17,25 @@ from api_client.trigger.broker import CeleryBroker
 from api_client.trigger.publisher import TriggerDropped
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
-from tests.support.publisher_bench import NAMESPACE, Bench, Ended, Script, key
+from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, key
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> ScriptedBroker:
+    return ScriptedBroker()
 
 
 @pytest.fixture
-def bench(clean_redis: RedisServer, script: Script) -> Iterator[Bench]:
-    made = Bench(clean_redis, script, queue_size=10)
+def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
+    made = PublisherHarness(clean_redis, script, queue_size=10)
     yield made
     made.close()
 
 
 @pytest.fixture
-def celery_bench(clean_redis: RedisServer) -> Iterator[Bench]:
-    made = Bench(clean_redis, CeleryBroker(clean_redis.url(1), NAMESPACE))
+def celery_bench(clean_redis: RedisServer) -> Iterator[PublisherHarness]:
+    made = PublisherHarness(clean_redis, CeleryBroker(clean_redis.url(1), NAMESPACE))
     yield made
     made.close()
 
@@ -48,7 +48,9 @@ def failing(*numbers: int) -> Callable[[RefreshItem], Exception | None]:
     return lambda item: OSError("no") if item.decoded_params["n"] in numbers else None
 
 
-def test_a_batch_is_a_few_round_trips_and_a_message_an_item(celery_bench: Bench, clean_redis: RedisServer) -> None:
+def test_a_batch_is_a_few_round_trips_and_a_message_an_item(
+    celery_bench: PublisherHarness, clean_redis: RedisServer
+) -> None:
     celery_bench.handle(celery_bench.trigger(1_000), celery_bench.trigger(1_001))  # scripts are loaded, queues declared
     with redis.Redis.from_url(clean_redis.url(1)) as control:
         control.delete(refresh_queue(NAMESPACE))
@@ -57,11 +59,11 @@ def test_a_batch_is_a_few_round_trips_and_a_message_an_item(celery_bench: Bench,
         # How often the server read from a socket: one pipeline may take some reads, 128 commands alone take 128.
         assert control.info("stats")["total_reads_processed"] - before < 24
         assert control.llen(refresh_queue(NAMESPACE)) == 64
-    assert celery_bench.events.told[2:] == [("triggered", "stale")] * 64
+    assert celery_bench.events.recorded[2:] == [("triggered", "stale")] * 64
     assert all(celery_bench.claimed(n) for n in range(64))
 
 
-def test_what_outlives_close_leaves_no_connection(celery_bench: Bench, clean_redis: RedisServer) -> None:
+def test_what_outlives_close_leaves_no_connection(celery_bench: PublisherHarness, clean_redis: RedisServer) -> None:
     held, go, published = threading.Event(), threading.Event(), threading.Event()
 
     def publish_late() -> None:
@@ -81,38 +83,42 @@ def test_what_outlives_close_leaves_no_connection(celery_bench: Bench, clean_red
         eventually(lambda: not publishers(), 20, "its thread has ended")
 
 
-def test_a_claim_that_redis_refuses_fails_alone(bench: Bench, script: Script) -> None:
+def test_a_claim_that_redis_refuses_fails_alone(bench: PublisherHarness, script: ScriptedBroker) -> None:
     bench.client.set(key(2).record, "no hash")
     ends: list[Ended] = [Ended() for _ in range(3)]
     bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
-    assert sorted(bench.events.told) == [("failed", "ResponseError"), *[("triggered", "stale")] * 2]
+    assert sorted(bench.events.recorded) == [("failed", "ResponseError"), *[("triggered", "stale")] * 2]
     assert [done.error() is None for done in ends] == [True, False, True]
     assert script.messages == [([1, 3], False)]
 
 
-def test_a_message_that_fails_gives_its_own_claim_back_and_no_other(bench: Bench, script: Script) -> None:
+def test_a_message_that_fails_gives_its_own_claim_back_and_no_other(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
     script.error = failing(2)
     ends: list[Ended] = [Ended() for _ in range(3)]
     bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
     assert [bench.claimed(n) for n in (1, 2, 3)] == [True, False, True]
-    assert sorted(bench.events.told) == [("failed", "OSError"), *[("triggered", "stale")] * 2]
+    assert sorted(bench.events.recorded) == [("failed", "OSError"), *[("triggered", "stale")] * 2]
     assert [done.error() is None for done in ends] == [True, False, True]
     told = [bench.decisions.outcome(key(n).entry) for n in (1, 2)]
     assert [(came.what.value, came.why) for came in told if came] == [("published", ""), ("failed", "OSError")]
 
 
-def test_a_broker_that_is_gone_opens_the_breaker_and_leaves_no_claim(bench: Bench, script: Script) -> None:
+def test_a_broker_that_is_gone_opens_the_breaker_and_leaves_no_claim(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
     script.error = failing(*range(100))
     for round_ in range(3):
         bench.handle(*(bench.trigger(n) for n in range(round_ * 10, round_ * 10 + 10)))
-    assert bench.events.told == [("failed", "OSError")] * 30
-    bench.events.told.clear()
+    assert bench.events.recorded == [("failed", "OSError")] * 30
+    bench.events.recorded.clear()
     ended = Ended()
     # A claim that its reader made, and now nobody publishes.
     own = steps.claim(key(40), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
     number = LeaseStore(bench.client).run(own).number
     bench.handle(bench.trigger(41), bench.trigger(40, claim_id="own", claim_number=number, has_waiter=True, done=ended))
-    assert bench.events.told == [("dropped", "breaker")] * 2
+    assert bench.events.recorded == [("dropped", "breaker")] * 2
     assert isinstance(ended.error(), TriggerDropped)
     assert not any(bench.claimed(n) for n in range(50))
     script.error = failing()
@@ -121,58 +127,66 @@ def test_a_broker_that_is_gone_opens_the_breaker_and_leaves_no_claim(bench: Benc
     assert script.messages[-1] == ([41, 42], False)
 
 
-def test_early_refreshes_beyond_the_queue_s_size_are_dropped_and_no_others(bench: Bench, script: Script) -> None:
+def test_early_refreshes_beyond_the_queue_s_size_are_dropped_and_no_others(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
     script.length = 7
     early = [bench.trigger(n, RefreshReason.EARLY) for n in range(5)]
     for trigger in early:
         bench.asked.note(trigger.key.entry, 0, 1.0)
     bench.handle(*early, bench.trigger(5), bench.trigger(6, RefreshReason.INVALIDATED))
-    assert bench.events.told.count(("dropped", "backpressure")) == 2
+    assert bench.events.recorded.count(("dropped", "backpressure")) == 2
     assert set(script.messages[0][0]) == {0, 1, 2, 5, 6}
     # What was published since counts, though the length is not asked for again.
     bench.handle(bench.trigger(7, RefreshReason.EARLY))
     assert script.asked_for_length == 1
-    assert bench.events.told[-1] == ("dropped", "backpressure")
+    assert bench.events.recorded[-1] == ("dropped", "backpressure")
     # Not silent for a second: until the length is looked at again.
     left = [bench.asked.left_seconds(trigger.key.entry) for trigger in early]
     assert [value > 0.5 for value in left] == [True, True, True, False, False]
     assert max(left[3:]) <= 0.25
 
 
-def test_a_queue_whose_length_can_t_be_told_stops_the_early_ones_alone(bench: Bench, script: Script) -> None:
+def test_a_queue_whose_length_can_t_be_told_stops_the_early_ones_alone(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
     script.length = OSError("no")
     bench.handle(bench.trigger(1, RefreshReason.EARLY), bench.trigger(2))
-    assert sorted(bench.events.told) == [("failed", "OSError"), ("triggered", "stale")]
+    assert sorted(bench.events.recorded) == [("failed", "OSError"), ("triggered", "stale")]
 
 
-def test_those_who_wait_go_first_and_to_their_own_queue(bench: Bench, script: Script) -> None:
+def test_those_who_wait_go_first_and_to_their_own_queue(bench: PublisherHarness, script: ScriptedBroker) -> None:
     bench.handle(bench.trigger(1), bench.trigger(2, has_waiter=True), bench.trigger(3))
     assert script.messages == [([2], True), ([1, 3], False)]
 
 
-def test_a_key_that_is_handed_over_twice_before_its_turn_is_claimed_once(bench: Bench, script: Script) -> None:
+def test_a_key_that_is_handed_over_twice_before_its_turn_is_claimed_once(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
     assert bench.handle(*[bench.trigger(1)] * 5, bench.trigger(2)) == [True] * 6
     assert script.messages == [([1, 2], False)]
-    assert bench.events.told == [("triggered", "stale")] * 2
+    assert bench.events.recorded == [("triggered", "stale")] * 2
 
 
-def make_older(bench: Bench, n: int, seconds: int) -> None:
+def make_older(bench: PublisherHarness, n: int, seconds: int) -> None:
     for name in ("until", "claim_number", "published"):
         bench.client.hincrby(key(n).record, name, -seconds * 1_000_000)
 
 
-def test_what_is_queued_for_long_is_published_again_with_the_batch(bench: Bench, script: Script) -> None:
+def test_what_is_queued_for_long_is_published_again_with_the_batch(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
     bench.handle(bench.trigger(1), bench.trigger(2))
     make_older(bench, 1, 6)
     bench.handle(bench.trigger(1), bench.trigger(2), bench.trigger(3))
     assert script.messages[-1] == ([3, 1], False)
-    assert bench.events.told[2:] == [
-        ("deduplicated", "queued"), ("deduplicated", "queued"), ("triggered", "stale"), ("republished", ""),
+    assert bench.events.recorded[2:] == [
+        ("deduplicated", "queued"), ("deduplicated", "queued"), ("triggered", "stale"), ("republished",),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("seconds", [4, 6, -6, 3_600])
-def test_only_a_young_claim_of_another_is_one_step(bench: Bench, seconds: int) -> None:
+def test_only_a_young_claim_of_another_is_one_step(bench: PublisherHarness, seconds: int) -> None:
     bench.handle(bench.trigger(1))
     make_older(bench, 1, seconds)
     bench.client.config_resetstat()
@@ -182,24 +196,24 @@ def test_only_a_young_claim_of_another_is_one_step(bench: Bench, seconds: int) -
     assert (calls == 1) == (seconds in {4, 3_600})
 
 
-def test_reads_of_an_entry_that_was_replaced_meanwhile_are_told_for_a_second(bench: Bench) -> None:
+def test_reads_of_an_entry_that_was_replaced_meanwhile_are_told_for_a_second(bench: PublisherHarness) -> None:
     world = World(bench.client, LeaseStore(bench.client), key(1))
     world.plant(9)
     bench.asked.note(key(1).entry, 5, 1.0)
     bench.handle(bench.trigger(1, seen_token=5))
-    assert bench.events.told == [("deduplicated", "already_refreshed")]
+    assert bench.events.recorded == [("deduplicated", "already_refreshed")]
     assert bench.asked.left_seconds(key(1).entry) > 0.5
     assert not bench.asked.note(key(1).entry, 5, 1.0), "the old entry, read late"
     assert bench.asked.note(key(1).entry, 9, 1.0), "the new one, at once"
 
 
-def test_an_invalidation_is_asked_for_at_once_after_a_refusal(bench: Bench) -> None:
+def test_an_invalidation_is_asked_for_at_once_after_a_refusal(bench: PublisherHarness) -> None:
     world = World(bench.client, LeaseStore(bench.client), key(1))
     world.plant(9)
     world.fail(world.acquire(number=10).token)
     assert bench.asked.note(key(1).entry, 9, 1.0)
     bench.handle(bench.trigger(1, seen_token=9, mark=9))
-    assert bench.events.told == [("deduplicated", "cooling")]
+    assert bench.events.recorded == [("deduplicated", "cooling")]
     generation = world.invalidate()  # the entry keeps its token, and cooling ends
     assert bench.asked.note(key(1).entry, generation, 1.0)
     bench.handle(bench.trigger(1, seen_token=9, mark=generation))
@@ -207,8 +221,8 @@ def test_an_invalidation_is_asked_for_at_once_after_a_refusal(bench: Bench) -> N
     assert not bench.asked.note(key(1).entry, generation, 1.0)
 
 
-def test_a_full_backlog_takes_some_and_says_which(clean_redis: RedisServer, script: Script) -> None:
-    bench = Bench(clean_redis, script)
+def test_a_full_backlog_takes_some_and_says_which(clean_redis: RedisServer, script: ScriptedBroker) -> None:
+    bench = PublisherHarness(clean_redis, script)
     bench.publisher._backlog.most = 2
     assert bench.handle(*(bench.trigger(n) for n in range(3))) == [True, True, False]
     came = bench.decisions.outcome(key(2).entry)
@@ -219,16 +233,16 @@ def test_a_full_backlog_takes_some_and_says_which(clean_redis: RedisServer, scri
     assert bench.publisher.submit_all([]) == []
 
 
-def test_a_redis_that_is_gone_fails_all_and_the_thread_lives_on(script: Script) -> None:
+def test_a_redis_that_is_gone_fails_all_and_the_thread_lives_on(script: ScriptedBroker) -> None:
     with RedisServer.start() as server:
-        bench = Bench(server, script)
+        bench = PublisherHarness(server, script)
         bench.handle(bench.trigger(0))
         server.kill()
         ends: list[Ended] = [Ended() for _ in range(3)]
         bench.handle(*(bench.trigger(n + 1, done=done) for n, done in enumerate(ends)))
         assert all(isinstance(done.error(), redis.ConnectionError) for done in ends)
-        assert bench.events.told[1:] == [("failed", "ConnectionError")] * 3
+        assert bench.events.recorded[1:] == [("failed", "ConnectionError")] * 3
         server.restart(keep_data=False)
         bench.handle(bench.trigger(1), bench.trigger(2))
-        assert bench.events.told[4:] == [("triggered", "stale")] * 2
+        assert bench.events.recorded[4:] == [("triggered", "stale")] * 2
         bench.close()

@@ -10,32 +10,33 @@ from api_client import RefreshReason
 from api_client.observe.otel import OTelReaderSpans
 from refresher.embedded import RedisServer
 from tests.integration.test_publisher import make_older
-from tests.support.publisher_bench import Bench, Diary, Script
-from tests.support.told_spans import SpanMemory, tree_of
+from tests.support.event_recorder import EventRecorder
+from tests.support.publisher_harness import PublisherHarness, ScriptedBroker
+from tests.support.span_recorder import SpanRecorder, tree_of
 
 SHOWN = ("refresher.outcome", "refresher.why", "error.type")
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> SpanMemory:
-    memory = SpanMemory()
-    monkeypatch.setattr(Diary, "spans", OTelReaderSpans(memory.tracer), raising=False)
+def memory(monkeypatch: pytest.MonkeyPatch) -> SpanRecorder:
+    memory = SpanRecorder()
+    monkeypatch.setattr(EventRecorder, "spans", OTelReaderSpans(memory.tracer), raising=False)
     return memory
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> ScriptedBroker:
+    return ScriptedBroker()
 
 
 @pytest.fixture
-def bench(clean_redis: RedisServer, script: Script, memory: SpanMemory) -> Iterator[Bench]:
-    made = Bench(clean_redis, script, queue_size=10)
+def bench(clean_redis: RedisServer, script: ScriptedBroker, memory: SpanRecorder) -> Iterator[PublisherHarness]:
+    made = PublisherHarness(clean_redis, script, queue_size=10)
     yield made
     made.close()
 
 
-def test_what_was_claimed_already_is_deduplicated(bench: Bench, memory: SpanMemory) -> None:
+def test_what_was_claimed_already_is_deduplicated(bench: PublisherHarness, memory: SpanRecorder) -> None:
     bench.handle(bench.trigger(1))
     memory.forget()
     bench.handle(bench.trigger(1))
@@ -46,7 +47,7 @@ def test_what_was_claimed_already_is_deduplicated(bench: Bench, memory: SpanMemo
 
 
 def test_one_that_can_t_be_published_has_failed_and_so_has_its_message(
-    bench: Bench, script: Script, memory: SpanMemory
+    bench: PublisherHarness, script: ScriptedBroker, memory: SpanRecorder
 ) -> None:
     script.error = lambda _: OSError("c4nary")
     bench.handle(bench.trigger(1))
@@ -59,14 +60,14 @@ def test_one_that_can_t_be_published_has_failed_and_so_has_its_message(
 
 
 def test_one_beyond_the_queue_s_bound_is_dropped_before_its_claim(
-    bench: Bench, script: Script, memory: SpanMemory
+    bench: PublisherHarness, script: ScriptedBroker, memory: SpanRecorder
 ) -> None:
     script.length = 10
     bench.handle(bench.trigger(1, RefreshReason.EARLY))
     assert tree_of(memory.spans, *SHOWN) == ["refresh q INTERNAL refresher.outcome=dropped refresher.why=backpressure"]
 
 
-def test_one_that_waits_for_five_seconds_is_published_again(bench: Bench, memory: SpanMemory) -> None:
+def test_one_that_waits_for_five_seconds_is_published_again(bench: PublisherHarness, memory: SpanRecorder) -> None:
     bench.handle(bench.trigger(1))
     make_older(bench, 1, 6)
     memory.forget()
@@ -76,7 +77,7 @@ def test_one_that_waits_for_five_seconds_is_published_again(bench: Bench, memory
 
 
 def test_one_that_a_newer_one_has_replaced_leaves_no_span_and_one_that_came_too_late_says_so(
-    bench: Bench, memory: SpanMemory
+    bench: PublisherHarness, memory: SpanRecorder
 ) -> None:
     bench.handle(bench.trigger(1), bench.trigger(1, seen_token=5))
     assert [span.name for span in memory.spans].count("refresh q") == 1

@@ -16,7 +16,7 @@ from api_client.protocol.keys import CacheKey, make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.history import PENDING, key_in
-from tests.support.recording_proxy import Moment, RecordingProxy
+from tests.support.recording_proxy import RecordingProxy, StopPoint
 from tests.support.resp import frame_end, reply_of
 from tests.support.waiting import eventually
 
@@ -83,9 +83,9 @@ def test_steps_stand_in_the_order_in_which_redis_ran_them(client: redis.Redis, p
     assert stamps == sorted(stamps)
 
 
-@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("moment", StopPoint)
 def test_a_step_that_is_held_goes_on_when_it_is_let(
-    client: redis.Redis, proxy: RecordingProxy, clean_redis: RedisServer, moment: Moment
+    client: redis.Redis, proxy: RecordingProxy, clean_redis: RedisServer, moment: StopPoint
 ) -> None:
     store = LeaseStore(client)
     claim(store, "first", number=2)  # whose script Redis knows then
@@ -94,16 +94,16 @@ def test_a_step_that_is_held_goes_on_when_it_is_let(
         with proxy.stopping("claim", moment, key=key_in(a_key().entry)) as stop:
             waiting = pool.submit(lambda: (claim(store, "mine"), done.set()))
             stop.wait()
-            assert past.exists(a_key().record) == (moment is Moment.REPLY)
+            assert past.exists(a_key().record) == (moment is StopPoint.REPLY)
             claim(store, "another", number=3)  # others pass
             assert not done.is_set()
         waiting.result(10)
     assert done.is_set()
 
 
-@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("moment", StopPoint)
 def test_a_step_that_is_lost_ends_its_connection_and_only_a_reply_was_done(
-    client: redis.Redis, proxy: RecordingProxy, clean_redis: RedisServer, moment: Moment
+    client: redis.Redis, proxy: RecordingProxy, clean_redis: RedisServer, moment: StopPoint
 ) -> None:
     store = LeaseStore(client)
     claim(store, "first", number=2)
@@ -112,8 +112,8 @@ def test_a_step_that_is_lost_ends_its_connection_and_only_a_reply_was_done(
         claim(store, "mine")
     assert lost.met is not None
     with redis.Redis.from_url(clean_redis.url()) as past:
-        assert past.exists(a_key().record) == (moment is Moment.REPLY)
-    assert (lost.met.reply is PENDING) == (moment is Moment.REQUEST)
+        assert past.exists(a_key().record) == (moment is StopPoint.REPLY)
+    assert (lost.met.reply is PENDING) == (moment is StopPoint.REQUEST)
     assert claim(store, "mine").status == 1  # once only
 
 
@@ -122,7 +122,7 @@ def test_what_a_client_that_has_gone_had_sent_is_still_answered_in_the_history(
 ) -> None:
     store = LeaseStore(client)
     claim(store, "first", number=2)
-    with proxy.stopping("claim", Moment.REQUEST, key=key_in(a_key().entry)) as stop, ThreadPoolExecutor(1) as pool:
+    with proxy.stopping("claim", StopPoint.REQUEST, key=key_in(a_key().entry)) as stop, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(claim, store, "mine")
         met = stop.wait()
         (connection,) = client.connection_pool._in_use_connections

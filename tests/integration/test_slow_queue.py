@@ -17,20 +17,20 @@ from api_client.protocol.keys import CacheKey
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
-from tests.support.publisher_bench import NAMESPACE, Bench, Ended, Script, key
+from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, key
 
 BOUND = 10
 REFUSED, HELD_BACK = ("deduplicated", "queued"), ("dropped", "repeat")
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> ScriptedBroker:
+    return ScriptedBroker()
 
 
 @pytest.fixture
-def bench(clean_redis: RedisServer, script: Script) -> Iterator[Bench]:
-    made = Bench(clean_redis, script, queue_size=BOUND)
+def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
+    made = PublisherHarness(clean_redis, script, queue_size=BOUND)
     yield made
     made.close()
 
@@ -43,7 +43,7 @@ def let_pass(client: redis.Redis, seconds: float, *keys: CacheKey) -> None:
 
 
 def test_beyond_the_bound_nothing_is_published_again_and_below_it_as_many_as_there_is_room_for(
-    bench: Bench, script: Script
+    bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
     keys = [key(n) for n in range(5)]
     bench.handle(*(bench.trigger(n) for n in range(5)))
@@ -53,7 +53,7 @@ def test_beyond_the_bound_nothing_is_published_again_and_below_it_as_many_as_the
     ended = Ended()
     bench.handle(*(bench.trigger(n) for n in range(4)), bench.trigger(4, done=ended))
     assert len(script.messages) == 1
-    assert bench.events.told[5:] == [REFUSED] * 5 + [HELD_BACK] * 5
+    assert bench.events.recorded[5:] == [REFUSED] * 5 + [HELD_BACK] * 5
     came = bench.decisions.outcome(key(0).entry)
     assert came is not None
     assert (came.what.value, came.why) == REFUSED
@@ -64,10 +64,10 @@ def test_beyond_the_bound_nothing_is_published_again_and_below_it_as_many_as_the
     bench.clock.ahead_seconds += 0.3
     bench.handle(*(bench.trigger(n) for n in range(5)))
     assert script.messages[1:] == [([0, 1], False)]
-    assert bench.events.told[15:] == [REFUSED] * 5 + [HELD_BACK] * 3 + [("republished", "")] * 2
+    assert bench.events.recorded[15:] == [REFUSED] * 5 + [HELD_BACK] * 3 + [("republished",)] * 2
 
 
-def test_those_who_wait_are_held_back_by_their_own_queue_alone(bench: Bench, script: Script) -> None:
+def test_those_who_wait_are_held_back_by_their_own_queue_alone(bench: PublisherHarness, script: ScriptedBroker) -> None:
     own = steps.claim(key(1), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
     number = LeaseStore(bench.client).run(own).number
     again = bench.trigger(1, claim_id="another", claim_number=number, has_waiter=True, is_republish=True)
@@ -80,15 +80,17 @@ def test_those_who_wait_are_held_back_by_their_own_queue_alone(bench: Bench, scr
     # A claim that is published for the first time goes in any case.
     bench.handle(bench.trigger(1, claim_id="own", claim_number=number, has_waiter=True))
     assert script.messages == [([1], True)] * 2
-    assert bench.events.told == [("republished", ""), HELD_BACK, ("triggered", "stale")]
+    assert bench.events.recorded == [("republished",), HELD_BACK, ("triggered", "stale")]
 
 
-def test_what_is_due_while_the_broker_can_t_be_asked_fails_and_stays_due(bench: Bench, script: Script) -> None:
+def test_what_is_due_while_the_broker_can_t_be_asked_fails_and_stays_due(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
     bench.handle(bench.trigger(1))
     let_pass(bench.client, 6, key(1))
     script.length = OSError("no")
     bench.handle(bench.trigger(1))
-    assert bench.events.told[1:] == [REFUSED, ("failed", "OSError")]
+    assert bench.events.recorded[1:] == [REFUSED, ("failed", "OSError")]
     script.length = 0
     bench.handle(bench.trigger(1))
     assert script.messages[1:] == [([1], False)]
@@ -96,7 +98,7 @@ def test_what_is_due_while_the_broker_can_t_be_asked_fails_and_stays_due(bench: 
 
 @pytest.mark.parametrize(("waiting", "times"), [(BOUND, 1), (3 * BOUND + 5, 3), (99 * BOUND, 10)])
 def test_a_claim_holds_as_many_times_as_the_queue_is_as_long_as_its_bound(
-    bench: Bench, script: Script, waiting: int, times: int
+    bench: PublisherHarness, script: ScriptedBroker, waiting: int, times: int
 ) -> None:
     bench.handle(bench.trigger(1))
     let_pass(bench.client, 2, key(1))

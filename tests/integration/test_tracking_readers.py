@@ -15,7 +15,7 @@ from api_client.local.tier import LocalTier
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 from tests.support.waiting import eventually
 
 
@@ -34,12 +34,12 @@ def client(settings: ReaderSettings) -> Iterator[CacheClient]:
 
 
 @pytest.fixture
-def key(clean_redis: RedisServer) -> Iterator[PlayedKey]:
+def key(clean_redis: RedisServer) -> Iterator[WorkedKey]:
     """A key that has the value "old"."""
     with redis.Redis.from_url(clean_redis.url(0)) as control:
-        played = PlayedKey(control, LeaseStore(control), make_key("cache", "q", None, 1))
-        played.plant_value("old", age_seconds=100)
-        yield played
+        worked_key = WorkedKey(control, LeaseStore(control), make_key("cache", "q", None, 1))
+        worked_key.store_value("old", age_seconds=100)
+        yield worked_key
 
 
 def tier_of(client: CacheClient) -> LocalTier:
@@ -47,12 +47,12 @@ def tier_of(client: CacheClient) -> LocalTier:
     return client._tier
 
 
-def keeps(client: CacheClient, key: PlayedKey) -> None:
+def keeps(client: CacheClient, key: WorkedKey) -> None:
     """Read until the tier, which the first read turns on, has the entry."""
     eventually(lambda: (client.get("q"), key.key.entry in tier_of(client).entries)[1], PATIENCE_SECONDS, "it is kept")
 
 
-def test_the_first_read_turns_the_tier_on_and_does_not_wait_for_it(client: CacheClient, key: PlayedKey) -> None:
+def test_the_first_read_turns_the_tier_on_and_does_not_wait_for_it(client: CacheClient, key: WorkedKey) -> None:
     assert tier_of(client).is_bypassed
     assert client.get("q") == "old"
     keeps(client, key)
@@ -60,7 +60,7 @@ def test_the_first_read_turns_the_tier_on_and_does_not_wait_for_it(client: Cache
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_one_client_s_invalidation_reaches_another_s_tier(
-    settings: ReaderSettings, client: CacheClient, key: PlayedKey, hard: bool
+    settings: ReaderSettings, client: CacheClient, key: WorkedKey, hard: bool
 ) -> None:
     keeps(client, key)
     with CacheClient(settings) as other:
@@ -71,7 +71,7 @@ def test_one_client_s_invalidation_reaches_another_s_tier(
             assert client.get_entry("q").state is EntryState.STALE
 
 
-def test_a_commit_reaches_every_tier(settings: ReaderSettings, client: CacheClient, key: PlayedKey) -> None:
+def test_a_commit_reaches_every_tier(settings: ReaderSettings, client: CacheClient, key: WorkedKey) -> None:
     with CacheClient(settings) as other:
         keeps(client, key)
         keeps(other, key)
@@ -81,7 +81,7 @@ def test_a_commit_reaches_every_tier(settings: ReaderSettings, client: CacheClie
             eventually(lambda one=one: one.get("q") == "new", PATIENCE_SECONDS, "the new value is read")
 
 
-def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client: CacheClient, key: PlayedKey) -> None:
+def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client: CacheClient, key: WorkedKey) -> None:
     keeps(client, key)
     pid = os.fork()
     if not pid:
@@ -100,7 +100,7 @@ def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client:
 
 
 def test_after_a_read_that_waited_no_older_value_comes_from_the_tier(
-    client: CacheClient, key: PlayedKey, monkeypatch: pytest.MonkeyPatch
+    client: CacheClient, key: WorkedKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeps(client, key)
     tier, drop_all = tier_of(client), tier_of(client).drop_all

@@ -21,8 +21,8 @@ from api_client.protocol.lease import BookmarkFault, process_identity
 from api_client.transport.scripts import LeaseStore
 from tests.property.lease_model import ACQUIRED, ALREADY_REFRESHED, REFUSED, TOLERATED_US, Model, StoredEntry
 from tests.support import lease_world as lasting
-from tests.support.lease_moments import Moments
-from tests.support.lease_watch import Watch, frozen_fields
+from tests.support.frozen_lease import FrozenLease
+from tests.support.lease_invariants import Watch, frozen_fields
 from tests.support.lease_world import FOREIGN_ENTRIES, ClockedWorld
 from tests.support.requirements import is_set
 
@@ -45,7 +45,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.world = ClockedWorld(self.client, LeaseStore(self.client), clock=self.clock)
-        self.world.store = self.moments = Moments(self.world)
+        self.world.store = self.frozen = FrozenLease(self.world)
         self.model, self.watch = Model(process_identity()), Watch()
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self._move_clock(0)
@@ -175,7 +175,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def redis_evicts_or_restarts_empty(self, what: str) -> None:
         lost = [part for part in ("entry", "record") if what in {part, "both"}]
         for part in lost:
-            self.moments.delete(getattr(self.world.key, part))
+            self.frozen.delete(getattr(self.world.key, part))
             setattr(self.model, part, None)
         self._look()
 
@@ -193,19 +193,19 @@ class LeaseMachine(RuleBasedStateMachine):
             soft_expiry = token + int(lasting.TTL_SECONDS * 1e6)
             self.model.entry = StoredEntry(token, nonce, soft_expiry, self.model.after(lasting.HARD_TTL_SECONDS))
             self.watch.planted(token)
-        self.moments.changed()
+        self.frozen.changed()
         self._look()
 
     def _nonce(self) -> bytes:
         return f"{len(self.calls):08d}".encode()
 
     def _move_clock(self, by_us: int) -> None:
-        self.moments.move_clock(by_us / 1e6)
+        self.frozen.move_clock(by_us / 1e6)
         self.model.move_clock(self.clock.now_us)
         self._look()
 
     def _look(self) -> None:
-        self.seen = self.moments.look()
+        self.seen = self.frozen.look()
         self.watch.look(self.seen)
 
     # ── each step: the model's answer is the script's ──
@@ -277,7 +277,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     def _commit(self, _: str, token: int, nonce: bytes) -> None:
         status = self.world.commit(token, nonce)
-        self.watch.committed((token, nonce), status, self.seen, self.moments.look())
+        self.watch.committed((token, nonce), status, self.seen, self.frozen.look())
         assert status == self.model.commit(token, nonce)
 
     def _invalidate(self, _: str, hard: bool, marks: tuple[str, ...]) -> None:

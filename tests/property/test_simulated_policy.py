@@ -18,7 +18,7 @@ from benchmarks.simulate.decision import betas, first_positive, is_positive, pro
 from benchmarks.simulate.events import claim_times, has_room
 from refresher.flow import policy
 from refresher.settings import RefreshMode
-from tests.support.publisher_bench import Script
+from tests.support.publisher_harness import ScriptedBroker
 
 # The first call of each waits for the compiler.
 pytestmark = pytest.mark.timeout(600)
@@ -68,7 +68,7 @@ def test_beta_is_the_workers(beta0: float, degrees: list[int], sigma: float, by_
 
 @given(st.integers(0, 10**7), st.integers(0, 10**5))
 def test_a_long_queue_means_the_same_as_to_a_reader(length: int, queue_size: int) -> None:
-    script = Script()
+    script = ScriptedBroker()
     script.length = length
     settings = ReaderSettings(queue_size=queue_size, queue_ttl_seconds=1.0)
     pressure = Backpressure(settings, script, Breaker(), monotonic=lambda: 1.0)

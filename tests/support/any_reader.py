@@ -115,7 +115,7 @@ def close_client(reader: AnyReader) -> None:
     reader.close_client() if isinstance(reader, _Awaited) else reader.close()
 
 
-class Told(ReaderEvents):
+class EventCounter(ReaderEvents):
     """What a reader told, counted: by the event's name, and ``name: detail`` where there is one. Thread-safe."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Moment(StrEnum):
+class CancelPoint(StrEnum):
     """When at such a point."""
 
     BEFORE = "before"
@@ -28,7 +28,7 @@ class CancelledAt(Generic[T]):
         has_cancelled: whether it has got there; else what is awaited went to its end before.
     """
 
-    def __init__(self, awaited: Awaitable[T], number: int, moment: Moment) -> None:
+    def __init__(self, awaited: Awaitable[T], number: int, moment: CancelPoint) -> None:
         self._awaited, self._number, self._moment = awaited, number, moment
         self.has_cancelled: bool = False
 
@@ -42,7 +42,7 @@ class CancelledAt(Generic[T]):
         steps = self._awaited.__await__()
         while True:
             is_it = number == self._number
-            if is_it and self._moment is Moment.BEFORE:
+            if is_it and self._moment is CancelPoint.BEFORE:
                 self.has_cancelled = True
                 task.cancel()
             try:
@@ -60,7 +60,7 @@ class CancelledAt(Generic[T]):
 
     def _cancel(self, task: asyncio.Task[Any], future: asyncio.Future[Any] | None) -> None:
         self.has_cancelled = True
-        if self._moment is Moment.AFTER and future is not None:
+        if self._moment is CancelPoint.AFTER and future is not None:
             future.add_done_callback(lambda _: task.cancel())  # before the task's own one
-        elif self._moment is not Moment.BEFORE:
+        elif self._moment is not CancelPoint.BEFORE:
             asyncio.get_running_loop().call_soon(task.cancel)

@@ -15,7 +15,7 @@ from tests.acceptance.test_main_job import stale_entry
 from tests.support.waiting import eventually
 
 WORKER: Final = "worker-1@test"
-PATIENT_APP: Final = "tests.support.patient_app"
+PATIENT_APP: Final = "tests.support.broker_retry_app"
 WAIT_SECONDS: Final = 60
 
 
@@ -29,7 +29,7 @@ class Scene:
         self.system, self.client = system, system.client()
         self.digests: dict[str, str] = {}
 
-    def play(self) -> None:
+    def new_key(self) -> None:
         """Let a refresh end in each way; in the end one is loaded, one waits to be tried again, two are queued."""
         self._served()
         self._refused()

@@ -21,7 +21,7 @@ import traceback
 from typing import Any
 
 from api_client import AsyncCacheClient, CacheClient
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import eventually
 
 QUERY = "long_lived"
@@ -34,7 +34,7 @@ class Program:
     """One process of it. The client is made once, in the parent; an event loop is each process's own."""
 
     def __init__(self, kind: str) -> None:
-        self._events = RecordedEvents()
+        self._events = EventRecorder()
         self._client = {"sync": CacheClient, "async": AsyncCacheClient}[kind].from_env(events=self._events)
         self._met: list[str] = []
         self.begin()
@@ -43,7 +43,7 @@ class Program:
         """Begin in this process."""
         self._runner = asyncio.Runner()
         self._met.clear()
-        self._events.told.clear()
+        self._events.recorded.clear()
 
     def uses(self, key: str) -> None:
         """Load a value, and have it refreshed after an invalidation, twice; each value has to be its own key's."""

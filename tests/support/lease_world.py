@@ -58,7 +58,7 @@ def a_header(token: int, nonce: bytes = b"nonce--0", **changes: Any) -> Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class StepSnapshot:
     """What is there. ``raw_entry`` is an error of Redis where the key is of another type; ms as PTTL tells them."""
 
     raw_entry: bytes | redis.ResponseError | None
@@ -144,11 +144,11 @@ class World:
         except UnreadableEntry:
             return None
 
-    def look(self) -> Looked:
+    def look(self) -> StepSnapshot:
         """Entry and record as they are now, in one round trip."""
         with self.client.pipeline(transaction=False) as pipeline:
-            ask_for_all(pipeline, self.key)
-            return looked(pipeline.execute(raise_on_error=False))
+            queue_snapshot(pipeline, self.key)
+            return parse_snapshot(pipeline.execute(raise_on_error=False))
 
     def now_us(self) -> int:
         whole_seconds, microseconds = self.client.time()
@@ -171,14 +171,14 @@ class ClockedWorld(World):
         self.look()
 
 
-def ask_for_all(pipeline: redis.client.Pipeline, key: CacheKey) -> None:
+def queue_snapshot(pipeline: redis.client.Pipeline, key: CacheKey) -> None:
     pipeline.get(key.entry).hgetall(key.record).pttl(key.entry).pttl(key.record)
 
 
-def looked(replies: Sequence[Any]) -> Looked:
-    """What the answers to `ask_for_all` say."""
+def parse_snapshot(replies: Sequence[Any]) -> StepSnapshot:
+    """What the answers to `queue_snapshot` say."""
     raw, record, entry_ms, record_ms = replies
-    return Looked(raw, {name.decode(): value for name, value in record.items()}, entry_ms, record_ms)
+    return StepSnapshot(raw, {name.decode(): value for name, value in record.items()}, entry_ms, record_ms)
 
 
 def claim_call(

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.support.told_spans import ToldSpan
+from tests.support.span_recorder import RecordedSpan
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Collector:
         return b"".join(body for _, body in list(self._bodies))
 
     @property
-    def spans(self) -> list[ToldSpan]:
+    def spans(self) -> list[RecordedSpan]:
         requests = [ExportTraceServiceRequest.FromString(body) for path, body in list(self._bodies) if "traces" in path]
         return [
             _span(span, _values(of_resource.resource.attributes))
@@ -86,8 +86,8 @@ class Collector:
         return sum(last.values())
 
 
-def _span(span: Span, resource: dict[str, Any]) -> ToldSpan:
-    return ToldSpan(
+def _span(span: Span, resource: dict[str, Any]) -> RecordedSpan:
+    return RecordedSpan(
         name=span.name,
         kind=Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
         trace=span.trace_id.hex(),

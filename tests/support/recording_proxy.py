@@ -27,7 +27,7 @@ LAST_REPLY_SECONDS: Final = 5.0
 _SUBSCRIBES: Final = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR"})
 
 
-class Moment(StrEnum):
+class StopPoint(StrEnum):
     """Where an exchange is stopped: before Redis has seen the request, or when it has answered."""
 
     REQUEST = "request"
@@ -42,7 +42,7 @@ class Stop:
     """
 
     fits: Callable[[Exchange], bool]
-    moment: Moment
+    moment: StopPoint
     waits: bool
     cuts: bool
     met: Exchange | None = None
@@ -78,7 +78,7 @@ class RecordingProxy(FaultProxy):
         self._turn = asyncio.Lock()
 
     @contextmanager
-    def stopping(self, name: str, moment: Moment, *, key: str = "", drops: bool = False) -> Iterator[Stop]:
+    def stopping(self, name: str, moment: StopPoint, *, key: str = "", drops: bool = False) -> Iterator[Stop]:
         """Hold the first such exchange until the block ends; then let it pass, or lose it and its connection."""
         stop = self._add(Stop(_fitting(name, key), moment, waits=True, cuts=drops))
         try:
@@ -86,7 +86,7 @@ class RecordingProxy(FaultProxy):
         finally:
             self._call(self._remove(stop))
 
-    def loses(self, name: str, moment: Moment, *, key: str = "") -> Stop:
+    def loses(self, name: str, moment: StopPoint, *, key: str = "") -> Stop:
         """Lose the first such request, or its reply, and reset its connection. Once."""
         return self._add(Stop(_fitting(name, key), moment, waits=False, cuts=True))
 
@@ -99,16 +99,16 @@ class RecordingProxy(FaultProxy):
         with contextlib.suppress(ValueError):
             self._stops.remove(stop)
 
-    def _stop_for(self, exchange: Exchange, moment: Moment) -> Stop | None:
+    def _stop_for(self, exchange: Exchange, moment: StopPoint) -> Stop | None:
         for stop in self._stops:
             # A wait for a message that ends without one is no reply to stop.
-            is_there = moment is Moment.REQUEST or exchange.reply is not None
+            is_there = moment is StopPoint.REQUEST or exchange.reply is not None
             if stop.met is None and stop.moment is moment and is_there and stop.fits(exchange):
                 stop.met = exchange
                 return stop
         return None
 
-    async def _stopped(self, exchange: Exchange, moment: Moment, pair: Pair) -> bool:
+    async def _stopped(self, exchange: Exchange, moment: StopPoint, pair: Pair) -> bool:
         """Hold the exchange as long as a test wants it; tell whether it is lost."""
         stop = self._stop_for(exchange, moment)
         if stop is None:
@@ -138,7 +138,7 @@ class RecordingProxy(FaultProxy):
     async def _pass_request(self, frame: bytes, pair: Pair, talk: _Talk) -> bool:
         command = command_of(frame)
         exchange = Exchange(name_of(command), command)
-        if await self._stopped(exchange, Moment.REQUEST, pair):
+        if await self._stopped(exchange, StopPoint.REQUEST, pair):
             return False
         await self._until_not_silent()
         if pair.is_half_open:
@@ -171,7 +171,7 @@ class RecordingProxy(FaultProxy):
 
     async def _pass_reply(self, frame: bytes, pair: Pair, talk: _Talk) -> None:
         exchange = self._answered(frame, talk)
-        if exchange is None or not await self._stopped(exchange, Moment.REPLY, pair):
+        if exchange is None or not await self._stopped(exchange, StopPoint.REPLY, pair):
             await self._forward_reply(frame, pair)
 
     def _answered(self, frame: bytes, talk: _Talk) -> Exchange | None:

@@ -13,25 +13,25 @@ import redis
 from refresher import WorkerEvents, make_app
 from tests.support.scripted_queries import CONTROL_URL
 
-TOLD: Final = "worker-events"
+RECORDED_EVENTS: Final = "worker-events"
 
 
 class _Told(WorkerEvents):
-    def _tell(self, event: str, why: str = "") -> None:
+    def _record(self, event: str, why: str = "") -> None:
         with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
-            control.rpush(TOLD, f"{event} ({why})" if why else event)
+            control.rpush(RECORDED_EVENTS, f"{event} ({why})" if why else event)
 
     def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
-        self._tell("committed", "as stale" if as_stale else "")
+        self._record("committed", "as stale" if as_stale else "")
 
     def rejected(self, query: str, *, why: str) -> None:
-        self._tell("rejected", why)
+        self._record("rejected", why)
 
     def skipped(self, query: str, *, why: str) -> None:
-        self._tell("skipped", why)
+        self._record("skipped", why)
 
     def failed(self, query: str, *, kind: str, attempts: int) -> None:
-        self._tell("failed", kind)
+        self._record("failed", kind)
 
 
 app = make_app(events=_Told())

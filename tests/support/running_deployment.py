@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from refresher.embedded import GuardedProcess, free_port
-from tests.support.deployed import ROOT, compose, copy_with_secrets, environment, image
+from tests.support.deployment_files import ROOT, compose, copy_with_secrets, environment, image
 from tests.support.waiting import eventually
 
 CONFINED = ROOT / "tests" / "support" / "confined.py"

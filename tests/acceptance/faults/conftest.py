@@ -16,7 +16,7 @@ from api_client import ReaderSettings
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.any_reader import KINDS, AnyReader, Told
+from tests.support.any_reader import KINDS, AnyReader, EventCounter
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 
@@ -126,9 +126,9 @@ def make_own_world(stack: ExitStack, shared_servers: Servers, tmp_path: Path) ->
 
 
 @pytest.fixture
-def told() -> Told:
+def events() -> EventCounter:
     """What the reader under test told."""
-    return Told()
+    return EventCounter()
 
 
 def with_open_connections(reader: AnyReader, world: World) -> AnyReader:
@@ -169,7 +169,7 @@ class MakeReader(Protocol):
 
 
 @pytest.fixture(params=sorted(KINDS))
-def make_reader(request: pytest.FixtureRequest, stack: ExitStack, proxies: Proxies, told: Told) -> MakeReader:
+def make_reader(request: pytest.FixtureRequest, stack: ExitStack, proxies: Proxies, events: EventCounter) -> MakeReader:
     """Readers of each kind, whose way to cache and broker leads through the test's proxies."""
 
     def make(world: World, **settings: Any) -> AnyReader:
@@ -181,7 +181,7 @@ def make_reader(request: pytest.FixtureRequest, stack: ExitStack, proxies: Proxi
                 # Unless the timeout is what is tested, a busy machine shall not meet it.
                 **{"namespace": world.namespace, "redis_timeout_seconds": 5.0, **settings},
             ),
-            told,
+            events,
         )
         stack.callback(reader.close)
         return reader

@@ -18,9 +18,9 @@ from tests.acceptance.faults.conftest import (
     World,
     with_open_connections,
 )
-from tests.support.any_reader import Told, answer_of
+from tests.support.any_reader import EventCounter, answer_of
 from tests.support.fault_proxy import FaultProxy
-from tests.support.leftovers import Leftovers
+from tests.support.leaks import Leftovers
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
@@ -51,18 +51,23 @@ def world(request: pytest.FixtureRequest) -> World:
 
 @pytest.mark.parametrize("fault", sorted(HOLDS))
 def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
-    world: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str, monkeypatch: pytest.MonkeyPatch
+    world: World,
+    make_reader: MakeReader,
+    proxies: Proxies,
+    events: EventCounter,
+    fault: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Its real bound is half a second. This long, what has waited for it can be told from what a busy machine delays.
     monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 30.0)
     fresh, stale, others = world.fresh(), world.stale(), [world.stale() for _ in range(5)]
     reader = with_open_connections(make_reader(world), world)
-    published = told["triggered: invalidated"]
+    published = events["triggered: invalidated"]
     HOLDS[fault](proxies.before(world.broker_url))
     answers = [answer_of(reader.get_entry, QUERY, params) for params in (stale, stale, fresh, *others)]
     answers.append(answer_of(reader.invalidate, QUERY, fresh))
     # The publisher has neither succeeded nor given up: nobody can have waited for it.
-    assert (told["triggered: invalidated"], told["failed"], told["dropped: breaker"]) == (published, 0, 0)
+    assert (events["triggered: invalidated"], events["failed"], events["dropped: breaker"]) == (published, 0, 0)
     assert [answer.error for answer in answers] == [None] * len(answers)
     assert max(answer.seconds for answer in answers) < 10
     assert answers[0].value.refresh is RefreshState.TRIGGERED
@@ -71,7 +76,7 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_what_each_call_returns_while_the_broker_fails(
-    world: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str, stack: ExitStack
+    world: World, make_reader: MakeReader, proxies: Proxies, events: EventCounter, fault: str, stack: ExitStack
 ) -> None:
     fresh, stale, invalidated = world.fresh(), world.stale(), world.fresh()
     ports = [proxies.before(url).port for url in (world.cache_server.url(0), world.broker_url)]
@@ -103,13 +108,13 @@ def test_what_each_call_returns_while_the_broker_fails(
 
     assert reader.flush(10)
     assert world.record_of(manual) == {}  # no claim is left, so the next one may claim at once
-    assert told["failed"] >= 3
-    assert told["unavailable"] == 0
+    assert events["failed"] >= 3
+    assert events["unavailable"] == 0
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back(
-    world: World, make_reader: MakeReader, proxies: Proxies, told: Told, fault: str
+    world: World, make_reader: MakeReader, proxies: Proxies, events: EventCounter, fault: str
 ) -> None:
     stale = world.stale()
     reader = make_reader(world)
@@ -117,7 +122,7 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
 
     def breaker_is_open() -> bool:
         assert reader.get_entry(QUERY, stale).state is EntryState.STALE
-        return told["dropped: breaker"] > 0
+        return events["dropped: breaker"] > 0
 
     eventually(breaker_is_open, 15, "the broker's breaker is open")
     refreshed = [answer_of(reader.refresh, QUERY, world.unknown()) for _ in range(2)]
@@ -131,7 +136,7 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
 
 
 def test_a_slow_broker_delays_a_miss_and_no_hit(
-    world: World, make_reader: MakeReader, proxies: Proxies, told: Told
+    world: World, make_reader: MakeReader, proxies: Proxies, events: EventCounter
 ) -> None:
     fresh, stale = world.fresh(), world.stale()
     reader = with_open_connections(make_reader(world), world)
@@ -147,24 +152,26 @@ def test_a_slow_broker_delays_a_miss_and_no_hit(
     assert miss.value.state is EntryState.MISS
     # It may be loaded before the broker's answer is back.
     assert miss.seconds < PUBLISH_SECONDS + SLACK_SECONDS
-    assert told["failed"] == told["dropped: breaker"] == 0
+    assert events["failed"] == events["dropped: breaker"] == 0
 
 
-def test_a_full_broker_refuses_and_costs_no_hit(world_on_redis: World, make_reader: MakeReader, told: Told) -> None:
+def test_a_full_broker_refuses_and_costs_no_hit(
+    world_on_redis: World, make_reader: MakeReader, events: EventCounter
+) -> None:
     world = world_on_redis
     assert world.broker_server is not None
     stale = world.stale()
     reader = with_open_connections(make_reader(world, wait_timeout_ms=WAIT_SECONDS * 1000), world)
-    published = told["triggered: invalidated"]
+    published = events["triggered: invalidated"]
     with world.full(world.broker_server):
         assert reader.get_entry(QUERY, stale).state is EntryState.STALE
         assert isinstance(answer_of(reader.refresh, QUERY, world.unknown()).error, TriggerFailed)
         assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
-        assert told["failed"] >= 2
+        assert events["failed"] >= 2
     # The worker has met the full broker, too: what is asked here is that the reader publishes again.
     within_seconds = 2 * BREAKER_PAUSE_SECONDS + READER_SILENCE_SECONDS + SLACK_SECONDS
     eventually(
-        lambda: reader.get(QUERY, stale) and told["triggered: invalidated"] > published, within_seconds, "it is asked"
+        lambda: reader.get(QUERY, stale) and events["triggered: invalidated"] > published, within_seconds, "it is asked"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from api_client import EntryState, RefreshState, WaitTimeout
 from tests.acceptance.faults.conftest import QUERY, SLACK_SECONDS, MakeReader, World
-from tests.support.any_reader import Told, answer_of
+from tests.support.any_reader import EventCounter, answer_of
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
@@ -23,7 +23,7 @@ def world(make_own_world: Callable[[], World]) -> World:
 
 
 def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_asked(
-    world: World, make_reader: MakeReader, told: Told
+    world: World, make_reader: MakeReader, events: EventCounter
 ) -> None:
     fresh, stale, cold, manual = world.fresh(), world.stale(), world.unknown(), world.unknown()
     reader = make_reader(world, wait_timeout_ms=WAIT_SECONDS * 1000)
@@ -45,10 +45,10 @@ def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_ask
     assert reader.refresh(QUERY, manual) is RefreshState.TRIGGERED
     assert reader.refresh(QUERY, manual) is RefreshState.SUPPRESSED
     assert reader.invalidate(QUERY, fresh).generation > 0
-    assert (told["hit"], told["hit: stale"], told["miss"]) == (1, 2, 2)
-    assert told["triggered: invalidated"] == 1
-    assert told["triggered: miss"] == 2
-    assert told["unavailable"] == told["failed"] == 0
+    assert (events["hit"], events["hit: stale"], events["miss"]) == (1, 2, 2)
+    assert events["triggered: invalidated"] == 1
+    assert events["triggered: miss"] == 2
+    assert events["unavailable"] == events["failed"] == 0
 
     world.start_worker()
     # Nobody has to ask again: the messages are there.
@@ -56,7 +56,9 @@ def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_ask
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 10, "the stale one is refreshed")
 
 
-def test_a_full_queue_drops_early_refreshes_and_nothing_else(world: World, make_reader: MakeReader, told: Told) -> None:
+def test_a_full_queue_drops_early_refreshes_and_nothing_else(
+    world: World, make_reader: MakeReader, events: EventCounter
+) -> None:
     early, stale = {"key": "early"}, world.stale()
     world.healthy.get(QUERY, early, timeout=20)
     world.parts.make_every_draw_positive(world.healthy, QUERY, early)
@@ -67,11 +69,11 @@ def test_a_full_queue_drops_early_refreshes_and_nothing_else(world: World, make_
     hit = reader.get_entry(QUERY, early)
     assert (hit.state, hit.refresh) == (EntryState.FRESH, RefreshState.TRIGGERED)
     assert reader.flush(10)
-    assert told["dropped: backpressure"] == 1
+    assert events["dropped: backpressure"] == 1
     assert reader.get_entry(QUERY, stale).state is EntryState.STALE
     assert reader.refresh(QUERY, world.unknown()) is RefreshState.TRIGGERED
     assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
-    assert told["triggered: invalidated"] == told["triggered: miss"] == 1
+    assert events["triggered: invalidated"] == events["triggered: miss"] == 1
 
     world.start_worker()
     eventually(lambda: world.parts.loads(stale["key"]) == 2, 10, "the stale one is loaded")

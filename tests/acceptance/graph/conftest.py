@@ -10,8 +10,8 @@ import pytest
 from api_client import CacheClient, EntryState
 from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import System
+from tests.support.event_counting_app import EVENT_COUNTS
 from tests.support.fault_proxy import FaultProxy
-from tests.support.telling_app import TOLD
 from tests.support.waiting import eventually
 
 QUICK = {"CACHE_COOLING": "1s", "CACHE_XFETCH_RETRY_BACKOFF": "1"}
@@ -27,13 +27,13 @@ class Watched:
         self.client: CacheClient = system.client()
 
     def start(self, *args: str, **env: str) -> GuardedProcess:
-        return self.system.start_worker(*args, app="tests.support.telling_app", **(QUICK | env))
+        return self.system.start_worker(*args, app="tests.support.event_counting_app", **(QUICK | env))
 
-    def told(self, word: str) -> int:
-        return int(self.system.control.hget(TOLD, word) or 0)
+    def count_of(self, word: str) -> int:
+        return int(self.system.control.hget(EVENT_COUNTS, word) or 0)
 
-    def all_told(self) -> dict[str, str]:
-        return self.system.control.hgetall(TOLD)
+    def all_counts(self) -> dict[str, str]:
+        return self.system.control.hgetall(EVENT_COUNTS)
 
     def let(self, key: str, misdeed: str | None) -> None:
         """Say what the loads of a key do from now on; None: they succeed."""

@@ -46,7 +46,7 @@ def test_a_link_that_falls_silent_in_the_middle_of_a_query_ends_the_attempt_and_
     let_go_on(behind_proxy, "a")
     # Neither has an end of its own: the server would end the transaction, but can't say so.
     eventually(
-        lambda: sum(behind_proxy.told(f"retried: {kind}") for kind in ("timeout", "graph_unavailable")),
+        lambda: sum(behind_proxy.count_of(f"retried: {kind}") for kind in ("timeout", "graph_unavailable")),
         60,
         "the attempt has ended",
     )
@@ -63,7 +63,7 @@ def test_a_connection_lost_in_the_middle_of_a_query_is_a_failed_attempt(
     token = in_the_middle(behind_proxy, "a")
     cut(graph_proxy)
     let_go_on(behind_proxy, "a")
-    eventually(lambda: behind_proxy.told("retried: graph_unavailable"), 20, "the attempt has failed")
+    eventually(lambda: behind_proxy.count_of("retried: graph_unavailable"), 20, "the attempt has failed")
     assert behind_proxy.client.get_entry(QUERY, {"key": "a"}).token >= token
     graph_proxy.passes()
     behind_proxy.goes_on(worker, QUERY, "a", token, 30)
@@ -82,12 +82,13 @@ def test_while_the_graph_is_down_each_key_is_tried_a_few_times_with_pauses_and_i
     def served_stale() -> bool:
         return all(
             behind_proxy.client.get_entry("misbehaves", {"key": key}).state is EntryState.STALE for key in keys
-        ) and behind_proxy.told("failed: graph_unavailable") >= len(keys)
+        ) and behind_proxy.count_of("failed: graph_unavailable") >= len(keys)
 
     eventually(served_stale, 60, "each has been given up once, and is served stale")
     # A claim is worth 4 attempts, which are 3 retries: neither the driver's nor Celery's own multiply them.
     assert (
-        behind_proxy.told("retried: graph_unavailable") <= 3 * behind_proxy.told("failed: graph_unavailable") + 3 * 10
+        behind_proxy.count_of("retried: graph_unavailable")
+        <= 3 * behind_proxy.count_of("failed: graph_unavailable") + 3 * 10
     )
     graph_proxy.passes()
     for key in keys:
@@ -103,7 +104,7 @@ def test_a_wrong_password_is_told_at_once_and_is_no_storm_of_attempts(
             behind_proxy.client.get("misbehaves", {"key": f"k{number}"}, timeout=30)
         assert (caught.value.kind, caught.value.attempts) == ("auth", 1)
     # It is told after those who wait have been.
-    eventually(lambda: behind_proxy.told("failed: auth") == 30, 10, "each is counted")
+    eventually(lambda: behind_proxy.count_of("failed: auth") == 30, 10, "each is counted")
     # One when the worker starts, and then each process one in five seconds.
     assert graph_proxy.accepted <= 15
     assert worker.poll() is None
@@ -143,7 +144,7 @@ def test_after_ten_seconds_without_the_graph_in_the_middle_of_refreshes_all_are_
         return time.monotonic() >= up_again_at
 
     eventually(served_stale_until_the_end, DOWN_SECONDS + BUSY_MACHINE_SECONDS, "the outage is over")
-    assert behind_proxy.told("retried: graph_unavailable") >= len(tokens)
+    assert behind_proxy.count_of("retried: graph_unavailable") >= len(tokens)
     graph_proxy.passes()
     # A pause between attempts may just have begun, or a cooling; then lease, queue and load come, and a second.
     within_seconds = max(MAX_PAUSE_SECONDS, COOLING_SECONDS) + 1 + BUSY_MACHINE_SECONDS
@@ -175,6 +176,6 @@ def test_of_two_loads_that_meet_in_a_deadlock_both_are_committed_in_the_end(behi
         let_go_on(behind_proxy, key)
     for key in keys:
         assert behind_proxy.client.get("locks_two", {"key": key}, timeout=60) == key
-    assert behind_proxy.told("retried: deadlock") >= 1
-    assert not any(told.startswith("failed") for told in behind_proxy.all_told())
+    assert behind_proxy.count_of("retried: deadlock") >= 1
+    assert not any(count_of.startswith("failed") for count_of in behind_proxy.all_counts())
     assert worker.poll() is None

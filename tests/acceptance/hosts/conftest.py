@@ -27,12 +27,12 @@ from tests.support.waiting import eventually
 from tests.support.web_server import TROUBLE, WebServer
 
 Report = dict[str, Any]
-Plants = Callable[[str], "Plant"]
+HostSystems = Callable[[str], "HostSystem"]
 WITHIN_SECONDS = 120
 HARMLESS = re.compile("as root|superuser privileges|_security_error", re.IGNORECASE)
 
 
-class Plant:
+class HostSystem:
     """The servers of a host."""
 
     def __init__(self, system: System, own: RedisServer) -> None:
@@ -58,12 +58,12 @@ class Ended:
 
 
 @pytest.fixture(scope="session")
-def plants(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plants]:
+def systems(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSystems]:
     """The servers by their name in `table.Servers`, with a worker: started when they are asked for first."""
-    made: dict[str, Plant] = {}
+    made: dict[str, HostSystem] = {}
     with ExitStack() as stack:
 
-        def plant(servers: str) -> Plant:
+        def system(servers: str) -> HostSystem:
             if servers not in made:
                 version, broker = servers.split(", ")
                 binary = oldest_redis() if version == "6.2" else system_redis()
@@ -77,20 +77,20 @@ def plants(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
                 else:
                     system.env |= {"CACHE_BROKER_URL": stack.enter_context(RedisServer.start(binary=binary)).url(0)}
                 system.start_worker("-c", "2", "-n", f"{folder.name}@test")  # RabbitMQ takes a name once
-                made[servers] = Plant(system, control)
+                made[servers] = HostSystem(system, control)
             return made[servers]
 
-        yield plant
+        yield system
 
 
-def drive(plant: Plant, host: Host, folder: Path) -> Ended:
+def drive(system: HostSystem, host: Host, folder: Path) -> Ended:
     """Let a host run: each of its processes uses the cache, closes it, and ends."""
-    return {"http": _serve, "program": _run, "celery": _work}[host.kind](plant, host, folder)
+    return {"http": _serve, "program": _run, "celery": _work}[host.kind](system, host, folder)
 
 
-def _serve(plant: Plant, host: Host, folder: Path) -> Ended:
+def _serve(system: HostSystem, host: Host, folder: Path) -> Ended:
     # gunicorn has a socket in the home directory.
-    server = WebServer.start(host.command, {**plant.env(host), "HOME": str(folder)}, folder / "log", cwd=ROOT)
+    server = WebServer.start(host.command, {**system.env(host), "HOME": str(folder)}, folder / "log", cwd=ROOT)
     try:
         used = _from_each(server, "/use", host.processes)
         closed = _from_each(server, "/close", host.processes)
@@ -119,8 +119,8 @@ def _from_each(server: WebServer, path: str, processes: int) -> list[Report]:
     return list(reports.values())
 
 
-def _run(plant: Plant, host: Host, folder: Path) -> Ended:
-    program = _start(plant, host, folder, "tests.acceptance.hosts.programs", *host.command.split())
+def _run(system: HostSystem, host: Host, folder: Path) -> Ended:
+    program = _start(system, host, folder, "tests.acceptance.hosts.programs", *host.command.split())
     with ExitStack() as stack:
         stack.callback(program.kill)
         exit_code = program.wait(WITHIN_SECONDS)
@@ -129,10 +129,10 @@ def _run(plant: Plant, host: Host, folder: Path) -> Ended:
     return Ended(reports, exit_code, "\n".join(line for line in lines if not line.startswith("{")))
 
 
-def _work(plant: Plant, host: Host, folder: Path) -> Ended:
-    module, url = "tests.acceptance.hosts.celery_reader", plant.env(host)[BROKER]
+def _work(system: HostSystem, host: Host, folder: Path) -> Ended:
+    module, url = "tests.acceptance.hosts.celery_reader", system.env(host)[BROKER]
     command = ("-A", module, "worker", "--loglevel", "INFO", *host.command.split())
-    worker = _start(plant, host, folder, "celery", *command)
+    worker = _start(system, host, folder, "celery", *command)
     with ExitStack() as stack:
         stack.callback(worker.kill)
         eventually(lambda: _is_ready(worker), WITHIN_SECONDS, "the host's worker is ready")
@@ -150,6 +150,6 @@ def _is_ready(worker: GuardedProcess) -> bool:
     return "ready." in worker.tail_of_log(10_000)
 
 
-def _start(plant: Plant, host: Host, folder: Path, *arguments: str) -> GuardedProcess:
-    env, log = plant.env(host), folder / "log"
+def _start(system: HostSystem, host: Host, folder: Path, *arguments: str) -> GuardedProcess:
+    env, log = system.env(host), folder / "log"
     return GuardedProcess.start([sys.executable, "-m", *arguments], env=env, cwd=ROOT, log_file=log)

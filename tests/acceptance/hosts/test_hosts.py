@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.acceptance.hosts.conftest import Plants, drive
+from tests.acceptance.hosts.conftest import HostSystems, drive
 from tests.acceptance.hosts.table import HOSTS, Host
 from tests.support.requirements import full_runs_only
 
@@ -50,8 +50,8 @@ def undocumented(host: Host, moment: str, found: dict[str, list[str]]) -> list[s
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: re.sub("[ ,]+", "-", f"{host.name}, {host.servers}"))
-def test_it_is_used_and_closed_and_nothing_remains(host: Host, plants: Plants, tmp_path: Path) -> None:
-    ended = drive(plants(host.servers), host, tmp_path)
+def test_it_is_used_and_closed_and_nothing_remains(host: Host, systems: HostSystems, tmp_path: Path) -> None:
+    ended = drive(systems(host.servers), host, tmp_path)
 
     used = [report for report in ended.reports if "open" in report]
     closed = [report for report in ended.reports if "closed" in report]

@@ -21,9 +21,9 @@ from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free
 from refresher.worker.celery_fixes.message_guard import DropReason, validate_message
 from tests.acceptance.conftest import System
 from tests.support.any_reader import ALL_KINDS
+from tests.support.event_counting_app import EVENT_COUNTS
 from tests.support.poison import QUEUE, envelope
 from tests.support.requirements import full_runs_only
-from tests.support.telling_app import TOLD
 from tests.support.waiting import eventually
 
 
@@ -64,7 +64,7 @@ def running(
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer.start())
         system = System(stack, server, redis_server, arcadedb, tmp_path_factory.mktemp("json"))
-        yield system, system.start_worker("-c", "1", app="tests.support.telling_app")
+        yield system, system.start_worker("-c", "1", app="tests.support.event_counting_app")
 
 
 @full_runs_only
@@ -75,7 +75,7 @@ def test_a_message_that_would_run_code_is_rejected_and_counted_and_never_loaded(
     system, worker = running
 
     def dropped() -> int:
-        told = system.control.hgetall(TOLD)
+        told = system.control.hgetall(EVENT_COUNTS)
         return sum(int(count) for word, count in told.items() if word.startswith("dropped: "))
 
     before, marker = dropped(), tmp_path / "loaded"

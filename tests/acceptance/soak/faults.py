@@ -14,9 +14,9 @@ import redis
 
 from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import System
+from tests.support.failing_queries import FAILING
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
-from tests.support.watched_queries import FAILING
 
 PERIOD_SECONDS = 5.0
 HUNG_SECONDS = 2.5
@@ -39,8 +39,8 @@ class Faults:
     ``steady`` is a worker that is never killed, the other one is.
     """
 
-    def __init__(self, system: System, broker: redis.Redis, broker_way: FaultProxy, worker: dict[str, str]) -> None:
-        self._system, self._broker, self._broker_way, self._worker = system, broker, broker_way, worker
+    def __init__(self, system: System, broker: redis.Redis, broker_proxy: FaultProxy, worker: dict[str, str]) -> None:
+        self._system, self._broker, self._broker_proxy, self._worker = system, broker, broker_proxy, worker
         self.steady = system.start_worker("-c", "2", **worker)
         self._victim = system.start_worker("-c", "2", **worker)
         self.happened: list[Happened] = []
@@ -79,14 +79,14 @@ class Faults:
             os.kill(children[-1].pid, signal.SIGKILL)
 
     def hang_the_broker(self) -> None:
-        self._broker_way.hangs()
+        self._broker_proxy.hangs()
         threading.Event().wait(HUNG_SECONDS)
-        self._broker_way.passes()
+        self._broker_proxy.passes()
 
     def cut_the_broker(self) -> None:
-        self._broker_way.refuses()
+        self._broker_proxy.refuses()
         threading.Event().wait(DOWN_SECONDS)
-        self._broker_way.passes()
+        self._broker_proxy.passes()
 
     def flush_the_cache(self) -> None:
         self._system.cache.flushdb()

@@ -20,10 +20,10 @@ from api_client.config.broker import MUTEX_SECONDS, RESTORE_SECONDS
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.support.history import Happened, key_in
-from tests.support.history_judge import Verdict, judged
+from tests.support.history_checker import Verdict, check_history
 from tests.support.ledger import End
 from tests.support.recording_proxy import RecordingProxy
-from tests.support.recording_worker import TOLD
+from tests.support.recording_worker import RECORDED_EVENTS
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
@@ -61,17 +61,17 @@ _numbers = itertools.count(1)
 class World:
     """The system of one module. Its cases use keys of their own; what they break they put right again.
 
-    ``cache_way`` and ``broker_way`` are the proxies; ``cache`` and ``broker`` clients that go past them.
+    ``cache_proxy`` and ``broker_proxy`` are the proxies; ``cache`` and ``broker`` clients that go past them.
     """
 
     def __init__(self, stack: ExitStack, parts: System, cache: RedisServer, broker: RedisServer) -> None:
         self.parts, self.cache_server, self.broker_server = parts, cache, broker
-        self.cache_way = stack.enter_context(RecordingProxy.before(cache.url()))
-        self.broker_way = stack.enter_context(RecordingProxy.before(broker.url()))
-        self.history = self.cache_way.history
+        self.cache_proxy = stack.enter_context(RecordingProxy.before(cache.url()))
+        self.broker_proxy = stack.enter_context(RecordingProxy.before(broker.url()))
+        self.history = self.cache_proxy.history
         parts.env |= SETTINGS | {
-            "CACHE_REDIS_URL": self.cache_way.url(cache.url(0)),
-            "CACHE_BROKER_URL": self.broker_way.url(broker.url(1)),
+            "CACHE_REDIS_URL": self.cache_proxy.url(cache.url(0)),
+            "CACHE_BROKER_URL": self.broker_proxy.url(broker.url(1)),
         }
         self.cache = stack.enter_context(redis.Redis.from_url(cache.url(0)))
         self.broker = stack.enter_context(redis.Redis.from_url(broker.url(1)))
@@ -80,7 +80,7 @@ class World:
         self.is_recorded = True
         self.keys: dict[str, int] = {}
         self.workers: list[GuardedProcess] = []
-        self._told_before: Counter[str] = Counter()
+        self._reported_before: Counter[str] = Counter()
 
     def uses(self, cache_url: str) -> None:
         """Let all go to the cache by this URL, past the proxy: nothing is recorded then."""
@@ -143,15 +143,15 @@ class World:
 
     def runs(self, key: str) -> list[str]:
         """How the runs of a key have ended so far."""
-        return judged(self.history).runs.get(self.tag(key), [])
+        return check_history(self.history).runs.get(self.tag(key), [])
 
     def claims(self, key: str) -> list[str]:
         """How its claims have ended so far."""
-        return judged(self.history).claims.get(self.tag(key), [])
+        return check_history(self.history).claims.get(self.tag(key), [])
 
-    def told(self, outcome: str) -> int:
+    def count_of(self, outcome: str) -> int:
         """How often workers have told of this outcome in this case."""
-        return int(self.control.lrange(TOLD, 0, -1).count(outcome))
+        return int(self.control.lrange(RECORDED_EVENTS, 0, -1).count(outcome))
 
     def loads(self, key: str) -> list[int]:
         """The process of each of its loads."""
@@ -173,7 +173,7 @@ class World:
         except CacheError:  # a breaker that is still open
             return False
 
-    def judge(self, *, within_seconds: float, killed: bool = False) -> Verdict:
+    def verify(self, *, within_seconds: float, killed: bool = False) -> Verdict:
         """Read each key until it is fresh, let all come to rest, and judge; return how everything ended.
 
         Args:
@@ -189,7 +189,7 @@ class World:
         eventually(all_fresh, within_seconds, f"all of {len(waiting)} keys are fresh again")
         assert self.client.flush(10)
         self._comes_to_rest()
-        verdict = judged(self.history)
+        verdict = check_history(self.history)
         assert verdict.faults == []
         eventually(lambda: self._adds_up(verdict, killed=killed), 10, "what the worker told is what Redis saw")
         return verdict
@@ -220,16 +220,18 @@ class World:
     def _adds_up(self, verdict: Verdict, *, killed: bool) -> bool:
         if not self.is_recorded:
             return True
-        seen = verdict.told_of_runs - self._told_before
+        seen = verdict.reported_runs - self._reported_before
         # A skipped message may be a late one, of the case before.
-        told = Counter(end for end in self.control.lrange(TOLD, 0, -1) if not end.startswith(End.SKIPPED))
-        return told <= seen if killed else told == seen
+        reported = Counter(
+            end for end in self.control.lrange(RECORDED_EVENTS, 0, -1) if not end.startswith(End.SKIPPED)
+        )
+        return reported <= seen if killed else reported == seen
 
     def begin(self) -> None:
         """Begin a case: what was before counts no more."""
         self.keys.clear()
-        self.control.delete(TOLD, "failing")
-        self._told_before = judged(self.history).told_of_runs
+        self.control.delete(RECORDED_EVENTS, "failing")
+        self._reported_before = check_history(self.history).reported_runs
 
 
 def kill(pid: int) -> None:

@@ -35,22 +35,22 @@ if is_set("LONG_TESTS"):
 def test_an_outage_of_the_broker_under_load(world: World, outage: str) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
-        OUTAGES[outage](world.broker_way)
+        OUTAGES[outage](world.broker_proxy)
         traffic.goes_on_for(60)  # six seconds: longer than any timeout
-        world.broker_way.passes()
+        world.broker_proxy.passes()
         is_back(world)
     assert traffic.errors.total() == 0  # no read and no invalidation has met it
-    world.judge(within_seconds=WITHIN_SECONDS)
+    world.verify(within_seconds=WITHIN_SECONDS)
 
 
 @pytest.mark.parametrize("fault", ["cuts", "goes_half_open"])
 def test_connections_to_the_broker_that_are_lost_under_load(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
-        getattr(world.broker_way, fault)()
+        getattr(world.broker_proxy, fault)()
         is_back(world)
     assert traffic.errors.total() == 0
-    world.judge(within_seconds=WITHIN_SECONDS)
+    world.verify(within_seconds=WITHIN_SECONDS)
 
 
 def test_a_broker_killed_and_empty_again_under_load(world: World) -> None:
@@ -61,7 +61,7 @@ def test_a_broker_killed_and_empty_again_under_load(world: World) -> None:
         world.broker_server.restart(keep_data=False)
         is_back(world)
     assert traffic.errors.total() == 0
-    world.judge(within_seconds=WITHIN_SECONDS)
+    world.verify(within_seconds=WITHIN_SECONDS)
 
 
 def test_a_broker_without_memory_under_load(world: World) -> None:
@@ -72,7 +72,7 @@ def test_a_broker_without_memory_under_load(world: World) -> None:
         world.broker.config_set("maxmemory", 0)
         is_back(world)
     assert traffic.errors.total() == 0
-    world.judge(within_seconds=WITHIN_SECONDS)
+    world.verify(within_seconds=WITHIN_SECONDS)
 
 
 def is_back(world: World) -> None:
@@ -82,5 +82,5 @@ def is_back(world: World) -> None:
 
 
 def _taken(world: World) -> int:
-    replies = [exchange.reply for exchange in world.broker_way.history.exchanges("BRPOP") if exchange.is_answered]
+    replies = [exchange.reply for exchange in world.broker_proxy.history.exchanges("BRPOP") if exchange.is_answered]
     return sum(reply is not None for reply in replies)

@@ -30,7 +30,7 @@ def test_a_restart_under_load(world: World, keep_data: bool) -> None:
         traffic.goes_on_for(3)
         world.cache_server.restart(keep_data=keep_data)
         traffic.goes_on_for(5)
-    world.judge(within_seconds=BREAKER_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
+    world.verify(within_seconds=BREAKER_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
 def test_an_empty_restart_in_the_middle_of_a_load(world: World) -> None:
@@ -42,7 +42,7 @@ def test_an_empty_restart_in_the_middle_of_a_load(world: World) -> None:
     world.history.note(Happened.EMPTIED)
     world.cache_server.restart(keep_data=False)
     world.let_go(key)
-    world.judge(within_seconds=BREAKER_SECONDS + WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=BREAKER_SECONDS + WITHIN_LEASE_SECONDS)
     assert world.runs(key)[1] in REJECTED
 
 
@@ -52,7 +52,7 @@ def test_scripts_that_redis_has_forgotten(world: World) -> None:
             traffic.goes_on_for(4)
             world.cache.script_flush()
     assert traffic.errors.total() == 0
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
 
 
 def test_a_full_redis_that_evicts_nothing(world: World) -> None:
@@ -63,7 +63,7 @@ def test_a_full_redis_that_evicts_nothing(world: World) -> None:
         world.cache.config_set("maxmemory", 0)
         traffic.goes_on_for(5)
     assert set(traffic.errors) <= {"CacheUnavailable"}
-    world.judge(within_seconds=WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
+    world.verify(within_seconds=WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
 def test_a_full_redis_that_evicts_records_and_entries(world: World) -> None:
@@ -80,7 +80,7 @@ def test_a_full_redis_that_evicts_records_and_entries(world: World) -> None:
         world.history.note(Happened.EVICTION_ENDED)
         traffic.goes_on_for(5)
     assert evicted > 0
-    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
+    world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
 
 def test_a_record_evicted_in_the_middle_of_a_load(world: World) -> None:
@@ -92,7 +92,7 @@ def test_a_record_evicted_in_the_middle_of_a_load(world: World) -> None:
     world.cache.delete(world.client.key(VERSIONED, {"key": key}).record)
     world.history.note(Happened.EVICTION_ENDED)
     world.let_go(key)
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.runs(key)[1] in REJECTED
 
 
@@ -101,16 +101,16 @@ def test_connections_that_are_lost_under_load(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
         for _ in range(3):
             traffic.goes_on_for(4)
-            getattr(world.cache_way, fault)()
-    world.judge(within_seconds=BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
+            getattr(world.cache_proxy, fault)()
+    world.verify(within_seconds=BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
 @pytest.mark.parametrize("fault", ["hangs", "drops_replies"] if is_set("LONG_TESTS") else ["hangs"])
 def test_a_redis_that_is_silent_for_a_while(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
-        getattr(world.cache_way, fault)()
+        getattr(world.cache_proxy, fault)()
         traffic.goes_on_for(2)
-        world.cache_way.passes()
+        world.cache_proxy.passes()
         traffic.goes_on_for(5)
-    world.judge(within_seconds=BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
+    world.verify(within_seconds=BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)

@@ -15,7 +15,7 @@ from tests.acceptance.conftest import ROOT
 from tests.acceptance.worker_faults.conftest import WITHIN_LEASE_SECONDS, World, make_world
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
-from tests.support.recording_proxy import Moment
+from tests.support.recording_proxy import StopPoint
 from tests.support.requirements import full_runs_only
 from tests.support.shifted_clock import ShiftedClock
 from tests.support.versioned_queries import VERSIONED
@@ -52,7 +52,7 @@ def test_the_clock_of_redis_is_set_under_load(world: World, clock: ShiftedClock,
         clock.goes_off_by(shift_seconds)
         traffic.goes_on_for(10)
         world.let_go(key)
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     world.history.note(Happened.CLOCK_MOVED)
     clock.goes_off_by(0)
 
@@ -61,9 +61,9 @@ def test_nobody_waits_for_the_old_time_when_the_clock_of_redis_is_set_back(world
     cooling, dead, lost = world.stale_key(), world.stale_key(), world.stale_key()
     world.control.set("failing", 100)
     world.read(cooling)
-    eventually(lambda: world.told("failed (transient)"), 60, "it was given up")
+    eventually(lambda: world.count_of("failed (transient)"), 60, "it was given up")
     world.control.delete("failing")
-    message = world.broker_way.loses("BRPOP", Moment.REPLY)
+    message = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
     world.read(lost)
     message.wait()
     world.hold(dead)
@@ -75,7 +75,7 @@ def test_nobody_waits_for_the_old_time_when_the_clock_of_redis_is_set_back(world
     clock.goes_off_by(-HOUR_SECONDS)
     world.let_go(dead)
     world.worker()
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
     # Until a reader has asked Redis for its time again, what is loaded looks as old to it as the clock was set back.
     assert world.claims(cooling)[:3] == ["committed", "failed (transient)", "committed"]
     assert world.claims(dead)[:3] == world.claims(lost)[:3] == ["committed", "expired", "committed"]
@@ -94,7 +94,7 @@ def test_a_worker_and_a_reader_by_a_wrong_clock(
     with Traffic(world) as traffic:
         reader = stack.enter_context(
             subprocess.Popen(
-                [sys.executable, "-m", "tests.support.lasting_reader", VERSIONED, traffic.keys[0]],
+                [sys.executable, "-m", "tests.support.long_running_reader", VERSIONED, traffic.keys[0]],
                 env=world.parts.env | wrong.env,
                 cwd=ROOT,
             )
@@ -102,6 +102,6 @@ def test_a_worker_and_a_reader_by_a_wrong_clock(
         stack.callback(reader.kill)
         traffic.goes_on_for(30)
     loads = len(world.loads(traffic.keys[0]))
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     world.ends_workers()
     assert loads < 35  # no stampede: a load for an invalidation, and not one for each read of the reader's

@@ -38,7 +38,7 @@ def test_a_warm_shutdown_under_load_finishes_what_runs(world: World) -> None:
         assert worker.wait(30) == 0
         world.worker()
         traffic.goes_on_for(5)
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.runs(key) == world.claims(key) == ["committed", "committed"]
 
 
@@ -58,7 +58,7 @@ def test_a_cold_shutdown_under_load_hands_over_what_runs(world: World) -> None:
         world.let_go(key)
         world.worker()
         traffic.goes_on_for(5)
-    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS, killed=True)
+    world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS, killed=True)
     assert world.runs(key) == ["committed", "handed over", "committed"]
 
 
@@ -68,7 +68,7 @@ def test_half_of_the_loads_fail_under_load(world: World) -> None:
         traffic.goes_on_for(60)
     # No value was ever lost, so none is likely; a Redis that a busy machine keeps from answering in time is.
     assert set(traffic.errors) <= {"RefreshFailed", "WaitTimeout", "CacheUnavailable"}
-    verdict = world.judge(within_seconds=20 * (COOLING_SECONDS + MAX_RETRY_SECONDS) + SLACK_SECONDS)
+    verdict = world.verify(within_seconds=20 * (COOLING_SECONDS + MAX_RETRY_SECONDS) + SLACK_SECONDS)
     assert verdict.faults == []
     assert sum(len(world.loads(key)) for key in traffic.keys) > sum(len(world.runs(key)) for key in traffic.keys)
 

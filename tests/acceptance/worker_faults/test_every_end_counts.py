@@ -40,7 +40,7 @@ class Scene:
         self.worker = self.start()
 
     def start(self) -> GuardedProcess:
-        return self.system.start_worker(*self._arguments, app="tests.support.telling_app")
+        return self.system.start_worker(*self._arguments, app="tests.support.event_counting_app")
 
     def supervise(self) -> None:
         """Start the worker anew where it has ended; its exit code and the end of its log are kept."""

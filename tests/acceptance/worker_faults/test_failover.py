@@ -50,7 +50,7 @@ def test_a_failover_by_sentinel_under_load(
         world.cache = stack.enter_context(sentinels.client(new))
         traffic.goes_on_for(4)  # each waits for a replica that is no more
     assert set(traffic.errors) <= {"CacheUnavailable"}
-    world.judge(within_seconds=WITHIN_SECONDS)
+    world.verify(within_seconds=WITHIN_SECONDS)
 
 
 def test_a_failover_behind_one_address_under_load(
@@ -69,8 +69,8 @@ def test_a_failover_behind_one_address_under_load(
         demoted.replicaof(new.host, str(new.port))
         world.history.note(Happened.ROLLED_BACK)
         # Connections to the old master stay open: it answers reads, and refuses every step.
-        world.cache_way.leads_to(new.url())
+        world.cache_proxy.leads_to(new.url())
         world.cache = promoted
         traffic.goes_on_for(20)
     assert set(traffic.errors) <= {"CacheUnavailable"}
-    world.judge(within_seconds=WITHIN_SECONDS)
+    world.verify(within_seconds=WITHIN_SECONDS)

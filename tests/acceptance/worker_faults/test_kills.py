@@ -23,7 +23,7 @@ from tests.acceptance.worker_faults.conftest import (
     stopped,
 )
 from tests.support.fault_proxy import FaultProxy
-from tests.support.recording_proxy import Moment
+from tests.support.recording_proxy import StopPoint
 from tests.support.requirements import full_runs_only
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
@@ -34,7 +34,7 @@ pytestmark = full_runs_only
 @contextmanager
 def before_acquire(world: World, key: str) -> Iterator[int]:
     """Yield the pool's process that holds the message, and has not reached Redis."""
-    with world.cache_way.stopping("acquire", Moment.REQUEST, key=world.tag(key), drops=True) as stop:
+    with world.cache_proxy.stopping("acquire", StopPoint.REQUEST, key=world.tag(key), drops=True) as stop:
         world.read(key)
         yield int(stop.wait().args[6].rpartition(b":")[2])
 
@@ -50,7 +50,7 @@ def while_loading(world: World, key: str) -> Iterator[int]:
 
 @contextmanager
 def before_commit(world: World, key: str) -> Iterator[int]:
-    with world.cache_way.stopping("commit", Moment.REQUEST, key=world.tag(key), drops=True) as stop:
+    with world.cache_proxy.stopping("commit", StopPoint.REQUEST, key=world.tag(key), drops=True) as stop:
         world.read(key)
         stop.wait()
         yield world.loads(key)[-1]
@@ -58,7 +58,7 @@ def before_commit(world: World, key: str) -> Iterator[int]:
 
 @contextmanager
 def after_commit(world: World, key: str) -> Iterator[int]:
-    with world.cache_way.stopping("commit", Moment.REPLY, key=world.tag(key), drops=True) as stop:
+    with world.cache_proxy.stopping("commit", StopPoint.REPLY, key=world.tag(key), drops=True) as stop:
         world.read(key)
         stop.wait()
         yield world.loads(key)[-1]
@@ -84,7 +84,7 @@ def test_a_worker_killed_at_any_moment_leaves_the_key_to_the_next_one(world: Wor
     with MOMENTS[moment](world, key):
         world.worker().kill()
     world.worker()
-    world.judge(
+    world.verify(
         within_seconds=WITHIN_QUEUE_TTL_SECONDS if moment == "before_acquire" else WITHIN_LEASE_SECONDS,
         killed=True,
     )
@@ -97,7 +97,7 @@ def test_a_child_killed_at_any_moment_leaves_the_key_to_the_next_one(world: Worl
     worker = world.worker()
     with MOMENTS[moment](world, key) as pid:
         kill(pid)
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
     # Its main process ends the run for it, if that is quicker than the lease.
     runs = ["expired" if run == "retried (worker_lost)" else run for run in world.runs(key)]
     assert runs == RUNS[moment]
@@ -112,7 +112,7 @@ def test_a_worker_stopped_past_its_lease_writes_nothing_over_the_newer_value(wor
         world.write(key)  # after the stopped load has read
         world.let_go(key)
         eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "its value is there")
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     world.workers.pop().kill()
     assert world.runs(key)[1] in REJECTED
 
@@ -125,18 +125,18 @@ def test_a_child_stopped_past_its_lease_writes_nothing_over_the_newer_value(worl
         world.let_go(key)
         eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "its value is there")
         os.kill(pid, signal.SIGCONT)
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.runs(key)[1] in REJECTED
 
 
 def test_a_commit_that_arrives_after_its_worker_died_counts_as_long_as_nobody_has_acquired(world: World) -> None:
     key = world.stale_key()
-    with world.cache_way.stopping("commit", Moment.REQUEST, key=world.tag(key)) as stop:
+    with world.cache_proxy.stopping("commit", StopPoint.REQUEST, key=world.tag(key)) as stop:
         world.read(key)
         stop.wait()
         world.worker().kill()
     world.worker()
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)
     assert world.runs(key) == ["committed", "committed"]
 
 
@@ -148,11 +148,11 @@ def test_a_reader_killed_between_claim_and_publish_delays_the_others_by_the_time
     dead_end.hangs()
     env = world.parts.env | {"CACHE_BROKER_URL": dead_end.url(world.broker_server.url(1))}
     reader = stack.enter_context(
-        subprocess.Popen([sys.executable, "-m", "tests.support.lasting_reader", VERSIONED, key], env=env, cwd=ROOT)
+        subprocess.Popen([sys.executable, "-m", "tests.support.long_running_reader", VERSIONED, key], env=env, cwd=ROOT)
     )
     stack.callback(reader.kill)
     claims = len(world.history.exchanges("claim", world.tag(key)))
     eventually(lambda: len(world.history.exchanges("claim", world.tag(key))) > claims, 30, "it has claimed")
     kill(reader.pid)
-    world.judge(within_seconds=REPUBLISH_SECONDS + 2 + SLACK_SECONDS)
+    world.verify(within_seconds=REPUBLISH_SECONDS + 2 + SLACK_SECONDS)
     assert world.claims(key) == ["committed", "committed"]  # the dead reader's own claim was published by another

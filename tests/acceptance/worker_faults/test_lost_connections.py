@@ -12,7 +12,7 @@ from api_client.config.broker import MUTEX_SECONDS, RESTORE_SECONDS
 from refresher import WorkerSettings
 from tests.acceptance.worker_faults.conftest import WITHIN_QUEUE_TTL_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic
-from tests.support.recording_proxy import Moment
+from tests.support.recording_proxy import StopPoint
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
@@ -61,18 +61,18 @@ def test_the_message_of_a_load_that_outlives_its_connection_is_acknowledged(worl
     key = held_load(world)
     loads = len(world.loads(key))
     if ends == "while_there_is_none":
-        world.broker_way.refuses()
+        world.broker_proxy.refuses()
         world.let_go(key)
         eventually(lambda: world.runs(key)[-1:] == ["committed"], BUSY_MACHINE_SECONDS, "it commits without a broker")
-        world.broker_way.passes()
+        world.broker_proxy.passes()
     else:
-        world.broker_way.cuts()
+        world.broker_proxy.cuts()
         consumes(world)
         eventually(lambda: world.broker.hlen("unacked") == 1, BUSY_MACHINE_SECONDS, "only the first is under way")
         world.let_go(key)
     eventually(lambda: is_acknowledged(world), BUSY_MACHINE_SECONDS, "its message is acknowledged")
     assert len(world.loads(key)) == loads
-    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
+    world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
 
 def test_a_message_that_waits_for_its_next_attempt_is_put_back_at_once(world: World) -> None:
@@ -81,16 +81,16 @@ def test_a_message_that_waits_for_its_next_attempt_is_put_back_at_once(world: Wo
     world.read(key)
     eventually(lambda: world.broker.hlen("unacked") == 1, BUSY_MACHINE_SECONDS, "its retry waits in the worker")
     eventually(lambda: len(world.loads(key)) >= 3, BUSY_MACHINE_SECONDS, "it was tried again")
-    world.broker_way.cuts()
+    world.broker_proxy.cuts()
     world.control.delete("failing")
     eventually(lambda: world.is_fresh(key), WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS, "it is loaded")
     eventually(lambda: is_acknowledged(world), BUSY_MACHINE_SECONDS, "all messages are acknowledged")
-    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
+    world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
 
 def test_a_worker_that_dies_over_its_sweep_keeps_no_other_from_it(world: World) -> None:
     key = held_load(world)
-    with world.broker_way.stopping("SET", Moment.REPLY) as stop:
+    with world.broker_proxy.stopping("SET", StopPoint.REPLY) as stop:
         stop.wait(BUSY_MACHINE_SECONDS)
         assert world.broker.exists("unacked_mutex")
         world.worker().kill()
@@ -100,7 +100,7 @@ def test_a_worker_that_dies_over_its_sweep_keeps_no_other_from_it(world: World) 
     world.broker.zadd("unacked_index", dict.fromkeys(world.broker.zrange("unacked_index", 0, -1), 0), xx=True)
     within_seconds = MUTEX_SECONDS + RESTORE_SECONDS + BUSY_MACHINE_SECONDS
     eventually(lambda: is_acknowledged(world), within_seconds, "what the dead one had taken is done")
-    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS, killed=True)
+    world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS, killed=True)
 
 
 @pytest.fixture
@@ -126,4 +126,4 @@ def test_nothing_is_left_after_many_lost_connections_on_a_busy_machine(world: Wo
     # leaves what only the visibility timeout brings back; all else is done long before.
     within_seconds = visibility_seconds(world) + MUTEX_SECONDS + RESTORE_SECONDS + BUSY_MACHINE_SECONDS
     eventually(lambda: is_acknowledged(world), within_seconds, "all messages are acknowledged")
-    world.judge(within_seconds=WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS)
+    world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS)

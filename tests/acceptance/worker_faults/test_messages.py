@@ -15,7 +15,7 @@ from tests.acceptance.worker_faults.conftest import (
     WITHIN_LEASE_SECONDS,
     World,
 )
-from tests.support.recording_proxy import Moment
+from tests.support.recording_proxy import StopPoint
 from tests.support.requirements import full_runs_only
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
@@ -25,15 +25,15 @@ pytestmark = full_runs_only
 WITHIN_REPUBLISH_SECONDS = REPUBLISH_SECONDS + 2 + SLACK_SECONDS  # a reader asks once a second
 
 
-@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("moment", StopPoint)
 @pytest.mark.parametrize("step", ["claim", "acquire", "commit"])
 def test_a_step_whose_request_or_reply_is_lost_is_repeated_and_done_once(
-    world: World, step: str, moment: Moment
+    world: World, step: str, moment: StopPoint
 ) -> None:
     key = world.stale_key()
-    lost = world.cache_way.loses(step, moment, key=world.tag(key))
+    lost = world.cache_proxy.loses(step, moment, key=world.tag(key))
     world.read(key)
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert lost.met is not None
     assert world.runs(key) == world.claims(key) == ["committed", "committed"]
 
@@ -41,13 +41,13 @@ def test_a_step_whose_request_or_reply_is_lost_is_repeated_and_done_once(
 def test_a_renewal_whose_reply_is_lost_is_repeated(world: World) -> None:
     key = world.stale_key()
     world.hold(key)
-    lost = world.cache_way.loses("renew", Moment.REPLY, key=world.tag(key))
+    lost = world.cache_proxy.loses("renew", StopPoint.REPLY, key=world.tag(key))
     world.read(key)
     lost.wait()
     renewals = len(world.history.exchanges("renew", world.tag(key)))
     eventually(lambda: len(world.history.exchanges("renew", world.tag(key))) > renewals + 1, 10, "it goes on renewing")
     world.let_go(key)
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.runs(key) == ["committed", "committed"]
 
 
@@ -56,56 +56,56 @@ def test_an_invalidation_whose_reply_is_lost_in_the_middle_of_a_load_stores_that
     world.hold(key)
     world.read(key)
     eventually(lambda: len(world.loads(key)) == 2, 30, "the load has begun")
-    lost = world.cache_way.loses("invalidate", Moment.REPLY, key=world.tag(key))
+    lost = world.cache_proxy.loses("invalidate", StopPoint.REPLY, key=world.tag(key))
     world.write(key)
     assert lost.met is not None
     world.let_go(key)
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.runs(key) == ["committed", "committed (as stale)", "committed"]
 
 
 def test_a_failure_whose_reply_is_lost_is_told_once(world: World) -> None:
     key = world.stale_key()
     world.control.set("failing", 100)
-    lost = world.cache_way.loses("fail", Moment.REPLY, key=world.tag(key))
+    lost = world.cache_proxy.loses("fail", StopPoint.REPLY, key=world.tag(key))
     world.read(key)
     lost.wait()
     world.control.delete("failing")
-    world.judge(within_seconds=COOLING_SECONDS + WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=COOLING_SECONDS + WITHIN_LEASE_SECONDS)
     assert world.claims(key) == ["committed", "failed (transient)", "committed"]
 
 
 def test_a_message_lost_on_its_way_to_the_worker_is_published_again(world: World) -> None:
     key = world.stale_key()
-    lost = world.broker_way.loses("BRPOP", Moment.REPLY)
+    lost = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
     world.read(key)
     lost.wait()
-    world.judge(within_seconds=WITHIN_REPUBLISH_SECONDS)
+    world.verify(within_seconds=WITHIN_REPUBLISH_SECONDS)
     assert world.claims(key) == ["committed", "committed"]
 
 
 def test_what_a_flushed_broker_has_lost_is_published_again_by_readers(world: World) -> None:
     keys = [world.stale_key() for _ in range(4)]
-    with world.broker_way.stopping("BRPOP", Moment.REPLY):  # so that the worker takes no more
+    with world.broker_proxy.stopping("BRPOP", StopPoint.REPLY):  # so that the worker takes no more
         world.worker().kill()
     for key in keys:
         world.read(key)
     eventually(lambda: world.client.flush(1) and world.broker.llen("cache.refresh") == 4, 10, "they are queued")
     world.broker.flushall()
     world.worker()
-    world.judge(within_seconds=WITHIN_REPUBLISH_SECONDS, killed=True)
+    world.verify(within_seconds=WITHIN_REPUBLISH_SECONDS, killed=True)
     for key in keys:  # a claim that ran out before the worker was there is none of the flushed broker's
         assert [claim for claim in world.claims(key) if claim != "expired"] == ["committed", "committed"]
 
 
 def test_when_nobody_publishes_again_the_claim_runs_out_and_the_next_reader_claims(world: World) -> None:
     key = world.stale_key()
-    lost = world.broker_way.loses("BRPOP", Moment.REPLY)
+    lost = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
     world.read(key)
     lost.wait()
-    with world.cache_way.stopping("republish", Moment.REQUEST, key=world.tag(key), drops=True):
+    with world.cache_proxy.stopping("republish", StopPoint.REQUEST, key=world.tag(key), drops=True):
         eventually(lambda: world.parts.record(world.client.key(VERSIONED, {"key": key})) == {}, 30, "nobody has read")
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.claims(key) == ["committed", "expired", "committed"]
 
 
@@ -119,22 +119,22 @@ def test_a_message_delivered_twice_and_again_when_all_is_over_is_skipped(world: 
     world.broker.lpush("cache.refresh", message)
     # Held, unless the machine is so slow that the lease has run out.
     eventually(
-        lambda: world.told("skipped (running)") or len(world.loads(key)) > 2, 30, "the double has been looked at"
+        lambda: world.count_of("skipped (running)") or len(world.loads(key)) > 2, 30, "the double has been looked at"
     )
     world.let_go(key)
     eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "the first has committed")
     claimed_at = world.history.exchanges("claim", world.tag(key))[-1].sent_at
     eventually(lambda: time.monotonic() > claimed_at + QUEUE_TTL_SECONDS, 30, "the claim would have run out")
     world.broker.lpush("cache.refresh", message)
-    verdict = world.judge(within_seconds=WITHIN_LEASE_SECONDS)
+    verdict = world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert [run for run in world.runs(key) if run not in REJECTED] == ["committed", "committed"]
-    eventually(lambda: world.told("skipped (already_fresh)"), 10, "the late one finds nothing to do")
+    eventually(lambda: world.count_of("skipped (already_fresh)"), 10, "the late one finds nothing to do")
     assert verdict.faults == []
 
 
 def published(world: World) -> list[bytes]:
     """The messages of the queue of refreshes so far."""
-    sent = [exchange.command for exchange in world.broker_way.history.exchanges("LPUSH")]
+    sent = [exchange.command for exchange in world.broker_proxy.history.exchanges("LPUSH")]
     return [command[2] for command in sent if command[1] == b"cache.refresh"]
 
 
@@ -148,5 +148,5 @@ def test_what_a_killed_worker_had_taken_is_delivered_again_and_skipped(world: Wo
     world.worker()
     eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "another worker has loaded it")
     assert world.broker.hlen("unacked") >= 1  # nobody needed it
-    world.judge(within_seconds=WITHIN_LEASE_SECONDS, killed=True)  # and delivers it again
-    eventually(lambda: world.told("skipped (already_fresh)"), SLACK_SECONDS, "it finds nothing to do")
+    world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)  # and delivers it again
+    eventually(lambda: world.count_of("skipped (already_fresh)"), SLACK_SECONDS, "it finds nothing to do")

@@ -85,7 +85,7 @@ class Ending:
         if self._load == "finishes":
             self._system.open_gate(self._name)
 
-    def judge(self) -> None:
+    def verify(self) -> None:
         """It has ended in time and in order; each refresh was done once, or waits for another worker."""
         assert self.worker.wait(max(0.1, self._ends_by - time.monotonic())) == 0, self.worker.tail_of_log()
         if self._load == "finishes":
@@ -107,7 +107,7 @@ class Ending:
         url = self._system.env["CACHE_BROKER_URL"]
         with Connection(url) as connection:
             channel, queue = connection.default_channel, refresh_queue(self._name, url)
-            bodies = [json.loads(told.body) for told in iter(lambda: channel.basic_get(queue, no_ack=True), None)]
+            bodies = [json.loads(message.body) for message in iter(lambda: channel.basic_get(queue, no_ack=True), None)]
         keys = [item.decoded_params["key"] for ((argument,), *_) in bodies for item in messages.decode(argument)]
         return [key.removeprefix(f"{self._name}-") for key in keys]
 
@@ -132,5 +132,5 @@ def test_a_worker_told_to_end_does_so_in_time_and_leaves_nothing_half_done(
         ending.get_busy()
         ending.end()
     for ending in endings:
-        ending.judge()
+        ending.verify()
     eventually(lambda: not system.broker.exists("unacked", "unacked_index"), 5, "nothing is on its way to nobody")

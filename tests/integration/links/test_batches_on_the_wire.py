@@ -15,9 +15,9 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import WorkedKey
 from tests.support.fault_proxy import FaultProxy
-from tests.support.played_worker import PlayedKey
-from tests.support.recorded_events import RecordedEvents
 
 NAMESPACE = "test"
 COUNT = 64
@@ -28,13 +28,15 @@ def reader(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -
     settings = ReaderSettings(
         redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=PATIENCE_SECONDS
     )
-    made = ALL_KINDS[request.param](settings, RecordedEvents())
+    made = ALL_KINDS[request.param](settings, EventRecorder())
     yield made
     made.close()
 
 
-def played(control: redis.Redis, query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> PlayedKey:
-    return PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, query, params, version))
+def worked_key(
+    control: redis.Redis, query: str = "q", params: dict[str, Any] | None = None, version: int = 1
+) -> WorkedKey:
+    return WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, query, params, version))
 
 
 def reads_of_redis(control: redis.Redis) -> int:
@@ -46,7 +48,7 @@ def reads_of_redis(control: redis.Redis) -> int:
 def test_hits_of_many_keys_are_one_round_trip(reader: AnyReader, control: redis.Redis) -> None:
     calls = [("q", {"n": number}) for number in range(COUNT)]
     for query, params in calls:
-        played(control, query, params).plant_value(params["n"])
+        worked_key(control, query, params).store_value(params["n"])
     reader.get_many(calls[:1])  # the connection is made, and the time is known
     control.config_resetstat()
     before = reads_of_redis(control)
@@ -64,14 +66,14 @@ def test_misses_are_waited_for_together_and_claimed_once_each(reader: AnyReader,
     assert time.monotonic() - began < 0.5 * COUNT / 4
     assert [type(result) for result in results] == [WaitTimeout] * COUNT
     assert [result.query for result in results if isinstance(result, WaitTimeout)] == ["q"] * COUNT
-    states = [played(control, query, params).state() for query, params in calls]
+    states = [worked_key(control, query, params).state() for query, params in calls]
     assert states == ["queued"] * COUNT
 
 
 def test_what_redis_refuses_of_one_key_does_not_touch_the_others(reader: AnyReader, control: redis.Redis) -> None:
     control.set(make_key(NAMESPACE, "refused", None, 1).record, "no hash")
-    played(control, "there").plant_value("value")
-    played(control, "cold").plant_value("old", age_seconds=60)
+    worked_key(control, "there").store_value("value")
+    worked_key(control, "cold").store_value("old", age_seconds=60)
     calls = [("there", None), ("late", None), ("refused", None), ("cold", None)]
     there, late, refused, cold = reader.get_many(calls, timeout=0.3)
     assert isinstance(there, Entry)
@@ -92,8 +94,8 @@ def test_without_redis_each_item_has_an_error_of_its_own(reader: AnyReader, prox
 
 
 def test_a_batch_is_a_probe_as_good_as_any_other(reader: AnyReader, control: redis.Redis, proxy: FaultProxy) -> None:
-    played(control, "a").plant_value("a")
-    played(control, "b").plant_value("b")
+    worked_key(control, "a").store_value("a")
+    worked_key(control, "b").store_value("b")
     calls = [("a", None), ("b", None)]
     proxy.refuses()
     for _ in range(6):
@@ -114,7 +116,7 @@ def test_a_batch_is_a_probe_as_good_as_any_other(reader: AnyReader, control: red
 
 def test_the_option_version_is_that_of_plain_pairs(reader: AnyReader, control: redis.Redis) -> None:
     for version in (1, 2, 3):
-        played(control, "q", None, version).plant_value(version)
+        worked_key(control, "q", None, version).store_value(version)
     calls = [("q", None), QueryCall("q", None, 3), ("q", {}), QueryCall("q", version=0), ("q", None)]
     results = reader.get_many(calls, version=2)
     assert [getattr(result, "value", type(result)) for result in results] == [2, 3, 2, InvalidQuery, 2]

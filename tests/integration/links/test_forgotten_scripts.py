@@ -15,9 +15,9 @@ from refresher.embedded import RedisServer
 from refresher.worker.cache import WorkerLink
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import WorkedKey
 from tests.support.flushing_proxy import FlushingProxy
-from tests.support.played_worker import PlayedKey
-from tests.support.recorded_events import RecordedEvents
 
 NAMESPACE = "test"
 
@@ -34,13 +34,13 @@ def reader(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -
     settings = ReaderSettings(
         redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=PATIENCE_SECONDS
     )
-    made = ALL_KINDS[request.param](settings, RecordedEvents())
+    made = ALL_KINDS[request.param](settings, EventRecorder())
     yield made
     made.close()
 
 
 def state(control: redis.Redis, number: int) -> str:
-    return PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": number}, 1)).state()
+    return WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": number}, 1)).state()
 
 
 def test_a_reader_invalidates_and_claims(reader: AnyReader, control: redis.Redis) -> None:

@@ -12,8 +12,8 @@ import redis
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
+from tests.support.fake_worker import WorkedKey
 from tests.support.forking_reader import KINDS
-from tests.support.played_worker import PlayedKey
 
 WITHIN_SECONDS = 60.0
 
@@ -22,7 +22,7 @@ WITHIN_SECONDS = 60.0
 def test_parent_and_child_each_have_their_own_of_all(kind: str, clean_redis: RedisServer) -> None:
     with redis.Redis.from_url(clean_redis.url(0)) as control:
         for name in ("parent", "child"):
-            PlayedKey(control, LeaseStore(control), make_key("cache", name, None, 1)).plant_value(name)
+            WorkedKey(control, LeaseStore(control), make_key("cache", name, None, 1)).store_value(name)
     env = {"CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1), "CACHE_REDIS_TIMEOUT": "5s"}
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.forking_reader", kind],

@@ -21,9 +21,9 @@ from refresher.embedded import RedisServer
 from refresher.worker.cache import WorkerLink
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import WorkedKey
 from tests.support.fault_proxy import FaultProxy
-from tests.support.played_worker import PlayedKey
-from tests.support.recorded_events import RecordedEvents
 from tests.support.waiting import eventually
 
 NAMESPACE = "test"
@@ -43,7 +43,7 @@ def make(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> 
     def make_reader(kind: str, **settings: Any) -> AnyReader:
         given = {"redis_timeout_seconds": TIMEOUT_SECONDS, **settings}
         settings_ = ReaderSettings(redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, **given)
-        readers.append(ALL_KINDS[kind](settings_, RecordedEvents()))
+        readers.append(ALL_KINDS[kind](settings_, EventRecorder()))
         return readers[-1]
 
     yield make_reader
@@ -51,9 +51,9 @@ def make(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> 
         reader.close()
 
 
-def plant(control: redis.Redis, query: str, value: object) -> PlayedKey:
-    key = PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, query, {}, 1))
-    key.plant_value(value)
+def plant(control: redis.Redis, query: str, value: object) -> WorkedKey:
+    key = WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, query, {}, 1))
+    key.store_value(value)
     return key
 
 

@@ -17,8 +17,8 @@ from api_client.transport.scripts import LeaseStore
 from api_client.transport.wire import reply_reader
 from refresher.embedded import RedisServer, free_port
 from tests.support.any_reader import KINDS, AnyReader
+from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 from tests.support.fault_proxy import FaultProxy
-from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def master(demoted: RedisServer, redis_binary: Path) -> Iterator[RedisServer]:
         RedisServer.start(binary=redis_binary, password=demoted.password) as server,
         redis.Redis.from_url(server.url()) as control,
     ):
-        PlayedKey(control, LeaseStore(control), make_key("test", "q", {}, 1)).plant_value("there")
+        WorkedKey(control, LeaseStore(control), make_key("test", "q", {}, 1)).store_value("there")
         yield server
 
 

@@ -15,8 +15,8 @@ from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.any_reader import ALL_KINDS, AnyReader, client_of
-from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 from tests.support.waiting import eventually
 
 NAMESPACE = "test"
@@ -28,15 +28,15 @@ class MakeReader(Protocol):
     def __call__(self, **settings: Any) -> AnyReader: ...
 
 
-class Play(Protocol):
+class NewKey(Protocol):
     """Name a key whose worker the test is."""
 
-    def __call__(self, query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> PlayedKey: ...
+    def __call__(self, query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> WorkedKey: ...
 
 
 @pytest.fixture
-def events() -> RecordedEvents:
-    return RecordedEvents()
+def events() -> EventRecorder:
+    return EventRecorder()
 
 
 @pytest.fixture(params=ALL_KINDS)
@@ -64,7 +64,7 @@ def settings(clean_redis: RedisServer) -> dict[str, Any]:
 
 
 @pytest.fixture
-def make_reader(kind: str, stack: ExitStack, settings: dict[str, Any], events: RecordedEvents) -> MakeReader:
+def make_reader(kind: str, stack: ExitStack, settings: dict[str, Any], events: EventRecorder) -> MakeReader:
     def make(**changes: Any) -> AnyReader:
         reader = ALL_KINDS[kind](ReaderSettings(**(settings | changes)), events)
         stack.callback(reader.close)
@@ -89,9 +89,9 @@ def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def play(control: redis.Redis) -> Play:
-    def named(query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> PlayedKey:
-        return PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, query, params or {}, version))
+def new_key(control: redis.Redis) -> NewKey:
+    def named(query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> WorkedKey:
+        return WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, query, params or {}, version))
 
     return named
 

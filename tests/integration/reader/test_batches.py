@@ -19,27 +19,27 @@ from api_client import (
     RefreshState,
     WaitTimeout,
 )
-from tests.integration.reader.conftest import MakeReader, Play, has_heard_all
+from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader
-from tests.support.played_worker import PATIENCE_SECONDS
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import PATIENCE_SECONDS
 
 
 def values(results: list[Entry[object] | CacheError]) -> list[object]:
     return [result if isinstance(result, CacheError) else result.value for result in results]
 
 
-def test_what_is_there_is_answered_in_order(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
+def test_what_is_there_is_answered_in_order(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
     for number in range(50):
-        play("a", {"n": number}).plant_value(number)
-    play("b").plant_value(None)
+        new_key("a", {"n": number}).store_value(number)
+    new_key("b").store_value(None)
     calls = [("a", {"n": number}) for number in reversed(range(50))]
     results = reader.get_many([("b", None), *calls, QueryCall("b")])
     assert values(results) == [None, *reversed(range(50)), None]
     assert {(entry.state, entry.refresh) for entry in results if isinstance(entry, Entry)} == {
         (EntryState.FRESH, RefreshState.NONE)
     }
-    assert events.told == [("hit", "fresh", "")] * 52
+    assert events.recorded == [("hit", "fresh", "")] * 52
 
 
 def test_nothing_is_asked_for_nothing(reader: AnyReader) -> None:
@@ -47,10 +47,10 @@ def test_nothing_is_asked_for_nothing(reader: AnyReader) -> None:
 
 
 def test_each_item_has_its_own_end(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor, events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, events: EventRecorder
 ) -> None:
-    play("there").plant_value("text")
-    play("stale").plant_value("old", age_seconds=20, ttl_seconds=10)
+    new_key("there").store_value("text")
+    new_key("stale").store_value("old", age_seconds=20, ttl_seconds=10)
     calls = [
         ("there", {}),
         ("no name", {}),
@@ -62,8 +62,8 @@ def test_each_item_has_its_own_end(
         ("cold", {}),
     ]
     reading = pool.submit(reader.get_many, calls)
-    play("cold").load("new")
-    play("fails").give_up(kind="syntax", attempts=2)
+    new_key("cold").load("new")
+    new_key("fails").give_up(kind="syntax", attempts=2)
     there, no_name, no_int, cold, stale, fails, no_version, cold_again = reading.result(PATIENCE_SECONDS)
     assert isinstance(there, Entry)
     assert isinstance(no_name, InvalidQuery)
@@ -80,9 +80,9 @@ def test_each_item_has_its_own_end(
 
 
 def test_what_does_not_come_in_time_is_an_error_beside_what_is_there(
-    reader: AnyReader, play: Play, events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:
-    play("there").plant_value("v")
+    new_key("there").store_value("v")
     slow, there = reader.get_many([("slow", {}), ("there", {})], timeout="100ms")
     assert isinstance(slow, WaitTimeout)
     assert (slow.query, slow.state) == ("slow", "queued")
@@ -91,8 +91,8 @@ def test_what_does_not_come_in_time_is_an_error_beside_what_is_there(
     assert events["read failed"] == [["timeout"]]
 
 
-def test_what_one_caller_changes_another_does_not_see(reader: AnyReader, play: Play) -> None:
-    play().plant_value([1])
+def test_what_one_caller_changes_another_does_not_see(reader: AnyReader, new_key: NewKey) -> None:
+    new_key().store_value([1])
     first, second = reader.get_many([("q", None)] * 2)
     assert isinstance(first, Entry)
     assert isinstance(second, Entry)
@@ -100,10 +100,10 @@ def test_what_one_caller_changes_another_does_not_see(reader: AnyReader, play: P
     assert second.value == [1]
 
 
-def test_options_are_of_all(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
-    keys = [play("q", {"n": number}) for number in range(3)]
+def test_options_are_of_all(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
+    keys = [new_key("q", {"n": number}) for number in range(3)]
     for key in keys:
-        key.plant_value("old", age_seconds=60)
+        key.store_value("old", age_seconds=60)
     calls = [("q", {"n": number}) for number in range(3)]
     assert values(reader.get_many(calls, max_age="1h")) == ["old"] * 3
     reading = pool.submit(reader.get_many, calls, fresh=True)
@@ -120,18 +120,18 @@ def test_an_option_that_is_none_and_too_many_items_are_refused(reader: AnyReader
         reader.get_many([("q", None)] * 10_001)
 
 
-def test_an_item_whose_type_is_none_does_not_touch_the_others(reader: AnyReader, play: Play) -> None:
-    play().plant_value("v")
+def test_an_item_whose_type_is_none_does_not_touch_the_others(reader: AnyReader, new_key: NewKey) -> None:
+    new_key().store_value("v")
     bad, good = reader.get_many([QueryCall("q", type=42), QueryCall("q", type=str)])
     assert isinstance(bad, InvalidQuery)
     assert "the type of 'q' is no type to decode into" in str(bad)
     assert values([good]) == ["v"]
 
 
-def test_stale_ones_are_asked_for_once_each(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
-    keys = [play("q", {"n": number}) for number in range(5)]
+def test_stale_ones_are_asked_for_once_each(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
+    keys = [new_key("q", {"n": number}) for number in range(5)]
     for key in keys:
-        key.plant_value("old", age_seconds=20, ttl_seconds=10)
+        key.store_value("old", age_seconds=20, ttl_seconds=10)
     calls = [("q", {"n": number}) for number in range(5)]
     for _ in range(3):
         assert values(reader.get_many(calls * 2)) == ["old"] * 10
@@ -141,11 +141,11 @@ def test_stale_ones_are_asked_for_once_each(reader: AnyReader, play: Play, event
 
 
 def test_the_tier_answers_what_it_has(
-    make_reader: MakeReader, play: Play, control: redis.Redis, sent: Callable[[str], int]
+    make_reader: MakeReader, new_key: NewKey, control: redis.Redis, sent: Callable[[str], int]
 ) -> None:
     reader = make_reader(local_max_entries=100, local_max_age_seconds=600)
     for number in range(4):
-        play("q", {"n": number}).plant_value(number)
+        new_key("q", {"n": number}).store_value(number)
     has_heard_all(reader, control)
     calls = [("q", {"n": number}) for number in range(4)]
     assert values(reader.get_many(calls[:2])) == [0, 1]
@@ -155,9 +155,9 @@ def test_the_tier_answers_what_it_has(
     assert sent("get") == 4
 
 
-def test_a_version_of_all_is_not_that_of_a_call_with_its_own(reader: AnyReader, play: Play) -> None:
+def test_a_version_of_all_is_not_that_of_a_call_with_its_own(reader: AnyReader, new_key: NewKey) -> None:
     for version in (1, 2, 3):
-        play(version=version).plant_value(version)
+        new_key(version=version).store_value(version)
     calls = [("q", None), QueryCall("q", version=3), ("q", None), QueryCall("q")]
     assert values(reader.get_many(calls, version=2)) == [2, 3, 2, 1]
     assert values(reader.get_many(calls)) == [1, 3, 1, 1]

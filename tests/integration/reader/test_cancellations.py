@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from api_client import AsyncCacheClient, Entry, ReaderSettings
-from tests.integration.reader.conftest import Play
-from tests.support.cancelling import CancelledAt, Moment
-from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+from tests.integration.reader.conftest import NewKey
+from tests.support.cancelling import CancelledAt, CancelPoint
+from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 from tests.support.waiting import eventually
 
 STALE_SECONDS: Final = 200_000.0
@@ -28,7 +28,7 @@ class Case:
 
     call: Callable[[AsyncCacheClient, str], Coroutine[Any, Any, Any]]
     fewest_awaits: int
-    prepare: Callable[[PlayedKey], object] = lambda _: None
+    prepare: Callable[[WorkedKey], object] = lambda _: None
     result: Any = "v"
     settings: tuple[tuple[str, Any], ...] = ()
     is_first: bool = False
@@ -45,12 +45,12 @@ async def _twice(client: AsyncCacheClient, query: str) -> Any:
     return await client.get(query)
 
 
-def _fresh(key: PlayedKey) -> object:
-    return key.plant_value("v")
+def _fresh(key: WorkedKey) -> object:
+    return key.store_value("v")
 
 
-def _stale(key: PlayedKey) -> object:
-    return key.plant_value("v", age_seconds=STALE_SECONDS)
+def _stale(key: WorkedKey) -> object:
+    return key.store_value("v", age_seconds=STALE_SECONDS)
 
 
 CASES: Final = {
@@ -70,16 +70,16 @@ CASES: Final = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("moment", list(Moment))
+@pytest.mark.parametrize("moment", list(CancelPoint))
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_wherever_a_call_is_cancelled_it_ends_so_and_all_others_go_on(
-    case: Case, moment: Moment, settings: dict[str, Any], play: Play
+    case: Case, moment: CancelPoint, settings: dict[str, Any], new_key: NewKey
 ) -> None:
-    play("warm").plant_value("warm")
+    new_key("warm").store_value("warm")
     client = _made(case, settings)
     for number in count():
         assert number < MAX_AWAITS
-        key = play(f"q{number}")
+        key = new_key(f"q{number}")
         case.prepare(key)
         if case.is_first and number:
             client.close_threads()
@@ -99,7 +99,7 @@ def _made(case: Case, settings: dict[str, Any]) -> AsyncCacheClient:
     return client
 
 
-async def _is_cancelled(case: Case, client: AsyncCacheClient, key: PlayedKey, number: int, moment: Moment) -> bool:
+async def _is_cancelled(case: Case, client: AsyncCacheClient, key: WorkedKey, number: int, moment: CancelPoint) -> bool:
     """Cancel one of two calls; return whether it has come to that await at all."""
     cancelled = CancelledAt(case.call(client, key.key.query), number, moment)
     calls = [asyncio.create_task(call) for call in (cancelled.run(), case.call(client, key.key.query))]
@@ -118,7 +118,7 @@ async def _is_cancelled(case: Case, client: AsyncCacheClient, key: PlayedKey, nu
     return cancelled.has_cancelled
 
 
-def _load_until(over: threading.Event, key: PlayedKey) -> None:
+def _load_until(over: threading.Event, key: WorkedKey) -> None:
     """Be the worker: load whenever it is asked for."""
     while not over.wait(LOOK_SECONDS):
         if key.state() == "queued":

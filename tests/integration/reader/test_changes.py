@@ -12,11 +12,11 @@ from api_client import EntryState, InvalidQuery, RefreshFailed, RefreshState, Tr
 from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol.lease import CommitStatus
 from refresher.embedded import RedisServer, free_port
-from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
+from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
 from tests.integration.reader.test_misses import share_a_wait
 from tests.support.any_reader import AnyReader
-from tests.support.played_worker import PATIENCE_SECONDS
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import PATIENCE_SECONDS
 from tests.support.waiting import eventually
 
 
@@ -25,18 +25,18 @@ def broker(clean_redis: RedisServer) -> redis.Redis:
     return redis.Redis.from_url(clean_redis.url(1))
 
 
-def test_a_soft_invalidation_leaves_a_stale_value(reader: AnyReader, play: Play) -> None:
-    key = play()
-    token = key.plant_value("v")
+def test_a_soft_invalidation_leaves_a_stale_value(reader: AnyReader, new_key: NewKey) -> None:
+    key = new_key()
+    token = key.store_value("v")
     done = reader.invalidate("q", {})
     assert (done.generation > token, done.replicated) == (True, None)
     entry = reader.get_entry("q", {})
     assert (entry.value, entry.state, entry.generation) == ("v", EntryState.STALE, done.generation)
 
 
-def test_a_hard_invalidation_leaves_nothing(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
-    key = play()
-    key.plant_value("v")
+def test_a_hard_invalidation_leaves_nothing(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
+    key = new_key()
+    key.store_value("v")
     generation = reader.invalidate("q", {}, hard=True).generation
     assert key.entry() is None
     read = pool.submit(reader.get_entry, "q", {})
@@ -50,8 +50,8 @@ def test_each_invalidation_has_a_larger_generation(reader: AnyReader) -> None:
     assert generations == sorted(set(generations))
 
 
-def test_an_invalidation_meets_the_run_under_way(reader: AnyReader, play: Play) -> None:
-    soft, hard = play("soft"), play("hard")
+def test_an_invalidation_meets_the_run_under_way(reader: AnyReader, new_key: NewKey) -> None:
+    soft, hard = new_key("soft"), new_key("hard")
     tokens = []
     for key in (soft, hard):
         assert reader.refresh(key.key.query, {}) is RefreshState.TRIGGERED
@@ -65,9 +65,9 @@ def test_an_invalidation_meets_the_run_under_way(reader: AnyReader, play: Play) 
 
 
 def test_a_wait_that_a_soft_invalidation_met_returns_a_value_whose_state_is_stale(
-    reader: AnyReader, make_reader: MakeReader, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     before = [pool.submit(reader.get_entry, "q", {}) for _ in range(3)]
     token = key.begin()
     generation = reader.invalidate("q", {}).generation
@@ -86,17 +86,17 @@ def test_a_wait_that_a_soft_invalidation_met_returns_a_value_whose_state_is_stal
     assert all(entry.generation > entry.token for entry in entries)
 
 
-def test_bookmarks_are_handed_to_the_next_load(reader: AnyReader, play: Play) -> None:
-    key = play()
+def test_bookmarks_are_handed_to_the_next_load(reader: AnyReader, new_key: NewKey) -> None:
+    key = new_key()
     reader.invalidate("q", {}, bookmarks=["a"])
     reader.invalidate("q", {}, bookmarks=("b",))
     reader.refresh("q", {})
     assert set(key.acquire(number=key.asked()).bookmarks) == {"a", "b"}
 
 
-def test_only_the_version_that_is_named_is_invalidated(reader: AnyReader, play: Play) -> None:
-    play(version=1).plant_value("one")
-    play(version=2).plant_value("two")
+def test_only_the_version_that_is_named_is_invalidated(reader: AnyReader, new_key: NewKey) -> None:
+    new_key(version=1).store_value("one")
+    new_key(version=2).store_value("two")
     reader.invalidate("q", {}, version=2)
     assert reader.get_entry("q", {}).state is EntryState.FRESH
     assert reader.get_entry("q", {}, version=2).state is EntryState.STALE
@@ -104,42 +104,42 @@ def test_only_the_version_that_is_named_is_invalidated(reader: AnyReader, play: 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "1", True, None, 10**30])
 def test_a_number_of_replicas_that_is_none_is_refused_before_anything_is_done(
-    reader: AnyReader, play: Play, wrong: Any
+    reader: AnyReader, new_key: NewKey, wrong: Any
 ) -> None:
-    key = play()
-    key.plant_value("v")
+    key = new_key()
+    key.store_value("v")
     with pytest.raises(InvalidQuery, match=r"replicas=.* of 'q': allowed is a whole number"):
         reader.invalidate("q", {}, replicas=wrong)
     assert key.state() == "idle"
 
 
-def test_replicas_that_are_not_there_are_said_to_be_missing(make_reader: MakeReader, play: Play) -> None:
-    reader, key = make_reader(redis_timeout_seconds=0.5), play()
-    key.plant_value("v")
+def test_replicas_that_are_not_there_are_said_to_be_missing(make_reader: MakeReader, new_key: NewKey) -> None:
+    reader, key = make_reader(redis_timeout_seconds=0.5), new_key()
+    key.store_value("v")
     done = reader.invalidate("q", {}, replicas=1)
     assert (done.generation > 0, done.replicated) == (True, False)
     assert reader.get_entry("q", {}).state is EntryState.STALE  # it is done all the same
 
 
 def test_a_refresh_by_hand_is_triggered_once(
-    reader: AnyReader, play: Play, events: RecordedEvents, broker: redis.Redis
+    reader: AnyReader, new_key: NewKey, events: EventRecorder, broker: redis.Redis
 ) -> None:
-    key = play()
-    key.plant_value("fresh")
+    key = new_key()
+    key.store_value("fresh")
     assert reader.refresh("q", {}) is RefreshState.TRIGGERED
     assert reader.refresh("q", {}) is RefreshState.SUPPRESSED  # queued
     key.begin()
     assert reader.refresh("q", {}) is RefreshState.SUPPRESSED  # running
-    assert events.told == [("triggered", "manual")]
+    assert events.recorded == [("triggered", "manual")]
     with broker:
         assert (broker.llen(refresh_queue(NAMESPACE)), broker.llen(miss_queue(NAMESPACE))) == (1, 0)
 
 
 def test_a_refresh_by_hand_can_be_waited_for(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor, broker: redis.Redis
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, broker: redis.Redis
 ) -> None:
-    key = play()
-    old = key.plant_value("old")
+    key = new_key()
+    old = key.store_value("old")
     refreshing = pool.submit(reader.refresh, "q", {}, wait=True)
     token = key.load("new")
     assert refreshing.result(PATIENCE_SECONDS) is RefreshState.TRIGGERED
@@ -149,9 +149,9 @@ def test_a_refresh_by_hand_can_be_waited_for(
 
 
 def test_one_that_is_suppressed_waits_for_a_load_that_begins_after_it(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     reader.refresh("q", {})
     running = key.begin()
     refreshing = pool.submit(reader.refresh, "q", {}, wait=True)
@@ -163,9 +163,9 @@ def test_one_that_is_suppressed_waits_for_a_load_that_begins_after_it(
 
 
 def test_a_refresh_by_hand_passes_cooling_and_a_read_does_not(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     read = pool.submit(reader.get, "q", {})
     key.give_up()
     assert isinstance(read.exception(PATIENCE_SECONDS), RefreshFailed)
@@ -177,22 +177,22 @@ def test_a_refresh_by_hand_passes_cooling_and_a_read_does_not(
 
 
 def test_waiting_for_a_refresh_by_hand_ends_as_a_read_does(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     with pytest.raises(WaitTimeout):
         reader.refresh("slow", {}, wait=True, timeout=0)
     refreshing = pool.submit(reader.refresh, "fails", {}, wait=True)
-    play("fails").give_up(kind="transient", attempts=4)
+    new_key("fails").give_up(kind="transient", attempts=4)
     error = refreshing.exception(PATIENCE_SECONDS)
     assert isinstance(error, RefreshFailed)
     assert (error.kind, error.attempts) == ("transient", 4)
 
 
 def test_a_refresh_that_cannot_be_published_says_so_and_leaves_no_claim(
-    make_reader: MakeReader, play: Play, events: RecordedEvents
+    make_reader: MakeReader, new_key: NewKey, events: EventRecorder
 ) -> None:
-    reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/0"), play()
-    key.plant_value("v")
+    reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/0"), new_key()
+    key.store_value("v")
     for wait in (False, True):
         with pytest.raises(TriggerFailed, match="'q' could not be published") as caught:
             reader.refresh("q", {}, wait=wait)
@@ -203,10 +203,10 @@ def test_a_refresh_that_cannot_be_published_says_so_and_leaves_no_claim(
 
 
 def test_without_a_broker_a_stale_value_is_served_and_a_miss_says_why_it_was_in_vain(
-    make_reader: MakeReader, play: Play, events: RecordedEvents
+    make_reader: MakeReader, new_key: NewKey, events: EventRecorder
 ) -> None:
-    reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/0"), play()
-    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+    reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/0"), new_key()
+    key.store_value("old", age_seconds=20, ttl_seconds=10)
     entry = reader.get_entry("q", {})
     assert (entry.value, entry.refresh) == ("old", RefreshState.TRIGGERED)
     assert reader.flush(10)

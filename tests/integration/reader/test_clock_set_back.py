@@ -12,9 +12,9 @@ import redis
 
 from api_client import EntryState, RefreshState
 from api_client.protocol.clock import monotonic_seconds
-from tests.integration.reader.conftest import MakeReader, Play, has_heard_all
+from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader, client_of
-from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
+from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 from tests.support.waiting import eventually
 
 HOUR_SECONDS = 3_600.0
@@ -27,9 +27,11 @@ def reader(request: pytest.FixtureRequest, make_reader: MakeReader) -> AnyReader
     return make_reader(local_max_entries=1_000 if request.param == "tier" else 0, local_max_age_seconds=600.0)
 
 
-def test_an_entry_of_the_future_is_stale_and_asked_for(reader: AnyReader, play: Play, control: redis.Redis) -> None:
-    key = play()
-    key.plant_value("old", age_seconds=-HOUR_SECONDS)
+def test_an_entry_of_the_future_is_stale_and_asked_for(
+    reader: AnyReader, new_key: NewKey, control: redis.Redis
+) -> None:
+    key = new_key()
+    key.store_value("old", age_seconds=-HOUR_SECONDS)
     has_heard_all(reader, control)
     entries = [reader.get_entry("q", {}) for _ in range(AGAIN)]
     assert [(entry.value, entry.state) for entry in entries] == [("old", EntryState.STALE)] * AGAIN
@@ -40,43 +42,43 @@ def test_an_entry_of_the_future_is_stale_and_asked_for(reader: AnyReader, play: 
 
 
 def test_an_entry_stored_just_ahead_of_the_reader_s_clock_is_fresh(
-    reader: AnyReader, play: Play, control: redis.Redis
+    reader: AnyReader, new_key: NewKey, control: redis.Redis
 ) -> None:
-    play().plant_value("new", age_seconds=-0.2)
+    new_key().store_value("new", age_seconds=-0.2)
     has_heard_all(reader, control)
     for _ in range(AGAIN):
         entry = reader.get_entry("q", {})
         assert (entry.value, entry.state, entry.refresh) == ("new", EntryState.FRESH, RefreshState.NONE)
 
 
-def test_a_reader_that_is_wrong_about_the_clock_learns_it_again(make_reader: MakeReader, play: Play) -> None:
+def test_a_reader_that_is_wrong_about_the_clock_learns_it_again(make_reader: MakeReader, new_key: NewKey) -> None:
     reader = make_reader()
-    play().plant_value("new")
+    new_key().store_value("new")
     assert reader.get("q", {}) == "new"
     clock = client_of(reader)._link.health.clock
     clock.learn(clock.now_us() - int(HOUR_SECONDS * 1e6), asked_at=monotonic_seconds())
     clock._relearn_at = float("inf")  # but for the doubt, it would never ask
-    play(params={"n": 1}).plant_value("new")
+    new_key(params={"n": 1}).store_value("new")
     assert reader.get_entry("q", {"n": 1}).state is EntryState.STALE
     eventually(
         lambda: reader.get_entry("q", {"n": 1}).state is EntryState.FRESH, PATIENCE_SECONDS, "it has learnt the clock"
     )
 
 
-def planted_ahead(key: PlayedKey, **changes: float) -> int:
+def planted_ahead(key: WorkedKey, **changes: float) -> int:
     """Put an entry there with a number that the clock will not reach for an hour; the number."""
-    return key.plant_value("old", age_seconds=-HOUR_SECONDS, **changes)
+    return key.store_value("old", age_seconds=-HOUR_SECONDS, **changes)
 
 
-def lose(key: PlayedKey) -> None:
+def lose(key: WorkedKey) -> None:
     """Let entry and record expire."""
     key.client.delete(key.key.entry, key.key.record)
 
 
 def test_a_value_whose_number_is_lower_takes_the_place_of_the_one_before(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     ahead = planted_ahead(key)
     assert reader.get("q", {}) == "old"
     lose(key)
@@ -88,9 +90,9 @@ def test_a_value_whose_number_is_lower_takes_the_place_of_the_one_before(
 
 
 def test_a_generation_from_before_is_met_by_a_load_each_time(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     planted_ahead(key)
     generation = reader.invalidate("q", {}).generation
     lose(key)
@@ -101,26 +103,28 @@ def test_a_generation_from_before_is_met_by_a_load_each_time(
 
 
 def test_a_wait_that_began_before_ends_by_its_next_claim(
-    make_reader: MakeReader, play: Play, pool: ThreadPoolExecutor
+    make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    reader, key = make_reader(), play()
+    reader, key = make_reader(), new_key()
     ahead = planted_ahead(key)
     read = pool.submit(reader.get, "q", {}, fresh=True)
     assert key.asked() > ahead
     # What a run for the lost claim has stored: below the number of the claim, and not what the wait is for.
-    below = key.plant_value("below")
+    below = key.store_value("below")
     key.client.delete(key.key.record)
     assert ahead > key.load("new") > below
     assert read.result(PATIENCE_SECONDS) == "new"
 
 
-def test_what_was_asked_for_before_holds_up_a_refresh_for_a_second_at_most(make_reader: MakeReader, play: Play) -> None:
-    reader, key = make_reader(), play()
+def test_what_was_asked_for_before_holds_up_a_refresh_for_a_second_at_most(
+    make_reader: MakeReader, new_key: NewKey
+) -> None:
+    reader, key = make_reader(), new_key()
     planted_ahead(key)
     assert reader.get_entry("q", {}).refresh is RefreshState.TRIGGERED
     key.asked()
     lose(key)
-    assert key.plant_value("stale", age_seconds=60.0, ttl_seconds=30.0) < key.now_us()
+    assert key.store_value("stale", age_seconds=60.0, ttl_seconds=30.0) < key.now_us()
     entry = eventually(
         lambda: (found := reader.get_entry("q", {})).refresh is RefreshState.TRIGGERED and found,
         PATIENCE_SECONDS, "it is asked for",

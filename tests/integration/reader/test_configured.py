@@ -11,8 +11,8 @@ import pytest
 from api_client import CachedQuery, ConfigurationError, ReaderSettings, aget_cached, configure, get_cached
 from api_client import default as default_client
 from refresher.embedded import free_port
-from tests.integration.reader.conftest import Play
-from tests.support.recorded_events import RecordedEvents
+from tests.integration.reader.conftest import NewKey
+from tests.support.event_recorder import EventRecorder
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +31,10 @@ def _another_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_default_clients_have_the_settings_and_events_of_the_last_call(
-    settings: dict[str, Any], play: Play
+    settings: dict[str, Any], new_key: NewKey
 ) -> None:
-    play().plant_value("v")
-    events = RecordedEvents()
+    new_key().store_value("v")
+    events = EventRecorder()
     configure(ReaderSettings(**settings | {"namespace": "another"}))
     configure(ReaderSettings(**settings), events=events)
     assert get_cached("q") == "v"
@@ -45,9 +45,9 @@ def test_the_default_clients_have_the_settings_and_events_of_the_last_call(
 
 
 def test_without_settings_they_are_the_environment_s(
-    settings: dict[str, Any], play: Play, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    play().plant_value("v")
+    new_key().store_value("v")
     monkeypatch.setenv("CACHE_REDIS_URL", settings["redis_url"])
     monkeypatch.setenv("CACHE_NAMESPACE", settings["namespace"])
     configure(ReaderSettings(redis_url=settings["redis_url"], namespace="another"))
@@ -56,8 +56,8 @@ def test_without_settings_they_are_the_environment_s(
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_after_the_first_read_it_is_too_late(settings: dict[str, Any], play: Play, kind: str) -> None:
-    play().plant_value("v")
+def test_after_the_first_read_it_is_too_late(settings: dict[str, Any], new_key: NewKey, kind: str) -> None:
+    new_key().store_value("v")
     configure(ReaderSettings(**settings))
     assert (get_cached("q") if kind == "sync" else asyncio.run(aget_cached("q"))) == "v"
     with pytest.raises(ConfigurationError, match=r"^configure\(\)=after the first read is not valid: allowed"):

@@ -17,9 +17,9 @@ import uvloop
 from redis.client import PubSub
 
 from api_client import AsyncCacheClient, ReaderSettings
-from tests.integration.reader.conftest import Play
-from tests.support.played_worker import PATIENCE_SECONDS
-from tests.support.recorded_events import RecordedEvents
+from tests.integration.reader.conftest import NewKey
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import PATIENCE_SECONDS
 from tests.support.waiting import eventually
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]
 
 
 @pytest.fixture
-def client(settings: dict[str, Any], events: RecordedEvents) -> AsyncCacheClient:
+def client(settings: dict[str, Any], events: EventRecorder) -> AsyncCacheClient:
     return AsyncCacheClient(ReaderSettings(**settings), events=events)
 
 
@@ -68,9 +68,9 @@ async def waiting(client: AsyncCacheClient, callers: int) -> AsyncIterator[list[
 
 @pytest.mark.parametrize("cancelled", [[0], [1], [0, 1, 2, 3]], ids=["leader", "follower", "all but one"])
 def test_cancelling_some_who_wait_leaves_the_others_waiting(
-    client: AsyncCacheClient, play: Play, events: RecordedEvents, run: Any, cancelled: list[int]
+    client: AsyncCacheClient, new_key: NewKey, events: EventRecorder, run: Any, cancelled: list[int]
 ) -> None:
-    key = play()
+    key = new_key()
 
     async def main() -> list[Any]:
         async with waiting(client, TASKS) as tasks:
@@ -86,8 +86,8 @@ def test_cancelling_some_who_wait_leaves_the_others_waiting(
     assert events["triggered"] == [["miss"]]
 
 
-def test_when_all_who_wait_are_cancelled_nothing_goes_on(client: AsyncCacheClient, play: Play, run: Any) -> None:
-    key = play()
+def test_when_all_who_wait_are_cancelled_nothing_goes_on(client: AsyncCacheClient, new_key: NewKey, run: Any) -> None:
+    key = new_key()
 
     async def main() -> set[Any]:
         async with waiting(client, TASKS) as tasks:
@@ -107,10 +107,10 @@ def test_when_all_who_wait_are_cancelled_nothing_goes_on(client: AsyncCacheClien
 
 
 def test_a_read_that_is_cancelled_in_mid_stream_disturbs_no_other(
-    client: AsyncCacheClient, play: Play, run: Any
+    client: AsyncCacheClient, new_key: NewKey, run: Any
 ) -> None:
     for number in range(20):
-        play("q", {"n": number}).plant_value(number)
+        new_key("q", {"n": number}).store_value(number)
 
     async def main() -> list[Any]:
         await client.get("q", {"n": 0})
@@ -129,9 +129,9 @@ def test_a_read_that_is_cancelled_in_mid_stream_disturbs_no_other(
 
 
 def test_one_client_serves_event_loops_one_after_the_other_and_leaves_none_a_connection(
-    client: AsyncCacheClient, play: Play, control: redis.Redis, run: Any
+    client: AsyncCacheClient, new_key: NewKey, control: redis.Redis, run: Any
 ) -> None:
-    play().plant_value("v")
+    new_key().store_value("v")
     connections = len(control.client_list())
     for _ in range(3):
         assert run(client.get("q")) == "v"
@@ -141,9 +141,9 @@ def test_one_client_serves_event_loops_one_after_the_other_and_leaves_none_a_con
 
 
 def test_one_client_serves_event_loops_side_by_side(
-    client: AsyncCacheClient, play: Play, run: Any, pool: ThreadPoolExecutor, events: RecordedEvents
+    client: AsyncCacheClient, new_key: NewKey, run: Any, pool: ThreadPoolExecutor, events: EventRecorder
 ) -> None:
-    key = play()
+    key = new_key()
     loops = [pool.submit(run, client.get("q")) for _ in range(4)]
     key.load("v")
     assert [loop.result(PATIENCE_SECONDS) for loop in loops] == ["v"] * 4
@@ -151,9 +151,11 @@ def test_one_client_serves_event_loops_side_by_side(
     assert events["triggered"] == [["miss"]]
 
 
-def test_a_forked_child_reads_with_the_client_of_its_parent(client: AsyncCacheClient, play: Play, run: Any) -> None:
-    there, cold = play("there"), play("cold")
-    there.plant_value("v")
+def test_a_forked_child_reads_with_the_client_of_its_parent(
+    client: AsyncCacheClient, new_key: NewKey, run: Any
+) -> None:
+    there, cold = new_key("there"), new_key("cold")
+    there.store_value("v")
     assert run(client.get("there")) == "v"
     pid = os.fork()
     if not pid:
@@ -170,7 +172,10 @@ def test_a_forked_child_reads_with_the_client_of_its_parent(client: AsyncCacheCl
 
 
 def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(
-    run: Callable[[Coroutine[Any, Any, T]], T], client: AsyncCacheClient, play: Play, monkeypatch: pytest.MonkeyPatch
+    run: Callable[[Coroutine[Any, Any, T]], T],
+    client: AsyncCacheClient,
+    new_key: NewKey,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, go_on, is_over = threading.Event(), threading.Event(), threading.Event()
 
@@ -182,15 +187,15 @@ def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(
 
     async def read() -> None:
         first = asyncio.ensure_future(client.get("q", {"n": 1}))
-        await asyncio.to_thread(eventually, play("q", {"n": 1}).is_listened_to, PATIENCE_SECONDS, "it is subscribed")
+        await asyncio.to_thread(eventually, new_key("q", {"n": 1}).has_subscriber, PATIENCE_SECONDS, "it is subscribed")
         monkeypatch.setattr(PubSub, "subscribe", slow)
         second = asyncio.ensure_future(client.get("q", {"n": 2}))
         await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         assert not is_over.is_set(), "the loop went on meanwhile"
         go_on.set()
-        await asyncio.to_thread(play("q", {"n": 2}).load, "two")
+        await asyncio.to_thread(new_key("q", {"n": 2}).load, "two")
         assert await second == "two"
-        await asyncio.to_thread(play("q", {"n": 1}).load, "one")
+        await asyncio.to_thread(new_key("q", {"n": 1}).load, "one")
         assert await first == "one"
         await client.close()
 

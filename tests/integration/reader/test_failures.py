@@ -22,11 +22,11 @@ from api_client import (
 from api_client.protocol import lease
 from api_client.protocol.lease import FailReply
 from refresher.embedded import free_port
-from tests.integration.reader.conftest import MakeReader, Play
+from tests.integration.reader.conftest import MakeReader, NewKey
 from tests.integration.reader.test_misses import share_a_wait
 from tests.support.any_reader import AnyReader, client_of
-from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 from tests.support.waiting import eventually
 
 WAITERS = 5
@@ -40,9 +40,9 @@ def cut_off(make_reader: MakeReader) -> AnyReader:
 
 
 def test_a_failure_is_told_to_all_who_wait_and_to_whoever_comes_while_it_cools(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor, events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, events: EventRecorder
 ) -> None:
-    key = play()
+    key = new_key()
     reads = [pool.submit(reader.get, "q", {}) for _ in range(WAITERS)]
     eventually(lambda: share_a_wait(reader, WAITERS), PATIENCE_SECONDS, "they wait")
     key.give_up(kind="syntax", attempts=3)
@@ -57,9 +57,9 @@ def test_a_failure_is_told_to_all_who_wait_and_to_whoever_comes_while_it_cools(
     assert events["triggered"] == [["miss"]]  # while it cools nobody asks
 
 
-def test_while_it_cools_a_stale_value_is_served(reader: AnyReader, play: Play) -> None:
-    key = play()
-    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+def test_while_it_cools_a_stale_value_is_served(reader: AnyReader, new_key: NewKey) -> None:
+    key = new_key()
+    key.store_value("old", age_seconds=20, ttl_seconds=10)
     assert reader.get("q", {}) == "old"
     key.give_up()
     assert reader.get("q", {}) == "old"
@@ -67,7 +67,7 @@ def test_while_it_cools_a_stale_value_is_served(reader: AnyReader, play: Play) -
         reader.get("q", {}, fresh=True)
 
 
-def give_up_at_once(key: PlayedKey, times: int) -> FailReply:
+def give_up_at_once(key: WorkedKey, times: int) -> FailReply:
     """Let so many loads of a key in a row be given up, each pause over at once but the last one."""
     for number in range(times):
         nonce = b"%08d" % number
@@ -82,9 +82,9 @@ def give_up_at_once(key: PlayedKey, times: int) -> FailReply:
     return reply
 
 
-def test_a_broker_that_can_t_be_reached_ends_no_row_of_failures(make_reader: MakeReader, play: Play) -> None:
-    reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/1"), play()
-    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+def test_a_broker_that_can_t_be_reached_ends_no_row_of_failures(make_reader: MakeReader, new_key: NewKey) -> None:
+    reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/1"), new_key()
+    key.store_value("old", age_seconds=20, ttl_seconds=10)
     assert give_up_at_once(key, 7).pause_seconds == 1_920.0
     key.pass_time(1_920.0)
     assert reader.get_entry("q", {}).refresh is RefreshState.TRIGGERED
@@ -94,9 +94,9 @@ def test_a_broker_that_can_t_be_reached_ends_no_row_of_failures(make_reader: Mak
     assert (told.pause_seconds, told.failures) == (3_600.0, 8)
 
 
-def test_an_unknown_query_names_its_version(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
+def test_an_unknown_query_names_its_version(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
     read = pool.submit(reader.get, "nobody_knows", {}, version=3)
-    play("nobody_knows", version=3).give_up(kind="unknown_query")
+    new_key("nobody_knows", version=3).give_up(kind="unknown_query")
     error = read.exception(PATIENCE_SECONDS)
     assert isinstance(error, UnknownQuery)
     assert (error.query, error.version, error.kind) == ("nobody_knows", 3, "unknown_query")
@@ -104,24 +104,24 @@ def test_an_unknown_query_names_its_version(reader: AnyReader, play: Play, pool:
 
 @pytest.mark.parametrize("default", [None, "fallback", []], ids=repr)
 def test_a_default_stands_in_for_a_failure_a_timeout_and_a_cache_that_is_not_there(
-    reader: AnyReader, cut_off: AnyReader, play: Play, pool: ThreadPoolExecutor, default: Any
+    reader: AnyReader, cut_off: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, default: Any
 ) -> None:
     failing = pool.submit(reader.get, "fails", {}, default=default)
-    play("fails").give_up()
+    new_key("fails").give_up()
     assert failing.result(PATIENCE_SECONDS) is default
     assert reader.get("slow", {}, timeout=0, default=default) is default
     assert cut_off.get("q", {}, default=default) is default
 
 
-def test_a_default_stands_in_for_nothing_else(reader: AnyReader, play: Play) -> None:
-    play().plant_value("no number")
+def test_a_default_stands_in_for_nothing_else(reader: AnyReader, new_key: NewKey) -> None:
+    new_key().store_value("no number")
     with pytest.raises(DecodeError):
         reader.get("q", {}, type=int, default=0)
     with pytest.raises(InvalidQuery):
         reader.get("q", {}, timeout="soon", default=0)
 
 
-def test_without_redis_each_call_says_so(cut_off: AnyReader, events: RecordedEvents) -> None:
+def test_without_redis_each_call_says_so(cut_off: AnyReader, events: EventRecorder) -> None:
     calls: list[Callable[..., Any]] = [
         cut_off.get, cut_off.get_entry, cut_off.refresh, cut_off.invalidate, cut_off.explain,
     ]  # fmt: skip
@@ -130,23 +130,23 @@ def test_without_redis_each_call_says_so(cut_off: AnyReader, events: RecordedEve
             call("q", {})
         assert caught.value.query == "q"
     told = [("unavailable",), ("read failed", "unavailable")]
-    assert events.told == told * 2  # of the reads
+    assert events.recorded == told * 2  # of the reads
     (many,) = cut_off.get_many([("q", {})])
     assert isinstance(many, CacheUnavailable)
-    assert events.told == told * 3
+    assert events.recorded == told * 3
 
 
 def test_each_read_that_ends_without_a_value_is_told_and_why_whether_there_is_a_default_or_not(
-    reader: AnyReader, cut_off: AnyReader, play: Play, pool: ThreadPoolExecutor, events: RecordedEvents
+    reader: AnyReader, cut_off: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, events: EventRecorder
 ) -> None:
     failing = pool.submit(reader.get, "fails", {}, default=None)
-    play("fails").give_up()
+    new_key("fails").give_up()
     assert failing.result(PATIENCE_SECONDS) is None
     unknown = pool.submit(reader.get_entry, "nobody_knows", {})
-    play("nobody_knows").give_up(kind="unknown_query")
+    new_key("nobody_knows").give_up(kind="unknown_query")
     assert isinstance(unknown.exception(PATIENCE_SECONDS), UnknownQuery)
     assert reader.get("slow", {}, timeout=0, default=None) is None
-    play("text").plant_value("no number")
+    new_key("text").store_value("no number")
     with pytest.raises(DecodeError):
         reader.get("text", {}, type=int)
     assert cut_off.get("q", {}, default=None) is None
@@ -202,7 +202,7 @@ def test_a_call_that_names_no_entry_is_refused_before_anything_is_sent(
 
 @pytest.mark.parametrize(("options", "why"), BAD_OPTIONS, ids=lambda value: repr(value)[:30])
 def test_an_option_that_is_none_is_refused_before_anything_is_sent(
-    cut_off: AnyReader, events: RecordedEvents, options: dict[str, Any], why: str
+    cut_off: AnyReader, events: EventRecorder, options: dict[str, Any], why: str
 ) -> None:
     for read in (cut_off.get, cut_off.get_entry):
         with pytest.raises(InvalidQuery, match=why) as caught:
@@ -210,7 +210,7 @@ def test_an_option_that_is_none_is_refused_before_anything_is_sent(
         assert caught.value.query == "q"
     with pytest.raises(InvalidQuery, match=why):
         cut_off.get_many([("q", {})], **options)
-    assert events.told == []
+    assert events.recorded == []
     assert not client_of(cut_off)._link.health.clock.is_known
 
 
@@ -222,8 +222,8 @@ def test_a_text_or_a_number_is_no_flag(cut_off: AnyReader, wrong: Any) -> None:
         cut_off.refresh("q", {}, wait=wrong)
 
 
-def test_options_that_are_numpy_scalars_are_their_values(reader: AnyReader, play: Play) -> None:
-    token = play().plant_value("v", age_seconds=60)
+def test_options_that_are_numpy_scalars_are_their_values(reader: AnyReader, new_key: NewKey) -> None:
+    token = new_key().store_value("v", age_seconds=60)
     assert reader.get("q", {}, max_age=np.int64(600), fresh=np.bool_(False)) == "v"
     assert reader.get("q", {}, min_generation=np.int64(token - 1), timeout=np.float32(0.5)) == "v"
     with pytest.raises(WaitTimeout):
@@ -238,19 +238,19 @@ def test_bookmarks_of_an_invalidation_are_looked_at_as_well(cut_off: AnyReader) 
         cut_off.invalidate("q", {}, bookmarks=object())
 
 
-def test_params_are_as_json_has_them(reader: AnyReader, play: Play) -> None:
+def test_params_are_as_json_has_them(reader: AnyReader, new_key: NewKey) -> None:
     params = {"text": "ä\u2028", "list": [1, 2.5, None, True], "nested": {"a": {"b": []}}}
-    key = play(params=params)
-    key.plant_value("v")
+    key = new_key(params=params)
+    key.store_value("v")
     assert reader.get("q", params) == "v"
     assert json.loads(key.key.canonical_params) == params
     assert isinstance(reader.get("q", params, default=None), str)
 
 
 def test_a_wait_that_ends_in_a_timeout_can_be_begun_again(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     for _ in range(2):
         with pytest.raises(WaitTimeout):
             reader.get("q", {}, timeout=0)

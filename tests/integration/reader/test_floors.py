@@ -12,10 +12,10 @@ from api_client.protocol import lease
 from api_client.protocol.lease import BookmarkFault, ClaimReply
 from api_client.read import wait_plan as read_plan
 from api_client.read.wait_plan import _Wait
-from tests.integration.reader.conftest import Play
+from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import AnyReader
-from tests.support.played_worker import NONCE, PATIENCE_SECONDS
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import NONCE, PATIENCE_SECONDS
 from tests.support.waiting import eventually
 
 
@@ -29,18 +29,18 @@ def waits_for(reader: AnyReader, pool: ThreadPoolExecutor) -> Any:
     return begin
 
 
-def test_an_entry_young_enough_is_a_hit(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
-    play().plant_value("v", age_seconds=60)
+def test_an_entry_young_enough_is_a_hit(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
+    new_key().store_value("v", age_seconds=60)
     entry = reader.get_entry("q", {}, max_age="1h")
     assert (entry.value, entry.state, entry.refresh) == ("v", EntryState.FRESH, RefreshState.NONE)
     assert events["miss"] == []
 
 
 def test_an_entry_too_old_for_the_call_is_waited_for_and_stays_for_others(
-    reader: AnyReader, play: Play, waits_for: Any
+    reader: AnyReader, new_key: NewKey, waits_for: Any
 ) -> None:
-    key = play()
-    old = key.plant_value("old", age_seconds=60)
+    key = new_key()
+    old = key.store_value("old", age_seconds=60)
     read = waits_for(max_age="10s")
     token = key.begin()
     assert reader.get_entry("q", {}).token == old  # meanwhile
@@ -48,21 +48,21 @@ def test_an_entry_too_old_for_the_call_is_waited_for_and_stays_for_others(
     assert (read.result(PATIENCE_SECONDS).value, read.result().state) == ("new", EntryState.MISS)
 
 
-def test_what_was_loaded_after_the_call_is_young_enough_however_small_the_age(play: Play, waits_for: Any) -> None:
-    key = play()
+def test_what_was_loaded_after_the_call_is_young_enough_however_small_the_age(new_key: NewKey, waits_for: Any) -> None:
+    key = new_key()
     read = waits_for(max_age=0)
     token = key.load("v")
     assert read.result(PATIENCE_SECONDS).token == token
     # A minute before the next call: a reader knows the time to half of a round trip, which may be long here.
-    key.plant_value("v", age_seconds=60)
+    key.store_value("v", age_seconds=60)
     again = waits_for(max_age=0)
     assert key.load("newer") > token
     assert again.result(PATIENCE_SECONDS).value == "newer"
 
 
-def test_fresh_takes_no_entry_that_is_there(reader: AnyReader, play: Play, waits_for: Any) -> None:
-    key = play()
-    old = key.plant_value("old")
+def test_fresh_takes_no_entry_that_is_there(reader: AnyReader, new_key: NewKey, waits_for: Any) -> None:
+    key = new_key()
+    old = key.store_value("old")
     read = waits_for(fresh=True)
     token = key.load("new")
     assert (read.result(PATIENCE_SECONDS).value, token > old) == ("new", True)
@@ -70,8 +70,8 @@ def test_fresh_takes_no_entry_that_is_there(reader: AnyReader, play: Play, waits
         reader.get("q", {}, fresh=True, timeout=0)
 
 
-def test_fresh_takes_no_load_that_began_before_the_call(play: Play, waits_for: Any) -> None:
-    key = play()
+def test_fresh_takes_no_load_that_began_before_the_call(new_key: NewKey, waits_for: Any) -> None:
+    key = new_key()
     key.claim("of an earlier reader")
     running = key.begin()  # and its read of the graph may be done already
     read = waits_for(fresh=True)
@@ -84,9 +84,9 @@ def test_fresh_takes_no_load_that_began_before_the_call(play: Play, waits_for: A
 
 
 def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
-    play: Play, waits_for: Any, monkeypatch: pytest.MonkeyPatch
+    new_key: NewKey, waits_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, asked = play(), set[_Wait]()
+    key, asked = new_key(), set[_Wait]()
 
     class Told(_Wait):
         def told(self, reply: ClaimReply) -> None:
@@ -94,7 +94,7 @@ def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
             asked.add(self)
 
     monkeypatch.setattr(read_plan, "_Wait", Told)
-    key.plant_value("old")
+    key.store_value("old")
     first, second = waits_for(fresh=True), waits_for(fresh=True)
     # By the record alone it can't be told: the first asks again after a second.
     eventually(lambda: len(asked) == 2, PATIENCE_SECONDS, "both have asked")
@@ -103,10 +103,10 @@ def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
 
 
 def test_min_generation_takes_what_was_read_after_that_invalidation(
-    reader: AnyReader, play: Play, waits_for: Any
+    reader: AnyReader, new_key: NewKey, waits_for: Any
 ) -> None:
-    key = play()
-    key.plant_value("old")
+    key = new_key()
+    key.store_value("old")
     generation = reader.invalidate("q", {}).generation
     assert reader.get("q", {}) == "old"
     read = waits_for(min_generation=generation)
@@ -119,11 +119,11 @@ def test_min_generation_takes_what_was_read_after_that_invalidation(
 
 
 def test_a_generation_that_redis_has_lost_costs_one_load(
-    reader: AnyReader, play: Play, waits_for: Any, events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, waits_for: Any, events: EventRecorder
 ) -> None:
     # Of a master whose clock was ahead, say, before its replica took over.
-    key = play()
-    old = key.plant_value("old")
+    key = new_key()
+    old = key.store_value("old")
     read = waits_for(min_generation=old + 3_600 * 1_000_000)
     token = key.load("new")
     assert (read.result(PATIENCE_SECONDS).value, read.result().token) == ("new", token)
@@ -131,9 +131,9 @@ def test_a_generation_that_redis_has_lost_costs_one_load(
     assert events["triggered"] == [["miss"]]
 
 
-def test_min_bookmarks_takes_what_was_loaded_with_them(reader: AnyReader, play: Play, waits_for: Any) -> None:
-    key = play()
-    key.plant_value("old", bookmarks=("a",))
+def test_min_bookmarks_takes_what_was_loaded_with_them(reader: AnyReader, new_key: NewKey, waits_for: Any) -> None:
+    key = new_key()
+    key.store_value("old", bookmarks=("a",))
     assert reader.get("q", {}, min_bookmarks=["a"]) == "old"
     read = waits_for(min_bookmarks=["a", "b"])
     key.asked()
@@ -144,9 +144,9 @@ def test_min_bookmarks_takes_what_was_loaded_with_them(reader: AnyReader, play: 
 
 
 def test_bookmarks_of_a_refused_reader_are_given_to_the_load_after_the_one_under_way(
-    play: Play, waits_for: Any
+    new_key: NewKey, waits_for: Any
 ) -> None:
-    key = play()
+    key = new_key()
     key.claim("of an earlier reader")
     running = key.begin()
     drawn = int(key.record()["number"])
@@ -162,9 +162,9 @@ def test_bookmarks_of_a_refused_reader_are_given_to_the_load_after_the_one_under
 
 @pytest.mark.parametrize("fault", [BookmarkFault.NOT_REACHED, BookmarkFault.REFUSED])
 def test_a_reader_s_bad_bookmark_fails_its_own_read_and_no_other(
-    reader: AnyReader, play: Play, waits_for: Any, fault: BookmarkFault
+    reader: AnyReader, new_key: NewKey, waits_for: Any, fault: BookmarkFault
 ) -> None:
-    key = play()
+    key = new_key()
     for _ in range(2):  # however often it comes again
         bad = waits_for(min_bookmarks=["bad"])
         run = key.acquire(NONCE, number=key.asked())
@@ -185,9 +185,9 @@ def test_a_reader_s_bad_bookmark_fails_its_own_read_and_no_other(
 
 
 def test_what_asks_for_more_is_not_served_by_a_wait_that_asks_for_less(
-    reader: AnyReader, play: Play, waits_for: Any
+    reader: AnyReader, new_key: NewKey, waits_for: Any
 ) -> None:
-    key = play()
+    key = new_key()
     plain = waits_for()
     running = key.begin()
     generation = reader.invalidate("q", {}).generation

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from api_client import DecodeError, EntryState, RefreshState
-from tests.integration.reader.conftest import MakeReader, Play, has_heard_all
+from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader, client_of
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import eventually
 
 
@@ -47,26 +47,28 @@ def gets_of_two_reads(place: str) -> int:
 
 def test_a_fresh_value_is_served_and_nothing_is_asked_for(
     reader: AnyReader,
-    play: Play,
-    events: RecordedEvents,
+    new_key: NewKey,
+    events: EventRecorder,
     control: redis.Redis,
     sent: Callable[[str], int],
     gets_of_two_reads: int,
 ) -> None:
-    key = play()
-    key.plant_value({"n": 1})
+    key = new_key()
+    key.store_value({"n": 1})
     has_heard_all(reader, control)
     for _ in range(2):
         entry = reader.get_entry("q", {})
         assert (entry.value, entry.state, entry.refresh) == ({"n": 1}, EntryState.FRESH, RefreshState.NONE)
     assert reader.flush(10)
     assert key.state() == "idle"
-    assert events.told == [("hit", "fresh", "")] * 2
+    assert events.recorded == [("hit", "fresh", "")] * 2
     assert sent("get") == gets_of_two_reads
 
 
-def test_an_entry_tells_all_that_the_cache_knows_of_it(reader: AnyReader, play: Play) -> None:
-    token = play().plant_value("v", age_seconds=10, ttl_seconds=100, beta=0.0, degree=7, generation=3, bookmarks=("b",))
+def test_an_entry_tells_all_that_the_cache_knows_of_it(reader: AnyReader, new_key: NewKey) -> None:
+    token = new_key().store_value(
+        "v", age_seconds=10, ttl_seconds=100, beta=0.0, degree=7, generation=3, bookmarks=("b",)
+    )
     for _ in range(2):
         entry = reader.get_entry("q", {})
         assert 10 <= entry.age < 40
@@ -77,14 +79,14 @@ def test_an_entry_tells_all_that_the_cache_knows_of_it(reader: AnyReader, play: 
 
 def test_a_stale_value_is_served_at_once_and_asked_for_once(
     reader: AnyReader,
-    play: Play,
-    events: RecordedEvents,
+    new_key: NewKey,
+    events: EventRecorder,
     control: redis.Redis,
     sent: Callable[[str], int],
     gets_of_two_reads: int,
 ) -> None:
-    key = play()
-    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+    key = new_key()
+    key.store_value("old", age_seconds=20, ttl_seconds=10)
     has_heard_all(reader, control)
     first, second = reader.get_entry("q", {}), reader.get_entry("q", {})
     assert (first.value, first.state, first.refresh) == ("old", EntryState.STALE, RefreshState.TRIGGERED)
@@ -97,9 +99,9 @@ def test_a_stale_value_is_served_at_once_and_asked_for_once(
     assert sent("get") == gets_of_two_reads
 
 
-def test_a_refreshed_value_is_seen(reader: AnyReader, play: Play) -> None:
-    key = play()
-    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+def test_a_refreshed_value_is_seen(reader: AnyReader, new_key: NewKey) -> None:
+    key = new_key()
+    key.store_value("old", age_seconds=20, ttl_seconds=10)
     assert reader.get("q", {}) == "old"
     token = key.load("new")
     # A reader with a tier hears of it.
@@ -107,9 +109,9 @@ def test_a_refreshed_value_is_seen(reader: AnyReader, play: Play) -> None:
     assert (entry.value, entry.state) == ("new", EntryState.FRESH)
 
 
-def test_a_value_that_grows_stale_between_two_reads_is_decided_anew(reader: AnyReader, play: Play) -> None:
-    key = play()
-    key.plant_value("v", ttl_seconds=0.5, beta=0.0)
+def test_a_value_that_grows_stale_between_two_reads_is_decided_anew(reader: AnyReader, new_key: NewKey) -> None:
+    key = new_key()
+    key.store_value("v", ttl_seconds=0.5, beta=0.0)
     entry = eventually(
         lambda: (found := reader.get_entry("q", {})).refresh is not RefreshState.NONE and found, 20, "it is asked for"
     )
@@ -118,10 +120,10 @@ def test_a_value_that_grows_stale_between_two_reads_is_decided_anew(reader: AnyR
 
 
 def test_an_early_refresh_is_asked_for_while_the_value_is_fresh(
-    reader: AnyReader, play: Play, events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:
-    key = play()
-    key.plant_value("v", age_seconds=60, ttl_seconds=100, beta=1e15)  # past half of the TTL every draw is positive
+    key = new_key()
+    key.store_value("v", age_seconds=60, ttl_seconds=100, beta=1e15)  # past half of the TTL every draw is positive
     first, second = reader.get_entry("q", {}), reader.get_entry("q", {})
     assert (first.state, first.refresh) == (EntryState.FRESH, RefreshState.TRIGGERED)
     assert (second.state, second.refresh) == (EntryState.FRESH, RefreshState.SUPPRESSED)
@@ -131,34 +133,34 @@ def test_an_early_refresh_is_asked_for_while_the_value_is_fresh(
 
 
 @pytest.mark.parametrize("value", [None, "", 0, False, [], {}, b""], ids=repr)
-def test_none_and_empty_values_are_values(reader: AnyReader, play: Play, value: Any) -> None:
-    play().plant_value(value)
+def test_none_and_empty_values_are_values(reader: AnyReader, new_key: NewKey, value: Any) -> None:
+    new_key().store_value(value)
     for _ in range(2):
         got = reader.get("q", {}, default="another")
         assert (got, type(got)) == (value, type(value))
         assert reader.get_entry("q", {}).value == value
 
 
-def test_each_caller_may_change_what_it_got(reader: AnyReader, play: Play) -> None:
-    play().plant_value([1])
+def test_each_caller_may_change_what_it_got(reader: AnyReader, new_key: NewKey) -> None:
+    new_key().store_value([1])
     for _ in range(3):
         got = reader.get("q", {})
         assert got == [1]
         got.append(2)
 
 
-def test_a_value_is_decoded_into_the_type_that_each_call_asks_for(reader: AnyReader, play: Play) -> None:
-    play().plant_value([{"name": "Ada", "age": 36}])
+def test_a_value_is_decoded_into_the_type_that_each_call_asks_for(reader: AnyReader, new_key: NewKey) -> None:
+    new_key().store_value([{"name": "Ada", "age": 36}])
     assert reader.get("q", {}, type=list[Friend]) == [Friend("Ada", 36)]
     assert reader.get("q", {}) == [{"name": "Ada", "age": 36}]
     assert reader.get_entry("q", {}, type=list[Friend]).value == [Friend("Ada", 36)]
 
 
 def test_a_value_that_does_not_fit_is_an_error_that_names_the_field_and_no_default(
-    reader: AnyReader, play: Play
+    reader: AnyReader, new_key: NewKey
 ) -> None:
-    key = play()
-    key.plant_value([{"name": "Ada", "age": "old"}])
+    key = new_key()
+    key.store_value([{"name": "Ada", "age": "old"}])
     for _ in range(2):
         with pytest.raises(DecodeError, match=r"'q'.*`int`.*age") as caught:
             reader.get("q", {}, type=list[Friend], default=[])
@@ -167,18 +169,18 @@ def test_a_value_that_does_not_fit_is_an_error_that_names_the_field_and_no_defau
     assert key.entry() is not None
 
 
-def test_versions_and_params_are_other_entries(reader: AnyReader, play: Play) -> None:
-    play(version=1).plant_value("one")
-    play(version=2).plant_value("two")
-    play(params={"n": 1}).plant_value("with params")
+def test_versions_and_params_are_other_entries(reader: AnyReader, new_key: NewKey) -> None:
+    new_key(version=1).store_value("one")
+    new_key(version=2).store_value("two")
+    new_key(params={"n": 1}).store_value("with params")
     for _ in range(2):
         assert reader.get("q", {}) == reader.get("q", {}, version=1) == "one"
         assert reader.get("q", {}, version=2) == "two"
         assert reader.get("q", {"n": 1}) == "with params"
 
 
-def test_the_order_of_params_does_not_matter(reader: AnyReader, play: Play) -> None:
-    play(params={"a": 1, "b": [2, {"c": 3, "d": 4}]}).plant_value("v")
+def test_the_order_of_params_does_not_matter(reader: AnyReader, new_key: NewKey) -> None:
+    new_key(params={"a": 1, "b": [2, {"c": 3, "d": 4}]}).store_value("v")
     assert reader.get("q", {"b": [2, {"d": 4, "c": 3}], "a": 1}) == "v"
 
 
@@ -197,10 +199,10 @@ def make_deaf(reader: AnyReader, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_its_own_invalidation_is_seen_at_once(
-    reader: AnyReader, play: Play, events: RecordedEvents, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    reader: AnyReader, new_key: NewKey, events: EventRecorder, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = play()
-    key.plant_value("v")
+    key = new_key()
+    key.store_value("v")
     has_heard_all(reader, control)
     for _ in range(2):
         reader.get("q", {})
@@ -214,18 +216,20 @@ def test_its_own_invalidation_is_seen_at_once(
     assert events["triggered"] == [["invalidated"]]
 
 
-def test_another_process_s_invalidation_is_seen(reader: AnyReader, play: Play) -> None:
-    key = play()
-    key.plant_value("v")
+def test_another_process_s_invalidation_is_seen(reader: AnyReader, new_key: NewKey) -> None:
+    key = new_key()
+    key.store_value("v")
     for _ in range(2):
         assert reader.get_entry("q", {}).state is EntryState.FRESH
     key.invalidate()
     eventually(lambda: reader.get_entry("q", {}).state is EntryState.STALE, 20, "it is heard of")
 
 
-def test_a_typed_read_of_what_was_kept_untyped(reader: AnyReader, play: Play, control: redis.Redis, place: str) -> None:
-    key = play()
-    key.plant_value({"n": 1})
+def test_a_typed_read_of_what_was_kept_untyped(
+    reader: AnyReader, new_key: NewKey, control: redis.Redis, place: str
+) -> None:
+    key = new_key()
+    key.store_value({"n": 1})
     has_heard_all(reader, control)
     assert reader.get("q", {}) == {"n": 1}
     assert reader.get("q", {}, type=Stamped) == Stamped(1)

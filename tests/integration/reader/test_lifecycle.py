@@ -23,10 +23,10 @@ from api_client import (
 )
 from api_client.client import ClientBase
 from refresher.embedded import RedisServer
-from tests.integration.reader.conftest import MakeReader, Play
+from tests.integration.reader.conftest import MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of, close_client
-from tests.support.played_worker import PATIENCE_SECONDS
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import PATIENCE_SECONDS
 from tests.support.waiting import eventually
 
 CLASSES: dict[str, type[ClientBase]] = {"sync": CacheClient, "async": AsyncCacheClient, "uvloop": AsyncCacheClient}
@@ -56,9 +56,9 @@ def run_in(kind: str, client: ClientBase, read: Callable[[Any], Any]) -> Any:
 
 
 def test_it_is_made_from_the_environment_and_closed_by_its_context(
-    kind: str, environment: None, play: Play, control: redis.Redis
+    kind: str, environment: None, new_key: NewKey, control: redis.Redis
 ) -> None:
-    play().plant_value("v")
+    new_key().store_value("v")
     before = len(control.client_list())
     for make in (CLASSES[kind], CLASSES[kind].from_env):
         client = make()
@@ -81,31 +81,31 @@ def test_nothing_is_connected_before_the_first_call(kind: str, settings: dict[st
     assert len(control.client_list()) == before
 
 
-def test_flushing_waits_for_what_was_asked_in_the_background(reader: AnyReader, play: Play) -> None:
+def test_flushing_waits_for_what_was_asked_in_the_background(reader: AnyReader, new_key: NewKey) -> None:
     assert reader.flush(0)  # nothing is under way
-    keys = [play("q", {"n": number}) for number in range(20)]
+    keys = [new_key("q", {"n": number}) for number in range(20)]
     for number, key in enumerate(keys):
-        key.plant_value("old", age_seconds=20, ttl_seconds=10)
+        key.store_value("old", age_seconds=20, ttl_seconds=10)
         reader.get("q", {"n": number})
     assert reader.flush(PATIENCE_SECONDS)
     assert [key.state() for key in keys] == ["queued"] * 20
 
 
-def test_closing_publishes_what_is_left(reader: AnyReader, play: Play) -> None:
-    keys = [play("q", {"n": number}) for number in range(5)]
+def test_closing_publishes_what_is_left(reader: AnyReader, new_key: NewKey) -> None:
+    keys = [new_key("q", {"n": number}) for number in range(5)]
     for number, key in enumerate(keys):
-        key.plant_value("old", age_seconds=20, ttl_seconds=10)
+        key.store_value("old", age_seconds=20, ttl_seconds=10)
         reader.get("q", {"n": number})
     close_client(reader)
     assert [key.state() for key in keys] == ["queued"] * 5
 
 
 def test_a_closed_reader_still_reads_and_asks_for_nothing(
-    reader: AnyReader, play: Play, events: RecordedEvents, control: redis.Redis
+    reader: AnyReader, new_key: NewKey, events: EventRecorder, control: redis.Redis
 ) -> None:
-    fresh, stale = play("fresh"), play("stale")
-    fresh.plant_value("v")
-    stale.plant_value("old", age_seconds=20, ttl_seconds=10)
+    fresh, stale = new_key("fresh"), new_key("stale")
+    fresh.store_value("v")
+    stale.store_value("old", age_seconds=20, ttl_seconds=10)
     close_client(reader)
     close_client(reader)
     assert reader.get("fresh", {}) == "v"
@@ -119,9 +119,9 @@ def test_a_closed_reader_still_reads_and_asks_for_nothing(
     close_client(reader)
 
 
-def a_busy_life(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
+def a_busy_life(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
     """One call after the other, so that its events have one order."""
-    key = play()
+    key = new_key()
 
     def done(*_: object) -> None:
         assert reader.flush(PATIENCE_SECONDS)
@@ -143,21 +143,21 @@ def a_busy_life(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None
     done(reader.get("q", {}, default=None))
     key.client.set(key.key.entry, b"garbage")
     done(reader.get("q", {}, default=None))
-    cooling, early = play("cooling"), play("early")
-    cooling.plant_value("old", age_seconds=20, ttl_seconds=10)
+    cooling, early = new_key("cooling"), new_key("early")
+    cooling.store_value("old", age_seconds=20, ttl_seconds=10)
     cooling.claim("of another reader")
     cooling.give_up()
     done(reader.get("cooling", {}))
-    early.plant_value("v", age_seconds=60, ttl_seconds=100, beta=1e15)
+    early.store_value("v", age_seconds=60, ttl_seconds=100, beta=1e15)
     done(reader.get("early", {}))
 
 
 def test_all_kinds_tell_the_same_in_the_same_order(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor, events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, events: EventRecorder
 ) -> None:
-    a_busy_life(reader, play, pool)
+    a_busy_life(reader, new_key, pool)
     # Told on two threads: each has its own order.
-    assert [told for told in events.told if told[0] in {"hit", "miss", "unreadable", "read failed"}] == [
+    assert [told for told in events.recorded if told[0] in {"hit", "miss", "unreadable", "read failed"}] == [
         ("miss",),
         ("hit", "fresh", ""),
         ("hit", "stale", "triggers"),
@@ -173,7 +173,7 @@ def test_all_kinds_tell_the_same_in_the_same_order(
         ("hit", "stale", "triggers"),
         ("hit", "fresh", "triggers"),
     ]
-    assert [told for told in events.told if told[0] in {"triggered", "deduplicated"}] == [
+    assert [told for told in events.recorded if told[0] in {"triggered", "deduplicated"}] == [
         ("triggered", "miss"),
         ("triggered", "invalidated"),
         ("triggered", "manual"),
@@ -181,7 +181,7 @@ def test_all_kinds_tell_the_same_in_the_same_order(
         ("deduplicated", "cooling"),
         ("triggered", "early"),
     ]
-    assert len(events.told) == 14 + 6
+    assert len(events.recorded) == 14 + 6
 
 
 class Raising(ReaderEvents):
@@ -193,18 +193,18 @@ class Raising(ReaderEvents):
 
 
 @pytest.mark.parametrize("events", [Raising()], ids=[""])
-def test_an_event_that_raises_costs_no_read(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
-    key = play()
+def test_an_event_that_raises_costs_no_read(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
+    key = new_key()
     read = pool.submit(reader.get, "q", {})
     key.load("v")
     assert read.result(PATIENCE_SECONDS) == "v"
     assert reader.get("q", {}) == "v"
 
 
-def test_a_key_is_explained(reader: AnyReader, play: Play) -> None:
-    key = play()
+def test_a_key_is_explained(reader: AnyReader, new_key: NewKey) -> None:
+    key = new_key()
     assert "no entry" in str(reader.explain("q", {})).lower()
-    key.plant_value("old", age_seconds=20, ttl_seconds=10)
+    key.store_value("old", age_seconds=20, ttl_seconds=10)
     reader.get("q", {})
     assert reader.flush(PATIENCE_SECONDS)
     told = str(reader.explain("q", {}))
@@ -212,16 +212,16 @@ def test_a_key_is_explained(reader: AnyReader, play: Play) -> None:
     assert "queued" in told
 
 
-def test_its_key_is_that_of_the_entry(make_reader: MakeReader, play: Play) -> None:
+def test_its_key_is_that_of_the_entry(make_reader: MakeReader, new_key: NewKey) -> None:
     reader = make_reader()
-    assert reader.key("q", {"n": 1}, version=2) == play("q", {"n": 1}, version=2).key
-    assert client_of(reader).key("q") == play().key
+    assert reader.key("q", {"n": 1}, version=2) == new_key("q", {"n": 1}, version=2).key
+    assert client_of(reader).key("q") == new_key().key
 
 
 def test_clients_on_one_server_with_other_namespaces_do_not_meet(
-    make_reader: MakeReader, clean_redis: RedisServer, play: Play
+    make_reader: MakeReader, clean_redis: RedisServer, new_key: NewKey
 ) -> None:
-    play().plant_value("v")
+    new_key().store_value("v")
     reader, other = make_reader(), make_reader(namespace="other")
     assert reader.get("q", {}) == "v"
     with pytest.raises(WaitTimeout):

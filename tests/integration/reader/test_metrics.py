@@ -9,21 +9,21 @@ from prometheus_client import CollectorRegistry
 
 from api_client import ReaderSettings
 from api_client.observe.prometheus import PrometheusEvents
-from tests.integration.reader.conftest import Play
+from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import ALL_KINDS
 
 
 def test_hits_are_counted_with_age_and_what_was_left(
-    kind: str, stack: ExitStack, settings: dict[str, Any], play: Play
+    kind: str, stack: ExitStack, settings: dict[str, Any], new_key: NewKey
 ) -> None:
     registry = CollectorRegistry()
     reader = ALL_KINDS[kind](ReaderSettings(**settings), PrometheusEvents(registry))
     stack.callback(reader.close)
-    play("fresh").plant_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
-    play("stale").plant_value("v", age_seconds=500, ttl_seconds=100)
-    invalidated = play("invalidated")
-    token = invalidated.plant_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
-    invalidated.plant_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0, generation=token + 10**9)
+    new_key("fresh").store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
+    new_key("stale").store_value("v", age_seconds=500, ttl_seconds=100)
+    invalidated = new_key("invalidated")
+    token = invalidated.store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
+    invalidated.store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0, generation=token + 10**9)
     for query in ("fresh", "stale", "invalidated"):
         for _ in range(2):
             assert reader.get(query, {}) == "v"

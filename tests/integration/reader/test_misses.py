@@ -11,10 +11,10 @@ import redis
 from api_client import EntryState, RefreshState, WaitTimeout
 from api_client.config.broker import miss_queue
 from api_client.read import wait_plan as read_plan
-from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
+from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of
-from tests.support.played_worker import PATIENCE_SECONDS
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import PATIENCE_SECONDS
 from tests.support.waiting import eventually
 
 NEVER_SECONDS = 3_600.0
@@ -33,51 +33,51 @@ def share_a_wait(reader: AnyReader, callers: int) -> bool:
 
 
 def test_a_miss_waits_for_the_value_and_is_one_claim(
-    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor, control: redis.Redis
+    reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor, control: redis.Redis
 ) -> None:
-    key = play()
+    key = new_key()
     read = pool.submit(reader.get_entry, "q", {})
     token = key.load({"n": 1})
     entry = read.result(PATIENCE_SECONDS)
     assert (entry.value, entry.state, entry.refresh) == ({"n": 1}, EntryState.MISS, RefreshState.TRIGGERED)
     assert entry.token == token
     assert reader.flush(10)
-    assert events.told == [("miss",), ("triggered", "miss")]
+    assert events.recorded == [("miss",), ("triggered", "miss")]
     assert key.record() == {}
     with redis.Redis.from_url(client_of(reader).settings.broker_url) as broker:
         assert broker.llen(miss_queue(NAMESPACE)) == 1
 
 
 def test_a_commit_wakes_it_by_its_notification(
-    make_reader: MakeReader, play: Play, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing else would: neither a poll nor a second claim comes within the test's time.
     monkeypatch.setattr(read_plan, "RECLAIM_SECONDS", NEVER_SECONDS)
-    reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e3, wait_timeout_ms=5 * PATIENCE_SECONDS * 1e3), play()
+    reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e3, wait_timeout_ms=5 * PATIENCE_SECONDS * 1e3), new_key()
     read = pool.submit(reader.get, "q", {})
     token = key.begin()
-    eventually(key.is_listened_to, PATIENCE_SECONDS, "it listens")
+    eventually(key.has_subscriber, PATIENCE_SECONDS, "it listens")
     key.end(token, "v")
     assert read.result(PATIENCE_SECONDS) == "v"
 
 
 def test_without_notifications_it_polls(
-    make_reader: MakeReader, play: Play, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_plan, "RECLAIM_SECONDS", NEVER_SECONDS)
-    reader, key = make_reader(), play()
+    reader, key = make_reader(), new_key()
     client_of(reader)._notifications._is_closed = True
     read = pool.submit(reader.get, "q", {})
     token = key.begin()
-    assert not key.is_listened_to()
+    assert not key.has_subscriber()
     key.end(token, "v")
     assert read.result(PATIENCE_SECONDS) == "v"
 
 
 def test_callers_of_one_key_share_one_wait(
-    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     reads = [pool.submit(reader.get_entry, "q", {}) for _ in range(WAITERS)]
     token = key.begin()
     eventually(lambda: share_a_wait(reader, WAITERS), PATIENCE_SECONDS, "they share a wait")
@@ -95,25 +95,25 @@ def test_callers_of_one_key_share_one_wait(
 
 @pytest.mark.parametrize("value", [None, "", [], 0], ids=repr)
 def test_none_and_empty_values_end_a_wait(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor, value: object
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, value: object
 ) -> None:
     read = pool.submit(reader.get, "q", {}, default="another")
-    play().load(value)
+    new_key().load(value)
     assert read.result(PATIENCE_SECONDS) == value
 
 
-def test_a_timeout_of_nothing_asks_and_does_not_wait(reader: AnyReader, play: Play, events: RecordedEvents) -> None:
-    key = play()
+def test_a_timeout_of_nothing_asks_and_does_not_wait(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
+    key = new_key()
     with pytest.raises(WaitTimeout, match="'q'") as caught:
         reader.get("q", {}, timeout=0)
     assert (caught.value.query, caught.value.waited_seconds, caught.value.state) == ("q", 0.0, "queued")
     assert key.state() == "queued"
     assert reader.flush(10)
     # The publisher's thread tells of the last one when it comes to it.
-    assert sorted(events.told) == [("miss",), ("read failed", "timeout"), ("triggered", "miss")]
+    assert sorted(events.recorded) == [("miss",), ("read failed", "timeout"), ("triggered", "miss")]
 
 
-def test_a_short_timeout_is_kept(reader: AnyReader, play: Play) -> None:
+def test_a_short_timeout_is_kept(reader: AnyReader, new_key: NewKey) -> None:
     began = time.monotonic()
     with pytest.raises(WaitTimeout) as caught:
         reader.get_entry("q", {}, timeout="120ms")
@@ -129,9 +129,9 @@ def test_the_timeout_of_the_settings_is_taken_where_the_call_says_none(make_read
 
 
 def test_a_follower_whose_time_runs_out_leaves_the_others_waiting(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     leader = pool.submit(reader.get, "q", {})
     eventually(lambda: share_a_wait(reader, 1), PATIENCE_SECONDS, "one waits")
     with pytest.raises(WaitTimeout, match="waiting with others") as caught:
@@ -142,9 +142,9 @@ def test_a_follower_whose_time_runs_out_leaves_the_others_waiting(
 
 
 def test_a_leader_whose_time_runs_out_leaves_the_others_waiting(
-    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     leader = pool.submit(reader.get, "q", {}, timeout="500ms")
     eventually(lambda: share_a_wait(reader, 1), PATIENCE_SECONDS, "one waits")
     follower = pool.submit(reader.get, "q", {})
@@ -156,9 +156,9 @@ def test_a_leader_whose_time_runs_out_leaves_the_others_waiting(
 
 
 def test_a_lost_message_is_published_again_while_somebody_waits(
-    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     key.claim("of a reader that died before it published")
     key.client.hset(key.key.record, "published", key.now_us() - 2_000_000)
     read = pool.submit(reader.get, "q", {})
@@ -170,9 +170,9 @@ def test_a_lost_message_is_published_again_while_somebody_waits(
 
 
 def test_a_value_of_ttl_zero_is_for_those_who_wait_alone(
-    reader: AnyReader, play: Play, events: RecordedEvents, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     first = pool.submit(reader.get_entry, "q", {})
     token = key.hand_over("once")
     entry = first.result(PATIENCE_SECONDS)
@@ -184,9 +184,9 @@ def test_a_value_of_ttl_zero_is_for_those_who_wait_alone(
 
 
 def test_a_caller_that_comes_while_a_value_of_ttl_zero_is_loaded_gets_a_later_one(
-    reader: AnyReader, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
     first = pool.submit(reader.get, "q", {})
     token = key.begin()
     second = pool.submit(reader.get, "q", {})

@@ -13,8 +13,8 @@ import pytest
 
 from api_client import AsyncCacheClient, CacheClient, CacheError, CacheUnavailable, ReaderSettings, RefreshFailed
 from refresher.embedded import RedisServer, free_port
-from tests.integration.reader.conftest import Play
-from tests.support.played_worker import PATIENCE_SECONDS
+from tests.integration.reader.conftest import NewKey
+from tests.support.fake_worker import PATIENCE_SECONDS
 from tests.support.waiting import eventually
 
 THREADS = 300
@@ -54,9 +54,9 @@ async def failures(calls: list[Coroutine[Any, Any, Any]], fail: Callable[[], obj
     return [task.exception() for task in tasks]
 
 
-def test_threads_that_share_a_failed_wait(client: CacheClient, play: Play) -> None:
+def test_threads_that_share_a_failed_wait(client: CacheClient, new_key: NewKey) -> None:
     flights = client._reads._flights._flights
-    key = play()
+    key = new_key()
     with ThreadPoolExecutor(THREADS) as pool:
         reads = [pool.submit(client.get, "q", {}) for _ in range(THREADS)]
         eventually(
@@ -74,10 +74,10 @@ def test_threads_that_share_a_failed_wait(client: CacheClient, play: Play) -> No
         assert 0 < error.retry_after_seconds <= 30
 
 
-def test_tasks_that_share_a_failed_wait(settings: dict[str, Any], play: Play) -> None:
+def test_tasks_that_share_a_failed_wait(settings: dict[str, Any], new_key: NewKey) -> None:
     async def read() -> list[BaseException | None]:
         client = AsyncCacheClient(ReaderSettings(**settings))
-        found = await failures([client.get("q", {}) for _ in range(TASKS)], play().give_up)
+        found = await failures([client.get("q", {}) for _ in range(TASKS)], new_key().give_up)
         await client.close()
         return found
 
@@ -108,13 +108,13 @@ def test_tasks_that_share_a_connection_that_is_lost(settings: dict[str, Any]) ->
         are_each_their_own(asyncio.run(read(server)), CacheUnavailable)
 
 
-def test_items_of_a_batch_that_share_a_failure(cut_off: ReaderSettings, client: CacheClient, play: Play) -> None:
+def test_items_of_a_batch_that_share_a_failure(cut_off: ReaderSettings, client: CacheClient, new_key: NewKey) -> None:
     with CacheClient(cut_off) as without:
         errors = without.get_many([("q", {"n": n % 2}) for n in range(10)])
     are_each_their_own([error for error in errors if isinstance(error, CacheError)], CacheUnavailable)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(client.get_many, [("q", {})] * 10)
-        play().give_up()
+        new_key().give_up()
         errors = reading.result(PATIENCE_SECONDS)
     are_each_their_own([error for error in errors if isinstance(error, CacheError)], RefreshFailed)
     assert len(errors) == 10

@@ -19,21 +19,21 @@ from api_client.observe.otel import OTelEvents
 from api_client.protocol import messages
 from api_client.protocol.messages import RefreshItem
 from refresher.embedded import RedisServer
-from tests.integration.reader.conftest import NAMESPACE, Play
+from tests.integration.reader.conftest import NAMESPACE, NewKey
 from tests.integration.reader.test_misses import share_a_wait
 from tests.support.any_reader import ALL_KINDS, AnyReader
-from tests.support.played_worker import PATIENCE_SECONDS
-from tests.support.told_spans import SpanMemory, ToldSpan, lines_of, tree_of
+from tests.support.fake_worker import PATIENCE_SECONDS
+from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, tree_of
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
-def memory() -> SpanMemory:
-    return SpanMemory()
+def memory() -> SpanRecorder:
+    return SpanRecorder()
 
 
 @pytest.fixture
-def traced(kind: str, stack: ExitStack, settings: dict[str, Any], memory: SpanMemory) -> AnyReader:
+def traced(kind: str, stack: ExitStack, settings: dict[str, Any], memory: SpanRecorder) -> AnyReader:
     events = OTelEvents(tracer_provider=memory.provider, meter_provider=MeterProvider())
     reader = ALL_KINDS[kind](ReaderSettings(**settings), events)
     stack.callback(reader.close)
@@ -52,21 +52,21 @@ def sent_items(clean_redis: RedisServer) -> Callable[[str], list[RefreshItem]]:
     return items
 
 
-def within(memory: SpanMemory, name: str, call: Callable[[], object]) -> None:
+def within(memory: SpanRecorder, name: str, call: Callable[[], object]) -> None:
     with memory.tracer.start_as_current_span(name):
         call()
 
 
-def named(memory: SpanMemory, name: str) -> ToldSpan:
+def named(memory: SpanRecorder, name: str) -> RecordedSpan:
     (found,) = [span for span in memory.spans if span.name == name]
     return found
 
 
 def test_each_message_goes_on_with_the_trace_of_the_read_that_decided(
-    traced: AnyReader, play: Play, memory: SpanMemory, sent_items: Callable[[str], list[RefreshItem]]
+    traced: AnyReader, new_key: NewKey, memory: SpanRecorder, sent_items: Callable[[str], list[RefreshItem]]
 ) -> None:
     for query in ("a", "b"):
-        play(query).plant_value("v", age_seconds=500, ttl_seconds=100)
+        new_key(query).store_value("v", age_seconds=500, ttl_seconds=100)
         within(memory, f"GET {query}", lambda query=query: traced.get(query, {}))  # type: ignore[misc]
     assert traced.flush(PATIENCE_SECONDS)
     assert tree_of(memory.spans, "refresher.reason", "refresher.outcome") == [
@@ -86,8 +86,8 @@ def test_each_message_goes_on_with_the_trace_of_the_read_that_decided(
         assert item.trace["traceparent"].startswith(f"00-{send.trace}-{send.id}-")
 
 
-def test_hits_that_ask_for_nothing_have_no_spans(traced: AnyReader, play: Play, memory: SpanMemory) -> None:
-    play("fresh").plant_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
+def test_hits_that_ask_for_nothing_have_no_spans(traced: AnyReader, new_key: NewKey, memory: SpanRecorder) -> None:
+    new_key("fresh").store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
     traced.get("fresh", {})
     traced.get_many([("fresh", {}), ("fresh", {})])
     assert traced.flush(PATIENCE_SECONDS)
@@ -95,9 +95,9 @@ def test_hits_that_ask_for_nothing_have_no_spans(traced: AnyReader, play: Play, 
 
 
 def test_who_shares_a_wait_has_one_of_its_own_and_the_refresh_is_the_first_one_s(
-    traced: AnyReader, play: Play, memory: SpanMemory, pool: ThreadPoolExecutor
+    traced: AnyReader, new_key: NewKey, memory: SpanRecorder, pool: ThreadPoolExecutor
 ) -> None:
-    key = play()
+    key = new_key()
 
     def read(name: str) -> None:
         within(memory, name, lambda: traced.get("q", {}))
@@ -121,11 +121,11 @@ def test_who_shares_a_wait_has_one_of_its_own_and_the_refresh_is_the_first_one_s
 
 
 def test_a_batch_has_one_wait_and_its_refreshes_are_within(
-    traced: AnyReader, play: Play, memory: SpanMemory, pool: ThreadPoolExecutor,
+    traced: AnyReader, new_key: NewKey, memory: SpanRecorder, pool: ThreadPoolExecutor,
     sent_items: Callable[[str], list[RefreshItem]],
 ) -> None:  # fmt: skip
-    play("stale").plant_value("v", age_seconds=500, ttl_seconds=100)
-    missing = [play("m1"), play("m2")]
+    new_key("stale").store_value("v", age_seconds=500, ttl_seconds=100)
+    missing = [new_key("m1"), new_key("m2")]
     calls = [("stale", {}), ("m1", {}), ("m2", {})]
     reading = pool.submit(within, memory, "GET", lambda: traced.get_many(calls))
     for key in missing:
@@ -145,7 +145,7 @@ def test_a_batch_has_one_wait_and_its_refreshes_are_within(
     assert all(item.trace for item in asked)
 
 
-def test_a_wait_in_vain_says_by_which_error(traced: AnyReader, memory: SpanMemory) -> None:
+def test_a_wait_in_vain_says_by_which_error(traced: AnyReader, memory: SpanRecorder) -> None:
     with pytest.raises(WaitTimeout):
         traced.get("q", {"name": "c4nary"}, timeout=0.05)
     wait = named(memory, "wait q")

@@ -9,10 +9,10 @@ import pytest
 import redis
 
 from api_client import DecodeError, Entry, QueryCall, RefreshState
-from tests.integration.reader.conftest import MakeReader, Play, has_heard_all
+from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader
-from tests.support.played_worker import PATIENCE_SECONDS, PlayedKey
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
+from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 from tests.support.waiting import eventually
 
 TYPED: dict[str, Callable[[AnyReader], Any]] = {
@@ -48,7 +48,7 @@ def reads_later(reader: AnyReader, typed: Callable[[AnyReader], Any], value: obj
     eventually(is_read, PATIENCE_SECONDS, "the new value is read")
 
 
-def recovers(reader: AnyReader, key: PlayedKey, typed: Callable[[AnyReader], Any], events: RecordedEvents) -> None:
+def recovers(reader: AnyReader, key: WorkedKey, typed: Callable[[AnyReader], Any], events: EventRecorder) -> None:
     """The read fails, its trigger makes a worker load the key, and the next read has the new value."""
     with pytest.raises(DecodeError):
         typed(reader)
@@ -58,31 +58,31 @@ def recovers(reader: AnyReader, key: PlayedKey, typed: Callable[[AnyReader], Any
 
 
 def test_a_stale_value_that_does_not_fit_is_refreshed(
-    reader: AnyReader, play: Play, typed: Callable[[AnyReader], Any], events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, typed: Callable[[AnyReader], Any], events: EventRecorder
 ) -> None:
-    key = play()
-    key.plant_value("text", age_seconds=20, ttl_seconds=10)
+    key = new_key()
+    key.store_value("text", age_seconds=20, ttl_seconds=10)
     recovers(reader, key, typed, events)
 
 
 def test_an_invalidated_value_that_does_not_fit_is_refreshed(
-    reader: AnyReader, play: Play, typed: Callable[[AnyReader], Any], events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, typed: Callable[[AnyReader], Any], events: EventRecorder
 ) -> None:
-    key = play()
-    key.plant_value("text")
+    key = new_key()
+    key.store_value("text")
     assert reader.get("q", {}) == "text"
     reader.invalidate("q", {})
     recovers(reader, key, typed, events)
 
 
 def test_a_value_that_came_before_and_does_not_fit_is_refreshed(
-    reader: AnyReader, play: Play, typed: Callable[[AnyReader], Any], events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, typed: Callable[[AnyReader], Any], events: EventRecorder
 ) -> None:
     # The same bytes twice: the second read has them decoded already, as another type.
-    key = play()
-    key.plant_value("text")
+    key = new_key()
+    key.store_value("text")
     assert [reader.get("q", {}) for _ in range(3)] == ["text"] * 3
-    key.plant_value("text", age_seconds=20, ttl_seconds=10)
+    key.store_value("text", age_seconds=20, ttl_seconds=10)
     with pytest.raises(DecodeError):
         typed(reader)
     key.load(42)
@@ -91,14 +91,14 @@ def test_a_value_that_came_before_and_does_not_fit_is_refreshed(
 
 def test_a_stale_value_in_the_tier_that_does_not_fit_is_refreshed(
     make_reader: MakeReader,
-    play: Play,
+    new_key: NewKey,
     typed: Callable[[AnyReader], Any],
     control: redis.Redis,
-    events: RecordedEvents,
+    events: EventRecorder,
 ) -> None:
-    reader, key = make_reader(local_max_entries=100, local_max_age_seconds=600), play()
+    reader, key = make_reader(local_max_entries=100, local_max_age_seconds=600), new_key()
     # Not yet stale when it is kept, by a reader that takes any type.
-    key.plant_value("text", ttl_seconds=0.3)
+    key.store_value("text", ttl_seconds=0.3)
     has_heard_all(reader, control)
     assert reader.get("q", {}) == "text"
     kept = key.now_us()
@@ -106,9 +106,9 @@ def test_a_stale_value_in_the_tier_that_does_not_fit_is_refreshed(
     recovers(reader, key, typed, events)
 
 
-def test_a_broken_payload_is_refreshed(reader: AnyReader, play: Play, control: redis.Redis) -> None:
-    key = play()
-    key.plant_value("text", age_seconds=20, ttl_seconds=10)
+def test_a_broken_payload_is_refreshed(reader: AnyReader, new_key: NewKey, control: redis.Redis) -> None:
+    key = new_key()
+    key.store_value("text", age_seconds=20, ttl_seconds=10)
     raw = control.get(key.key.entry)
     assert isinstance(raw, bytes)
     control.set(key.key.entry, raw[:-1])
@@ -119,10 +119,10 @@ def test_a_broken_payload_is_refreshed(reader: AnyReader, play: Play, control: r
 
 
 def test_the_trigger_of_a_value_that_does_not_fit_is_one_for_many_reads(
-    reader: AnyReader, play: Play, events: RecordedEvents
+    reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:
-    key = play()
-    key.plant_value("text", age_seconds=20, ttl_seconds=10)
+    key = new_key()
+    key.store_value("text", age_seconds=20, ttl_seconds=10)
     bad, good = reader.get_many([QueryCall("q", {}, type=int), QueryCall("q", {})])
     assert isinstance(bad, DecodeError)
     assert isinstance(good, Entry)

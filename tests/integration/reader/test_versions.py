@@ -10,18 +10,18 @@ import redis
 from api_client import CachedQuery, EntryState, Invalidation, InvalidQuery
 from api_client.transport.live_versions import register
 from api_client.transport.scripts import LeaseStore
-from tests.integration.reader.conftest import NAMESPACE, MakeReader, Play
+from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of
 
 
 @pytest.fixture
-def live(control: redis.Redis, play: Play) -> Any:
+def live(control: redis.Redis, new_key: NewKey) -> Any:
     """Register versions of the query q, with an entry each."""
 
     def make(*versions: int) -> None:
         for version in versions:
             LeaseStore(control).run(register(NAMESPACE, "q", version, lives_seconds=1_000))
-            play(version=version).plant_value(f"v{version}")
+            new_key(version=version).store_value(f"v{version}")
 
     return make
 
@@ -30,50 +30,50 @@ def states(reader: AnyReader, *versions: int) -> list[EntryState]:
     return [reader.get_entry("q", {}, version=version).state for version in versions]
 
 
-def stale_by_number(control: redis.Redis, play: Play, *versions: int) -> list[bool]:
-    headers = [play(version=version).entry() for version in versions]
+def stale_by_number(control: redis.Redis, new_key: NewKey, *versions: int) -> list[bool]:
+    headers = [new_key(version=version).entry() for version in versions]
     return [header is not None and header.generation > header.token for header in headers]
 
 
 def test_without_a_version_all_that_live_are_invalidated_in_one_call(
-    reader: AnyReader, live: Any, play: Play, control: redis.Redis
+    reader: AnyReader, live: Any, new_key: NewKey, control: redis.Redis
 ) -> None:
     live(1, 2, 7)
     done = reader.invalidate("q", {})
-    assert stale_by_number(control, play, 1, 2, 7) == [True, True, True]
+    assert stale_by_number(control, new_key, 1, 2, 7) == [True, True, True]
     assert done.generations.keys() == {1, 2, 7}
     assert done.generation == done.generations[1]
     assert states(reader, 1, 2, 7) == [EntryState.STALE] * 3
 
 
-def test_a_version_narrows_it(reader: AnyReader, live: Any, play: Play, control: redis.Redis) -> None:
+def test_a_version_narrows_it(reader: AnyReader, live: Any, new_key: NewKey, control: redis.Redis) -> None:
     live(1, 2)
     done = reader.invalidate("q", {}, version=2)
-    assert stale_by_number(control, play, 1, 2) == [False, True]
+    assert stale_by_number(control, new_key, 1, 2) == [False, True]
     assert done == Invalidation(done.generation, None, {2: done.generation})
 
 
-def test_a_hard_one_drops_all_of_them(reader: AnyReader, live: Any, play: Play) -> None:
+def test_a_hard_one_drops_all_of_them(reader: AnyReader, live: Any, new_key: NewKey) -> None:
     live(1, 2)
     assert reader.invalidate("q", {}, hard=True).generations.keys() == {1, 2}
-    assert [play(version=version).entry() for version in (1, 2)] == [None, None]
+    assert [new_key(version=version).entry() for version in (1, 2)] == [None, None]
 
 
-def test_with_replicas_all_of_them_are_waited_for(reader: AnyReader, live: Any, play: Play) -> None:
+def test_with_replicas_all_of_them_are_waited_for(reader: AnyReader, live: Any, new_key: NewKey) -> None:
     live(1, 2)
     done = reader.invalidate("q", {}, replicas=1)
     assert (done.replicated, done.generations.keys()) == (False, {1, 2})
 
 
-def test_bookmarks_go_to_all_of_them(reader: AnyReader, live: Any, play: Play) -> None:
+def test_bookmarks_go_to_all_of_them(reader: AnyReader, live: Any, new_key: NewKey) -> None:
     live(1, 2)
     reader.invalidate("q", {}, bookmarks=["FB:1"])
-    assert [play(version=version).record()["bookmarks"] for version in (1, 2)] == [b"FB:1", b"FB:1"]
+    assert [new_key(version=version).record()["bookmarks"] for version in (1, 2)] == [b"FB:1", b"FB:1"]
 
 
-def test_what_nobody_has_registered_is_invalidated_in_the_default_version(reader: AnyReader, play: Play) -> None:
+def test_what_nobody_has_registered_is_invalidated_in_the_default_version(reader: AnyReader, new_key: NewKey) -> None:
     for version in (1, 2):
-        play(version=version).plant_value("x")
+        new_key(version=version).store_value("x")
     assert reader.invalidate("q", {}).generations.keys() == {1}
 
 
@@ -103,29 +103,29 @@ def test_what_a_process_knows_takes_one_round_trip_and_what_is_new_a_second(
 
 
 def test_an_invalidation_and_its_numbers_are_accepted_as_min_generation(
-    reader: AnyReader, live: Any, play: Play
+    reader: AnyReader, live: Any, new_key: NewKey
 ) -> None:
     live(1, 2)
     done = reader.invalidate("q", {})
     for version in (1, 2):
-        play(version=version).plant_value("later")
+        new_key(version=version).store_value("later")
     for given in (done, done.generations):
         assert [reader.get("q", {}, version=version, min_generation=given) for version in (1, 2)] == ["later"] * 2
     assert reader.get("q", {}, min_generation=done.generation) == "later"
 
 
-def test_the_number_is_that_of_the_version_that_is_read(reader: AnyReader, play: Play) -> None:
-    token = play(version=2).plant_value("v2")
+def test_the_number_is_that_of_the_version_that_is_read(reader: AnyReader, new_key: NewKey) -> None:
+    token = new_key(version=2).store_value("v2")
     ahead = 2 * token
     assert reader.get("q", {}, version=2, min_generation={1: ahead, 2: token - 1}, timeout=0, default="none") == "v2"
     assert reader.get("q", {}, version=2, min_generation={1: 0, 2: token + 1}, timeout=0, default="none") == "none"
     assert reader.get("q", {}, version=2, min_generation={1: ahead}, timeout=0, default="none") == "none"
 
 
-def test_each_item_of_a_batch_goes_by_the_number_of_its_version(reader: AnyReader, play: Play) -> None:
+def test_each_item_of_a_batch_goes_by_the_number_of_its_version(reader: AnyReader, new_key: NewKey) -> None:
     from api_client import Entry, QueryCall
 
-    tokens = {version: play(version=version).plant_value(f"v{version}") for version in (1, 2)}
+    tokens = {version: new_key(version=version).store_value(f"v{version}") for version in (1, 2)}
     calls = [QueryCall("q", {}, version) for version in (1, 2)]
     floor = {1: tokens[1] - 1, 2: tokens[2] + 1}
     first, second = reader.get_many(calls, min_generation=floor, timeout=0)
@@ -141,7 +141,7 @@ def test_any_other_min_generation_is_refused(reader: AnyReader, wrong: Any) -> N
 
 
 def test_a_handle_invalidates_its_own_version_and_all_others(
-    make_reader: MakeReader, live: Any, play: Play, control: redis.Redis
+    make_reader: MakeReader, live: Any, new_key: NewKey, control: redis.Redis
 ) -> None:
     live(1, 3)
     reader = make_reader()
@@ -150,4 +150,4 @@ def test_a_handle_invalidates_its_own_version_and_all_others(
     done = made if isinstance(made, Invalidation) else reader._await(made)  # type: ignore[attr-defined]
     assert done.generations.keys() == {1, 2, 3}
     assert done.generation == done.generations[2]
-    assert stale_by_number(control, play, 1, 3) == [True, True]
+    assert stale_by_number(control, new_key, 1, 3) == [True, True]

@@ -20,7 +20,7 @@ from refresher.embedded import RedisServer, ServerMissing
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader, client_of
-from tests.support.played_worker import PlayedKey
+from tests.support.fake_worker import WorkedKey
 from tests.support.requirements import skip_or_fail
 
 NAMESPACE = "test"
@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 30.0
 KEYS = range(30)
 
 MakeReader: TypeAlias = Callable[..., AnyReader]
-Play: TypeAlias = Callable[[int], PlayedKey]
+NewKey: TypeAlias = Callable[[int], WorkedKey]
 
 
 @pytest.fixture
@@ -93,15 +93,15 @@ def cluster(shared_cluster: Cluster) -> Cluster:
 
 
 @pytest.fixture
-def play(cluster: Cluster, stack: ExitStack) -> Play:
+def new_key(cluster: Cluster, stack: ExitStack) -> NewKey:
     """Name a key of the cluster whose worker the test is."""
     return play_on(cluster, stack)
 
 
-def play_on(cluster: Cluster, stack: ExitStack) -> Play:
-    """As `play`, on any cluster."""
+def play_on(cluster: Cluster, stack: ExitStack) -> NewKey:
+    """As `new_key`, on any cluster."""
     control = stack.enter_context(connect(cluster.url(), timeout_seconds=PATIENCE_SECONDS))
-    return lambda n: PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
+    return lambda n: WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
 
 
 def link_of(reader: AnyReader) -> ClusterLink:

@@ -9,7 +9,7 @@ from api_client import AsyncCacheClient, ReaderSettings
 from refresher.embedded import RedisServer
 from tests.integration.topologies.conftest import PATIENCE_SECONDS, TIMEOUT_SECONDS
 from tests.servers.redis_sentinels import Sentinels
-from tests.support.cancelling import CancelledAt, Moment
+from tests.support.cancelling import CancelledAt, CancelPoint
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
@@ -23,7 +23,7 @@ def test_a_step_that_is_cancelled_while_it_asks_the_sentinels_ends_so(
         redis_url=sentinels.url(), broker_url=clean_redis.url(1), redis_timeout_seconds=TIMEOUT_SECONDS
     )
 
-    async def is_cancelled(number: int, moment: Moment) -> bool:
+    async def is_cancelled(number: int, moment: CancelPoint) -> bool:
         client = AsyncCacheClient(settings)
         # It has a connection now, and the step asks whether that still leads to the master.
         await client.explain("q")
@@ -39,6 +39,6 @@ def test_a_step_that_is_cancelled_while_it_asks_the_sentinels_ends_so(
         )
         return step.has_cancelled
 
-    for moment in Moment:
+    for moment in CancelPoint:
         awaits = next(number for number in count() if not asyncio.run(is_cancelled(number, moment)))
         assert awaits >= 3, moment

@@ -23,7 +23,7 @@ from tests.integration.topologies.conftest import (
     PATIENCE_SECONDS,
     TIMEOUT_SECONDS,
     MakeReader,
-    Play,
+    NewKey,
     done,
     link_of,
     play_on,
@@ -67,23 +67,23 @@ def values(entries: list[Any]) -> list[Any]:
     return [entry.value if isinstance(entry, Entry) else type(entry).__name__ for entry in entries]
 
 
-def test_each_read_is_one_command_at_the_key_s_own_node(reader: AnyReader, cluster: Cluster, play: Play) -> None:
+def test_each_read_is_one_command_at_the_key_s_own_node(reader: AnyReader, cluster: Cluster, new_key: NewKey) -> None:
     for n in KEYS:
-        play(n).plant_value(n)
+        new_key(n).store_value(n)
     assert reader.get("q", {"n": 0}) == 0
     for node in cluster.nodes:
         cluster.ask(node, "CONFIG", "RESETSTAT")
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
     assert values(reader.get_many([("q", {"n": n}) for n in KEYS])) == list(KEYS)
-    own = [[cluster.node_of(play(n).key.entry) for n in KEYS].count(node) for node in cluster.nodes]
+    own = [[cluster.node_of(new_key(n).key.entry) for n in KEYS].count(node) for node in cluster.nodes]
     assert min(own) > 0
     assert calls_of(cluster, "get") == [(2 * count, 0) for count in own]
 
 
-def test_a_batch_asks_all_nodes_at_one_time(make_reader: MakeReader, cluster: Cluster, play: Play) -> None:
+def test_a_batch_asks_all_nodes_at_one_time(make_reader: MakeReader, cluster: Cluster, new_key: NewKey) -> None:
     reader = make_reader(cluster.url(), redis_timeout_seconds=3.0)
     for n in KEYS:
-        play(n).plant_value(n)
+        new_key(n).store_value(n)
     calls = [("q", {"n": n}) for n in KEYS]
     assert values(reader.get_many(calls)) == list(KEYS)
     link_of(reader).health._refresh_at = math.inf  # nobody asks for the slots: that would take its own time
@@ -99,7 +99,7 @@ def test_a_batch_asks_all_nodes_at_one_time(make_reader: MakeReader, cluster: Cl
 
 
 def test_a_silent_cluster_holds_a_batch_up_for_some_timeouts_and_not_for_one_a_key(
-    make_reader: MakeReader, cluster: Cluster, play: Play
+    make_reader: MakeReader, cluster: Cluster, new_key: NewKey
 ) -> None:
     reader = make_reader(cluster.url(), redis_timeout_seconds=1.0)
     calls = [("q", {"n": n}) for n in KEYS]
@@ -115,11 +115,13 @@ def test_a_silent_cluster_holds_a_batch_up_for_some_timeouts_and_not_for_one_a_k
     assert answer.seconds < len(KEYS) / 2
 
 
-def test_a_step_and_a_wait_go_to_the_key_s_own_node(reader: AnyReader, play: Play, pool: ThreadPoolExecutor) -> None:
+def test_a_step_and_a_wait_go_to_the_key_s_own_node(
+    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
+) -> None:
     reads = [pool.submit(reader.get, "q", {"n": n}, timeout=PATIENCE_SECONDS) for n in range(6)]
     for n in range(6):
-        eventually(play(n).is_listened_to, PATIENCE_SECONDS, "it listens, whichever node publishes")
-        play(n).load(n)
+        eventually(new_key(n).has_subscriber, PATIENCE_SECONDS, "it listens, whichever node publishes")
+        new_key(n).load(n)
     assert [read.result(PATIENCE_SECONDS) for read in reads] == list(range(6))
     assert all(reader.invalidate("q", {"n": n}).generation for n in range(6))
 
@@ -129,8 +131,8 @@ def test_an_invalidation_asks_the_replicas_of_the_key_s_own_node(make_reader: Ma
     assert (invalidated.generation > 0, invalidated.replicated) == (True, False)
 
 
-def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, play: Play) -> None:
-    keys = [play(n) for n in KEYS]
+def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, new_key: NewKey) -> None:
+    keys = [new_key(n) for n in KEYS]
     store = keys[0].store
     claims = [claim_call(key.key, f"claim-{n}", seen=None, force=False, bookmarks=()) for n, key in enumerate(keys)]
     for _ in range(2):  # once with scripts that no node knows, once with those that each does
@@ -141,9 +143,9 @@ def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, play:
         assert {key.state() for key in keys} == {"queued"}
 
 
-def test_a_slot_that_has_moved_is_found_and_remembered(reader: AnyReader, cluster: Cluster, play: Play) -> None:
-    key = play(1)
-    key.plant_value("moved")
+def test_a_slot_that_has_moved_is_found_and_remembered(reader: AnyReader, cluster: Cluster, new_key: NewKey) -> None:
+    key = new_key(1)
+    key.store_value("moved")
     assert reader.get("q", {"n": 1}) == "moved"
     slot, source = key_slot(key.key.entry.encode()), cluster.node_of(key.key.entry)
     target = next(node for node in cluster.nodes if node is not source)
@@ -166,10 +168,10 @@ def test_a_slot_that_has_moved_is_found_and_remembered(reader: AnyReader, cluste
 
 
 def test_while_a_slot_moves_its_keys_are_where_they_are(
-    reader: AnyReader, cluster: Cluster, play: Play, pool: ThreadPoolExecutor
+    reader: AnyReader, cluster: Cluster, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    key = play(2)
-    key.plant_value("on its way")
+    key = new_key(2)
+    key.store_value("on its way")
     slot, source = key_slot(key.key.entry.encode()), cluster.node_of(key.key.entry)
     target = next(node for node in cluster.nodes if node is not source)
     cluster.begin_move(slot, source, target)
@@ -191,7 +193,7 @@ def test_while_a_slot_moves_its_keys_are_where_they_are(
         cluster.move_slot(slot, target, source)
 
 
-def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster: Cluster, play: Play) -> None:
+def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster: Cluster, new_key: NewKey) -> None:
     assert reader.get("q", {"n": 0}, timeout=0, default="none") == "none"
     link = link_of(reader)
     link.learn_clock()
@@ -200,8 +202,8 @@ def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster:
     clock.learn(clock.now_us() + HOUR_US, asked_at=time.monotonic())
     for n in KEYS:
         # Loaded 10 s ago, by the clock of its node.
-        by_us = HOUR_US if cluster.node_of(play(n).key.entry) is ahead else 0
-        play(n).plant_value(n, age_seconds=10.0 - by_us / 1e6, ttl_seconds=600.0)
+        by_us = HOUR_US if cluster.node_of(new_key(n).key.entry) is ahead else 0
+        new_key(n).store_value(n, age_seconds=10.0 - by_us / 1e6, ttl_seconds=600.0)
     singly = [reader.get_entry("q", {"n": n}) for n in KEYS]
     together = reader.get_many([("q", {"n": n}) for n in KEYS])
     for entry in [*singly, *together]:
@@ -213,11 +215,11 @@ def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster:
 def test_a_node_that_is_lost_takes_its_own_keys_alone(
     make_reader: MakeReader, own_cluster: Cluster, stack: ExitStack
 ) -> None:
-    reader, play = make_reader(own_cluster.url()), play_on(own_cluster, stack)
+    reader, new_key = make_reader(own_cluster.url()), play_on(own_cluster, stack)
     for n in KEYS:
-        play(n).plant_value(n)
+        new_key(n).store_value(n)
     lost = own_cluster.nodes[0]  # one that the URL names, too
-    theirs = [n for n in KEYS if own_cluster.node_of(play(n).key.entry) is lost]
+    theirs = [n for n in KEYS if own_cluster.node_of(new_key(n).key.entry) is lost]
     calls = [("q", {"n": n}) for n in KEYS]
     expected = ["CacheUnavailable" if n in theirs else n for n in KEYS]
     with ReadLoad([reader] * 2, [("q", {"n": n}) for n in KEYS if n not in theirs]) as load:
@@ -236,9 +238,9 @@ def test_a_node_that_is_lost_takes_its_own_keys_alone(
 
 def test_a_replica_that_takes_over_is_found(make_reader: MakeReader, stack: ExitStack) -> None:
     cluster = Cluster(stack, replicas=True)
-    reader, play = make_reader(cluster.url()), play_on(cluster, stack)
+    reader, new_key = make_reader(cluster.url()), play_on(cluster, stack)
     for n in KEYS:
-        play(n).plant_value(n)
+        new_key(n).store_value(n)
     for node in cluster.nodes:
         with cluster.client(node) as client:
             client.set(next(f"{{{n}}}" for n in range(SLOTS) if cluster.node_of(f"{{{n}}}") is node), "marker")
@@ -249,10 +251,10 @@ def test_a_replica_that_takes_over_is_found(make_reader: MakeReader, stack: Exit
     lost = cluster.nodes[1]
     lost.kill()
     eventually(lambda: values(reader.get_many(calls)) == list(KEYS), 60 + HEALED_SECONDS, "all are there again")
-    theirs = next(n for n in KEYS if cluster.node_of(play(n).key.entry) is lost)
+    theirs = next(n for n in KEYS if cluster.node_of(new_key(n).key.entry) is lost)
     generation = eventually(lambda: done(lambda: reader.invalidate("q", {"n": theirs}).generation), 20, "invalidated")
-    assert play(theirs).claim().number
-    play(theirs).load("new")
+    assert new_key(theirs).claim().number
+    new_key(theirs).load("new")
     assert reader.get("q", {"n": theirs}, min_generation=generation, timeout=PATIENCE_SECONDS) == "new"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS, MakeReader, Play, link_of
+from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS, MakeReader, NewKey, link_of
 from tests.servers.redis_cluster import SLOTS, Cluster
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
@@ -16,9 +16,9 @@ def connections_of(cluster: Cluster, node: RedisServer) -> int:
         return len(client.client_list(_type="normal"))
 
 
-def test_a_node_that_has_left_the_cluster_is_left(make_reader: MakeReader, cluster: Cluster, play: Play) -> None:
+def test_a_node_that_has_left_the_cluster_is_left(make_reader: MakeReader, cluster: Cluster, new_key: NewKey) -> None:
     for n in KEYS:
-        play(n).plant_value(n)
+        new_key(n).store_value(n)
     left, stays = cluster.nodes[2], cluster.nodes[1]  # the URL names the other two
     before = connections_of(cluster, left)
     reader = make_reader(cluster.url(), redis_timeout_seconds=PATIENCE_SECONDS)

@@ -24,7 +24,7 @@ from refresher.embedded import RedisServer
 from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader, done
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import answer_of, client_of
-from tests.support.played_worker import PlayedKey
+from tests.support.fake_worker import WorkedKey
 from tests.support.read_load import ReadLoad
 from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
@@ -61,13 +61,13 @@ def control(sentinels: Sentinels) -> Iterator[redis.Redis]:
         yield client
 
 
-Play = Callable[..., PlayedKey]
+NewKey = Callable[..., WorkedKey]
 
 
 @pytest.fixture
-def play(control: redis.Redis) -> Play:
+def new_key(control: redis.Redis) -> NewKey:
     """Name a key whose worker the test is."""
-    return lambda n=0: PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
+    return lambda n=0: WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
 
 
 def replicated(control: redis.Redis) -> None:
@@ -77,11 +77,11 @@ def replicated(control: redis.Redis) -> None:
 
 
 def test_everything_goes_to_the_master(
-    make_reader: MakeReader, sentinels: Sentinels, play: Play, pool: ThreadPoolExecutor
+    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
-    reader, key = make_reader(sentinels.url()), play()
+    reader, key = make_reader(sentinels.url()), new_key()
     read = pool.submit(reader.get, "q", {"n": 0}, timeout=PATIENCE_SECONDS)
-    eventually(key.is_listened_to, PATIENCE_SECONDS, "who waits listens at the master")
+    eventually(key.has_subscriber, PATIENCE_SECONDS, "who waits listens at the master")
     key.load("loaded")
     assert read.result(PATIENCE_SECONDS) == "loaded"
     assert reader.get("q", {"n": 0}) == "loaded"
@@ -93,17 +93,17 @@ def test_everything_goes_to_the_master(
 def test_the_url_s_database_is_the_master_s(make_reader: MakeReader, sentinels: Sentinels) -> None:
     reader = make_reader(sentinels.url(db=3))
     with sentinels.client(sentinels.master, db=3) as there:
-        key = PlayedKey(there, LeaseStore(there), make_key(NAMESPACE, "q", {}, 1))
-        key.plant_value("in 3")
+        key = WorkedKey(there, LeaseStore(there), make_key(NAMESPACE, "q", {}, 1))
+        key.store_value("in 3")
         assert reader.get("q", {}) == "in 3"
 
 
 def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
-    make_reader: MakeReader, sentinels: Sentinels, play: Play, control: redis.Redis, fail_over: Any
+    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
 ) -> None:
-    reader, keys = make_reader(sentinels.url()), [play(n) for n in range(5)]
+    reader, keys = make_reader(sentinels.url()), [new_key(n) for n in range(5)]
     for key in keys:
-        key.plant_value("old")
+        key.store_value("old")
     replicated(control)
     with ReadLoad([reader] * 4, [("q", {"n": n}) for n in range(5)]) as load:
         began = time.monotonic()
@@ -126,9 +126,9 @@ def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
 
 
 def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
-    make_reader: MakeReader, sentinels: Sentinels, play: Play, control: redis.Redis, fail_over: Any
+    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
 ) -> None:
-    reader, key = make_reader(sentinels.url()), play()
+    reader, key = make_reader(sentinels.url()), new_key()
     assert key.claim().number
     token = key.begin()
     replicated(control)
@@ -144,17 +144,17 @@ def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
 
 
 def test_a_reader_leaves_a_master_that_is_cut_off_from_the_sentinels_alone(
-    make_reader: MakeReader, sentinels: Sentinels, play: Play, control: redis.Redis
+    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis
 ) -> None:
-    reader, key = make_reader(sentinels.url()), play()
-    key.plant_value("old")
+    reader, key = make_reader(sentinels.url()), new_key()
+    key.store_value("old")
     replicated(control)
     assert reader.get("q", {"n": 0}) == "old"
     client_of(reader)._link.learn_clock()  # as after ten seconds: here it connects, and knows the master
     old = sentinels.master
     sentinels.cut_off(old)
     with sentinels.client(sentinels.wait_for_another(old)) as new:
-        PlayedKey(new, LeaseStore(new), key.key).plant_value("new")
+        WorkedKey(new, LeaseStore(new), key.key).store_value("new")
         # The old one goes on for good as if nothing had been, and nobody writes.
         assert old.is_running
 
@@ -165,15 +165,17 @@ def test_a_reader_leaves_a_master_that_is_cut_off_from_the_sentinels_alone(
         eventually(lambda: read_after_ten_seconds() == "new", HEALED_SECONDS, "it reads from the new master")
 
 
-def test_a_step_leaves_it_too(make_reader: MakeReader, sentinels: Sentinels, play: Play, control: redis.Redis) -> None:
-    reader, key = make_reader(sentinels.url()), play()
-    key.plant_value("old")
+def test_a_step_leaves_it_too(
+    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis
+) -> None:
+    reader, key = make_reader(sentinels.url()), new_key()
+    key.store_value("old")
     replicated(control)
     assert reader.invalidate("q", {"n": 0}).generation
     old = sentinels.master
     sentinels.cut_off(old)
     with sentinels.client(sentinels.wait_for_another(old)) as new:
-        there = PlayedKey(new, LeaseStore(new), key.key)
+        there = WorkedKey(new, LeaseStore(new), key.key)
 
         def is_invalidated_there() -> bool:
             generation = reader.invalidate("q", {"n": 0}).generation
@@ -184,9 +186,9 @@ def test_a_step_leaves_it_too(make_reader: MakeReader, sentinels: Sentinels, pla
 
 @pytest.mark.parametrize("fail_over", [*FAILOVERS.values(), cut_off])
 def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
-    make_reader: MakeReader, sentinels: Sentinels, play: Play, control: redis.Redis, fail_over: Any
+    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
 ) -> None:
-    reader, key = make_reader(sentinels.url(), local_max_entries=100, local_max_age_seconds=600.0), play()
+    reader, key = make_reader(sentinels.url(), local_max_entries=100, local_max_age_seconds=600.0), new_key()
     tier = client_of(reader)._tier
     assert tier is not None
 
@@ -194,7 +196,7 @@ def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
         reader.get("q", {"n": 0}, default=None)
         return key.key.entry in tier.entries
 
-    key.plant_value("old")
+    key.store_value("old")
     replicated(control)
     eventually(kept, PATIENCE_SECONDS, "it is kept")
     emptied: list[bool] = []
@@ -209,7 +211,7 @@ def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
     eventually(lambda: emptied, HEALED_SECONDS, "it is emptied")
     with sentinels.client(new) as master:
         eventually(lambda: tracks(master) and kept(), HEALED_SECONDS, "it is on again, at the new master")
-        PlayedKey(master, LeaseStore(master), key.key).plant_value("new")
+        WorkedKey(master, LeaseStore(master), key.key).store_value("new")
         # Nothing but the message tells it within ten minutes.
         eventually(lambda: reader.get("q", {"n": 0}, default=None) == "new", HEALED_SECONDS, "it has heard")
     assert all(emptied)
@@ -221,11 +223,11 @@ def tracks(master: redis.Redis) -> bool:
 
 
 def test_who_waits_after_a_failover_is_told_by_the_new_master(
-    make_reader: MakeReader, sentinels: Sentinels, play: Play, pool: ThreadPoolExecutor, fail_over: Any
+    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor, fail_over: Any
 ) -> None:
-    reader, before, key = make_reader(sentinels.url()), play(1), play(2)
+    reader, before, key = make_reader(sentinels.url()), new_key(1), new_key(2)
     first = pool.submit(reader.get, "q", {"n": 1}, timeout=PATIENCE_SECONDS)
-    eventually(before.is_listened_to, PATIENCE_SECONDS, "it listens")
+    eventually(before.has_subscriber, PATIENCE_SECONDS, "it listens")
     before.load("before")
     assert first.result(PATIENCE_SECONDS) == "before"
     new = fail_over(sentinels)
@@ -233,7 +235,7 @@ def test_who_waits_after_a_failover_is_told_by_the_new_master(
     def waits_at_the_new_master() -> bool:
         read = pool.submit(reader.get, "q", {"n": 2}, timeout=1.0, default=None)
         with sentinels.client(new) as master:
-            listens = PlayedKey(master, LeaseStore(master), key.key).is_listened_to
+            listens = WorkedKey(master, LeaseStore(master), key.key).has_subscriber
             while not read.done():
                 if listens():
                     return True
@@ -245,7 +247,7 @@ def test_who_waits_after_a_failover_is_told_by_the_new_master(
 def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader, stack: ExitStack) -> None:
     three = Sentinels(stack, sentinels=3)
     with connect(three.url(), timeout_seconds=PATIENCE_SECONDS) as control:
-        PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).plant_value("there")
+        WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).store_value("there")
         replicated(control)
     silent, gone, _ = three.sentinels
     gone.kill()
@@ -261,7 +263,7 @@ def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader
 def test_of_three_sentinels_two_are_enough(make_reader: MakeReader, stack: ExitStack) -> None:
     three = Sentinels(stack, replicas=2, sentinels=3)
     with connect(three.url(), timeout_seconds=PATIENCE_SECONDS) as control:
-        PlayedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).plant_value("there")
+        WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).store_value("there")
         control.set("marker", "now")
         assert control.wait(2, int(PATIENCE_SECONDS * 1000)) == 2
     reader = make_reader(three.url())
@@ -273,9 +275,9 @@ def test_of_three_sentinels_two_are_enough(make_reader: MakeReader, stack: ExitS
 
 
 def test_without_sentinels_what_is_connected_goes_on_and_what_is_not_says_why(
-    make_reader: MakeReader, sentinels: Sentinels, play: Play
+    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey
 ) -> None:
-    play().plant_value("there")
+    new_key().store_value("there")
     connected = make_reader(sentinels.url())
     assert connected.get("q", {"n": 0}) == "there"
     sentinels.sentinels[0].kill()

@@ -9,22 +9,22 @@ from api_client.transport.scripts import LeaseStore
 from tests.integration.topologies.conftest import NAMESPACE, TIMEOUT_SECONDS, MakeReader
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
-from tests.support.played_worker import PlayedKey
+from tests.support.fake_worker import WorkedKey
 
 VERSIONS = tuple(range(1, 9))
 
 
-def plant(url: str) -> list[PlayedKey]:
+def plant(url: str) -> list[WorkedKey]:
     client = connect(url, timeout_seconds=TIMEOUT_SECONDS)
     store = LeaseStore(client)
-    keys = [PlayedKey(client, store, make_key(NAMESPACE, "q", {}, version)) for version in VERSIONS]
+    keys = [WorkedKey(client, store, make_key(NAMESPACE, "q", {}, version)) for version in VERSIONS]
     for key in keys:
         store.run(register(NAMESPACE, "q", key.key.version, lives_seconds=1_000))
-        key.plant_value("v")
+        key.store_value("v")
     return keys
 
 
-def are_stale(keys: list[PlayedKey]) -> bool:
+def are_stale(keys: list[WorkedKey]) -> bool:
     headers = [key.entry() for key in keys]
     return all(header is not None and header.generation > header.token for header in headers)
 
@@ -39,7 +39,7 @@ def test_on_a_cluster_all_versions_are_invalidated_wherever_they_are(make_reader
         assert reader.invalidate("q", {}).generations.keys() == set(VERSIONS)
         assert are_stale(keys)
         for key in keys:
-            key.plant_value("v")
+            key.store_value("v")
     assert reader.invalidate("q", {}, replicas=1).generations.keys() == set(VERSIONS)
     assert are_stale(keys)
 

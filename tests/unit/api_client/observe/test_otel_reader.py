@@ -18,8 +18,8 @@ from api_client.observe.events import ReaderEvents, guarded, together
 from api_client.observe.metrics import FOLD_AT
 from api_client.observe.otel import MAX_RECORDED, ONE_IN, OTelEvents
 from api_client.observe.prometheus import PrometheusEvents
-from tests.support.told_metrics import told
-from tests.support.told_spans import SpanMemory
+from tests.support.metric_recorder import recorded_metrics
+from tests.support.span_recorder import SpanRecorder
 
 TELLING: dict[str, Callable[[ReaderEvents], None]] = {
     "miss": lambda e: e.miss("q"),
@@ -43,7 +43,7 @@ def reader() -> InMemoryMetricReader:
 
 @pytest.fixture
 def events(reader: InMemoryMetricReader) -> OTelEvents:
-    return OTelEvents(meter_provider=MeterProvider([reader]), tracer_provider=SpanMemory().provider)
+    return OTelEvents(meter_provider=MeterProvider([reader]), tracer_provider=SpanRecorder().provider)
 
 
 def in_registry(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
@@ -69,8 +69,8 @@ def test_each_event_counts_what_it_counts_for_prometheus(
     registry = CollectorRegistry()
     for to in (events, PrometheusEvents(registry)):
         TELLING[name](guarded(to, ReaderEvents))
-    assert told(reader)
-    assert told(reader) == in_registry(registry)
+    assert recorded_metrics(reader)
+    assert recorded_metrics(reader) == in_registry(registry)
 
 
 def test_noted_hits_are_those_of_prometheus_too(reader: InMemoryMetricReader, events: OTelEvents) -> None:
@@ -79,7 +79,7 @@ def test_noted_hits_are_those_of_prometheus_too(reader: InMemoryMetricReader, ev
     assert both.note_hit is not None
     for age, left, triggered in ((7.0, 20.0, False), (0.5, 15.0, True), (400.0, -100.0, True), (300.0, 0.0, False)):
         both.note_hit(("q", round(age * 1e6), round(left * 1e6), triggered))
-    assert told(reader) == in_registry(registry)
+    assert recorded_metrics(reader) == in_registry(registry)
 
 
 def test_a_reader_notes_its_hits(events: OTelEvents) -> None:
@@ -92,14 +92,14 @@ def test_where_hits_are_many_all_are_counted_and_some_is_in_the_histograms(
     count = 16 * MAX_RECORDED
     for _ in range(count):
         events.note_hit(("q", 1_000_000, 9_000_000, False))
-    found = told(reader)
+    found = recorded_metrics(reader)
     assert found["cache_hit_total", "query=q"] == count
     assert found["cache_age_at_access_seconds_count", "query=q"] == MAX_RECORDED + (count - MAX_RECORDED) // ONE_IN
     assert (
         found["cache_ttl_remaining_seconds_sum", "query=q"] == 9 * found["cache_ttl_remaining_seconds_count", "query=q"]
     )
     events.note_hit(("q", 1_000_000, 9_000_000, False))
-    recorded = told(reader)["cache_age_at_access_seconds_count", "query=q"]
+    recorded = recorded_metrics(reader)["cache_age_at_access_seconds_count", "query=q"]
     assert recorded == found["cache_age_at_access_seconds_count", "query=q"] + 1, "after an export all are again"
 
 
@@ -115,25 +115,25 @@ def test_nothing_is_lost_or_doubled_between_threads(reader: InMemoryMetricReader
     for thread in threads:
         thread.start()
     for _ in range(20):
-        told(reader)
+        recorded_metrics(reader)
     for thread in threads:
         thread.join()
-    found = told(reader)
+    found = recorded_metrics(reader)
     assert found["cache_hit_total", "query=q"] == found["xfetch_stale_served_total", "query=q"] == 4 * count
 
 
 def test_a_forked_child_counts_its_own_hits_alone(reader: InMemoryMetricReader, events: OTelEvents) -> None:
     events.note_hit(("q", 1_000_000, 9_000_000, False))
-    told(reader)
+    recorded_metrics(reader)
     read, write = os.pipe()
     child = os.fork()
     if not child:
         events.note_hit(("q", 1_000_000, 9_000_000, False))
-        os.write(write, str(told(reader)["cache_hit_total", "query=q"]).encode())
+        os.write(write, str(recorded_metrics(reader)["cache_hit_total", "query=q"]).encode())
         os._exit(0)
     os.waitpid(child, 0)
     assert float(os.read(read, 100)) == 1
-    assert told(reader)["cache_hit_total", "query=q"] == 1
+    assert recorded_metrics(reader)["cache_hit_total", "query=q"] == 1
     os.close(read)
     os.close(write)
 

@@ -16,7 +16,7 @@ from api_client.client import _counted
 from api_client.observe.events import ReaderEvents, guarded, together
 from api_client.observe.metrics import AGE_BUCKETS_SECONDS, FOLD_AT
 from api_client.observe.prometheus import PrometheusEvents
-from tests.support.recorded_events import RecordedEvents
+from tests.support.event_recorder import EventRecorder
 
 ROOT = Path(__file__).parents[4]
 
@@ -72,7 +72,7 @@ def test_a_hit_that_is_told_at_once_is_counted_as_well(registry: CollectorRegist
 
 def test_a_reader_notes_its_hits(registry: CollectorRegistry, events: PrometheusEvents) -> None:
     assert guarded(events, ReaderEvents).note_hit == events.note_hit
-    assert together([events, RecordedEvents()], ReaderEvents).note_hit is None
+    assert together([events, EventRecorder()], ReaderEvents).note_hit is None
 
 
 @pytest.mark.parametrize("bound", AGE_BUCKETS_SECONDS)
@@ -217,10 +217,10 @@ def test_the_setting_makes_all_clients_of_a_process_count_in_one_registry() -> N
 
 
 def test_who_has_events_of_its_own_is_told_as_well() -> None:
-    own = RecordedEvents()
+    own = EventRecorder()
     before = REGISTRY.get_sample_value("cache_miss_total", {"query": "both"}) or 0
     _counted(own, ReaderSettings(metrics=True)).miss("both")
-    assert own.told == [("miss",)]
+    assert own.recorded == [("miss",)]
     assert REGISTRY.get_sample_value("cache_miss_total", {"query": "both"}) == before + 1
     assert _counted(own, ReaderSettings()) is own
 

@@ -8,7 +8,7 @@ from api_client import ReaderSettings
 from api_client.transport.breaker import Breaker
 from api_client.trigger.backlog import TriggerDropped
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, MAX_CLAIM_TIMES, Backpressure
-from tests.support.publisher_bench import Script
+from tests.support.publisher_harness import ScriptedBroker
 
 
 class Clock:
@@ -24,11 +24,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> ScriptedBroker:
+    return ScriptedBroker()
 
 
-def pressure_of(script: Script, clock: Clock, **settings: object) -> Backpressure:
+def pressure_of(script: ScriptedBroker, clock: Clock, **settings: object) -> Backpressure:
     breaker = Breaker(threshold=3, monotonic=clock)
     return Backpressure(ReaderSettings(**settings), script, breaker, monotonic=clock)  # type: ignore[arg-type]
 
@@ -49,7 +49,7 @@ def pressure_of(script: Script, clock: Clock, **settings: object) -> Backpressur
     ],
 )
 def test_what_a_length_means(
-    script: Script, clock: Clock, bound: int, waiting: int, early: int, repeats: int, times: int
+    script: ScriptedBroker, clock: Clock, bound: int, waiting: int, early: int, repeats: int, times: int
 ) -> None:
     pressure = pressure_of(script, clock, queue_size=bound, queue_ttl_seconds=7.0)
     script.length = waiting
@@ -60,7 +60,7 @@ def test_what_a_length_means(
     assert script.asked_for_length == 1
 
 
-def test_the_queue_of_misses_is_another_one(script: Script, clock: Clock) -> None:
+def test_the_queue_of_misses_is_another_one(script: ScriptedBroker, clock: Clock) -> None:
     pressure = pressure_of(script, clock, queue_size=10)
     script.length, script.misses = 3, 50
     assert pressure.room_for_repeats(has_waiter=True) == 0
@@ -71,7 +71,7 @@ def test_the_queue_of_misses_is_another_one(script: Script, clock: Clock) -> Non
 
 
 def test_a_length_counts_for_a_quarter_of_a_second_and_with_what_was_published_since(
-    script: Script, clock: Clock
+    script: ScriptedBroker, clock: Clock
 ) -> None:
     pressure = pressure_of(script, clock, queue_size=10)
     script.length = 4
@@ -88,7 +88,7 @@ def test_a_length_counts_for_a_quarter_of_a_second_and_with_what_was_published_s
 
 
 def test_what_is_published_all_day_to_a_queue_that_nobody_asks_about_makes_no_claim_longer(
-    script: Script, clock: Clock
+    script: ScriptedBroker, clock: Clock
 ) -> None:
     pressure = pressure_of(script, clock, queue_size=10, queue_ttl_seconds=60)
     for _ in range(1_000):
@@ -102,7 +102,7 @@ def test_what_is_published_all_day_to_a_queue_that_nobody_asks_about_makes_no_cl
     assert pressure.claim_seconds() == 60 * 2  # the first quarter of a second alone
 
 
-def test_an_outage_that_is_long_over_makes_no_claim_longer(script: Script, clock: Clock) -> None:
+def test_an_outage_that_is_long_over_makes_no_claim_longer(script: ScriptedBroker, clock: Clock) -> None:
     pressure = pressure_of(script, clock, queue_size=10, queue_ttl_seconds=60)
     script.length = 1_000
     pressure.look()
@@ -112,7 +112,7 @@ def test_an_outage_that_is_long_over_makes_no_claim_longer(script: Script, clock
     assert pressure.claim_seconds() == 60
 
 
-def test_a_broker_that_can_t_be_asked_is_an_error_and_then_left_alone(script: Script, clock: Clock) -> None:
+def test_a_broker_that_can_t_be_asked_is_an_error_and_then_left_alone(script: ScriptedBroker, clock: Clock) -> None:
     pressure = pressure_of(script, clock)
     script.length = OSError("no")
     pressure.look()

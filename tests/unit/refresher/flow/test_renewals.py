@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 20.0
 KEY = make_key("cache", "q", {"n": 1}, 1)
 
 
-class Played:
+class ScriptedStore:
     """Answers renewals. ``asked``: the nonces of each call; ``lost``: those whose lease another has."""
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Played:
 
 
 @pytest.fixture
-def store() -> Played:
-    return Played()
+def store() -> ScriptedStore:
+    return ScriptedStore()
 
 
 @pytest.fixture
-def renewals(store: Played) -> Iterator[Renewals]:
+def renewals(store: ScriptedStore) -> Iterator[Renewals]:
     made = Renewals(cast("LeaseStore", store))
     yield made
     made.close()
@@ -57,13 +57,13 @@ def not_due(nonce: bytes) -> HeldLease:
     return HeldLease(KEY, 1, nonce, granted_seconds=600.0, lease_seconds=600.0)
 
 
-def test_a_lease_is_renewed_again_and_again(store: Played, renewals: Renewals) -> None:
+def test_a_lease_is_renewed_again_and_again(store: ScriptedStore, renewals: Renewals) -> None:
     with renewals.holding(held := due(b"mine")):
         assert store.goes_on() == [{b"mine"}] * 3
         assert not held.lost
 
 
-def test_a_lease_that_another_has_is_lost_and_asked_for_no_more(store: Played, renewals: Renewals) -> None:
+def test_a_lease_that_another_has_is_lost_and_asked_for_no_more(store: ScriptedStore, renewals: Renewals) -> None:
     store.lost.add(b"lost")
     with renewals.holding(lost := due(b"lost")), renewals.holding(mine := due(b"mine")):
         eventually(lambda: lost.lost, PATIENCE_SECONDS, "it is told")
@@ -72,7 +72,7 @@ def test_a_lease_that_another_has_is_lost_and_asked_for_no_more(store: Played, r
         assert not mine.lost
 
 
-def test_a_lease_that_was_let_go_is_not_renewed(store: Played, renewals: Renewals) -> None:
+def test_a_lease_that_was_let_go_is_not_renewed(store: ScriptedStore, renewals: Renewals) -> None:
     with renewals.holding(due(b"mine")):
         with renewals.holding(due(b"gone")):
             store.goes_on()
@@ -80,12 +80,12 @@ def test_a_lease_that_was_let_go_is_not_renewed(store: Played, renewals: Renewal
         assert store.goes_on() == [{b"mine"}] * 3
 
 
-def test_a_lease_is_not_renewed_before_a_third_of_its_time(store: Played, renewals: Renewals) -> None:
+def test_a_lease_is_not_renewed_before_a_third_of_its_time(store: ScriptedStore, renewals: Renewals) -> None:
     with renewals.holding(not_due(b"later")), renewals.holding(due(b"mine")):
         assert store.goes_on() == [{b"mine"}] * 3
 
 
-def test_one_thread_renews_all_and_closing_ends_it_at_once(store: Played) -> None:
+def test_one_thread_renews_all_and_closing_ends_it_at_once(store: ScriptedStore) -> None:
     renewals = Renewals(cast("LeaseStore", store))
     with renewals.holding(not_due(b"one")):
         thread = renewals._thread
@@ -98,6 +98,6 @@ def test_one_thread_renews_all_and_closing_ends_it_at_once(store: Played) -> Non
     assert store.asked == []
 
 
-def test_what_has_held_nothing_has_nothing_to_close(store: Played) -> None:
+def test_what_has_held_nothing_has_nothing_to_close(store: ScriptedStore) -> None:
     Renewals(cast("LeaseStore", store)).close()
     assert store.asked == []

@@ -26,8 +26,8 @@ from refresher.settings import WorkerSettings
 from refresher.telemetry.otel import OTelWorkerEvents
 from refresher.telemetry.otel_spans import texts_of
 from refresher.telemetry.prometheus import PrometheusWorkerEvents
-from tests.support.told_metrics import told
-from tests.support.told_spans import SpanMemory, tree_of
+from tests.support.metric_recorder import recorded_metrics
+from tests.support.span_recorder import SpanRecorder, tree_of
 from tests.unit.api_client.observe.test_otel_reader import in_registry
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
@@ -48,12 +48,12 @@ TELLING: dict[str, Callable[[WorkerEvents], None]] = {
 
 
 @pytest.fixture
-def memory() -> SpanMemory:
-    return SpanMemory()
+def memory() -> SpanRecorder:
+    return SpanRecorder()
 
 
 @pytest.fixture
-def events(memory: SpanMemory) -> OTelWorkerEvents:
+def events(memory: SpanRecorder) -> OTelWorkerEvents:
     return OTelWorkerEvents(tracer_provider=memory.provider)
 
 
@@ -91,11 +91,11 @@ def test_each_event_counts_what_it_counts_for_prometheus(name: str) -> None:
     reader, registry = InMemoryMetricReader(), CollectorRegistry()
     for to in (OTelWorkerEvents(meter_provider=MeterProvider([reader])), PrometheusWorkerEvents(registry)):
         TELLING[name](to)
-    assert told(reader)
-    assert told(reader) == in_registry(registry)
+    assert recorded_metrics(reader)
+    assert recorded_metrics(reader) == in_registry(registry)
 
 
-def test_an_item_goes_on_with_the_trace_of_its_message(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+def test_an_item_goes_on_with_the_trace_of_its_message(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
     with events.spans.processing(ITEM, REQUEST, SETTINGS) as tell:
         tell(COMMITTED)
     (span,) = memory.spans
@@ -107,7 +107,7 @@ def test_an_item_goes_on_with_the_trace_of_its_message(memory: SpanMemory, event
 
 
 def test_one_without_a_trace_begins_its_own_and_one_that_can_be_no_key_shows_nothing_of_itself(
-    memory: SpanMemory, events: OTelWorkerEvents
+    memory: SpanRecorder, events: OTelWorkerEvents
 ) -> None:
     with events.spans.processing(RefreshItem(query="c4nary !", params="c4nary"), REQUEST, SETTINGS):
         pass
@@ -118,7 +118,7 @@ def test_one_without_a_trace_begins_its_own_and_one_that_can_be_no_key_shows_not
 
 @pytest.mark.parametrize("kind", list(OutcomeKind))
 def test_given_up_and_to_be_retried_are_failures(
-    memory: SpanMemory, events: OTelWorkerEvents, kind: OutcomeKind
+    memory: SpanRecorder, events: OTelWorkerEvents, kind: OutcomeKind
 ) -> None:
     with events.spans.processing(ITEM, REQUEST, SETTINGS) as tell:
         tell(Outcome(kind, "q", why="deadlock"))
@@ -129,7 +129,7 @@ def test_given_up_and_to_be_retried_are_failures(
     assert span["refresher.why"] == (None if kind.value.startswith("committed") else "deadlock")
 
 
-def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
     records = events.spans.records(Parts())
     failure = LoadFailed("deadlock", "c4nary", is_transient=True)
     origin = events.spans.origin(Parts(failure, Loaded(1, degree=7)))
@@ -151,7 +151,7 @@ def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanMemory, event
     assert not any(any(span.texts) or "c4nary" in str(span) for span in memory.spans)
 
 
-def test_a_cache_that_can_t_be_asked_is_the_failure_of_its_step(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+def test_a_cache_that_can_t_be_asked_is_the_failure_of_its_step(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
     records = events.spans.records(Parts(CacheUnavailable("gone")))
     with pytest.raises(CacheUnavailable), events.spans.processing(ITEM, REQUEST, SETTINGS):
         records.run(Call("acquire", (), (), int))
@@ -171,7 +171,7 @@ def ask_thrice(tx: Any, n: str) -> None:
 
 
 def test_a_query_s_text_is_shown_as_it_stands_in_code_or_not_at_all(
-    memory: SpanMemory, events: OTelWorkerEvents
+    memory: SpanRecorder, events: OTelWorkerEvents
 ) -> None:
     asked = some_query(ask_thrice, degree="RETURN 1")
     tx = events.spans.transaction(cast("Any", Parts()), asked, SETTINGS)
@@ -191,7 +191,7 @@ def test_a_query_s_text_is_shown_as_it_stands_in_code_or_not_at_all(
     assert "c4nary" not in str(memory.spans)
 
 
-def test_the_graph_s_error_is_told_by_its_code(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+def test_the_graph_s_error_is_told_by_its_code(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
     error = ClientError._basic_hydrate(neo4j_code="Neo.ClientError.Statement.SyntaxError", message="c4nary")
     tx = events.spans.transaction(cast("Any", Parts(error)), some_query(), SETTINGS)
     with pytest.raises(neo4j.exceptions.Neo4jError):
@@ -203,7 +203,7 @@ def test_the_graph_s_error_is_told_by_its_code(memory: SpanMemory, events: OTelW
     assert "c4nary" not in str(span)
 
 
-def test_a_query_ends_with_its_last_row_or_else_with_its_load(memory: SpanMemory, events: OTelWorkerEvents) -> None:
+def test_a_query_ends_with_its_last_row_or_else_with_its_load(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
     calls: list[str] = []
     results = [SimpleNamespace(_on_closed=lambda: calls.append("driver"), closed=lambda: False) for _ in range(2)]
     tx = events.spans.transaction(cast("Any", Parts(*results)), some_query(), SETTINGS)

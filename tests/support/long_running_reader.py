@@ -1,4 +1,4 @@
-"""A reader that reads one key until it is killed: ``python -m tests.support.lasting_reader QUERY KEY``."""
+"""A reader that reads one key until it is killed: ``python -m tests.support.long_running_reader QUERY KEY``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reader's traffic, for as long as releases come and go under it: ``python lasting_traffic.py NAME STATUS_FILE``.
+"""Traffic of one reader while releases come and go: ``python long_running_traffic.py NAME STATUS_FILE``.
 
 Run with the Python of the release that it is to have, apart from this tree. It reads a few keys that grow stale, now
 and then one that nobody has read, and invalidates one and waits for what was loaded after that. SIGTERM ends it. What

@@ -12,10 +12,10 @@ import redis
 
 from api_client import CacheClient, ReaderSettings
 from api_client.protocol.keys import make_key
-from tests.support.telling_server import TellingServer
-from tests.support.watched_plant import Plant, go_on, stop
+from tests.support.canned_http_server import TellingServer
+from tests.support.monitored_system import MonitoredSystem, go_on, stop
 
-Change = Callable[[Plant], object]
+Change = Callable[[MonitoredSystem], object]
 # What may follow from any fault that keeps refreshes from being stored, sooner or later.
 NOTHING_STORED: Final = frozenset(
     {
@@ -48,14 +48,14 @@ def _alerts(*names: str) -> frozenset[str]:
 
 
 def _set(server: str, name: str, value: str | int) -> Change:
-    return lambda plant: getattr(plant, server).config_set(name, value)
+    return lambda system: getattr(system, server).config_set(name, value)
 
 
 def _fill(server: str) -> Change:
     """Leave a server no room, and nothing that it might drop."""
 
-    def fill(plant: Plant) -> None:
-        client: redis.Redis = getattr(plant, server)
+    def fill(system: MonitoredSystem) -> None:
+        client: redis.Redis = getattr(system, server)
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("maxmemory", 1)
 
@@ -63,8 +63,8 @@ def _fill(server: str) -> Change:
 
 
 def _empty(server: str, policy: str) -> Change:
-    def empty(plant: Plant) -> None:
-        client: redis.Redis = getattr(plant, server)
+    def empty(system: MonitoredSystem) -> None:
+        client: redis.Redis = getattr(system, server)
         client.config_set("maxmemory", "100mb")
         client.config_set("maxmemory-policy", policy)
 
@@ -72,51 +72,51 @@ def _empty(server: str, policy: str) -> Change:
 
 
 def _restart(server: str) -> Change:
-    return lambda plant: getattr(plant, server).restart(keep_data=False)
+    return lambda system: getattr(system, server).restart(keep_data=False)
 
 
-def _become_replica(plant: Plant) -> None:
-    plant.cache.execute_command("REPLICAOF", "127.0.0.1", str(plant.broker_server.port))
+def _become_replica(system: MonitoredSystem) -> None:
+    system.cache.execute_command("REPLICAOF", "127.0.0.1", str(system.broker_server.port))
 
 
-def _become_master(plant: Plant) -> None:
-    plant.cache.execute_command("REPLICAOF", "NO", "ONE")
-    plant.cache.flushall()
+def _become_master(system: MonitoredSystem) -> None:
+    system.cache.execute_command("REPLICAOF", "NO", "ONE")
+    system.cache.flushall()
 
 
-def _without_right(plant: Plant) -> None:
-    url = plant.env["CACHE_REDIS_URL"].rpartition("@")[2]
-    plant.cache.execute_command(
+def _without_right(system: MonitoredSystem) -> None:
+    url = system.env["CACHE_REDIS_URL"].rpartition("@")[2]
+    system.cache.execute_command(
         "ACL", "SETUSER", "weak", "on", ">weak-of-test", "~*", "&*", "+@all", "-set", "-evalsha"
     )
     changes = {"CACHE_REDIS_URL": f"redis://weak:weak-of-test@{url}"}
-    plant.replace_worker(**changes)
-    plant.env |= changes  # doctor is asked as that user, too
+    system.replace_worker(**changes)
+    system.env |= changes  # doctor is asked as that user, too
 
 
-def _with_rights(plant: Plant) -> None:
-    plant.env["CACHE_REDIS_URL"] = plant.cache_server.url(0)
-    plant.replace_worker()
+def _with_rights(system: MonitoredSystem) -> None:
+    system.env["CACHE_REDIS_URL"] = system.cache_server.url(0)
+    system.replace_worker()
 
 
-def _take_port(plant: Plant) -> None:
+def _take_port(system: MonitoredSystem) -> None:
     """Have another process's server at the port of the worker's metrics before the worker begins."""
-    plant.worker.kill()
+    system.worker.kill()
     other = ExitStack()
-    other.enter_context(TellingServer(["not found"], 404, port=plant.ports["refresher-workers"]))
-    plant.gives_back = other.close
-    plant.worker = plant.start_worker()
+    other.enter_context(TellingServer(["not found"], 404, port=system.ports["refresher-workers"]))
+    system.gives_back = other.close
+    system.worker = system.start_worker()
 
 
-def _give_port_back(plant: Plant) -> None:
-    plant.gives_back()
-    plant.replace_worker()
+def _give_port_back(system: MonitoredSystem) -> None:
+    system.gives_back()
+    system.replace_worker()
 
 
-def _overload(plant: Plant) -> None:
+def _overload(system: MonitoredSystem) -> None:
     """Have many more asked for than the hung loads let through."""
-    plant.let_loads("hangs")
-    with CacheClient(ReaderSettings.from_env(plant.env)) as client:
+    system.let_loads("hangs")
+    with CacheClient(ReaderSettings.from_env(system.env)) as client:
         for number in range(200):
             client.refresh("people", {"key": f"one-of-many-{number}"})
 
@@ -124,12 +124,12 @@ def _overload(plant: Plant) -> None:
 def _again_and_again(what: Change, pause_seconds: float) -> Change:
     """Go on doing something until it is mended."""
 
-    def begin(plant: Plant) -> None:
+    def begin(system: MonitoredSystem) -> None:
         stopped = threading.Event()
 
         def go_on_with_it() -> None:
             while not stopped.wait(pause_seconds):
-                what(plant)
+                what(system)
 
         thread = threading.Thread(target=go_on_with_it)
         thread.start()
@@ -138,38 +138,38 @@ def _again_and_again(what: Change, pause_seconds: float) -> Change:
             stopped.set()
             thread.join()
 
-        plant.gives_back = give_back
+        system.gives_back = give_back
 
     return begin
 
 
-def _write_garbage(plant: Plant) -> None:
+def _write_garbage(system: MonitoredSystem) -> None:
     for number in range(4):
-        plant.cache.set(make_key("cache", "people", {"key": f"k{number}"}, 1).entry, b"no entry at all")
+        system.cache.set(make_key("cache", "people", {"key": f"k{number}"}, 1).entry, b"no entry at all")
 
 
-def _send_garbage(plant: Plant) -> None:
-    plant.broker.lpush("cache.refresh", "{}")
+def _send_garbage(system: MonitoredSystem) -> None:
+    system.broker.lpush("cache.refresh", "{}")
 
 
-def _give_back(plant: Plant) -> None:
-    plant.gives_back()
+def _give_back(system: MonitoredSystem) -> None:
+    system.gives_back()
 
 
 def _replace(**changes: str) -> Change:
-    return lambda plant: plant.replace_worker(**changes)
+    return lambda system: system.replace_worker(**changes)
 
 
 def _loads(mode: str) -> Change:
-    return lambda plant: plant.let_loads(mode)
+    return lambda system: system.let_loads(mode)
 
 
 def _graph(how: str) -> Change:
-    return lambda plant: getattr(plant.graph_proxy, how)()
+    return lambda system: getattr(system.graph_proxy, how)()
 
 
-def _graph_again(plant: Plant) -> None:
-    plant.graph_proxy.passes()
+def _graph_again(system: MonitoredSystem) -> None:
+    system.graph_proxy.passes()
 
 
 FAULTS: Final = (
@@ -186,12 +186,12 @@ FAULTS: Final = (
         _alerts("RefresherNotReady", "XFetchDeadLetters"), {"worker here": ("problem", "auth")},
     ),
     Fault(
-        "cache killed", lambda plant: plant.cache_server.kill(), _restart("cache_server"),
+        "cache killed", lambda system: system.cache_server.kill(), _restart("cache_server"),
         _alerts("RefresherNotReady", "CacheUnavailable"),
         {"cache": ("problem", "can't be used"), "worker here": ("problem", "cache")}, NO_CACHE,
     ),
     Fault(
-        "cache hung", lambda plant: stop(plant.cache_server.pid), lambda plant: go_on(plant.cache_server.pid),
+        "cache hung", lambda system: stop(system.cache_server.pid), lambda system: go_on(system.cache_server.pid),
         _alerts("RefresherNotReady", "CacheUnavailable"), {"cache": ("problem", "did not answer in time")}, NO_CACHE,
     ),
     Fault(
@@ -208,12 +208,12 @@ FAULTS: Final = (
         {"rights": ("problem", "evalsha"), "worker here": ("problem", "cache")}, NO_CACHE,
     ),
     Fault(
-        "broker killed", lambda plant: plant.broker_server.kill(), _restart("broker_server"),
+        "broker killed", lambda system: system.broker_server.kill(), _restart("broker_server"),
         _alerts("RefresherNotReady", "XFetchTriggersFail"), {"broker": ("problem", "can't be used")},
         NOTHING_STORED | {"RefresherFlowerDown"},
     ),
     Fault(
-        "broker hung", lambda plant: stop(plant.broker_server.pid), lambda plant: go_on(plant.broker_server.pid),
+        "broker hung", lambda system: stop(system.broker_server.pid), lambda system: go_on(system.broker_server.pid),
         _alerts("RefresherNotReady", "XFetchTriggersFail"), {"broker": ("problem", "did not answer in time")},
         NOTHING_STORED | {"RefresherFlowerDown"}, is_long=False,
     ),
@@ -223,11 +223,11 @@ FAULTS: Final = (
         NOTHING_STORED | {"RefresherFlowerDown"},
     ),
     Fault(
-        "worker killed", lambda plant: plant.worker.kill(), _replace(),
+        "worker killed", lambda system: system.worker.kill(), _replace(),
         _alerts("RefresherWorkerDown", "RefresherWorkerGone"), {"workers": ("problem", "none answers")},
     ),
     Fault(
-        "worker stopped", lambda plant: stop(plant.worker.pid), lambda plant: go_on(plant.worker.pid),
+        "worker stopped", lambda system: stop(system.worker.pid), lambda system: go_on(system.worker.pid),
         _alerts("RefresherWorkerDown", "RefresherWorkerGone", "XFetchRefreshesWait"),
         {"workers": ("problem", "none answers"), "worker here": ("problem", "no health")}, is_long=False,
     ),
@@ -268,15 +268,15 @@ FAULTS: Final = (
         {"entries": ("warning", "garbage")},
     ),
     Fault(
-        "readers of another namespace", lambda plant: plant.replace_reader(CACHE_NAMESPACE="theirs"),
-        lambda plant: plant.replace_reader(), _alerts("XFetchRefreshesWait"), {},
+        "readers of another namespace", lambda system: system.replace_reader(CACHE_NAMESPACE="theirs"),
+        lambda system: system.replace_reader(), _alerts("XFetchRefreshesWait"), {},
     ),
     Fault(
-        "reader killed", lambda plant: plant.reader.kill(), lambda plant: plant.replace_reader(),
+        "reader killed", lambda system: system.reader.kill(), lambda system: system.replace_reader(),
         _alerts("CacheReaderDown"), {"readers": ("warning", "none is connected")}, frozenset(),
     ),
     Fault(
-        "Flower killed", lambda plant: plant.flower.process.kill(), lambda plant: plant.restart_flower(),
+        "Flower killed", lambda system: system.flower.process.kill(), lambda system: system.restart_flower(),
         _alerts("RefresherFlowerDown"), {"flower": ("warning", "no Flower")}, frozenset(),
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ import struct
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from tests.support.lease_world import Looked
+    from tests.support.lease_world import StepSnapshot
 
 RunId: TypeAlias = tuple[int, bytes]
 NUMBERS = (
@@ -53,7 +53,7 @@ class Watch:
         if hard:
             self.hard_at = self.moment
 
-    def committed(self, run: RunId, status: int, before: Looked, after: Looked) -> None:
+    def committed(self, run: RunId, status: int, before: StepSnapshot, after: StepSnapshot) -> None:
         is_accepted = status in {ACCEPTED, ACCEPTED_AS_STALE}
         if before.raw_entry == after.raw_entry:
             assert not is_accepted or run in self.stored, "accepted means stored"
@@ -71,7 +71,7 @@ class Watch:
         """The environment put an entry there: an older release, or data from before."""
         self.entry_token = token
 
-    def look(self, seen: Looked) -> None:
+    def look(self, seen: StepSnapshot) -> None:
         self.moment += 1
         assert [name for name in NUMBERS if not seen.record.get(name, b"0").isdigit()] == [], "no scientific notation"
         assert seen.entry_ms != -1, "I6: every entry has a TTL"

@@ -1,4 +1,4 @@
-"""A publisher on a real Redis whose thread a test holds, and a broker that does what a test says."""
+"""A publisher on a real Redis whose thread a test holds, and a broker with scripted replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import redis
 
-from api_client import ReaderEvents, ReaderSettings, RefreshReason
+from api_client import ReaderSettings, RefreshReason
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStore
@@ -18,33 +18,12 @@ from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher, Trigger
 from api_client.trigger.suppression import TriggerSuppressor
 from refresher.embedded import RedisServer
+from tests.support.event_recorder import EventRecorder
 
 NAMESPACE = "cache"
 
 
-class Diary(ReaderEvents):
-    """What the publisher told, in order."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        self.told.append(("triggered", reason.value))
-
-    def refresh_republished(self, query: str) -> None:
-        self.told.append(("republished", ""))
-
-    def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        self.told.append(("deduplicated", state))
-
-    def refresh_dropped(self, query: str, *, why: str) -> None:
-        self.told.append(("dropped", why))
-
-    def trigger_failed(self, query: str, *, why: str) -> None:
-        self.told.append(("failed", why))
-
-
-class Script(Broker):
+class ScriptedBroker(Broker):
     """A broker that does what a test says, for what no real one can be made to do on demand."""
 
     def __init__(self) -> None:
@@ -98,12 +77,12 @@ class Ended:
         return self._came.get(timeout=timeout_seconds)
 
 
-class Bench:
+class PublisherHarness:
     """A publisher whose thread a test holds while it hands triggers over."""
 
     def __init__(self, server: RedisServer, broker: Broker, **settings: object) -> None:
         self.client = redis.Redis.from_url(server.url(0))
-        self.broker, self.events, self.clock, self.decisions = broker, Diary(), Clock(), DecisionLog()
+        self.broker, self.events, self.clock, self.decisions = broker, EventRecorder(), Clock(), DecisionLog()
         self.asked = TriggerSuppressor(monotonic=self.clock)
         self.publisher = Publisher(
             ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]

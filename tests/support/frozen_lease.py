@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from api_client.transport import scripts as lease_store
-from tests.support.lease_world import ask_for_all, looked
+from tests.support.lease_world import parse_snapshot, queue_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from redis.client import Pipeline
 
     from api_client.protocol.lease import Call
-    from tests.support.lease_world import ClockedWorld, Looked
+    from tests.support.lease_world import ClockedWorld, StepSnapshot
 
 T = TypeVar("T")
 
 
-class Moments:
+class FrozenLease:
     """Runs the steps, from any moment on that has been seen: one round trip for going there, the step, and a look."""
 
     def __init__(self, world: ClockedWorld) -> None:
         self._client, self._key, self._clock = world.client, world.key, world.clock
-        self._goes_to: Looked | None = None
-        self._now: Looked | None = None
+        self._goes_to: StepSnapshot | None = None
+        self._now: StepSnapshot | None = None
 
-    def go_back_to(self, seen: Looked, now_us: int) -> None:
+    def go_back_to(self, seen: StepSnapshot, now_us: int) -> None:
         self._clock.now_us, self._goes_to, self._now = now_us, seen, None
 
     def move_clock(self, seconds: float) -> None:
@@ -45,7 +45,7 @@ class Moments:
     def delete(self, *keys: str) -> None:
         self._trip(lambda pipeline: pipeline.delete(*keys))
 
-    def look(self) -> Looked:
+    def look(self) -> StepSnapshot:
         if self._now is None:
             self._trip()
         assert self._now is not None
@@ -60,15 +60,15 @@ class Moments:
             if self._goes_to is not None:
                 self._put_back(pipeline, self._goes_to)
             step(pipeline)
-            ask_for_all(pipeline, self._key)
+            queue_snapshot(pipeline, self._key)
             replies = pipeline.execute(raise_on_error=False)
-        self._now, reply = looked(replies[-4:]), replies[-5]
+        self._now, reply = parse_snapshot(replies[-4:]), replies[-5]
         if isinstance(reply, Exception):
             raise reply
         self._goes_to = None
         return reply
 
-    def _put_back(self, pipeline: Pipeline, seen: Looked) -> None:
+    def _put_back(self, pipeline: Pipeline, seen: StepSnapshot) -> None:
         pipeline.delete(self._key.entry, self._key.record)
         if seen.raw_entry is not None:
             pipeline.set(self._key.entry, seen.raw_entry, px=seen.entry_ms)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A process that starts guarded ones, says which, and waits to be killed: ``python -m tests.support.doomed_parent``.
+"""A process that starts guarded ones, says which, and waits to be killed: ``python -m tests.support.killable_parent``.
 
 Its first line of output is JSON: ``server`` (a Redis), ``family`` (a guarded program's pid and its children's),
 ``directory`` (the server's), ``fork`` (a forked copy of itself, which holds all that it held; 0 without the argument

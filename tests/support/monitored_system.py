@@ -44,14 +44,14 @@ MEMORY: Final = {"maxmemory": "100mb", "appendonly": "no"}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DoctorReport:
     """What `refresher doctor` said: its exit code, and each line's level and words by its check."""
 
     exit_code: int
     findings: Mapping[str, tuple[str, str]]
 
 
-class Plant:
+class MonitoredSystem:
     """Cache, broker, graph, one worker, one reader, perhaps Flower, and a Prometheus that scrapes these three.
 
     ``control`` is a Redis that no part of the system uses: by it a test tells the loads what to do.
@@ -165,10 +165,10 @@ class Plant:
         done = CliRunner().invoke(app, [*words, "--json"], env={**self.env, **changes})
         return done.exit_code, json.loads(done.stdout or "null")
 
-    def doctor(self, **changes: str) -> Told:
+    def doctor(self, **changes: str) -> DoctorReport:
         """What `refresher doctor` says now."""
         exit_code, said = self.command("doctor", *self._flower_option, **changes)
-        return Told(exit_code, {one["check"]: (one["level"], one["said"]) for one in said["findings"]})
+        return DoctorReport(exit_code, {one["check"]: (one["level"], one["said"]) for one in said["findings"]})
 
     def forget_failures(self) -> None:
         """Drop the dead letters, as an operator would who has mended their cause."""

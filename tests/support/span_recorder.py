@@ -13,7 +13,7 @@ from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 
 
 @dataclass(frozen=True)
-class ToldSpan:
+class RecordedSpan:
     """One span; ``texts`` is what it has of free text: of its status, and of its events."""
 
     name: str
@@ -32,7 +32,7 @@ class ToldSpan:
         return self.attributes.get(name)
 
 
-class SpanMemory:
+class SpanRecorder:
     """A tracer provider that keeps what ends."""
 
     def __init__(self) -> None:
@@ -42,17 +42,17 @@ class SpanMemory:
         self.tracer = self.provider.get_tracer("test")
 
     @property
-    def spans(self) -> list[ToldSpan]:
-        return [_told(span) for span in self._exporter.get_finished_spans()]
+    def spans(self) -> list[RecordedSpan]:
+        return [_record_of(span) for span in self._exporter.get_finished_spans()]
 
     def forget(self) -> None:
         self._exporter.clear()
 
 
-def _told(span: ReadableSpan) -> ToldSpan:
+def _record_of(span: ReadableSpan) -> RecordedSpan:
     assert span.start_time
     assert span.end_time
-    return ToldSpan(
+    return RecordedSpan(
         name=span.name,
         kind=span.kind.name,
         trace=format_trace_id(span.context.trace_id),
@@ -66,7 +66,7 @@ def _told(span: ReadableSpan) -> ToldSpan:
     )
 
 
-def path_to(span: ToldSpan, spans: Iterable[ToldSpan]) -> list[ToldSpan]:
+def path_to(span: RecordedSpan, spans: Iterable[RecordedSpan]) -> list[RecordedSpan]:
     """The span and all above it as far as they are known, the topmost first."""
     by_id = {one.id: one for one in spans}
     path = [span]
@@ -75,14 +75,14 @@ def path_to(span: ToldSpan, spans: Iterable[ToldSpan]) -> list[ToldSpan]:
     return path
 
 
-def tree_of(spans: Iterable[ToldSpan], *shown: str) -> list[str]:
+def tree_of(spans: Iterable[RecordedSpan], *shown: str) -> list[str]:
     """Lines of text, as a trace is shown: each span under its parent, by their begin, with these attributes."""
     kept = sorted(spans, key=lambda span: span.began_ns)
     ids = {span.id for span in kept}
     return [line for span in kept if span.parent not in ids for line in lines_of(span, kept, *shown)]
 
 
-def lines_of(span: ToldSpan, spans: Sequence[ToldSpan], *shown: str, depth: int = 0) -> list[str]:
+def lines_of(span: RecordedSpan, spans: Sequence[RecordedSpan], *shown: str, depth: int = 0) -> list[str]:
     """The lines of one span and of all under it."""
     notes = [f"{name}={span[name]}" for name in shown if span[name] is not None]
     lines = ["  " * depth + " ".join([span.name, span.kind, *notes])]

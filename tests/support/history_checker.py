@@ -19,7 +19,7 @@ from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus, 
 from tests.support.history import PENDING, Exchange, Happened, History, Note
 from tests.support.ledger import GOES_ON, NOT_HELD, Claim, End, Ledger, Outcome, Run
 
-_TOLD = (End.COMMITTED, End.REJECTED, End.FAILED)
+_REPORTED = (End.COMMITTED, End.REJECTED, End.FAILED)
 _HELD = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING, RecordState.COOLING})
 _FREED_BY_INVALIDATION = frozenset({RecordState.RETRYING, RecordState.COOLING, RecordState.IDLE})
 
@@ -39,24 +39,24 @@ class Verdict:
         return Counter(outcome for outcomes in self.claims.values() for outcome in outcomes)
 
     @property
-    def told_of_runs(self) -> Counter[str]:
+    def reported_runs(self) -> Counter[str]:
         """How often workers should have told which end of a run."""
         ends = Counter(outcome for outcomes in self.runs.values() for outcome in outcomes)
-        return Counter({end: n for end, n in ends.items() if end.startswith(_TOLD)})
+        return Counter({end: n for end, n in ends.items() if end.startswith(_REPORTED)})
 
 
-def judged(history: History) -> Verdict:
+def check_history(history: History) -> Verdict:
     """Judge all that has happened; to be called when nothing is under way any more."""
-    judge = _Judge()
+    checker = _Checker()
     for event in history:
         if isinstance(event, Note):
-            judge.take_note(event)
+            checker.take_note(event)
         elif event.is_step and event.key:
-            judge.take_step(event)
-    return judge.verdict(time.monotonic())
+            checker.take_step(event)
+    return checker.verdict(time.monotonic())
 
 
-class _Judge:
+class _Checker:
     def __init__(self) -> None:
         self._ledgers: dict[str, Ledger] = {}
         self._records_may_go = False

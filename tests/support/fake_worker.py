@@ -14,10 +14,10 @@ NONCE = b"nonce--1"
 PATIENCE_SECONDS = 20.0
 
 
-class PlayedKey(World):
+class WorkedKey(World):
     """One key. What it is asked for goes through a real broker's queue, from which nobody takes it."""
 
-    def plant_value(
+    def store_value(
         self, value: Any, *, age_seconds: float = 0.0, ttl_seconds: float = 100_000.0, **changes: Any
     ) -> int:
         """Put an entry there whose load began so long ago; its token."""
@@ -67,7 +67,7 @@ class PlayedKey(World):
         )  # fmt: skip
         assert self.store.run(failing)
 
-    def is_listened_to(self) -> bool:
+    def has_subscriber(self) -> bool:
         """Whether somebody is subscribed to its notifications."""
         ((_, listening),) = self.client.pubsub_numsub(self.key.channel)
         return bool(listening)

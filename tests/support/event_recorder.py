@@ -1,4 +1,4 @@
-"""What a reader told, in order."""
+"""Records the events of a reader, in order."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from api_client.observe.events import ReadFailure
 from api_client.protocol.messages import RefreshReason
 
 
-class RecordedEvents(ReaderEvents):
-    """``told``: the events by name, with what stays the same from run to run: no times. Thread-safe."""
+class EventRecorder(ReaderEvents):
+    """``recorded``: the events by name, with what stays the same from run to run: no times. Thread-safe."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, ...]] = []
+        self.recorded: list[tuple[str, ...]] = []
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> list[tuple[str, ...]]:
-        """What was told of one event: the rest of each."""
-        return [details for told, *details in list(self.told) if told == name]
+        """The details of each event of this name."""
+        return [details for event, *details in list(self.recorded) if event == name]
 
-    def _tell(self, *told: str) -> None:
+    def _record(self, *event: str) -> None:
         with self._lock:
-            self.told.append(told)
+            self.recorded.append(event)
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
-        self._tell("hit", "fresh" if ttl_remaining_seconds > 0 else "stale", "triggers" if triggered else "")
+        self._record("hit", "fresh" if ttl_remaining_seconds > 0 else "stale", "triggers" if triggered else "")
 
     def miss(self, query: str) -> None:
-        self._tell("miss")
+        self._record("miss")
 
     def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
-        self._tell("followed")
+        self._record("followed")
 
     def unreadable_entry(self, query: str, *, reason: str) -> None:
-        self._tell("unreadable", reason)
+        self._record("unreadable", reason)
 
     def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        self._tell("triggered", reason.value)
+        self._record("triggered", reason.value)
 
     def refresh_republished(self, query: str) -> None:
-        self._tell("republished")
+        self._record("republished")
 
     def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        self._tell("deduplicated", state)
+        self._record("deduplicated", state)
 
     def refresh_dropped(self, query: str, *, why: str) -> None:
-        self._tell("dropped", why)
+        self._record("dropped", why)
 
     def trigger_failed(self, query: str, *, why: str) -> None:
-        self._tell("failed", why)
+        self._record("failed", why)
 
     def unavailable(self, query: str) -> None:
-        self._tell("unavailable")
+        self._record("unavailable")
 
     def read_failed(self, query: str, *, why: ReadFailure) -> None:
-        self._tell("read failed", why.value)
+        self._record("read failed", why.value)

@@ -8,7 +8,7 @@ from typing import Any
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 
 
-def told(reader: InMemoryMetricReader) -> dict[tuple[str, ...], float]:
+def recorded_metrics(reader: InMemoryMetricReader) -> dict[tuple[str, ...], float]:
     """Values that are not 0, by name and attributes; of a histogram, its count, sum and buckets."""
     data = reader.get_metrics_data()
     if data is None:

@@ -10,11 +10,11 @@ from refresher import WorkerEvents
 from refresher.worker.app import make_app
 from tests.support.scripted_queries import CONTROL_URL
 
-TOLD = "told"
+EVENT_COUNTS = "told"
 """A hash: what was told, and how often."""
 
 
-class Telling(WorkerEvents):
+class CountingEvents(WorkerEvents):
     """Counts what the tests look at."""
 
     def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
@@ -38,7 +38,7 @@ class Telling(WorkerEvents):
 
 def _count(word: str) -> None:
     with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
-        control.hincrby(TOLD, word)
+        control.hincrby(EVENT_COUNTS, word)
 
 
-app = make_app(events=Telling())
+app = make_app(events=CountingEvents())
