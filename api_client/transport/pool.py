@@ -41,13 +41,16 @@ class Watch:
 
     def __init__(self, *, look_seconds: float = LOOK_SECONDS) -> None:
         self._look_seconds = look_seconds
-        self._watched: weakref.WeakSet[Watched] = weakref.WeakSet()
+        # Without callbacks, as a WeakSet has: a signal handler's exception in one would keep the dead there for ever.
+        self._watched: set[weakref.ref[Watched]] = set()
         self._running = threading.Lock()
         self.pid: int = os.getpid()
 
     def add(self, watched: Watched) -> bool:
         """Look after it from now on; False where the system has no thread left for that."""
-        self._watched.add(watched)  # before the look at the thread, which looks again after it has let go of the lock
+        self._watched.add(
+            weakref.ref(watched)
+        )  # before the look at the thread, which looks again after it has let go of the lock
         if not self._running.locked():
             try:
                 start_thread(self._run, "cache-overdue")
@@ -65,16 +68,12 @@ class Watch:
                 self._running.release()
 
     def _look(self) -> None:
-        for watched in _copied(self._watched):
-            watched.end_if_overdue()
-
-
-def _copied(watched: weakref.WeakSet[Watched]) -> list[Watched]:
-    while True:
-        try:
-            return list(watched)
-        except RuntimeError:  # another thread has added one meanwhile
-            continue
+        for reference in self._watched.copy():
+            watched = reference()
+            if watched is None:
+                self._watched.discard(reference)
+            else:
+                watched.end_if_overdue()
 
 
 _watch = Watch()

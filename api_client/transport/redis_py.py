@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Or socket.getaddrinfo() imports it at the first connection, where a signal handler's exception can leave the import's
+# lock held: each thread that connects would then wait for it forever.
+import encodings.idna  # noqa: F401
 import functools
 import threading
 from collections.abc import Awaitable, Callable, Iterator

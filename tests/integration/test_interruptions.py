@@ -102,3 +102,15 @@ def test_whatever_is_raised_wherever_nothing_hangs_and_misses_are_published(clea
     assert ends_of == [{"missed": "WaitTimeout", "published": True}] * 2
     assert published == 2
     assert threads == ["MainThread"]
+
+
+def test_no_call_imports_a_module_in_the_callers_thread(clean_redis: RedisServer) -> None:
+    """An exception that interrupts an import can leave its lock held: whoever imports the module then hangs."""
+    environment = {
+        "CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1), "STAMPEDE_WAIT_TIMEOUT_MS": "10",
+    }  # fmt: skip
+    imported = subprocess.run(
+        [sys.executable, "-m", "tests.support.interrupted_reads", "imports"],
+        stdout=subprocess.PIPE, text=True, check=True, timeout=CALL_SECONDS, env={**os.environ, **environment},
+    ).stdout  # fmt: skip
+    assert json.loads(imported) == []

@@ -3,6 +3,8 @@
 ``python -m tests.support.interrupted_reads COUNT SEED`` makes its clients from the environment, reads until so many
 exceptions have been raised, and prints what it has seen as JSON. A call that does not return within `STUCK_SECONDS`
 ends it with the stacks of all threads.
+
+``python -m tests.support.interrupted_reads imports`` prints which modules the calls import.
 """
 
 from __future__ import annotations
@@ -120,6 +122,31 @@ def _calls(client: CacheClient, random_: random.Random) -> list[Callable[[], Any
     ]
 
 
+class ImportRecorder:
+    """Records the modules for which the main thread looks. Goes first into ``sys.meta_path``, and finds nothing."""
+
+    def __init__(self) -> None:
+        self.modules: list[str] = []
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Record a module that is imported for the first time."""
+        if threading.current_thread() is threading.main_thread():
+            self.modules.append(name)
+
+
+def imports() -> None:
+    """Make each call once, with and without the in-process tier, and print what they imported as JSON."""
+    settings, recorder = ReaderSettings.from_env(), ImportRecorder()
+    for each in (settings, _with_a_tier(settings)):
+        with CacheClient(each) as client:
+            sys.meta_path.insert(0, recorder)
+            for call in _calls(client, random.Random(1)):  # noqa: S311 - no secret
+                with contextlib.suppress(CacheError):
+                    call()
+            sys.meta_path.remove(recorder)
+    sys.stdout.write(json.dumps(recorder.modules) + "\n")
+
+
 def main() -> None:
     """Read until so many exceptions have been raised."""
     count, seed = int(sys.argv[1]), int(sys.argv[2])
@@ -179,4 +206,4 @@ def _with_a_tier(settings: ReaderSettings) -> ReaderSettings:
 
 
 if __name__ == "__main__":
-    main()
+    imports() if sys.argv[1] == "imports" else main()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import pytest
 import redis
@@ -134,6 +136,21 @@ def test_the_watch_over_sockets_goes_on_whatever_interrupts_those_who_add_to_it(
         assert watch.add(thing)
         assert thing.was_looked_at.wait(PATIENCE_SECONDS), f"after an interrupt at instruction {number}"
     assert number > MIN_INSTRUCTIONS
+
+
+def test_what_the_watch_looks_after_goes_without_python_code_that_a_signal_could_interrupt() -> None:
+    watch, things, called = Watch(look_seconds=0.001), [Thing()], list[str]()
+    assert watch.add(things[0])
+    assert things[0].was_looked_at.wait(PATIENCE_SECONDS)
+
+    def record(frame: FrameType, *_: object) -> None:
+        called.append(frame.f_code.co_name)
+
+    before = sys.gettrace()
+    sys.settrace(record)
+    things.clear()
+    sys.settrace(before)
+    assert called == []
 
 
 def test_the_interrupts_of_these_tests_are_raised() -> None:
