@@ -1,7 +1,6 @@
 """The Celery app, and every setting of it with its reason.
 
-`celery -A refresher` uses what `make_app` returns; `install` adds the
-task to an application's own.
+`celery -A refresher` uses what `make_app` returns; `install` adds the task to an application's own app.
 """
 
 from __future__ import annotations
@@ -9,11 +8,10 @@ from __future__ import annotations
 import functools
 import logging
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
-from celery import Celery, signals
-from kombu import compression
+from celery import Celery
 
 from api_client.config.broker import connection_settings, consumer_settings, queues
 from api_client.errors import ConfigurationError
@@ -24,21 +22,19 @@ from api_client.trigger.private_app import PrivateApp
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.events import WorkerEvents
 from refresher.flower import set_up_flower
-from refresher.graph.pool_process import ShutdownFlag
 from refresher.ops.health import Health, Heartbeat, PulseStep
 from refresher.ops.health_server import HealthServer
 from refresher.queries import import_from_working_directory, import_queries, registry
 from refresher.settings import WorkerSettings
 from refresher.telemetry.prometheus import WorkerGauges, WorkerMetrics
 from refresher.telemetry.setup import Telemetry
-from refresher.worker.celery_fixes.app import redact_debug_loggers, translate_amqps_tls_options
+from refresher.worker.celery_fixes.app import translate_amqps_tls_options
+from refresher.worker.lifecycle import Lifecycle
 from refresher.worker.runtime import PerProcess, Runtime
+from refresher.worker.shutdown import ShutdownFlag
 from refresher.worker.slots import NodeSlots
 from refresher.worker.tasks import add_task
 from refresher.worker.version_registration import VersionHeartbeat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 log: Final = logging.getLogger(__name__)
 
@@ -63,10 +59,8 @@ def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | N
     """
     chosen = settings or WorkerSettings.from_env()
     app = RefreshApp.configured("refresher", celery_settings(chosen))
-    _add(app, chosen, events)
-    signals.worker_init.connect(keep := _forget_compression_of(app))
-    app.refresher_receivers = (*app.refresher_receivers, keep)
     app.refreshes_only = True
+    _add(app, chosen, events)
     set_up_flower()
     return app
 
@@ -96,7 +90,7 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
     - ``task_queues`` gets the two queues of refreshes, after those that the app consumes from already. A worker with
       ``-Q`` has to name them.
     - ``worker_consumer``, unless the app has its own, becomes `RefreshConsumer`: it survives the loss of the broker,
-      and messages to the refresh task that are none. It leaves the messages of other tasks to Celery.
+      and malformed messages to the refresh task. It leaves the messages of other tasks to Celery.
 
     The app consumes from its own broker: CACHE_BROKER_URL, to which readers and refreshes publish, has to be the same.
     It has to accept JSON, as it does by default. An ``amqps://`` URL may name a CA of one's own, as a reader's may.
@@ -105,15 +99,15 @@ def install(app: Celery, settings: WorkerSettings | None = None, *, events: Work
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
     """
     chosen = settings or WorkerSettings.from_env()
-    connection_settings(chosen.broker_url)  # what is wrong there is told now, not at the first retry
+    connection_settings(chosen.broker_url)  # what is wrong there is raised now, not at the first retry
     translate_amqps_tls_options(app)
     # What it has no queues of its own for goes to its default queue, which Celery declares only where there are none.
     app.conf.task_queues = [
         *app.amqp.Queues(app.conf.task_queues).values(),
         *queues(chosen.namespace, chosen.broker_url),
     ]
-    for made_of_them in ("queues", "router"):
-        vars(app.amqp).pop(made_of_them, None)
+    for cached in ("queues", "router"):
+        vars(app.amqp).pop(cached, None)
     if not app.conf.value_set_for("worker_consumer"):
         app.conf.worker_consumer = CONSUMER
     _add(app, chosen, events)
@@ -124,39 +118,36 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         return CeleryBroker(settings.broker_url, settings.namespace)
 
     app.refresher_pulse = Heartbeat()
-    # The main process asks with connections of its own, which its children must not use.
+    app.refresher_shutdown = shutdown = ShutdownFlag()
+    # The main process queries with connections of its own, which its children must not use.
     health = Health(settings, app.refresher_pulse)
     letters = functools.partial(_letters, settings)
-    gauges = WorkerGauges(health.ready, broker().waiting, letters, registry)
-    metrics = WorkerMetrics(settings, gauges)
+    metrics = WorkerMetrics(settings, WorkerGauges(health.ready, broker().waiting, letters, registry))
     telemetry = Telemetry(settings, broker=broker, letters=letters, queries=registry)
     telemetry.connect(app)
 
-    def told() -> WorkerEvents:
+    def all_events() -> WorkerEvents:
         return metrics.with_metrics(telemetry.with_metrics(events))
 
-    app.refresher_shutdown = shutdown = ShutdownFlag()
     slots = NodeSlots()
-    app.refresher_slots = _open_when_set_up(app, slots)
-    runtimes = PerProcess(lambda: Runtime(settings, broker(), events=told(), shuts_down=shutdown.is_set, slots=slots))
-    # For the messages that are dropped in the main process. Made when the worker has begun: metrics count from then on.
-    app.refresher_events = functools.cache(lambda: guarded(told(), WorkerEvents))
+    runtimes = PerProcess(
+        lambda: Runtime(settings, broker(), events=all_events(), shuts_down=shutdown.is_set, slots=slots)
+    )
+    # For messages that are rejected in the main process. Made when the worker has begun: metrics count from then on.
+    app.refresher_events = functools.cache(lambda: guarded(all_events(), WorkerEvents))
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
     app.steps["consumer"].add(PulseStep)
     app.refresher_heartbeat = VersionHeartbeat(settings, registry)
     app.refresher_heartbeat.connect(app)
-    _connect_signals(app, settings, runtimes, metrics, HealthServer(settings, app.refresher_pulse, health))
-
-
-def _open_when_set_up(app: Celery, slots: NodeSlots) -> Callable[..., None]:
-    def open_slots(instance: Any = None, **_: Any) -> None:
-        if getattr(instance, "app", None) is app:
-            # Before the pool is forked, and once Celery knows how large it is, or may become.
-            slots.open(max(instance.concurrency or 1, instance.max_concurrency or 1))
-
-    signals.celeryd_after_setup.connect(open_slots)
-    return open_slots
+    app.refresher_lifecycle = Lifecycle(
+        app,
+        settings,
+        slots=slots,
+        runtimes=runtimes,
+        metrics=metrics,
+        health=HealthServer(settings, app.refresher_pulse, health),
+    )
 
 
 def _letters(settings: WorkerSettings) -> list[DeadLetter]:
@@ -173,10 +164,10 @@ def task_options(settings: WorkerSettings) -> dict[str, Any]:
         # Celery would hand the task on to every other app of the process.
         "shared": False,
         # A message is done when its refresh is; a killed pool process gives it back. Redelivery is harmless: acquire
-        # tells an old message from a new one.
+        # distinguishes an old message from a new one.
         "acks_late": True,
         "reject_on_worker_lost": True,
-        # Nobody reads results: what came of a refresh is in the entry. Result keys would only pile up.
+        # Nobody reads results: the outcome of a refresh is in the entry. Result keys would only pile up.
         "ignore_result": True,
         "store_errors_even_if_ignored": False,
         "serializer": "json",
@@ -208,51 +199,3 @@ def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
         "worker_hijack_root_logger": True,
         "enable_utc": True,
     }
-
-
-def _forget_compression_of(app: Celery) -> Callable[..., None]:
-    def forget_compression(sender: Any = None, **_: Any) -> None:
-        if getattr(sender, "app", None) is app:
-            # kombu expands a message before anyone can look at it: half a megabyte becomes two gigabytes. Ours are
-            # never compressed, and without its decoders a message that is carries an error instead of its content.
-            compression._decoders.clear()  # noqa: SLF001 - nothing else takes them away
-
-    return forget_compression
-
-
-def _connect_signals(
-    app: Celery, settings: WorkerSettings, runtimes: PerProcess, metrics: WorkerMetrics, health: HealthServer
-) -> None:
-    def begin(sender: Any = None, **_: Any) -> None:
-        if getattr(sender, "app", app) is app:
-            from refresher.ops.checks import log_problems
-
-            redact_debug_loggers()
-            # First: it can be asked while the others are looked for.
-            health.start()
-            log_problems(settings)
-            metrics.start()
-
-    def begin_process(**_: Any) -> None:
-        metrics.after_fork()
-        health.after_fork()
-
-    def begin_to_stop(**_: Any) -> None:
-        app.refresher_shutdown.set()
-        health.stopping()
-
-    def close_runtime(**_: Any) -> None:
-        runtimes.close()
-
-    def end(**_: Any) -> None:
-        metrics.close()
-        health.close()
-
-    # Kept by the app: Celery's signals hold weak references only.
-    app.refresher_receivers = (begin, begin_process, begin_to_stop, close_runtime, end)
-    signals.worker_init.connect(begin)
-    signals.worker_process_init.connect(begin_process)
-    signals.worker_process_shutdown.connect(close_runtime)
-    signals.worker_shutting_down.connect(begin_to_stop)
-    signals.worker_shutdown.connect(close_runtime)
-    signals.worker_shutdown.connect(end)

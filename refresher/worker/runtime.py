@@ -25,10 +25,11 @@ from refresher.flow.renewals import Renewals
 from refresher.flow.run import Run
 from refresher.graph import values
 from refresher.graph.loader import Graph, classify_error
-from refresher.graph.pool_process import process_is_ending, soft_limit
+from refresher.graph.pool_process import process_is_ending
 from refresher.queries import Registry, registry
 from refresher.settings import WorkerSettings
 from refresher.worker.cache import TranslatingStore, WorkerLink
+from refresher.worker.celery_fixes.soft_limit import soft_limit
 from refresher.worker.slots import NodeSlots, QuerySlots
 from refresher.worker.version_registration import VersionRegistration
 

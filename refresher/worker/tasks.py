@@ -17,8 +17,9 @@ from api_client.protocol.messages import MalformedMessage, RefreshItem
 from api_client.trigger.broker import monitoring_options
 from refresher.flow.events import events_of
 from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.graph.pool_process import end_process, soft_limit
 from refresher.worker.celery_fixes.message_guard import DropReason
+from refresher.worker.celery_fixes.soft_limit import soft_limit
+from refresher.worker.shutdown import end_process
 
 if TYPE_CHECKING:
     from celery import Celery

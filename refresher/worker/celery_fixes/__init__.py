@@ -1,1 +1,1 @@
-"""What is changed in Celery and kombu, one subject per file, each with its reason."""
+"""Changes to Celery and kombu, one subject per file; `fixes` lists each with its reason. Nothing else patches them."""

@@ -1,4 +1,4 @@
-"""The consumer of a worker: Celery's own, kept from the faults of a lost broker and of malformed messages."""
+"""The consumer of a worker: Celery's own, protected from a lost broker and from malformed messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from refresher.worker.celery_fixes.refused_commands import describe_refused_comm
 if TYPE_CHECKING:
 
     class _Consumer:
-        """What is used of Celery's class, which has no types."""
+        """The part of Celery's class that is used; it has no types."""
 
         loop: Callable[..., None]
 
@@ -48,34 +48,34 @@ REFUSED_PAUSE_SECONDS: Final = 1.0
 class RefreshConsumer(_Consumer):
     """A consumer that survives losing its broker in the middle of a refresh, and any message.
 
-    When its connection is lost, Celery 5.7 with kombu 5.7 ends the worker in two ways: closing the connection, it
-    restores the messages that are not acknowledged, over that very connection; and when their tasks end, it
-    acknowledges them over it. Both meet an AttributeError that nobody expects. So neither is tried: the refreshes go
-    on and commit (the lease decides, not the acknowledgement), and their messages are acknowledged over the next
-    connection (`CarriedDeliveries`), or RabbitMQ delivers them again, when acquire finds that nothing is left to do.
+    A lost connection: nothing is restored or acknowledged over it. The refreshes go on and commit (the lease decides,
+    not the acknowledgement), and their messages are acknowledged over the next connection (`CarriedDeliveries`), or
+    RabbitMQ delivers them again, when acquire finds that nothing is left to do.
 
-    A broker that refuses what the worker has to write, because it is full for example, would end it as well. It is left
-    alone for a second, and connected to anew.
+    A broker that refuses what the worker has to write, because it is full for example, is left alone for a second, and
+    connected to anew.
 
-    A message that is not as a publisher of ours makes it is looked through before Celery sees it, which some of them
-    would end, and some would keep in a loop. It is rejected, with a line in the log that shows nothing of its body. One
-    that even the transport can't read is passed over.
+    A message that is not as our publisher makes it is rejected before Celery sees it, with a line in the log that shows
+    nothing of its body. One that even the transport can't read is skipped.
     """
 
     beats_while_connecting: bool = True
-    """Tells `refresher.ops.health` that each attempt to connect is a sign of life."""
+    """Read by `refresher.ops.health`: each attempt to connect is a sign of life."""
 
     def __init__(self, *args: Any, app: Any, **options: Any) -> None:
-        if getattr(app, "refreshes_only", False):
+        self._refreshes_only: bool = getattr(app, "refreshes_only", False)
+        if self._refreshes_only:
             # Refreshes revoke nothing and elect nobody. Both steps cost each worker a message per event of every other
             # one, and need rights on the broker that nothing else does. An application's own app decides for itself.
             options |= {"without_gossip": True, "without_mingle": True}
         super().__init__(*args, app=app, **options)
         self._carried = CarriedDeliveries(lambda: self.connection)
-        self._dropped = RateLimitedRejectLog(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
-        loop: Callable[..., None] = self.loop  # type: ignore[has-type, unused-ignore]
+        self._rejected = RateLimitedRejectLog(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
+        self.loop = self._survive_unreadable(self.loop)  # type: ignore[has-type, unused-ignore]
+        self.blueprint.start = self._survive_refusals(self.blueprint.start)
 
-        def surviving_loop(*args: Any) -> None:
+    def _survive_unreadable(self, loop: Callable[..., None]) -> Callable[..., None]:
+        def surviving(*args: Any) -> None:
             try:
                 loop(*args)
             except self.connection_errors:
@@ -83,24 +83,24 @@ class RefreshConsumer(_Consumer):
             except ENVELOPE_ERRORS as error:
                 # Of another application's task, over which Celery has raised. There is nothing to reject: the
                 # connection is made anew.
-                self._tell_of_no_envelope(error)
+                self._report_unreadable(error)
                 raise ConnectionError("after a message that could not be handled") from None
 
-        self.loop = surviving_loop
-        begin: Callable[[_Consumer], None] = self.blueprint.start
+        return surviving
 
-        def surviving_start(consumer: _Consumer) -> None:
+    def _survive_refusals(self, start: Callable[[_Consumer], None]) -> Callable[[_Consumer], None]:
+        def surviving(consumer: _Consumer) -> None:
             try:
-                begin(consumer)
+                start(consumer)
             except self.channel_errors as error:
                 # What it refuses now (full, read-only, without its replicas) it may take later. A new connection, since
                 # this one counts messages that it could not acknowledge as being worked on, and takes no more.
-                log.error("the broker refused a command of this worker: %s", describe_refused_command(error))
+                log.error("the broker rejected a command of this worker: %s", describe_refused_command(error))
                 self._log_replaced_keys(error)
                 time.sleep(REFUSED_PAUSE_SECONDS)
-                raise ConnectionError("the broker refused a command") from None
+                raise ConnectionError("the broker rejected a command") from None
 
-        self.blueprint.start = surviving_start
+        return surviving
 
     @property
     def event_dispatcher(self) -> Any:
@@ -109,8 +109,8 @@ class RefreshConsumer(_Consumer):
 
     @event_dispatcher.setter
     def event_dispatcher(self, dispatcher: Any) -> None:
-        # The worker's sign of life, every other second, would be tried until the broker is back, in the loop that has
-        # to notice meanwhile that it has gone. Events that can't be sent wait for the next connection.
+        # The worker's heartbeat, every other second, would be retried until the broker is back, in the loop that has to
+        # notice meanwhile that it has gone. Events that can't be sent wait for the next connection.
         if dispatcher is not None:
             send = dispatcher.send
             dispatcher.send = lambda *args, **fields: send(*args, **{**fields, "retry": False})
@@ -119,65 +119,63 @@ class RefreshConsumer(_Consumer):
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:
         """Return what is called with each message: Celery's own handler, behind the guard."""
         handle = super().create_task_handler(*args, **options)
-        refreshes_only = getattr(self.app, "refreshes_only", False)
 
         def guarded(message: Any) -> None:
-            fault = validate_message(message, refreshes_only=refreshes_only)
-            if fault is None:
+            rejection = validate_message(message, refreshes_only=self._refreshes_only)
+            if rejection is None:
                 handle(message)
             else:
-                self._drop(message, fault)
+                self._reject(message, rejection)
 
         return guarded
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
-        """Drop what can't be decoded. Celery would show its body, in which params may be personal."""
+        """Reject what can't be decoded. Celery would log its body, in which params may be personal."""
         headers = message.headers
-        ours = isinstance(headers, Mapping) and headers.get("task") == TASK_NAME
-        if ours or getattr(self.app, "refreshes_only", False):
-            self._drop(message, Rejection(DropReason.UNDECODABLE, f"it can't be decoded: {type(exc).__name__}"))
+        if self._refreshes_only or (isinstance(headers, Mapping) and headers.get("task") == TASK_NAME):
+            self._reject(message, Rejection(DropReason.UNDECODABLE, f"it can't be decoded: {type(exc).__name__}"))
         else:
             super().on_decode_error(message, exc)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Give the lost connection up, and all that could only be said over it."""
+        """Give up the lost connection, and all that could be settled over it alone."""
         transport: Any = self.connection.transport
         if transport.driver_type == "redis":
             running = [request for request in tuple(active_requests) if not request.acknowledged]
-            self._carried.lost(transport, [request.message for request in running])
+            self._carried.take_over(transport, [request.message for request in running])
             for channel in transport.channels:
                 channel.do_restore = False
         else:
             for request in {*active_requests, *reserved_requests}:
                 request.acknowledged = True
         for connection in (self.connection, getattr(self.event_dispatcher, "connection", None)):
-            _let_go(connection)
+            _close_socket(connection)
         with warnings.catch_warnings():
-            # It wants to end the refreshes instead, and says at each loss that it will one day by default.
+            # Its warning that it will end the refreshes instead, by default, one day.
             warnings.simplefilter("ignore", CPendingDeprecationWarning)
             super().on_connection_error_after_connected(exc)
 
     def connection_for_read(self, heartbeat: float | None = None) -> Any:
         """Connect to the broker, to take messages."""
         connection = self.app.connection_for_read(heartbeat=heartbeat)
-        tolerate_unreadable_envelopes(connection, self._tell_of_no_envelope, self._log_replaced_keys)
+        tolerate_unreadable_envelopes(connection, self._report_unreadable, self._log_replaced_keys)
         connected = self.ensure_connected(connection)
-        self._carried.connected(connected)
+        self._carried.settle_over(connected)
         return connected
 
     def ensure_connected(self, conn: Any) -> Any:
         """Connect, for as long as it takes; once a second, where Celery's pauses would grow to half a minute."""
         connect, pulse = conn.ensure_connection, pulse_of(self.app)
 
-        def heard(errback: Callable[..., Any], *args: Any, **options: Any) -> Any:
-            def failed(*error: Any) -> Any:
+        def with_heartbeat(errback: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            def on_failure(*error: Any) -> Any:
                 pulse.beat()
                 return errback(*error)
 
-            return connect(failed, *args, **options)
+            return connect(on_failure, *args, **options)
 
         conn.ensure_connection = functools.partial(
-            heard,
+            with_heartbeat,
             interval_start=CONNECT_AGAIN_SECONDS,
             interval_step=0,
             interval_max=CONNECT_AGAIN_SECONDS,
@@ -193,21 +191,21 @@ class RefreshConsumer(_Consumer):
                 for key in replaced_keys(connection.default_channel.client, self.app.amqp.queues):
                     log.error("%s: %s", key.fault, key.remedy)
             except (*connection.connection_errors, *connection.channel_errors) as refusal:
-                log.error("which of the broker's keys has a wrong type could not be queried: %s", refusal)
+                log.error("could not query which of the broker's keys has a wrong type: %s", refusal)
 
-    def _drop(self, message: Any, fault: Rejection) -> None:
+    def _reject(self, message: Any, rejection: Rejection) -> None:
         message.reject_log_error(log, self.connection_errors)
-        self._dropped.tell(*fault)
+        self._rejected.report(rejection)
 
-    def _tell_of_no_envelope(self, error: Exception) -> None:
+    def _report_unreadable(self, error: Exception) -> None:
         # The place stands for the traceback, whose text may quote the message.
         *_, (frame, line) = traceback.walk_tb(error.__traceback__)
         text = f"it has no readable envelope: {type(error).__name__} at {frame.f_code.co_filename}:{line}"
-        self._dropped.tell(DropReason.NO_ENVELOPE, text)
+        self._rejected.report(Rejection(DropReason.NO_ENVELOPE, text))
 
 
-def _let_go(connection: Any) -> None:
-    """Close a lost AMQP connection's socket. Celery would say goodbye first, and wait for the answer, twice."""
+def _close_socket(connection: Any) -> None:
+    """Close a lost AMQP connection's socket. Celery would close the connection first, and wait for the reply, twice."""
     established = getattr(connection, "_connection", None)
     collect = getattr(established, "collect", None)  # of py-amqp alone
     if collect is not None:

@@ -1,8 +1,7 @@
-"""Log records of a worker, each on lines of its own: no text from a message can forge a record.
+"""Escaping of a worker's log: no text from a message can forge a record.
 
-Anyone who may publish to the broker chooses texts that are logged, by Celery too: names, ids, arguments of remote
-control. A line break in one would begin what looks like another record; other control characters would hide one from
-a terminal.
+Whoever may publish to the broker chooses texts that are logged, by Celery too: names, ids, arguments of remote control.
+A line break in one would begin what looks like another record; other control characters would hide one from a terminal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Refreshes whose process is gone: killed, ended by the loader itself, or by the hard time limit.
+"""Ends of refreshes whose process is gone: killed, ended by the loader itself, or by the hard time limit.
 
 Their lease would run out and the next reader would claim, so that a load that kills its process would do so again and
-again, with nobody told. So the worker's main process, which knows what its child was at, ends the run in its place:
-one more attempt, then the key cools and a dead letter tells of it.
+again, unreported. So the worker's main process, which knows what its child was doing, ends the run in its place: one
+more attempt, then backoff and a dead letter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from refresher.worker.runtime import Runtime
 
     class _Request:
-        """What is used of Celery's class, which has no types."""
+        """The part of Celery's class that is used; it has no types."""
 
         def __init__(self, message: Any, **options: Any) -> None: ...
         def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any: ...
@@ -37,15 +37,15 @@ else:
 
 log: Final = logging.getLogger(__name__)
 
-# It may have been killed for what another had done, by the kernel short of memory for example.
+# It may have been killed for what another did, by the kernel short of memory for example.
 MAX_ATTEMPTS: Final = 2
 
 
 class RefreshRequest(_Request):
     """A message on its way through the worker's main process, which ends its runs where their process can't."""
 
-    # All of our messages expire. Celery would read that time, and look its own time zone up, at three times the cost of
-    # all that `message_guard` looks at; which has found that these are times, of UTC where they do not say.
+    # All of our messages expire. Celery would parse that time, and look up its own time zone, at three times the cost
+    # of all of `message_guard`; which has found that these are times, of UTC where they do not say.
     tzlocal: tzinfo = UTC
 
     def __init__(self, message: Any, **options: Any) -> None:
@@ -59,13 +59,13 @@ class RefreshRequest(_Request):
         return super().on_failure(exc_info, *args, **options)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001 - as Celery calls it
-        """Handle the end of a time limit: the pool kills the process at the hard one."""
+        """Handle a time limit: the pool kills the process at the hard one."""
         super().on_timeout(soft, timeout)
         if not soft and not state.should_terminate:
             self._end_runs("hard_timeout", f"the load went on beyond the hard limit of {timeout:g} s, and was killed")
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: FBT001, FBT002 - as Celery
-        """Cancel the task, since the worker shuts down cold (Celery has announced that to nobody by then)."""
+        """Cancel the task, since the worker shuts down cold (Celery sends no signal for that)."""
         if not emit_retry:
             self.task.app.refresher_shutdown.set()
         super().cancel(pool, signal, emit_retry=emit_retry)
@@ -81,14 +81,14 @@ class RefreshRequest(_Request):
             with closing(self.task.refresher_runtimes.make()) as runtime:
                 self._end(runtime, failure)
         except (CacheError, MalformedMessage, OSError) as error:
-            log.warning("a lost refresh could not be ended, its lease runs out: %s", type(error).__name__)
+            log.warning("could not end a lost refresh, its lease runs out: %s", type(error).__name__)
 
     def _end(self, runtime: Runtime, failure: LoadFailed) -> None:
         for item in messages.decode(self.args[0]):
             try:
                 self._end_one(runtime, item, failure)
             except Exception as error:  # noqa: BLE001 - whatever cache or broker raise, the others have runs of their own
-                log.warning("a lost refresh could not be ended or sent again: %s", type(error).__name__)
+                log.warning("could not end or resend a lost refresh: %s", type(error).__name__)
 
     def _end_one(self, runtime: Runtime, item: RefreshItem, failure: LoadFailed) -> None:
         from refresher.worker.tasks import resend

@@ -1,14 +1,15 @@
-"""What a message must look like before Celery sees it. Anyone who may publish may write anything into one.
+"""Validation of messages before Celery sees them: whoever may publish may write anything into one.
 
-Celery trusts its messages: a body that is no list ends the worker, a header of another type raises in the middle of
+Celery trusts its messages: a body that is not a list ends the worker, a header of another type raises in the middle of
 its bookkeeping, a line break in an id forges a line of the log, and the fourth part of a body names tasks to run next.
-So a message to the refresh task has to look as Celery's own publisher makes it, and nothing that a fault's text shows
-comes from the message.
+So a message to the refresh task has to look as Celery's own publisher makes it. Nothing of a message is in the text of
+its rejection.
 """
 
 from __future__ import annotations
 
 import logging
+import operator
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,14 +20,18 @@ from typing import Any, Final, NamedTuple
 from api_client.protocol.messages import MAX_MESSAGE_BYTES, TASK_NAME
 from refresher.worker.celery_fixes.envelopes import UNREADABLE
 
+log: Final = logging.getLogger(__name__)
+
 MAX_ID: Final = 255
 # Pauses between attempts are of seconds. A message with a far ETA would stay in the worker's memory until then.
 MAX_ETA: Final = timedelta(hours=1)
 MAX_LIMIT_SECONDS: Final = 24 * 3600.0
+LINES: Final = 5
+LINES_SECONDS: Final = 10.0
 
 
 class DropReason(StrEnum):
-    """Why a message was dropped, for those who count."""
+    """Why a message was rejected: the label of its metric."""
 
     NO_ENVELOPE = "no_envelope"
     HEADERS = "headers"
@@ -44,7 +49,7 @@ class DropReason(StrEnum):
 
 
 class Rejection(NamedTuple):
-    """Why a message must not reach Celery; ``text`` is for the log and shows nothing of the message."""
+    """Why a message must not reach Celery; ``text`` is for the log and holds nothing of the message."""
 
     reason: DropReason
     text: str
@@ -56,26 +61,26 @@ def validate_message(message: Any, *, refreshes_only: bool) -> Rejection | None:
     Args:
         message: of kombu.
         refreshes_only: whether the worker does nothing but refresh. Otherwise the messages of other tasks are left to
-            Celery, unless it could not even tell whose they are.
+            Celery, unless they do not even name their task.
     """
     if message.content_type == UNREADABLE:
         return Rejection(DropReason.NO_ENVELOPE, "its properties can't be read")
     headers = message.headers
     if not isinstance(headers, Mapping):
-        return Rejection(DropReason.HEADERS, "its headers are no mapping")
+        return Rejection(DropReason.HEADERS, "its headers are not a mapping")
     task = headers.get("task")
     if "task" not in headers and not refreshes_only:
-        return _fault_of_protocol_1(message)
+        return _check_protocol_1(message)
     if not isinstance(task, str):
         return Rejection(DropReason.NO_TASK, "it names no task")
     if not _is_id(headers.get("id")):
         return Rejection(DropReason.NO_ID, "it has no id")
     if task != TASK_NAME:
         return Rejection(DropReason.OTHER_TASK, "it is for another task") if refreshes_only else None
-    return _fault_of_headers(headers) or _fault_of_body(message)
+    return _check_headers(headers) or _check_body(message)
 
 
-def _fault_of_protocol_1(message: Any) -> Rejection | None:
+def _check_protocol_1(message: Any) -> Rejection | None:
     try:
         body = message.payload
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises
@@ -85,14 +90,14 @@ def _fault_of_protocol_1(message: Any) -> Rejection | None:
     return Rejection(DropReason.PROTOCOL, "it is of protocol 1") if body["task"] == TASK_NAME else None
 
 
-def _fault_of_headers(headers: Mapping[str, Any]) -> Rejection | None:
+def _check_headers(headers: Mapping[str, Any]) -> Rejection | None:
     for name, is_right in _HEADERS.items():
         if headers.get(name) is not None and not is_right(headers[name]):
             return Rejection(DropReason.HEADERS, f"its header {name!r} is wrong")
     return None
 
 
-def _fault_of_body(message: Any) -> Rejection | None:
+def _check_body(message: Any) -> Rejection | None:
     if message.content_type != "application/json" or message.content_encoding != "utf-8":
         return Rejection(DropReason.NOT_JSON, "it is not JSON in UTF-8")
     # Before it is decoded: that would take ten times the memory.
@@ -116,30 +121,17 @@ def _is_id(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_ID
 
 
-def _is_text(value: object) -> bool:
-    return _is_id(value) and _is_any_text(value)
-
-
-def _is_any_text(value: object) -> bool:
+def _is_printable(value: object) -> bool:
     # Celery logs it as it is.
     return isinstance(value, str) and value.isprintable()
 
 
+def _is_name(value: object) -> bool:
+    return _is_id(value) and _is_printable(value)
+
+
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_time(value: object) -> bool:
-    return _time(value) is not None
-
-
-def _is_near(value: object) -> bool:
-    at = _time(value)
-    return at is not None and at <= datetime.now(UTC) + MAX_ETA
+    return type(value) is int and 0 <= value < 2**31
 
 
 def _time(value: object) -> datetime | None:
@@ -150,97 +142,73 @@ def _time(value: object) -> datetime | None:
         return None
 
 
+def _is_near(value: object) -> bool:
+    at = _time(value)
+    return at is not None and at <= datetime.now(UTC) + MAX_ETA
+
+
 def _are_limits(value: object) -> bool:
     return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_limit, value))
 
 
 def _is_limit(value: object) -> bool:
-    if value is None:
-        return True
-    number = isinstance(value, int | float) and not isinstance(value, bool)
     # True of no NaN and no infinity; and of no integer beyond all floats, of which math.isfinite makes an error.
-    return number and 0 < value <= MAX_LIMIT_SECONDS  # type: ignore[operator]
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(map(_is_text, value))
-
-
-def _is_empty(value: object) -> bool:
-    return not value
+    return value is None or (type(value) in {int, float} and 0 < value <= MAX_LIMIT_SECONDS)  # type: ignore[operator]
 
 
 # What Celery reads, by type. None is always right, since it is what a publisher writes for what it does not use.
 _HEADERS: Final[Mapping[str, Callable[[object], bool]]] = {
-    "id": _is_text,
-    "root_id": _is_text,
-    "parent_id": _is_text,
-    "group": _is_text,
-    "group_index": _is_count,
-    "shadow": _is_any_text,
-    "origin": _is_any_text,
-    "argsrepr": _is_any_text,
-    "kwargsrepr": _is_any_text,
-    "lang": _is_any_text,
+    **dict.fromkeys(("id", "root_id", "parent_id", "group"), _is_name),
+    **dict.fromkeys(("shadow", "origin", "argsrepr", "kwargsrepr", "lang"), _is_printable),
+    **dict.fromkeys(("retries", "group_index", "replaced_task_nesting"), _is_count),
+    **dict.fromkeys(("chain", "chord", "callbacks", "errbacks"), operator.not_),
     "eta": _is_near,
-    "expires": _is_time,
+    "expires": lambda value: _time(value) is not None,
     "timelimit": _are_limits,
-    "retries": _is_count,
-    "ignore_result": _is_flag,
-    "replaced_task_nesting": _is_count,
-    "stamped_headers": _are_names,
+    "ignore_result": lambda value: isinstance(value, bool),
+    "stamped_headers": lambda value: isinstance(value, list | tuple) and all(map(_is_name, value)),
     "stamps": lambda value: isinstance(value, Mapping),
-    "chain": _is_empty,
-    "chord": _is_empty,
-    "callbacks": _is_empty,
-    "errbacks": _is_empty,
 }
 
 
-log: Final = logging.getLogger(__name__)
-
-LINES: Final = 5
-LINES_SECONDS: Final = 10.0
-
-
-@dataclass(slots=True)
-class _Lines:
-    """What the log says of one reason within some seconds."""
-
-    until: float
-    dropped: int = 0
-
-    @property
-    def unsaid(self) -> int:
-        """How many were dropped without a line."""
-        return max(0, self.dropped - LINES)
-
-
 class RateLimitedRejectLog:
-    """Counts messages that were dropped, and logs the first few of each reason within ten seconds.
+    """Counts rejected messages, and logs the first few of each reason within ten seconds.
 
-    Thousands of them are dropped in a second, and lines of each would fill a disk.
+    Thousands of them are rejected in a second, and a line for each would fill a disk.
 
     Args:
-        count: told of each, by its reason.
+        count: called for each, with its reason.
         monotonic: seconds.
     """
 
     def __init__(self, count: Callable[[DropReason], None], *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._count, self._monotonic = count, monotonic
-        self._lines: dict[DropReason, _Lines] = {}
+        self._windows: dict[DropReason, _Window] = {}
 
-    def tell(self, reason: DropReason, text: str) -> None:
-        """Tell of one; ``text`` is for the log, and shows nothing of the message."""
+    def report(self, rejection: Rejection) -> None:
+        """Count one, and log it unless enough of its reason have been."""
+        reason, text = rejection
         self._count(reason)
         now = self._monotonic()
-        lines = self._lines.get(reason)
-        if lines is None or now >= lines.until:
-            if lines is not None and lines.unsaid:
-                log.error("%d more messages were dropped: %s", lines.unsaid, reason.value)
-            lines = self._lines[reason] = _Lines(now + LINES_SECONDS)
-        lines.dropped += 1
-        if not lines.unsaid:
-            log.error("a message was dropped: %s", text)
-        elif lines.unsaid == 1:
-            log.error("more messages are dropped (%s), and counted without a line each", reason.value)
+        window = self._windows.get(reason)
+        if window is None or now >= window.until:
+            if window is not None and window.not_logged:
+                log.error("%d further messages were rejected: %s", window.not_logged, reason.value)
+            window = self._windows[reason] = _Window(now + LINES_SECONDS)
+        window.rejected += 1
+        if not window.not_logged:
+            log.error("rejected a message: %s", text)
+        elif window.not_logged == 1:
+            log.error("further rejected messages (%s) are counted but not logged", reason.value)
+
+
+@dataclass(slots=True)
+class _Window:
+    """The messages of one reason that were rejected within some seconds."""
+
+    until: float
+    rejected: int = 0
+
+    @property
+    def not_logged(self) -> int:
+        return max(0, self.rejected - LINES)

@@ -1,4 +1,4 @@
-"""Names of the commands that a broker has refused, for the log: the command and its key, never its arguments."""
+"""Names of commands that a broker rejected, for the log: the command and its key, never its arguments."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final
 
 _MAX_NAME: Final = 120
 _IN_PIPELINE: Final = re.compile(r"Command # \d+ \(([^\s)]+)(?: ([^\s)]+))?")
-# In these a number of keys, or what is done, stands before the first key.
+# Position of the first key, where a number of keys or a subcommand precedes it.
 _KEY_AT: Final = {"EVAL": 3, "EVALSHA": 3, "OBJECT": 2}
-# What follows in these is no key, and may be a secret.
+# Commands whose arguments are not keys, and may be secrets.
 _WITHOUT_KEY: Final = frozenset({"AUTH", "HELLO", "ACL", "CONFIG", "CLIENT", "SCRIPT", "SELECT"})
 
 
 def describe_refused_command(error: BaseException) -> str:
-    """Return which command was refused, and the broker's reason.
+    """Return which command was rejected, and the broker's reason.
 
     Args:
         error: as caught, with its traceback. redis-py's errors do not name the command, so it is read from the frames

@@ -161,7 +161,7 @@ def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_given
     assert (letter.kind, letter.attempts, scene.loads("a")) == ("hard_timeout", 2, 2)
     eventually(lambda: scene.supervise() or len(scene.exit_codes) == 2, 30, "the second load has ended its worker, too")
     assert scene.exit_codes == [1, 1]
-    assert all("beyond the hard time limit of 16 s" in log for log in scene.logs)
+    assert all("exceeded the hard time limit of 16 s" in log for log in scene.logs)
     assert scene.client.get(QUERY, {"key": "another"}, timeout=30)["load"] == 1
     assert scene.overlaps() == []
 

@@ -78,7 +78,7 @@ def test_a_time_limit_that_is_none_is_a_fault_and_no_error(limit: object) -> Non
         (message({}, [1]), "it names no task"),
         (message({}, {"task": ["own.task"], "id": "x"}), "it names no task"),
         (message({}, content_type="application/x-python-serialize"), "its body can't be decoded: ContentDisallowed"),
-        (message(["task"]), "its headers are no mapping"),
+        (message(["task"]), "its headers are not a mapping"),
     ],
 )
 def test_what_is_not_ours_is_left_to_celery_in_an_application(foreign: Message, fault: str | None) -> None:

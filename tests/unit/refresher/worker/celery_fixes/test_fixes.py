@@ -1,0 +1,74 @@
+"""The fixes of Celery and kombu: each names its code, its upstream report and its test; versions are checked."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import re
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from refresher.worker.celery_fixes import fixes
+from refresher.worker.celery_fixes.consumer import RefreshConsumer
+from refresher.worker.celery_fixes.fixes import CHECKED, FIXES, Fix, warn_of_unchecked_versions
+
+ROOT = Path(__file__).parents[5]
+PACKAGE = "refresher.worker.celery_fixes"
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.where)
+def test_a_fix_names_code_report_and_test_that_there_are(fix: Fix) -> None:
+    module, _, name = fix.where.partition(":")
+    assert operator.attrgetter(name)(importlib.import_module(f"{PACKAGE}.{module}"))
+    assert fix.upstream.startswith("https://github.com/celery/") or (ROOT / fix.upstream).is_file()
+    file, _, test = fix.test.partition("::")
+    assert f"def {test}(" in (ROOT / file).read_text()
+
+
+def test_each_module_of_the_package_is_part_of_a_fix() -> None:
+    parts = {"__init__", "fixes", "refused_commands"}  # the last names, in a log line, what `consumer` survived
+    modules = {path.stem for path in (ROOT / PACKAGE.replace(".", "/")).glob("*.py")} - parts
+    assert modules == {fix.where.partition(":")[0] for fix in FIXES}
+
+
+def test_the_checked_versions_are_those_that_the_project_allows_and_installs(caplog: pytest.LogCaptureFixture) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    allowed = {
+        requirement.name: requirement.specifier
+        for requirement in map(Requirement, project["dependencies"] + project["optional-dependencies"]["worker"])
+    }
+    for checked in CHECKED:
+        lowest = re.search(r">=([\d.]+)", str(checked.specifier))
+        assert lowest
+        assert checked.name not in allowed or str(allowed[checked.name]) == lowest[0]
+    warn_of_unchecked_versions()
+    assert not caplog.messages
+
+
+def test_a_worker_says_which_versions_are_unchecked(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fixes, "version", lambda name: "6.0.0rc1" if name == "celery" else str(LOWEST[name]))
+    warn_of_unchecked_versions()
+    (line,) = caplog.messages
+    assert line == "the fixes of Celery and kombu have not been checked with celery 6.0.0rc1, but with <5.8,>=5.6"
+
+
+LOWEST = {checked.name: min(spec.version for spec in checked.specifier) for checked in CHECKED}
+
+
+def test_an_exception_over_a_message_ends_the_connection_alone() -> None:
+    reported: list[Any] = []
+    consumer = SimpleNamespace(connection_errors=(OSError,), _report_unreadable=reported.append)
+
+    def loop() -> None:
+        raise KeyError("args")
+
+    with pytest.raises(ConnectionError):
+        RefreshConsumer._survive_unreadable(consumer, loop)()  # type: ignore[arg-type]
+    assert [type(error) for error in reported] == [KeyError]

@@ -1,0 +1,72 @@
+"""Celery's soft time limit: it interrupts a load, once, and nothing else of a refresh."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+from refresher.worker.celery_fixes import soft_limit
+from refresher.worker.celery_fixes.soft_limit import SAME_SIGNAL_SECONDS, SoftTimeLimit
+
+
+@pytest.fixture
+def received() -> Iterator[list[int]]:
+    numbers: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        numbers.append(number)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield numbers
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.fixture
+def in_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soft_limit, "pool_has_limits", lambda: True)
+
+
+def test_a_signal_within_a_second_of_another_is_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[int] = []
+    now = 100.0
+    monkeypatch.setattr(soft_limit, "monotonic", lambda: now)
+    limit = SoftTimeLimit(lambda number, _: numbers.append(number))
+    limit(1, None)
+    now += SAME_SIGNAL_SECONDS * 0.9
+    limit(2, None)
+    now += SAME_SIGNAL_SECONDS * 0.2
+    limit(3, None)
+    assert numbers == [1, 3]
+
+
+@pytest.mark.usefixtures("in_pool")
+def test_a_refresh_is_interrupted_in_its_load_alone_and_once(received: list[int]) -> None:
+    limit = SoftTimeLimit()
+    with limit.in_task():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert received == []
+        with limit.in_load():
+            os.kill(os.getpid(), signal.SIGUSR1)
+            os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert received == [signal.SIGUSR1]
+
+
+@pytest.mark.usefixtures("in_pool")
+def test_a_task_of_another_name_is_interrupted_as_ever(received: list[int]) -> None:
+    limit = SoftTimeLimit()
+    for _ in range(2):
+        with limit.in_task():
+            pass
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert received == [signal.SIGUSR1]
+
+
+def test_where_the_pool_has_no_limits_the_signal_is_left_alone(received: list[int]) -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    with SoftTimeLimit().in_task():
+        assert signal.getsignal(signal.SIGUSR1) is before
