@@ -1,1 +1,1 @@
-"""A refresh from acquire to commit. Knows neither Celery nor the graph driver: what it needs is passed in."""
+"""A refresh from acquire to commit. Imports neither Celery nor the graph driver: its dependencies are passed in."""

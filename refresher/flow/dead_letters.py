@@ -1,8 +1,8 @@
-"""Refreshes that were given up: what, why, when, how often tried. One bounded sorted set, newest last.
+"""Dead letters, of abandoned refreshes: what, why, when, how many attempts. One bounded sorted set, newest last.
 
-A letter is a note, not the job: what becomes of the key is in its lease record. So nothing is lost with a letter, and a
-letter is not in the way of a refresh. Of one key there is one letter, of its last failure, as long as the key's record
-remembers the one before; else there are several, which are counted and dropped together.
+A letter is a note, not the job: the state of the key is in its lease record. So nothing is lost with a letter, and a
+letter does not keep the key from a refresh. A key has one letter, of its last failure, as long as the key's record
+remembers the one before; else it has several, which are counted and dropped together.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MAX_KEPT: Final = 1_000
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One refresh that was given up; ``at_us`` by Redis' clock. ``id`` names it in commands.
+    """One abandoned refresh; ``at_us`` by Redis' clock. ``id`` names it in commands.
 
-    ``attempts`` are the loads of that refresh, ``failures`` the refreshes of the key that were given up in a row for a
-    fault of its own. ``params`` and ``message`` are None where the query keeps them out of letters: such a refresh can
-    be asked for by a reader alone.
+    ``attempts`` are the loads of that refresh, ``failures`` the refreshes of the key that were abandoned in a row for a
+    fault of its own. ``params`` and ``message`` are None where the query keeps them out of letters: only a reader can
+    request such a refresh.
     """
 
     query: Annotated[str, msgspec.Meta(pattern=QUERY_NAME_PATTERN)]
@@ -47,7 +47,7 @@ class DeadLetters:
     """The dead letters of a namespace. Written apart from the lease record: another slot, so another step."""
 
     def __init__(self, client: redis.Redis, namespace: str, *, max_kept: int = MAX_KEPT) -> None:
-        self._client, self._key, self._most_kept = client, dead_letters_key(namespace), max_kept
+        self._client, self._key, self._max_kept = client, dead_letters_key(namespace), max_kept
 
     def add(self, letter: DeadLetter, *, replaced_token: int = 0) -> None:
         """Add a letter; the oldest goes when there are more than 1,000. Adding it again changes nothing.
@@ -56,13 +56,13 @@ class DeadLetters:
         """
         with self._client.pipeline(transaction=False) as pipeline:
             pipeline.zadd(self._key, {msgspec.json.encode(letter): letter.token})
-            pipeline.zremrangebyrank(self._key, 0, -self._most_kept - 1)
+            pipeline.zremrangebyrank(self._key, 0, -self._max_kept - 1)
             pipeline.execute()
         if replaced_token:
             self._remove(raw for raw, other in self._with_token(replaced_token) if other.digest == letter.digest)
 
     def newest(self) -> list[DeadLetter]:
-        """Return all letters, newest first. What is none (of a later release, say) is left out."""
+        """Return all letters, newest first. Those that can't be decoded (of a later release, say) are left out."""
         raws = cast("list[bytes]", self._client.zrevrange(self._key, 0, -1))
         return [letter for raw in raws if (letter := _decoded(raw)) is not None]
 

@@ -1,11 +1,11 @@
-"""What a worker tells of a refresh as spans of a trace. Silent here; `refresher.otel` tells OpenTelemetry.
+"""Hooks of a worker for metrics and for the spans of a trace: no-ops; `refresher.otel` and `telemetry` implement them.
 
 ::
 
     processing ── a message's item, to its outcome
      ├─ a step of its lease record (acquire, commit …)          `records`
      ├─ a load, one for each attempt                            `origin`
-     │   └─ each query that the loader asks the graph           `transaction`
+     │   └─ each query that the loader runs on graph          `transaction`
      └─ a step of its lease record
 """
 
@@ -31,7 +31,7 @@ class WorkerSpans:
     """The spans of a worker: none."""
 
     def processing(self, item: RefreshItem, request: Any, settings: WorkerSettings) -> AbstractContextManager[Tell]:
-        """Return a span around the handling of one item of a task's request; it is told the outcome before it ends."""
+        """Return a span around the handling of one item of a task's request; it is given the outcome before it ends."""
         return nullcontext(_nobody)
 
     def records(self, records: Records) -> Records:
@@ -58,7 +58,7 @@ class WorkerEvents:
     """The events of a worker. Durations in seconds."""
 
     spans: WorkerSpans = NO_SPANS
-    """Told of refreshes as spans of a trace."""
+    """The hooks for spans."""
 
     def acquired(self, query: str) -> None:
         """Record a run that begins."""
@@ -79,7 +79,7 @@ class WorkerEvents:
         """Record a failed attempt that will be repeated."""
 
     def failed(self, query: str, *, kind: str, attempts: int) -> None:
-        """Record a refresh that was given up."""
+        """Record an abandoned refresh."""
 
     def ended(self, query: str) -> None:
         """Record that a run has ended, however it did, and holds its lease no longer."""
@@ -89,6 +89,6 @@ class WorkerEvents:
 
 
 def events_of(app: Any) -> WorkerEvents:
-    """Return what is told of a Celery app's messages; silent where nobody set the app up for refreshes."""
+    """Return the hooks of a Celery app; no-ops where it was not set up for refreshes."""
     events: WorkerEvents = getattr(app, "refresher_events", WorkerEvents)()
     return events

@@ -1,7 +1,7 @@
-"""What a worker itself puts into the queue: one more refresh after an invalidation, and its own run at shutdown.
+"""Claims of a worker itself: one more refresh after an invalidation, and its own run at shutdown.
 
-Either is a claim that is then published. One that can't be published is taken back, so that the next reader may claim
-at once.
+Either is a claim that is then published. One that can't be published is released, so that the next reader may claim at
+once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ log: Final = logging.getLogger(__name__)
 
 
 def request_follow_up(deps: RefreshDeps, settings: WorkerSettings, run: Run, *, stored: bool) -> None:
-    """Ask for one more refresh, since an invalidation met this one. A worker claims for it like anyone.
+    """Request one more refresh, since an invalidation met this one. A worker claims for it as a reader does.
 
     Raises:
-        CacheUnavailable: Redis could not be asked.
+        CacheUnavailable: Redis did not answer.
     """
     claim_id = uuid.uuid4().hex
     reply = deps.records.run(
@@ -48,19 +48,13 @@ def hand_back(deps: RefreshDeps, settings: WorkerSettings, run: Run) -> None:
     """Put the run back into the queue, since this worker ends. Raises nothing that could keep it from ending."""
     try:
         claim_number = deps.records.run(
-            lease.hand_back(
-                run.key,
-                token=run.token,
-                nonce=run.nonce,
-                queue_ttl_seconds=settings.queue_ttl_seconds,
-                retention_seconds=settings.record_retention_seconds,
-            )
+            lease.hand_back(run.key, queue_ttl_seconds=settings.queue_ttl_seconds, **run.own_lease(settings))
         )
         if claim_number:
             item = msgspec.structs.replace(run.item, ticket="", claim_number=claim_number)
             _publish_or_unclaim(deps, settings, run, item, run.nonce)
     except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends, and the lease or the claim runs out
-        log.warning("%s %s could not be handed back: %s", run.key.query, run.key.short, type(error).__name__)
+        log.warning("could not hand back %s: %s", run.name, type(error).__name__)
 
 
 def _publish_or_unclaim(
@@ -69,5 +63,6 @@ def _publish_or_unclaim(
     try:
         deps.publish(item)
     except Exception as error:  # noqa: BLE001 - whatever the broker raises, the next reader claims
-        log.warning("a refresh of %s %s could not be published: %s", run.key.query, run.key.short, type(error).__name__)
-        deps.records.run(lease.unclaim(run.key, claim_id=claim_id, retention_seconds=settings.record_retention_seconds))
+        log.warning("could not publish a refresh of %s: %s", run.name, type(error).__name__)
+        retention_seconds = settings.record_retention_seconds
+        deps.records.run(lease.unclaim(run.key, claim_id=claim_id, retention_seconds=retention_seconds))

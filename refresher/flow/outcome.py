@@ -1,4 +1,4 @@
-"""How the handling of one refresh item ended."""
+"""Outcome of one refresh item."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OutcomeKind(StrEnum):
 class Outcome:
     """How one item ended; ``why`` says more where there is more to say.
 
-    ``attempts`` are those of the load until then, all told. ``again`` is the item of the next attempt, to be sent after
+    ``attempts`` counts all of the load until then. ``again`` is the item of the next attempt, to be sent after
     ``pause_seconds`` (whole), for RETRY alone.
     """
 

@@ -1,4 +1,4 @@
-"""Pure policy: β, δ, the lease time. What a worker decides once a commit, and a reader only follows."""
+"""Pure policy of a worker: β, δ and the lease time at each commit; pauses, retries and backoff after a failure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ MEAN_GAIN: Final = 1 / 8
 DEVIATION_GAIN: Final = 1 / 4
 MAX_BETA: Final = 1e6
 
+BASE_PAUSE_SECONDS: Final = 1.0
+MAX_PAUSE_SECONDS: Final = 15.0
+MIN_PAUSE_SECONDS: Final = 0.05
+COOLING_SPREAD: Final = 0.25
+SHARED_FAULTS: Final = frozenset(
+    ("network", "graph_unavailable", "auth", "configuration", "driver_shared", "unknown_query", "bookmark",
+     "bookmark_timeout")
+)  # fmt: skip
+"""Kinds of failure of the graph or of this worker: they meet every key, and pass with their cause."""
+
 
 def effective_beta(
     mode: RefreshMode, beta0: float, degree: int, sigma: float, own: BetaFunction | None = None
@@ -21,7 +31,7 @@ def effective_beta(
     """Return the β of an entry.
 
     plain: β0·σ. topology_sensitive: β0·(1 + ln d)·σ with d the degree of the query's node, 1 where it is unknown or
-    0: a hub's value is dearer to load and asked for more often, so its refresh starts earlier. (d = 1 → 1.0 × β0·σ,
+    0: a hub's value costs more to load and is read more often, so its refresh starts earlier. (d = 1 → 1.0 × β0·σ,
     10 → 3.3, 50 → 4.9, 100 → 5.6, 500 → 7.2.)
 
     Raises:
@@ -47,7 +57,7 @@ def _own_beta(own: BetaFunction, beta0: float, degree: int, sigma: float) -> flo
 
 
 def early_refresh_is_on(*, enabled: bool, ttl_seconds: float, min_ttl_seconds: float) -> bool:
-    """Tell whether entries of this TTL refresh before they are stale."""
+    """Return whether entries of this TTL refresh before they are stale."""
     return enabled and ttl_seconds >= min_ttl_seconds
 
 
@@ -90,24 +100,6 @@ def lease_seconds(floor_seconds: float, run: Smoothed | None, jitter_seconds: fl
     return min(max(floor_seconds, learned) + jitter_seconds, budget_seconds)
 
 
-BASE_SECONDS: Final = 1.0
-CAP_SECONDS: Final = 15.0
-MIN_SECONDS: Final = 0.05
-COOLING_SPREAD: Final = 0.25
-SHARED_FAULTS: Final = frozenset(
-    {
-        "network",
-        "graph_unavailable",
-        "auth",
-        "configuration",
-        "driver_shared",
-        "unknown_query",
-        "bookmark",
-        "bookmark_timeout",
-    }
-)
-
-
 def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
     """Return the pause after the failed ``attempt`` (1 is the first): exponential with full jitter.
 
@@ -115,24 +107,23 @@ def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
     nothing would meet the same fault again. (M. Brooker, "Exponential Backoff And Jitter", 2015.)
     """
     exponent = min(attempt - 1, 64)
-    bound = min(CAP_SECONDS, BASE_SECONDS * multiplier**exponent)
-    return max(MIN_SECONDS, u * bound)
+    bound = min(MAX_PAUSE_SECONDS, BASE_PAUSE_SECONDS * multiplier**exponent)
+    return max(MIN_PAUSE_SECONDS, u * bound)
 
 
 def cooling_spread(u: float) -> float:
-    """Return the factor of a cooling's length, ¾ to 1: keys that failed together are not asked for together again."""
+    """Return the factor of a backoff's length, ¾ to 1: keys that failed together do not return together."""
     return 1 - COOLING_SPREAD * u
 
 
 def counts_against_key(kind: str) -> bool:
-    """Tell whether a failure of this kind speaks against the key, so that it cools longer each time in a row.
+    """Return whether the key backs off longer for each failure of this kind in a row.
 
-    The others say that the graph, or this worker, is at fault: they meet every key, and pass with their cause. A pause
-    that had grown meanwhile would keep values stale long after it.
+    Not for `SHARED_FAULTS`: a backoff that had grown meanwhile would keep values stale long after their end.
     """
     return kind not in SHARED_FAULTS
 
 
 def whole_seconds(pause: float) -> int:
     """Return a pause as Celery may be given it: whole seconds, 1 to 15 (a fraction fails on RabbitMQ)."""
-    return min(max(1, math.ceil(pause)), int(CAP_SECONDS))
+    return min(max(1, math.ceil(pause)), int(MAX_PAUSE_SECONDS))

@@ -1,4 +1,4 @@
-"""What the refresh flow needs from outside: passed in, so that each part can be another one in a test."""
+"""Dependencies of the refresh flow, injected so that tests can substitute them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Records(Protocol):
 
 
 class RunsQueries(Protocol):
-    """What a loader needs of a transaction."""
+    """The part of a transaction that a loader uses."""
 
     def run(  # noqa: D102
         self, query: LiteralString, parameters: dict[str, Any] | None = None, **more: Any
@@ -42,14 +42,14 @@ class Origin(Protocol):
 
 
 class Encode(Protocol):
-    """Makes a payload of a value, or raises LoadFailed."""
+    """Encodes a value as a payload, or raises LoadFailed."""
 
     def __call__(self, value: Any, *, query: str, max_bytes: int) -> bytes: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshDeps:
-    """What the flow needs from outside.
+    """The dependencies.
 
     ``publish`` sends an item at once. ``write_dead_letter`` writes a dead letter if it can, in the place of the key's
     one with that token (0: none). ``failure_of`` classifies anything that a load raises; None: this process ends.

@@ -1,4 +1,4 @@
-"""Keeps the leases of this process alive: all of them in one pipelined call, every third of the lease time."""
+"""Renewal of this process's leases: all of them in one pipelined call, every third of the lease time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MIN_PERIOD_SECONDS: Final = 0.02
 class HeldLease:
     """A lease that this process holds.
 
-    ``granted_seconds`` is how long the acquire made it hold, ``lease_seconds`` what each renewal asks for (learned
-    from the entry, which only acquire tells). ``lost`` is set when a renewal was refused: the commit tells for sure.
+    ``granted_seconds`` is what acquire granted, ``lease_seconds`` what each renewal requests (learned from the entry,
+    which only acquire returns). ``lost`` is set when a renewal was refused: the commit decides.
     """
 
     key: CacheKey
@@ -38,29 +38,29 @@ class HeldLease:
 
 
 class Renewals:
-    """One thread a process, started with the first lease."""
+    """One thread per process, started with the first lease."""
 
     def __init__(self, store: LeaseStore, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._store, self._monotonic = store, monotonic
         self._held: set[HeldLease] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        # When the thread looks again by itself. While it does not wait it will look at all that is held anyway.
-        self._looks_at = -math.inf
+        # When the thread wakes by itself. While it does not wait it will look at all that is held anyway.
+        self._wakes_at = -math.inf
         self._closing = False
 
     @contextmanager
     def holding(self, held: HeldLease) -> Iterator[None]:
         """Renew ``held`` every third of the time for which it holds, for as long as the block runs."""
         with self._changed:
-            self._plan(held, held.granted_seconds)
+            self._schedule(held, held.granted_seconds)
             self._held.add(held)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="lease-renewals", daemon=True)
                 thread.start()
                 self._thread = thread
-            elif held.renew_at < self._looks_at:
-                # Else it would be woken at each run for nothing: two switches of threads, and most runs are short.
+            elif held.renew_at < self._wakes_at:
+                # Otherwise each run would wake it for nothing: two thread switches, and most runs are short.
                 self._changed.notify()
         try:
             yield
@@ -76,7 +76,7 @@ class Renewals:
         if self._thread is not None:
             self._thread.join(2.0)
 
-    def _plan(self, held: HeldLease, holds_seconds: float) -> None:
+    def _schedule(self, held: HeldLease, holds_seconds: float) -> None:
         held.renew_at = self._monotonic() + max(holds_seconds / 3, MIN_PERIOD_SECONDS)
 
     def _run(self) -> None:
@@ -88,11 +88,11 @@ class Renewals:
                 due = [held for held in self._held if not held.lost and held.renew_at <= now]
                 if not due:
                     left_seconds = self._seconds_left(now)
-                    self._looks_at = math.inf if left_seconds is None else now + left_seconds
+                    self._wakes_at = math.inf if left_seconds is None else now + left_seconds
                     self._changed.wait(left_seconds)
                     continue
                 for held in due:
-                    self._plan(held, held.lease_seconds)
+                    self._schedule(held, held.lease_seconds)
             self._renew(due)
 
     def _seconds_left(self, now: float) -> float | None:
@@ -106,7 +106,7 @@ class Renewals:
         try:
             left = self._store.run_all(calls)
         except Exception as error:  # noqa: BLE001 - without this thread every long load would lose its lease
-            log.warning("leases could not be renewed (%s: %s); tried again later", type(error).__name__, error)
+            log.warning("could not renew leases (%s: %s); retrying", type(error).__name__, error)
             return
         for held, left_seconds in zip(due, left, strict=True):
             held.lost = left_seconds <= 0

@@ -1,13 +1,13 @@
-"""One run under a lease: what acquire told it, its clock, and the header that it commits."""
+"""One run under a lease: what acquire returned, its clock, and the header that it commits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypedDict
 
 from api_client.protocol.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header
-from api_client.protocol.keys import CacheKey
+from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import AcquireReply
 from api_client.protocol.messages import RefreshItem
 from refresher.errors import LoadFailed, message_of
@@ -21,12 +21,24 @@ MAX_BOOKMARKS_KEPT: Final = 16
 MAX_BOOKMARKS_BYTES: Final = 49_152
 
 
+class OwnLease(TypedDict):
+    """The lease that a step ends, by its fencing token, and for how long the record remembers it."""
+
+    token: int
+    nonce: bytes
+    retention_seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run; ``acquired_at`` is its own monotonic clock when acquire's reply came, so that it can tell Redis' time."""
+    """A run. ``query`` is None where this worker has not registered it.
+
+    ``acquired_at`` is the time by ``monotonic`` when acquire's reply came: Redis' time is computed from it.
+    """
 
     item: RefreshItem
     key: CacheKey
+    query: Query | None
     nonce: bytes
     lease: AcquireReply
     acquired_at: float
@@ -38,21 +50,42 @@ class Run:
         object.__setattr__(self, "before", _readable(self.lease.entry_header, self.key.digest))
 
     @property
+    def name(self) -> str:
+        """Query and key, for logs."""
+        return f"{self.key.query} {self.key.short}"
+
+    @property
     def token(self) -> int:
         """The number that the acquire drew."""
         return self.lease.token
+
+    def own_lease(self, settings: WorkerSettings) -> OwnLease:
+        """Return what every step that ends the run is given."""
+        return {"token": self.token, "nonce": self.nonce, "retention_seconds": settings.record_retention_seconds}
 
     def elapsed_seconds(self) -> float:
         """Return for how long the run has held its lease."""
         return self.monotonic() - self.acquired_at
 
     def now_us(self) -> int:
-        """Return Redis' time: what acquire said, and what has passed since by the monotonic clock."""
+        """Return Redis' time: that of acquire, and what has passed since by the monotonic clock."""
         return self.lease.now_us + int(self.elapsed_seconds() * 1e6)
 
     def lead_seconds(self) -> float:
         """Return δ's sample: from the claim until now, the wait in the queue included."""
         return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
+
+
+def key_and_params(item: RefreshItem, namespace: str) -> tuple[CacheKey, dict[str, Any]]:
+    """Return the key of an item and the params that its loader is called with: parsed and made canonical here alone.
+
+    Raises:
+        InvalidQuery: there can be no such key.
+    """
+    params = item.decoded_params
+    key = make_key(namespace, item.query, params, item.version)
+    # The text is canonical where our publisher wrote it.
+    return key, params if item.params == key.canonical_params else key.params
 
 
 def _readable(header: bytes, digest: bytes) -> Header | None:
@@ -69,10 +102,10 @@ def bookmarks_of(run: Run, settings: WorkerSettings) -> tuple[str, ...]:
     that still lags what is older than the entry. They are kept as long as a record keeps its own, so that one which the
     graph does not know any more heals by itself.
     """
-    before, asked = run.before, run.lease.bookmarks
+    before, given = run.before, run.lease.bookmarks
     if before is None or run.lease.now_us - before.fetched_at_us > settings.record_retention_seconds * 1e6:
-        return _newest(asked)
-    return _newest(tuple(mark for mark in before.bookmarks if mark not in asked)[-MAX_BOOKMARKS_KEPT:] + asked)
+        return _newest(given)
+    return _newest(tuple(mark for mark in before.bookmarks if mark not in given)[-MAX_BOOKMARKS_KEPT:] + given)
 
 
 def _newest(bookmarks: tuple[str, ...]) -> tuple[str, ...]:
@@ -91,11 +124,9 @@ def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, sett
     Raises:
         ValueError: the query's own β function gave no number.
     """
-    before = run.before
-    now_us = run.now_us()
-    samples = () if before is None else before.delta_samples
+    before, now_us = run.before, run.now_us()
     delta, kept = policy.estimate_delta(
-        None if before is None else before.delta, samples, run.lead_seconds(), query.delta_window
+        before.delta if before else None, before.delta_samples if before else (), run.lead_seconds(), query.delta_window
     )
     beta = 0.0
     if policy.early_refresh_is_on(
@@ -112,7 +143,7 @@ def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, sett
         fetched_at_us=now_us,
         ttl_seconds=query.ttl_seconds,
         delta=delta,
-        run=policy.smooth(None if before is None else before.run, run.elapsed_seconds()),
+        run=policy.smooth(before.run if before else None, run.elapsed_seconds()),
         beta=beta,
         degree=loaded.degree,
         sigma=query.sigma,
@@ -123,12 +154,12 @@ def header_of(run: Run, query: Query, loaded: Loaded, read_started_us: int, sett
     )
 
 
-def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int, query: Query | None) -> DeadLetter:
-    """Return the dead letter of a run that was given up. It alone holds the params and the failure's whole text.
+def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int) -> DeadLetter:
+    """Return the dead letter of an abandoned run. It alone holds the params and the failure's whole text.
 
-    Not those of a sensitive query; nor of one that is not registered here, since nobody can tell whether it is.
+    Not those of a sensitive query; nor of one that is not registered here, since it may be one.
     """
-    keeps_all = query is not None and not query.sensitive
+    keeps_all = run.query is not None and not run.query.sensitive
     return DeadLetter(
         query=run.key.query,
         version=run.key.version,
@@ -144,7 +175,7 @@ def letter_of(run: Run, attempts: int, failure: LoadFailed, failures: int, query
 
 
 def hard_ttl_seconds(query: Query) -> float:
-    """Return how long Redis keeps the entry: TTL and grace; a value that is handed over, only for seconds."""
+    """Return for how long Redis keeps the entry: TTL and grace; only for seconds where it is never cached."""
     return query.ttl_seconds + query.grace_seconds if query.ttl_seconds else HANDOFF_SECONDS
 
 

@@ -49,6 +49,7 @@ class Runtime:
     ) -> None:
         told = guarded(events or WorkerEvents(), WorkerEvents)
         self.settings: WorkerSettings = settings
+        self._queries = queries
         self.spans: WorkerSpans = told.spans
         self.shuts_down: Callable[[], bool] = shuts_down
         self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, told)
@@ -105,7 +106,8 @@ class Runtime:
             int(claimed_at or 0), int(generation or 0), (), b"",
         )  # fmt: skip
         item = msgspec.structs.replace(item, attempt=max(item.attempt, int(attempts or 0) + 1))
-        return Run(item, key, nonce, reply, monotonic_seconds(), monotonic_seconds)
+        query = self._queries.find(key.query, key.version)
+        return Run(item, key, query, nonce, reply, monotonic_seconds(), monotonic_seconds)
 
     def close(self) -> None:
         """End thread and connections."""

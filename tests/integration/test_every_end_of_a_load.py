@@ -338,7 +338,7 @@ def test_a_load_that_ends_so_is_given_up_and_all_who_wait_are_told(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     loader, options, kind, loads = ENDS[end]
-    monkeypatch.setattr("refresher.flow.policy.BASE_SECONDS", 0.05)
+    monkeypatch.setattr("refresher.flow.policy.BASE_PAUSE_SECONDS", 0.05)
     name, own, begun = f"query_{next(_numbers)}", Registry(), 0
 
     def load(tx: Any, **params: Any) -> Any:

@@ -135,7 +135,7 @@ def test_queues_and_dead_letters_are_told(place: Place) -> None:
     assert SECRET not in shown.stdout + json.dumps(told)
 
 
-def test_where_there_are_more_keys_than_it_looks_at_it_says_so(place: Place) -> None:
+def test_where_there_are_more_keys_than_it_wakes_at_it_says_so(place: Place) -> None:
     with place.client.pipeline(transaction=False) as pipeline:
         for number in range(5_000):
             pipeline.set(make_key("cache", "many", {"n": number}, 1).entry, "no entry")
