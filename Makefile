@@ -8,26 +8,37 @@ JOBS ?= 2
 # Another Python than the first suitable one: make test PYTHON=/path/to/python
 PYTHON ?=
 bin := $(VENV)/bin
+# Files as they are collected: acceptance first, so that no long file begins when all others have ended.
+pytest = $(bin)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint docs pictures dist wheeltest format clean
+.PHONY: help demo check test test-all test-long bench lint docs pictures dist wheeltest format clean
 .DELETE_ON_ERROR:
 
 help: ## Show this.
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
 	  printf '  make %-9s %s\n' "$$name" "$$what"; done
 	@echo "Arguments pass through: make demo ARGS='--seconds 10', make test ARGS='-k lease'"
 
 demo: $(VENV)/.demo ## Watch it work: a graph, skewed traffic, a worker that is killed. Starts and stops all that it needs.
 	$(bin)/refresher demo $(ARGS)
 
-test: $(VENV)/.dev ## Run the tests. They start their own servers on free ports; what is missing is skipped, with the reason.
-	$(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+check: lint ## Lint, and run the unit tests: within a minute, without any server.
+	$(pytest) --tier check tests/unit $(ARGS)
+
+test: $(VENV)/.dev ## Run the tests that need no more than pip installs, on servers of their own: within five minutes.
+	$(pytest) --tier test $(ARGS)
+
+test-all: $(VENV)/.dev ## Run all that the two others leave out: RabbitMQ, Neo4j, Chromium, Helm, ... What is missing fails.
+	CI=true $(pytest) --tier all $(ARGS)
+
+test-long: $(VENV)/.dev ## Run what takes hours: large models, long soaks, mutants of the scripts, the benchmarks' quick runs.
+	CI=true LONG_TESTS=1 $(pytest) --tier long $(ARGS)
 
 bench: $(VENV)/.dev ## Measure: make bench ARGS='hits --rounds 3', or stampede, topology, worker, simulate, page.
 	$(bin)/python -m benchmarks $(ARGS)
 
-lint: $(VENV)/.dev ## Check style, types, and who may import whom.
+lint: $(VENV)/.dev ## Lint, type-check and verify import contracts.
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy
@@ -38,7 +49,7 @@ docs: $(VENV)/.dev ## Build the documentation as a site, in build/site.
 	@echo "written: build/site/index.html"
 
 pictures: $(VENV)/.dev ## Take the documentation's pictures anew: they are what the tests see.
-	FULL_TESTS=1 PICTURES=docs $(bin)/python -m pytest tests/acceptance/test_flower.py tests/acceptance/test_status_page.py \
+	PICTURES=docs $(bin)/python -m pytest tests/acceptance/test_flower.py tests/acceptance/test_status_page.py \
 	  tests/acceptance/test_demo_picture.py
 
 # The time of the last commit stands in both: the same commit makes the same bytes, wherever it is built.
@@ -48,7 +59,7 @@ dist: $(VENV)/.dev ## Build wheel and sdist into dist/, and check what they hold
 	$(bin)/python -m tests.support.distribution dist
 
 wheeltest: $(VENV)/.dev ## Run reader, contract and main job against the wheel; with another Python: VENV=… PYTHON=…
-	FULL_TESTS=1 $(bin)/python -m pytest tests/integration/test_distribution.py tests/acceptance/test_wheel.py $(ARGS)
+	$(bin)/python -m pytest tests/integration/test_distribution.py tests/acceptance/test_wheel.py $(ARGS)
 
 format: $(VENV)/.dev ## Format the code, and mend what ruff can mend.
 	$(bin)/ruff check --fix .

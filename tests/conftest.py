@@ -13,10 +13,23 @@ from tests.servers.neo4j_server import Neo4jServer
 from tests.servers.redis_binaries import oldest_redis, system_redis
 from tests.support.redis_clock import ClockedRedis, start_clocked_redis
 from tests.support.requirements import skip_or_fail
+from tests.support.tiers import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_report_collectionfinish,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_report_collectionfinish",
+]
 
 # A shell without job control lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,6 +1,6 @@
 """Each part is broken in turn, beside a real Prometheus: its alerts fire and no others, and doctor says what it is.
 
-LONG_TESTS=1 breaks all that docs/faults.md has a row of.
+`make test-long` breaks all that docs/faults.md has a row of.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 from refresher.embedded import ArcadeDbServer, RedisServer
 from tests.acceptance.conftest import ROOT
 from tests.support.monitored_system import MonitoredSystem
-from tests.support.requirements import full_runs_only, is_set
+from tests.support.requirements import IS_LONG
 from tests.support.system_faults import FAULTS, Fault
 from tests.support.waiting import eventually
 
 WITHIN_SECONDS = 90
-TRIED = [fault for fault in FAULTS if is_set("LONG_TESTS") or not fault.is_long]
+TRIED = [fault for fault in FAULTS if IS_LONG or not fault.is_long]
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,12 @@ def system(
     """One plant for all faults: each is mended before the next."""
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("plant")
-        system = MonitoredSystem(stack, arcadedb, redis_server, folder, with_flower=is_set("LONG_TESTS"))
+        system = MonitoredSystem(stack, arcadedb, redis_server, folder, with_flower=IS_LONG)
         eventually(lambda: system.prometheus.query('sum(cache_hit_total{query="people"}) > 0'), 60, "it is read")
         yield system
 
 
-@full_runs_only
+@pytest.mark.slow
 @pytest.mark.timeout(5 * WITHIN_SECONDS)
 @pytest.mark.parametrize("fault", TRIED, ids=lambda fault: fault.name)
 def test_a_fault_raises_its_alerts_and_doctor_says_what_it_is(system: MonitoredSystem, fault: Fault) -> None:

@@ -12,10 +12,9 @@ from benchmarks.hits.rates import MODES
 from refresher.embedded import RedisServer
 from tests.support.bench_runs import assert_one_line, begun, bench, rows_of
 from tests.support.processes import is_gone
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = [full_runs_only, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_the_quick_run_has_every_row(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from benchmarks.simulate.options import Scenario
 from tests.support.bench_runs import bench, rows_of
-from tests.support.requirements import full_runs_only
 
-pytestmark = [full_runs_only, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_the_quick_run_has_every_scenario_its_events_and_its_pictures(tmp_path: Path) -> None:

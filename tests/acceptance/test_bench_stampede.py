@@ -12,16 +12,16 @@ from benchmarks.stampede.options import Scenario
 from benchmarks.stampede.strategies import chosen
 from tests.support.bench_runs import assert_one_line, begun, bench, rows_of
 from tests.support.processes import is_gone
-from tests.support.requirements import full_runs_only, is_set
+from tests.support.requirements import IS_LONG
 from tests.support.waiting import eventually
 
-pytestmark = [full_runs_only, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 # One of each sort: ours, one on threads with a thread of its own, one on event loops.
 SOME = ("ours", "dogpile", "cashews-early")
 
 
-@pytest.mark.parametrize("names", [pytest.param(() if is_set("LONG_TESTS") else SOME, id="strategies")])
+@pytest.mark.parametrize("names", [pytest.param(() if IS_LONG else SOME, id="strategies")])
 def test_the_quick_run_has_every_row(names: tuple[str, ...], tmp_path: Path) -> None:
     wanted = [word for name in names for word in ("--strategy", name)]
     done = bench("stampede", "--quick", *wanted, "--out", str(tmp_path))

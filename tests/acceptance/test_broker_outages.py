@@ -15,10 +15,9 @@ from refresher.embedded import GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.fault_proxy import FaultProxy
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 BACK_WITHIN_SECONDS = 10.0
 BUSY_MACHINE_SECONDS = 20.0

@@ -15,10 +15,9 @@ import pytest
 from api_client import EntryState
 from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 SECRET = "canary-71c0"
 BARE = {**os.environ, "PYTHONPATH": str(ROOT)}

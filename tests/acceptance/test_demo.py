@@ -18,7 +18,6 @@ import redis
 from neo4j import GraphDatabase
 
 from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in_process_list
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -165,10 +164,10 @@ def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> No
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param("graph made|read:", marks=full_runs_only),
+        pytest.param("graph made|read:", marks=pytest.mark.slow),
         "servers started",
-        pytest.param("Flower:", marks=full_runs_only),
-        pytest.param(r"\d reads/s", marks=full_runs_only),
+        pytest.param("Flower:", marks=pytest.mark.slow),
+        pytest.param(r"\d reads/s", marks=pytest.mark.slow),
         "worker killed",
     ],
 )

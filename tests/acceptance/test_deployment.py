@@ -26,14 +26,13 @@ from refresher.embedded import GuardedProcess, free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.confined import directives
 from tests.support.deployment_files import DEPLOY, copy_with_secrets, environment
-from tests.support.requirements import full_runs_only
 from tests.support.running_deployment import RunningDeployment, can_mount, confined, scraped_here
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.tools import tool
 from tests.support.waiting import eventually
 from tests.support.web_server import WebServer
 
-pytestmark = [full_runs_only, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PERSON = 42
 # Which servers a unit's process finds is the test's to say.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from refresher.ops import doctor as doctor_flower
 from refresher.ops.findings import Level
 from tests.acceptance.conftest import System
 from tests.support.flower import Flower
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
 
-@full_runs_only
+@pytest.mark.slow
 def test_a_flower_hears_of_the_worker_until_it_is_gone(system: System, tmp_path: Path) -> None:
     system.start_worker()
     flower = Flower(system.env, tmp_path)

@@ -20,7 +20,6 @@ from refresher.flow.dead_letters import DeadLetters
 from refresher.ops import doctor
 from tests.acceptance.conftest import System
 from tests.contract.test_dead_letters import a_letter
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
 SECRET = "canary-77b0"
@@ -211,7 +210,7 @@ def watched_nodes(graph: ArcadeDbServer) -> int:
         return int(session.run("MATCH (w:RefresherWatch) RETURN count(w) AS n").single(strict=True)["n"])
 
 
-@full_runs_only
+@pytest.mark.slow
 def test_a_watch_writes_invalidates_reads_judges_and_leaves_no_node(office: Office, arcadedb: ArcadeDbServer) -> None:
     office.start_worker(**WATCHING)
     told = office.told("--watch", "--seconds", "5", **WATCHING)
@@ -226,7 +225,7 @@ def test_a_watch_writes_invalidates_reads_judges_and_leaves_no_node(office: Offi
     assert "no read that began after an invalidation got an older value as fresh" in done.output
 
 
-@full_runs_only
+@pytest.mark.slow
 def test_a_watch_sees_a_cache_that_keeps_old_values(office: Office) -> None:
     """A cache that loses invalidations: each is undone behind the writer's back."""
     office.start_worker(**WATCHING)

@@ -13,10 +13,9 @@ import pytest
 from refresher.embedded import RedisServer, free_port
 from tests.acceptance.conftest import ROOT
 from tests.support.flower import Flower
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 WAIT_SECONDS = 60
 END_SECONDS = 30

@@ -16,10 +16,10 @@ from refresher.embedded import ServerMissing
 from tests.acceptance.conftest import ROOT
 from tests.servers.rabbitmq_server import ManagedRabbitMq
 from tests.support.flower import PASSWORD, USER, Flower
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 ROW = re.compile(r"<tr id=[^>]*>(.*?)</tr>", re.DOTALL)
 CELL = re.compile(r"<td[^>]*>(.*?)</td>", re.DOTALL)

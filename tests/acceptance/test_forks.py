@@ -13,9 +13,8 @@ import pytest
 from refresher.embedded import RedisServer
 from tests.acceptance.conftest import ROOT, System
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.requirements import full_runs_only
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])

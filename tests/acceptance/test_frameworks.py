@@ -16,11 +16,10 @@ import pytest
 from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.fault_proxy import FaultProxy
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 from tests.support.web_server import EXAMPLES, WebServer, commands_of
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 BUSY_MASTER = ("--config", str(ROOT / "tests" / "support" / "busy_master.py"))
 PERSON = 42

@@ -19,10 +19,9 @@ from refresher.cli.commands import app
 from refresher.embedded import GuardedProcess, free_port
 from tests.acceptance.conftest import System
 from tests.support.fault_proxy import FaultProxy
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 VARIABLES = {"cache": "CACHE_REDIS_URL", "broker": "CACHE_BROKER_URL", "graph": "NEO4J_URI"}
 WELL = {"consumer": "ok", "cache": "ok", "broker": "ok", "graph": "ok"}

@@ -16,9 +16,8 @@ from tests.acceptance.test_main_job import (  # noqa: F401 - they meet the fixtu
     test_readers_who_miss_share_one_wait_and_one_load,
 )
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.requirements import full_runs_only
 
-pytestmark = [full_runs_only, pytest.mark.usefixtures("patient_publishers")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_publishers")]
 
 
 @pytest.fixture

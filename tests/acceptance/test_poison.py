@@ -37,10 +37,9 @@ from tests.support.poison import (
     in_days,
     no_text,
 )
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 CASES = [("redis", name) for name in POISON] + [("rabbitmq", name) for name in POISON if name not in NOT_ON_RABBITMQ]
 

@@ -14,10 +14,9 @@ import pytest
 from refresher.embedded import GuardedProcess, free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.prometheus_server import Prometheus
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "refresher.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]

@@ -13,10 +13,9 @@ from tests.acceptance.conftest import System
 from tests.acceptance.test_broker_outages import BACK_WITHIN_SECONDS, BUSY_MACHINE_SECONDS
 from tests.acceptance.test_main_job import Counted, stale_entry
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = [full_runs_only, pytest.mark.usefixtures("patient_publishers")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_publishers")]
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 from refresher.cli.commands import app
 from refresher.ops import doctor
 from tests.acceptance.conftest import System
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 USED_WHILE_RUNNING = {
     "cache.refresh-miss": "list",

@@ -18,10 +18,9 @@ from tests.acceptance.conftest import NO_GRAPH, System
 from tests.support import long_running_traffic, scripted_queries
 from tests.support.installations import Installation
 from tests.support.releases import MADE_UP, NOW, install_release, last_tag
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = [full_runs_only, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 # Where messages have another version, new readers wait for new workers, which are rolled first therefore.
 ROLLS = [("minor", ("reader", "worker")), ("major", ("worker", "reader"))]

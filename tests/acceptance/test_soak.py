@@ -1,8 +1,8 @@
 """A thousand reads a second while one thing after another breaks, half of the loads fail, and a writer invalidates.
 
 Readers (threads, and an event loop) and the writer are processes of their own; what they saw and did is judged when all
-is over, by the same checker as in ``refresher doctor --watch``. Sixty seconds in CI, twenty at home, ten minutes with
-LONG_TESTS=1; SOAK_SECONDS sets any other span, SOAK_READS_PER_SECOND another rate.
+is over, by the same checker as in ``refresher doctor --watch``. Sixty seconds, ten minutes in
+`make test-long`; SOAK_SECONDS sets any other span, SOAK_READS_PER_SECOND another rate.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tests.acceptance.soak.faults import Faults, Happened
 from tests.acceptance.soak.measures import Sampler
 from tests.acceptance.soak.processes import BUCKETS_MS, QUERY, SOAKED
 from tests.support.fault_proxy import FaultProxy
-from tests.support.requirements import is_set
+from tests.support.requirements import IS_LONG
 from tests.support.waiting import eventually
 
 READS_PER_SECOND = float(os.environ.get("SOAK_READS_PER_SECOND", "1000"))
-LONG, IN_CI, AT_HOME = 600.0, 60.0, 20.0
+LONG, SHORT = 600.0, 60.0
 NODES = 40
 # A reader's breaker may leave a cache that is back alone for a while yet, and a busy machine be late.
 BACK_SECONDS = 15.0
@@ -54,8 +54,7 @@ SETTINGS = {
 
 
 def span_seconds() -> float:
-    usual = LONG if is_set("LONG_TESTS") else IN_CI if is_set("CI") else AT_HOME
-    return float(os.environ.get("SOAK_SECONDS", usual))
+    return float(os.environ.get("SOAK_SECONDS", LONG if IS_LONG else SHORT))
 
 
 @dataclass
@@ -183,6 +182,7 @@ def figures(seen: Seen, happened: list[Happened], sampler: Sampler, took: float,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(span_seconds() + 300)
 def test_a_thousand_reads_a_second(stack: ExitStack, system: System, arcadedb: ArcadeDbServer, tmp_path: Path) -> None:
     span = span_seconds()

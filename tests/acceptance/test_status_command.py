@@ -13,10 +13,9 @@ from api_client import RefreshFailed
 from refresher.cli.commands import app
 from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 # What is looked at stands still for as long as that takes.
 LONG = {"CACHE_QUEUE_TTL": "10m", "CACHE_COOLING": "10m", "CACHE_XFETCH_TIMEOUT": "60s"}

@@ -21,13 +21,12 @@ from tests.acceptance.conftest import ROOT, System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.browser import chromium
 from tests.support.pictures import are_for_the_docs, photograph
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 PASSWORD = "a-password-of-this-test"
 WAIT_MS = 60_000

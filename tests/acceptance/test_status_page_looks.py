@@ -23,12 +23,11 @@ from refresher.web.server import StatusServer
 from tests.contract.test_dead_letters import a_letter
 from tests.support.browser import chromium
 from tests.support.pictures import photograph
-from tests.support.requirements import full_runs_only
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 PASSWORD = "a-password-of-this-test"
 WAIT_MS = 60_000

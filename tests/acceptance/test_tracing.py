@@ -17,12 +17,11 @@ from tests.acceptance.conftest import System
 from tests.acceptance.test_worker_metrics import scraped
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.otlp_collector import Collector, collecting
-from tests.support.requirements import full_runs_only
 from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, path_to, tree_of
 from tests.support.traced_queries import BUDGET_SECONDS, IN_CODE
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 CANARY = "c4nary"
 QUERIES = "tests.support.traced_queries,tests.support.scripted_queries"

@@ -13,11 +13,10 @@ from refresher.cli.commands import app
 from refresher.embedded import GuardedProcess
 from refresher.worker.version_registration import HEARTBEAT_SECONDS
 from tests.acceptance.conftest import System
-from tests.support.requirements import full_runs_only
 from tests.support.two_versions import NAME, VERSION
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 PARAMS = {"key": "a"}
 REGISTRY = versions_key("cache", NAME)

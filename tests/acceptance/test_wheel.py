@@ -10,9 +10,8 @@ import pytest
 
 from tests.support.distribution import version_of
 from tests.support.installations import ROOT, WHAT_BUILDS, Installation, built, copied, installed
-from tests.support.requirements import full_runs_only
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 SELECTED = (
     "tests/contract/test_public_surface.py",

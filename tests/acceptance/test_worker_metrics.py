@@ -12,10 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from api_client import RefreshFailed
 from refresher.embedded.ports import free_port
 from tests.acceptance.conftest import System
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 
 def scraped(port: int) -> dict[tuple[str, ...], float]:

@@ -20,7 +20,7 @@ from api_client.protocol.messages import RefreshReason, item_for
 from refresher.flow.outcome import OutcomeKind
 from tests.contract.stepped_flow import SETTINGS, Flow
 from tests.support.lease_invariants import Watch, frozen_fields
-from tests.support.requirements import full_runs_only, is_set
+from tests.support.requirements import IS_LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ LONG_SCENES = [
     for attempt in (1, 2)
 ]
 QUICK = SCENES[:3]
-ALL = [*SCENES, *(LONG_SCENES if is_set("LONG_TESTS") else [])]
+ALL = [*SCENES, *(LONG_SCENES if IS_LONG else [])]
 
 
 class FlowHarness:
@@ -148,7 +148,7 @@ def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[FlowHarness
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "scene", [pytest.param(scene, id=str(scene), marks=[] if scene in QUICK else [full_runs_only]) for scene in ALL]
+    "scene", [pytest.param(scene, id=str(scene), marks=[] if scene in QUICK else [pytest.mark.slow]) for scene in ALL]
 )
 def test_every_order_of_two_real_flows_ends_at_rest(clocked_world: ClockedWorld, scene: Scene) -> None:
     played = 0

@@ -2,7 +2,7 @@
 
 Each order is played on a real Redis whose clock stands still but for the mishaps. After each step: one winner (I1), no
 token goes back (I2), no invalidation is lost (I3), nothing without a time to live (I6); and from each state on, though
-all had died there, the key becomes fresh again (I4). LONG_TESTS=1 lets more of them meet;
+all had died there, the key becomes fresh again (I4). `make test-long` lets more of them meet;
 --log-cli-level=INFO tells how many orders there are.
 """
 
@@ -15,7 +15,7 @@ import pytest
 
 from tests.contract.actors import Mishaps, Reader, Worker, Writer
 from tests.contract.explorer import Explorer
-from tests.support.requirements import full_runs_only, is_set
+from tests.support.requirements import IS_LONG
 
 if TYPE_CHECKING:
     from tests.contract.actors import Actor
@@ -52,7 +52,6 @@ LONG_SCENES: dict[str, tuple[Actor, ...]] = {
     "two whole workers, a reader, an invalidation": (A, B, Reader("R"), Writer()),
     "three workers, an invalidation": (HASTY_A, HASTY_B, Worker("C", ("commit", "fail")), Writer()),
 }  # fmt: skip
-IS_LONG = is_set("LONG_TESTS")
 ALL = SCENES | FULL_SCENES | (LONG_SCENES if IS_LONG else {})
 
 
@@ -60,7 +59,7 @@ ALL = SCENES | FULL_SCENES | (LONG_SCENES if IS_LONG else {})
 @pytest.mark.parametrize(
     ("scene", "entry_there"),
     [
-        pytest.param(name, entry_there, marks=[] if name in SCENES else [full_runs_only])
+        pytest.param(name, entry_there, marks=[] if name in SCENES else [pytest.mark.slow])
         for name in ALL
         for entry_there in ([False, True] if name in SCENES or IS_LONG else [True])
     ],

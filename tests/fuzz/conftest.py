@@ -1,4 +1,4 @@
-"""Fuzzing: the same inputs in every CI run; FUZZ_EXAMPLES says how many, LONG_TESTS=1 a million for each decoder."""
+"""Fuzzing: the same inputs in every CI run; FUZZ_EXAMPLES says how many, `make test-long` a million for each decoder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.mutation import Mutator
-from tests.support.requirements import is_set
+from tests.support.requirements import IS_LONG
 
 SHORT, LONG = 4_000, 1_000_000
-INPUTS: Final = int(os.environ.get("FUZZ_EXAMPLES") or (LONG if is_set("LONG_TESTS") else SHORT))
+INPUTS: Final = int(os.environ.get("FUZZ_EXAMPLES") or (LONG if IS_LONG else SHORT))
 BATCH: Final = 1_000
 TIMEOUT_SECONDS: Final = 180 + INPUTS // 200
 # Generous: what takes a decoder milliseconds here must not take it minutes anywhere.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.confined import directives
 from tests.support.deployment_files import DEPLOY, ROOT, compose, image, stages
-from tests.support.requirements import is_set, skip_or_fail
+from tests.support.requirements import IS_LONG, skip_or_fail
 from tests.support.tools import run, tool
 
 SERVICES = compose()["services"]
@@ -33,7 +33,7 @@ def test_the_dockerfile_is_as_hadolint_wants_it() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-if is_set("LONG_TESTS"):
+if IS_LONG:
 
     @pytest.mark.parametrize(("stage", "target"), [("worker-venv", "worker"), ("application-venv", "application")])
     def test_an_image_s_steps_install_what_it_starts(tmp_path: Path, stage: str, target: str) -> None:

@@ -1,6 +1,6 @@
 """Exceptions from signal handlers, thousands of them, anywhere in a read: nothing hangs, and all goes on.
 
-LONG_TESTS=1 raises a million.
+`make test-long` raises a million.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.fake_worker import WorkedKey
 from tests.support.interrupted_reads import KEYS, QUERY
-from tests.support.requirements import is_set
+from tests.support.requirements import IS_LONG
 
 NAMESPACE = "test"
-IS_LONG = is_set("LONG_TESTS")
 COUNT = int(os.environ.get("INTERRUPTIONS") or (1_000_000 if IS_LONG else 3_000))
 BOUND_SECONDS = 4 * 3_600.0 if IS_LONG else 300.0
 CALL_SECONDS = 30.0

@@ -12,9 +12,9 @@ import pytest
 
 import api_client
 import refresher
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.requirements import skip_or_fail
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

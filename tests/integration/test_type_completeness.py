@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.requirements import skip_or_fail
 
-pytestmark = [full_runs_only, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("package", ["api_client", "refresher"])

@@ -1,6 +1,6 @@
 """Spin looks at every state of the model within the bounds of `cases`: what must hold holds, what is broken breaks.
 
-LONG_TESTS=1 adds the worlds that take minutes.
+`make test-long` adds the worlds that take minutes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tests.model import page
 from tests.model.cases import BROKEN, INVARIANTS, ROWS, UPHELD, Case
 from tests.model.checker import MODEL, Result, check, missing_tools, shortest_way, spin_version
 from tests.model.timelines import STORIES, Story, story_text
-from tests.support.requirements import full_runs_only, is_set, skip_or_fail
+from tests.support.requirements import IS_LONG, skip_or_fail
 
 # Each takes some seconds of a core, the largest 20; a machine that is busy with other things gives much less than one.
-pytestmark = [full_runs_only, pytest.mark.timeout(1800 if is_set("LONG_TESTS") else 900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if IS_LONG else 900)]
 
 # The numbers on the page are those of this version. Another one may number states another way, and must find the same.
 SPIN_OF_THE_PAGE = "6.5.2"
-LOOKED_AT = [case for case in UPHELD if not case.is_long or is_set("LONG_TESTS")]
+LOOKED_AT = [case for case in UPHELD if not case.is_long or IS_LONG]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,9 +21,9 @@ from refresher.embedded import RedisServer
 from tests.model.cases import ALL_LOSSES, Case, bounded
 from tests.model.checker import missing_tools, simulate
 from tests.support.lease_world import World
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.requirements import skip_or_fail
 
-pytestmark = [full_runs_only, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SEEDS: Final = range(1, 51)
 ANY: Final = 255

@@ -20,7 +20,6 @@ import redis
 from api_client.transport.scripts import SCRIPTS
 from tests.mutation.lua_mutants import BOUNDS, Reader, mutants, tokens
 from tests.mutation.trial import PARTS, all_mutants, text_of
-from tests.support.requirements import full_runs_only
 
 if TYPE_CHECKING:
     from refresher.embedded import RedisServer
@@ -118,7 +117,7 @@ def begin_trial(job: dict[str, Any]) -> subprocess.Popen[str]:
     return trial
 
 
-@full_runs_only
+@pytest.mark.long
 @pytest.mark.timeout(3_000)
 @pytest.mark.parametrize("script", PARTS)
 def test_without_any_one_of_its_guards_the_suite_goes_red(

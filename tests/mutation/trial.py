@@ -6,7 +6,7 @@ any mutant the tests must pass on the scripts as they are.
 
 Input is a JSON object on stdin: {"tests": [arguments of pytest], "shard": [which, of how many], "doubted": [[script,
 name], …]}: a doubted mutant counts as killed only if its killer is green on the scripts as they are, and red again. It
-is to survive, so all tests would run on it: those that take seconds do with LONG_TESTS=1 alone.
+is to survive, so all tests would run on it: those that take seconds do in `make test-long` alone.
 Output is a JSON object a line: {"passing": number of tests}, then {"script", "name", "killer" (null: it survived)}.
 """
 
@@ -28,7 +28,7 @@ from _pytest.runner import runtestprotocol  # what reruns of a test are made of,
 from api_client.transport import scripts as lease_store
 from api_client.transport.scripts import SCRIPTS, LeaseStore
 from tests.mutation.lua_mutants import Mutant, mutants
-from tests.support.requirements import is_set
+from tests.support.requirements import IS_LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ class Trial:
     def _killer_of(self, mutant: Mutant, items: dict[str, pytest.Item]) -> str | None:
         last = self.killers[mutant.script]
         able = [name for name in items if mutant.script == "prelude" or mutant.script in self.scripts_of[name]]
-        if (mutant.script, mutant.name) in self.doubted and not is_set("LONG_TESTS"):
+        if (mutant.script, mutant.name) in self.doubted and not IS_LONG:
             able = [name for name in able if self.seconds_of[name] < QUICK_SECONDS]
         rank = {name: -1 - place for place, name in enumerate(last)}
         for name in sorted(able, key=lambda name: (rank.get(name, 0), self.seconds_of[name])):

@@ -1,7 +1,7 @@
 """The lease record's scripts on a real Redis, held step by step against the model and the invariants of design.md.
 
 The clock is the test's: it goes forward, to the very microsecond of a deadline and past it, and back. The default run
-plays the same examples every time. LONG_TESTS=1 plays many more, new ones each time; what it prints on a failure holds
+plays the same examples every time. `make test-long` plays many more, new ones each time; what it prints on a failure holds
 the line that plays the same example again.
 """
 
@@ -24,12 +24,11 @@ from tests.support import lease_world as lasting
 from tests.support.frozen_lease import FrozenLease
 from tests.support.lease_invariants import Watch, frozen_fields
 from tests.support.lease_world import FOREIGN_ENTRIES, ClockedWorld
-from tests.support.requirements import is_set
+from tests.support.requirements import IS_LONG
 
 if TYPE_CHECKING:
     from tests.support.redis_clock import ClockedRedis, FrozenClock
 
-IS_LONG = is_set("LONG_TESTS")
 STEPS, EXAMPLES = (80, 20_000) if IS_LONG else (60, 300)
 PHASES = (Phase.generate, Phase.shrink)
 STEPS_BACK = ("before it was set", "before it was published")

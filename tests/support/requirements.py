@@ -1,4 +1,4 @@
-"""What a test needs from the machine: at home it is skipped without, in CI it fails."""
+"""What a test needs from the machine: without it the test is skipped, and fails in CI and in `make test-all`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import pytest
 
 
 def is_set(variable: str) -> bool:
-    """Tell whether the environment says so: anything but "" or "false"."""
+    """Return whether the environment says so: anything but "" or "false"."""
     return os.environ.get(variable, "") not in {"", "false"}
 
 
-full_runs_only: Final = pytest.mark.skipif(
-    not is_set("CI") and not is_set("FULL_TESTS"), reason="takes minutes: runs in CI, and at home with FULL_TESTS=1"
-)
-"""Marks what would make `make test` at home longer than ten minutes; everything in CI runs it."""
+IS_LONG: Final = is_set("LONG_TESTS")
+"""Whether long variants run. A test file that imports this is part of `make test-long`, which sets LONG_TESTS."""
 
 
 def skip_or_fail(reason: str) -> NoReturn:

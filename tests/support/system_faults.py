@@ -31,7 +31,7 @@ NO_CACHE: Final = NOTHING_STORED | {"CacheUnavailable", "XFetchTriggersFail", "R
 class Fault:
     """One fault. ``raises`` are the alerts that have to fire, ``may`` those that may fire besides.
 
-    ``doctor`` has the level and some words of its lines, by check. ``is_long``: tried with LONG_TESTS=1 alone.
+    ``doctor`` has the level and some words of its lines, by check. ``is_long``: tried in `make test-long` alone.
     """
 
     name: str

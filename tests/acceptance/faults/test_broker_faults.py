@@ -21,10 +21,9 @@ from tests.acceptance.faults.conftest import (
 from tests.support.any_reader import EventCounter, answer_of
 from tests.support.fault_proxy import FaultProxy
 from tests.support.leaks import Leftovers
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 WAIT_SECONDS = 0.7
 PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication

@@ -19,10 +19,9 @@ from tests.acceptance.faults.conftest import (
 )
 from tests.support.any_reader import Answer, AnyReader, EventCounter, answer_of
 from tests.support.fault_proxy import FaultProxy
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 REDIS_TIMEOUT_SECONDS = 0.5  # CACHE_REDIS_TIMEOUT
 FAILURES_THAT_OPEN_IT = 5

@@ -9,10 +9,9 @@ import pytest
 from api_client import EntryState, RefreshState, WaitTimeout
 from tests.acceptance.faults.conftest import QUERY, SLACK_SECONDS, MakeReader, World
 from tests.support.any_reader import EventCounter, answer_of
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 WAIT_SECONDS = 0.7
 

@@ -8,10 +8,9 @@ import pytest
 from api_client import RefreshFailed
 from tests.acceptance.graph.conftest import POOLS, Watched
 from tests.support.bad_loaders import HUGE_BYTES
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 SHORT_BUDGET = {"CACHE_XFETCH_TIMEOUT": "200ms"}  # the soft limit is 5 s later, the hard one 15 s
 QUERY = "misbehaves"

@@ -12,10 +12,9 @@ from api_client import EntryState, RefreshFailed
 from tests.acceptance.graph.conftest import POOLS, Watched
 from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 QUERY = "asks_twice"
 DOWN_SECONDS = 10.0

@@ -10,9 +10,8 @@ import pytest
 
 from tests.acceptance.hosts.conftest import HostSystems, drive
 from tests.acceptance.hosts.table import HOSTS, Host
-from tests.support.requirements import full_runs_only
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 IMPORTS: Final = {
     "logging": {

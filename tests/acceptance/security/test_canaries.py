@@ -22,10 +22,9 @@ from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import ROOT, System
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.processes import shown_in_process_list
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 PERSON = "canary-person-5e1d90"
 COOKIE = "canary-cookie-77ab02"

@@ -23,7 +23,6 @@ from tests.acceptance.conftest import System
 from tests.support.any_reader import ALL_KINDS
 from tests.support.event_counting_app import EVENT_COUNTS
 from tests.support.poison import QUEUE, envelope
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
 
@@ -67,7 +66,7 @@ def running(
         yield system, system.start_worker("-c", "1", app="tests.support.event_counting_app")
 
 
-@full_runs_only
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CODE)
 def test_a_message_that_would_run_code_is_rejected_and_counted_and_never_loaded(
     running: tuple[System, GuardedProcess], tmp_path: Path, kind: str
@@ -104,7 +103,7 @@ def test_an_application_that_accepts_pickle_does_not_accept_it_for_a_refresh(tmp
     assert not (tmp_path / "loaded").exists()
 
 
-@full_runs_only
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_reader_loads_no_code_from_the_cache(
     running: tuple[System, GuardedProcess], tmp_path: Path, kind: str

@@ -29,10 +29,10 @@ from refresher.embedded.ports import free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.authority import HOST, Authority
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
-pytestmark = [full_runs_only, pytest.mark.usefixtures("patient_publishers")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_publishers")]
 
 NAMESPACE = "cache"
 REFRESHES = queue_for(NAMESPACE, "amqps://", has_waiter=False).name

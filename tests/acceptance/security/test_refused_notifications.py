@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.acceptance.conftest import System
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 QUERY, PARAMS = "long_lived", {"key": "unheard"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 import redis
 from typer.testing import CliRunner
 
@@ -15,9 +16,8 @@ from refresher.flow.dead_letters import DeadLetters
 from tests.contract.test_dead_letters import a_letter
 from tests.support.lease_world import World
 from tests.support.redis_users import Users
-from tests.support.requirements import full_runs_only
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 
 def told(users: Users, on_the_broker: str) -> tuple[int, dict[str, Any]]:

@@ -21,10 +21,9 @@ from tests.acceptance.conftest import ROOT, System
 from tests.support.any_reader import ALL_KINDS, client_of
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.redis_users import Users
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 
 class SystemWithUsers(System):

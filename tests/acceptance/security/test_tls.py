@@ -20,10 +20,10 @@ from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System
 from tests.support.any_reader import ALL_KINDS, client_of
 from tests.support.authority import HOST, Authority
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 WRONG = {
     "another authority": r"(?i)certificate.verify.failed",

@@ -25,9 +25,9 @@ from refresher.settings import WorkerSettings
 from tests.servers.maven import neo4j_jars
 from tests.servers.neo4j_server import Neo4jServer, find_java
 from tests.support.authority import HOST, Authority, Certificate
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.requirements import skip_or_fail
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 queries = Registry()
 

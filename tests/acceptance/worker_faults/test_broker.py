@@ -1,6 +1,6 @@
 """The broker hangs, is cut off, slow, gone, full and back again: the worker comes back by itself.
 
-LONG_TESTS=1 adds a broker that loses its answers, which to a worker is much like one that hangs.
+`make test-long` adds a broker that loses its answers, which to a worker is much like one that hangs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import pytest
 from tests.acceptance.worker_faults.conftest import REPUBLISH_SECONDS, SLACK_SECONDS, WITHIN_QUEUE_TTL_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.recording_proxy import RecordingProxy
-from tests.support.requirements import full_runs_only, is_set
+from tests.support.requirements import IS_LONG
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 WORKER_BACK_SECONDS = 10.0  # after the broker is, and of a half-open link after it was lost
 BREAKER_SECONDS = 5.0  # of the readers' one before the broker, the longest pause after outages like these
@@ -27,7 +27,7 @@ OUTAGES: dict[str, Callable[[RecordingProxy], None]] = {
     "refuses": RecordingProxy.refuses,
     "slow": partial(RecordingProxy.slows, delay_seconds=0.3),
 }
-if is_set("LONG_TESTS"):
+if IS_LONG:
     OUTAGES["loses_replies"] = RecordingProxy.drops_replies
 
 

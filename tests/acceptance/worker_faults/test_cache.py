@@ -1,6 +1,6 @@
 """The cache's Redis restarts, forgets, is full, evicts and loses connections, while readers and a writer go on.
 
-LONG_TESTS=1 adds one that loses its answers, which under load is much like one that is silent.
+`make test-long` adds one that loses its answers, which under load is much like one that is silent.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import pytest
 from tests.acceptance.worker_faults.conftest import REJECTED, WITHIN_LEASE_SECONDS, WITHIN_QUEUE_TTL_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
-from tests.support.requirements import full_runs_only, is_set
+from tests.support.requirements import IS_LONG
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 BREAKER_SECONDS = 5.0  # the longest pause of the one before Redis
 WORKER_PAUSE_SECONDS = 5.0  # a worker that can't ask Redis sends its message again for then
@@ -105,7 +105,7 @@ def test_connections_that_are_lost_under_load(world: World, fault: str) -> None:
     world.verify(within_seconds=BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS)
 
 
-@pytest.mark.parametrize("fault", ["hangs", "drops_replies"] if is_set("LONG_TESTS") else ["hangs"])
+@pytest.mark.parametrize("fault", ["hangs", "drops_replies"] if IS_LONG else ["hangs"])
 def test_a_redis_that_is_silent_for_a_while(world: World, fault: str) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)

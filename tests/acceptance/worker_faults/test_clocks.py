@@ -16,12 +16,11 @@ from tests.acceptance.worker_faults.conftest import WITHIN_LEASE_SECONDS, World,
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
 from tests.support.recording_proxy import StopPoint
-from tests.support.requirements import full_runs_only
 from tests.support.shifted_clock import ShiftedClock
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 HOUR_SECONDS = 3_600
 

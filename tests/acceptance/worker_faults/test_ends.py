@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from celery import Celery
 
 from tests.acceptance.worker_faults.conftest import (
@@ -15,10 +16,9 @@ from tests.acceptance.worker_faults.conftest import (
     World,
 )
 from tests.acceptance.worker_faults.traffic import Traffic
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 MAX_RETRY_SECONDS = 3.0  # three pauses of a second at most: the settings have a backoff of 1
 

@@ -15,10 +15,9 @@ from refresher.embedded import GuardedProcess, RedisServer
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from tests.acceptance.conftest import NO_GRAPH, System
 from tests.support.ending_loaders import ENDS_PROCESS, LOCK_FOLDER, OVERLAPS, QUERY, RAISES
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 SETTINGS = {
     "REFRESHER_QUERIES": "tests.support.ending_loaders",

@@ -14,10 +14,9 @@ from tests.acceptance.worker_faults.conftest import WITHIN_QUEUE_TTL_SECONDS, Wo
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.history import Happened
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 BREAKER_SECONDS = 5.0  # the longest pause of the readers' one
 WORKER_PAUSE_SECONDS = 5.0  # a worker that can't ask Redis sends its message again for then

@@ -24,11 +24,10 @@ from tests.acceptance.worker_faults.conftest import (
 )
 from tests.support.fault_proxy import FaultProxy
 from tests.support.recording_proxy import StopPoint
-from tests.support.requirements import full_runs_only
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 
 @contextmanager

@@ -13,10 +13,9 @@ from refresher import WorkerSettings
 from tests.acceptance.worker_faults.conftest import WITHIN_QUEUE_TTL_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.recording_proxy import StopPoint
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 BUSY_MACHINE_SECONDS = 30.0
 KILLS = 40

@@ -16,11 +16,10 @@ from tests.acceptance.worker_faults.conftest import (
     World,
 )
 from tests.support.recording_proxy import StopPoint
-from tests.support.requirements import full_runs_only
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 WITHIN_REPUBLISH_SECONDS = REPUBLISH_SECONDS + 2 + SLACK_SECONDS  # a reader asks once a second
 

@@ -21,10 +21,9 @@ from refresher.embedded import GuardedProcess, RedisServer
 from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import NO_GRAPH, System
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 BUDGETS = {"finishes": "55s", "hangs": "2s"}
 """What a load of the worker does, and CACHE_XFETCH_TIMEOUT."""

@@ -11,10 +11,9 @@ import pytest
 from api_client import CacheClient, EntryState
 from refresher.embedded import RedisServer
 from tests.acceptance.conftest import NO_GRAPH, System
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 SLOTS, SICK_KEYS, WELL_KEYS, ROUNDS = 4, 4, 10, 200
 PACE_SECONDS = 0.1

@@ -16,10 +16,9 @@ import redis
 
 from refresher.embedded import GuardedProcess, RedisServer, free_port
 from tests.support.chart import CHART, container, deployment, environment, of_kind, ports_of, values
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 DEPLOY = CHART.parents[1]
 NAME = "keda-redis"

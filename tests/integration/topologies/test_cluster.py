@@ -32,10 +32,9 @@ from tests.servers.redis_cluster import NODES, SLOTS, Cluster
 from tests.support.any_reader import AnyReader, answer_of
 from tests.support.lease_world import claim_call
 from tests.support.read_load import ReadLoad
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 HOUR_US = 3_600_000_000
 MAX_BREAKER_PAUSE_SECONDS = 5.0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from refresher.embedded import RedisServer
 from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS, MakeReader, NewKey, link_of
 from tests.servers.redis_cluster import SLOTS, Cluster
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 
 def connections_of(cluster: Cluster, node: RedisServer) -> int:

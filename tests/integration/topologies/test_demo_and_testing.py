@@ -16,9 +16,9 @@ from refresher.testing import InlineCache
 from tests.acceptance.test_demo import SMALL, Demo
 from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS
 from tests.servers.redis_cluster import Cluster
-from tests.support.requirements import full_runs_only, is_set
+from tests.support.requirements import IS_LONG
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 
 def is_empty(cluster: Cluster) -> bool:
@@ -68,7 +68,7 @@ def test_the_demo_has_a_broker_of_its_own_beside_a_cluster(
     assert is_empty(cluster)
 
 
-if is_set("LONG_TESTS"):
+if IS_LONG:
 
     def test_the_demo_on_a_cluster(cluster: Cluster, arcadedb: ArcadeDbServer, tmp_path: Path) -> None:
         url, environ = as_the_demo_gets_it(cluster, arcadedb)

@@ -20,9 +20,8 @@ from tests.integration.reader.test_misses import *  # noqa: F403
 from tests.servers.redis_cluster import Cluster
 from tests.support.any_reader import AnyReader
 from tests.support.fake_worker import PATIENCE_SECONDS
-from tests.support.requirements import full_runs_only
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 NAMESPACE = "test"
 

@@ -26,10 +26,9 @@ from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import answer_of, client_of
 from tests.support.fake_worker import WorkedKey
 from tests.support.read_load import ReadLoad
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 MAX_BREAKER_PAUSE_SECONDS = 5.0
 # From when the Sentinels agree: the probe of an open breaker, a connection or two; the rest is a busy machine's.

@@ -23,10 +23,10 @@ from tests.integration.topologies.conftest import PATIENCE_SECONDS, done
 from tests.servers.redis_with_users import ClusterWithUsers, SentinelsWithUsers
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.redis_users import NOBODY, Command, UsersRedis
-from tests.support.requirements import full_runs_only, skip_or_fail
+from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 Servers: TypeAlias = ClusterWithUsers | SentinelsWithUsers
 KEYS = [{"key": f"key-{n}"} for n in range(6)]

@@ -28,10 +28,9 @@ from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.lease_world import LEASE_SECONDS, World
 from tests.support.read_load import ReadLoad
-from tests.support.requirements import full_runs_only
 from tests.support.waiting import eventually
 
-pytestmark = full_runs_only
+pytestmark = pytest.mark.slow
 
 KEYS = [{"key": f"key-{n}"} for n in range(8)]
 # The readers' breaker and the worker's pauses, a claim that was lost with the old master, a load.

@@ -40,10 +40,9 @@ from benchmarks.simulate.simulation import initial_state, simulate
 from benchmarks.simulate.tally import spread, spread_out
 from benchmarks.simulate.world import NO_COSTS, Trouble, World
 from refresher.graphs.rmat import rmat
-from tests.support.requirements import full_runs_only
 
 # The first of them waits for the compiler.
-pytestmark = [full_runs_only, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 WORLD = World(
     keys=2_000, reads_per_second=2_000.0, readers=20, workers=10, seconds=100, ttl=60.0, grace=600.0, load=0.05,

@@ -1,0 +1,116 @@
+"""Tiers of tests, by what they need: a pytest plugin with the option ``--tier``.
+
+Each test is in exactly one of the first three tiers or, marked `long`, in the last alone; ``long`` also runs what has a
+long variant: tests whose file imports `IS_LONG`, or whose fixtures do. Without the option pytest runs what it is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+BUDGET_SECONDS: Final = {"check": 45, "test": 300, "all": 840, "long": 0}
+"""How long a tier may take on two quiet cores, from pytest's start to its end; 0: no bound."""
+
+RESOURCE_OF: Final = {
+    "redis_server": "redis",
+    "clocked_redis": "redis",
+    "redis_binary": "redis",
+    "oldest_redis": "redis",
+    "arcadedb": "graph",
+    "neo4j_server": "neo4j",
+    "neo4j": "neo4j",
+    "rabbitmq": "rabbitmq",
+    "browser": "browser",
+}
+"""The resource behind a fixture, or behind a parameter of that name."""
+
+FOLDERS: Final = {"tests/integration/helm/": "k8s", "tests/model/": "spin"}
+UNIT: Final = "tests/unit/"
+NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "browser", "k8s", "container", "spin"})
+SHOWN_FILES: Final = 15
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=sorted(BUDGET_SECONDS), help="run the tests of this tier alone")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test by what it needs, and keep those of the tier."""
+    for item in items:
+        for resource in sorted(resources_of(item)):
+            item.add_marker(resource)
+    tier = config.getoption("tier")
+    if tier:
+        items[:] = [item for item in items if is_in(tier, item)]
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    """Say how many tests a tier has; those of the others don't count as deselected."""
+    tier = config.getoption("tier")
+    return [f"tier {tier}: {len(items)} tests"] if tier else []
+
+
+def resources_of(item: pytest.Item) -> set[str]:
+    """Return what a test's fixtures, parameters and folder say that it needs: a unit test needs no server."""
+    if item.nodeid.startswith(UNIT):
+        return set()
+    names = set(getattr(item, "fixturenames", ()))
+    if hasattr(item, "callspec"):
+        names |= {value for value in item.callspec.params.values() if isinstance(value, str)}
+    found = {RESOURCE_OF[name] for name in names & RESOURCE_OF.keys()}
+    return found | {resource for folder, resource in FOLDERS.items() if item.nodeid.startswith(folder)}
+
+
+def is_in(tier: str, item: pytest.Item) -> bool:
+    """Return whether a test, marked already, is run by a tier."""
+    return tier == tier_of(item) or (tier == "long" and has_long_variant(item))
+
+
+def tier_of(item: pytest.Item) -> str:
+    """Return the tier that a test belongs to."""
+    marks = {mark.name for mark in item.iter_markers()}
+    if "long" in marks:
+        return "long"
+    if "slow" in marks or marks & NOT_FROM_PIP:
+        return "all"
+    return "check" if item.nodeid.startswith(UNIT) else "test"
+
+
+def has_long_variant(item: pytest.Item) -> bool:
+    """Return whether a test does more with LONG_TESTS=1."""
+    module = getattr(item, "module", None)
+    return hasattr(module, "IS_LONG") or "fuzz" in getattr(item, "fixturenames", ())
+
+
+class Stopwatch:
+    """How long a tier took, and which files took most of it; on the process that reports."""
+
+    def __init__(self, tier: str) -> None:
+        self._tier, self._began, self._seconds = tier, time.monotonic(), Counter[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.location[0]] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in self._lines(time.monotonic() - self._began):
+            terminalreporter.write_line(line)
+
+    def _lines(self, took: float) -> Iterator[str]:
+        budget = BUDGET_SECONDS[self._tier]
+        yield f"tier {self._tier}: {took:.0f} s" + (f" of {budget} s" if budget else "")
+        if budget and took > budget:
+            yield "the budget is exceeded; the tests of these files took longest, in seconds:"
+        for path, seconds in self._seconds.most_common(SHOWN_FILES):
+            yield f"{seconds:8.1f}  {path}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    tier = config.getoption("tier")
+    if tier and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Stopwatch(tier))
