@@ -1,4 +1,4 @@
-"""Fuzzing: the same inputs in every CI run; FUZZ_EXAMPLES says how many, `make test-long` a million for each decoder."""
+"""Fuzzing: the same inputs in every run; FUZZ_EXAMPLES says how many, `make test-long` a million for each decoder."""
 
 from __future__ import annotations
 
