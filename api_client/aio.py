@@ -1,4 +1,4 @@
-"""The async reader: I/O only, over the same core as `api_client.client`."""
+"""The asynchronous client, over the same core as `api_client.client`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from collections.abc import Awaitable, Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from msgspec.structs import replace
-
-from api_client.client import PUBLISH_BOUND_SECONDS, ClientBase, manual_trigger, new_claim_id, not_published, state_of
+from api_client.client import ClientBase
 from api_client.config.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
 from api_client.explain import Explanation, explain_reads
 from api_client.local.entry import NOT_KEPT
-from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.model import NO_DEFAULT, Answer, Entry, Invalidation, NoDefault, RefreshState
+from api_client.protocol.keys import CacheKey
+from api_client.protocol.model import NO_DEFAULT, Entry, Invalidation, NoDefault, ReadResult, RefreshState
 from api_client.protocol.params import Params
-from api_client.read.aio import AsyncReadPath, AsyncWaitDriver
+from api_client.read.aio import AsyncReadPath, AsyncWaitRunner
 from api_client.read.batch import AnyCall
 from api_client.read.evaluate import Freshness
-from api_client.read.requirements import ReadOptions, flag_of
+from api_client.read.requirements import ReadOptions, parse_flag
 from api_client.transport.aio_cluster import open_async_link
-from api_client.trigger.publisher import Trigger
+from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -33,14 +31,14 @@ D = TypeVar("D")
 
 
 class AsyncCacheClient(ClientBase):
-    """A reader for asyncio. One a process is enough: it keeps one connection to Redis for each event loop that uses it.
+    """A reader for asyncio. One per process is enough: it keeps one connection to Redis per event loop.
 
-    Reads and waits hold no thread. What goes on in the background (publishing, notifications, the in-process tier's
-    link) has one thread each, as in `CacheClient`.
+    Reads and waits hold no thread. Publishing, notifications and the in-process tier's link have one background thread
+    each, as in `CacheClient`.
 
     Args:
         settings: default: read from the environment.
-        events: who counts what happens; default: nobody.
+        events: metrics hooks; default: none.
 
     Raises:
         ConfigurationError: a setting is wrong.
@@ -54,8 +52,8 @@ class AsyncCacheClient(ClientBase):
             settings.redis_reply_timeout_seconds,
             self._link.health,
         )
-        self._driver = AsyncWaitDriver(self._aio, self._publisher, self._notifications, settings)
-        self._reads = AsyncReadPath(self._core, self._aio, self._link, self._publisher, self._driver)
+        self._waits = AsyncWaitRunner(self._aio, self._publisher, self._notifications, settings)
+        self._reads = AsyncReadPath(self._core, self._aio, self._link, self._publisher, self._waits)
 
     @overload
     async def get(
@@ -82,12 +80,13 @@ class AsyncCacheClient(ClientBase):
 
         Arguments and errors are those of `CacheClient.get`. Cancelling it cancels no other caller's wait.
         """
+        key = self._key(query, params, options)
         if self._tier is not None and not options:
-            value = self._core.try_local_fast_path(make_key(self._namespace, query, params, 1), type)
+            value = self._core.try_local_fast_path(key, type)
             if value is not NOT_KEPT:
                 return value
         try:
-            return (await self._read(query, params, type, options))[0]
+            return (await self._read(key, type, options)).value
         except (RefreshFailed, WaitTimeout, CacheUnavailable):
             if isinstance(default, NoDefault):
                 raise
@@ -105,7 +104,7 @@ class AsyncCacheClient(ClientBase):
         self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
     ) -> Entry[Any]:
         """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default."""
-        return Entry.of(*await self._read(query, params, type, options))
+        return Entry.of(await self._read(self._key(query, params, options), type, options))
 
     async def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
         """Read many at once; as `CacheClient.get_many`."""
@@ -137,7 +136,7 @@ class AsyncCacheClient(ClientBase):
             key, all_versions=all_versions, hard=hard, bookmarks=bookmarks, replicas=replicas
         ) as invalidation:
             if replicas:
-                # WAIT would hold up all that shares the connection: it has one of its own, on a thread.
+                # WAIT would block all that shares the connection: it has one of its own, on a thread.
                 return await asyncio.to_thread(
                     self._invalidate_on_replicas, key, invalidation, replicas, all_versions=all_versions
                 )
@@ -164,15 +163,29 @@ class AsyncCacheClient(ClientBase):
         """Claim and publish a refresh now; as `CacheClient.refresh`."""
         key = self.key(query, params, version=version)
         timeout_seconds = self._timeout_seconds(key.query, timeout)
-        wait = flag_of(key.query, "wait", wait)
-        claim_id = new_claim_id()
-        reply = await self._aio.run(self._forced_claim(key, claim_id), key.query)
-        if trigger := manual_trigger(key, reply, claim_id, has_waiter=wait):
-            await self._publish_now(trigger)
+        wait = parse_flag(key.query, "wait", wait)
+        manual = ManualRefresh(key, self.settings, has_waiter=wait)
+        reply = await self._aio.run(manual.claim, key.query)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Exception | None] = loop.create_future()
+
+        def done(error: Exception | None) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(_settle, outcome, error)
+
+        if trigger := manual.on_reply(reply, done):
+            self._publisher.submit(trigger)
+            try:
+                async with asyncio.timeout(PUBLISH_BOUND_SECONDS):
+                    error = await outcome
+            except TimeoutError as late:
+                error = late
+            if error is not None:
+                raise manual.failed(error) from error
         if wait:
-            await self._driver.wait(key, Freshness(fresh=True), 0, timeout_seconds, asked=reply)
+            await self._waits.wait(key, Freshness(fresh=True), 0, timeout_seconds, claimed=reply)
             self._core.forget(key)
-        return state_of(reply)
+        return manual.state
 
     async def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:
         """Explain why the value is refreshed now or not; as `CacheClient.explain`."""
@@ -189,7 +202,7 @@ class AsyncCacheClient(ClientBase):
         await asyncio.to_thread(self._close_parts)
 
     def close_threads(self) -> None:
-        """As `close`, for the end of a process whose event loop is gone: blocks, and leaves the connection to it."""
+        """Close as `close` does, at the end of a process whose event loop is gone: blocks, leaves its connection."""
         self._close_parts()
 
     async def __aenter__(self) -> Self:
@@ -198,32 +211,11 @@ class AsyncCacheClient(ClientBase):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Awaitable[Answer]:
-        key = make_key(self._namespace, query, params, options.get("version", 1))
-        floor, timeout_seconds = self._wanted(key.query, options)
-        return self._reads.read(key, floor, timeout_seconds, type_)
-
-    async def _publish_now(self, trigger: Trigger) -> None:
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Exception | None] = loop.create_future()
-
-        def done(error: Exception | None) -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(_settle, outcome, error)
-
-        self._publisher.submit(replace(trigger, done=done))
-        try:
-            async with asyncio.timeout(PUBLISH_BOUND_SECONDS):
-                error = await outcome
-        except TimeoutError as late:
-            error = late
-        if error is not None:
-            raise not_published(trigger, error) from error
+    def _read(self, key: CacheKey, type_: Any, options: ReadOptions) -> Awaitable[ReadResult]:
+        freshness, timeout_seconds = self._read_requirements(key.query, options)
+        return self._reads.read(key, freshness, timeout_seconds, type_)
 
 
 def _settle(outcome: asyncio.Future[Exception | None], error: Exception | None) -> None:
     if not outcome.done():
         outcome.set_result(error)
-
-
-__all__ = ["AsyncCacheClient"]

@@ -1,15 +1,12 @@
-"""The sync reader: I/O only. What to do next is decided in `read.core` and `read.wait_plan`, as for the async one."""
+"""The synchronous client, and what both clients are made of."""
 
 from __future__ import annotations
 
 import os
-import uuid
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
-
-from msgspec.structs import replace
 
 from api_client.config.durations import Duration, seconds
 from api_client.config.settings import ReaderSettings
@@ -19,25 +16,22 @@ from api_client.errors import (
     ConfigurationError,
     InvalidQuery,
     RefreshFailed,
-    TriggerFailed,
     WaitTimeout,
 )
 from api_client.explain import Explanation, explain_reads, explanation
 from api_client.local.entry import NOT_KEPT
-from api_client.local.tier import LocalTier
-from api_client.local.tracking import TrackingLink
+from api_client.local.tracking import open_local_tier
 from api_client.observe.events import ReaderEvents, guarded, together
 from api_client.protocol import lease
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
-from api_client.protocol.messages import RefreshReason
-from api_client.protocol.model import NO_DEFAULT, Answer, Entry, Invalidation, NoDefault, RefreshState
+from api_client.protocol.lease import Call
+from api_client.protocol.model import NO_DEFAULT, Entry, Invalidation, NoDefault, ReadResult, RefreshState
 from api_client.protocol.params import Params
 from api_client.read.batch import AnyCall, Batch
 from api_client.read.core import ReadCore
-from api_client.read.evaluate import PLAIN, Freshness
-from api_client.read.requirements import ReadOptions, bookmarks_of, duration_of, flag_of, parse_freshness
+from api_client.read.evaluate import ANY, Freshness
+from api_client.read.requirements import ReadOptions, parse_bookmarks, parse_duration, parse_flag, parse_freshness
 from api_client.read.sync import ReadPath, SyncWaitRunner
 from api_client.threads import Waker
 from api_client.transport.cluster import open_link
@@ -45,23 +39,21 @@ from api_client.transport.live_versions import KnownVersions, VersionedInvalidat
 from api_client.transport.pubsub import Notifications
 from api_client.transport.redis_py import connect_to_any
 from api_client.transport.scripts import read_scripts
-from api_client.transport.sentinel import MasterAddress
 from api_client.trigger.broker import Broker, CeleryBroker
 from api_client.trigger.history import DecisionLog
-from api_client.trigger.publisher import Publisher, Trigger
+from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
+from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
 
-PUBLISH_BOUND_SECONDS: Final = 3.0
 MAX_REPLICAS: Final = 1_000
 
 
 class ClientBase:
-    """The parts of a reader, made again in a forked child; and what its calls ask for. No I/O of its own.
+    """The parts of a client, made again in a forked child, and what the calls of both clients share.
 
     Args:
         settings: default: read from the environment.
-        events: who counts what happens; default: nobody. With CACHE_METRICS a registry too, with CACHE_OTEL
-            OpenTelemetry.
+        events: metrics hooks; default: none. With CACHE_METRICS a registry is added, with CACHE_OTEL OpenTelemetry.
 
     Raises:
         ConfigurationError: a setting is wrong.
@@ -69,7 +61,7 @@ class ClientBase:
 
     def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
         self.settings: ReaderSettings = settings or ReaderSettings.from_env()
-        self._events = guarded(_counted(events, self.settings), ReaderEvents)
+        self._events = guarded(_build_events(events, self.settings), ReaderEvents)
         self._namespace = self.settings.namespace
         self._default_timeout_seconds = self.settings.wait_timeout_ms / 1000
         self._set_up()
@@ -85,7 +77,7 @@ class ClientBase:
         return cls(ReaderSettings.from_env(), events=events)
 
     def key(self, query: str, params: Params | None = None, *, version: int = 1) -> CacheKey:
-        """Return the key of (query, params, version): what the cache calls its entry and its lease record."""
+        """Return the key of (query, params, version): the names of its entry and its lease record."""
         return make_key(self.settings.namespace, query, params, version)
 
     def _set_up(self) -> None:
@@ -96,49 +88,52 @@ class ClientBase:
         master = self._link.health.master
         self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
         master.on_change(self._notifications.leave)
-        self._asked = asked = TriggerSuppressor(monotonic=monotonic_seconds)
+        self._suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
         self._decisions = DecisionLog()
         self._publisher = Publisher(
-            settings, self._link.store, self._make_broker(), asked, self._events,
+            settings, self._link.store, self._make_broker(), self._suppressor, self._events,
             monotonic=monotonic_seconds, decisions=self._decisions,
         )  # fmt: skip
-        self._tier, self._tracking = _local_tier(settings, master)
+        self._tier, self._tracking = open_local_tier(settings, master)
         self._core = ReadCore(
-            settings, self._link.health, self._publisher, asked, self._decisions, self._events,
+            settings, self._link.health, self._publisher, self._suppressor, self._decisions, self._events,
             self._tier, self._tracking,
         )  # fmt: skip
         self._known_versions = KnownVersions()
         self._set_up_reads()
 
     def _set_up_reads(self) -> None:
-        """Make the parts that differ."""
+        """Make the parts in which the clients differ."""
         raise NotImplementedError
 
     def _make_broker(self) -> Broker:
-        """Return the way to the workers; `refresher.testing` puts its own here."""
+        """Return where to publish; `refresher.testing` has its own."""
         return CeleryBroker(self.settings.broker_url, self.settings.namespace)
 
-    def _wanted(self, query: str, options: ReadOptions) -> tuple[Freshness, float]:
-        """Return what a call asks of an entry, and for how many seconds it waits for one."""
+    def _key(self, query: str, params: Params | None, options: ReadOptions) -> CacheKey:
+        return make_key(self._namespace, query, params, options.get("version", 1) if options else 1)
+
+    def _read_requirements(self, query: str, options: ReadOptions) -> tuple[Freshness, float]:
+        """Return what a read requires of an entry, and for how many seconds it waits for one."""
         if not options:
-            return PLAIN, self._default_timeout_seconds
+            return ANY, self._default_timeout_seconds
         return parse_freshness(query, options), self._timeout_seconds(query, options.get("timeout"))
 
     def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
-        return self._default_timeout_seconds if timeout is None else duration_of(query, "timeout", timeout)
+        return self._default_timeout_seconds if timeout is None else parse_duration(query, "timeout", timeout)
 
     @contextmanager
     def _invalidation(
         self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
     ) -> Iterator[VersionedInvalidation]:
-        """Check the arguments of an invalidation; at its end this process forgets what it has of its keys."""
-        is_hard = flag_of(key.query, "hard", hard)
+        """Check the arguments of an invalidation; at its end this process drops its own entries of the keys."""
+        is_hard = parse_flag(key.query, "hard", hard)
         if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= MAX_REPLICAS:
             raise InvalidQuery(
                 f"replicas={replicas!r:.40} of {key.query!r}: allowed is a whole number, 0 to {MAX_REPLICAS}",
                 query=key.query,
             )
-        checked = bookmarks_of(key.query, bookmarks)
+        checked = parse_bookmarks(key.query, bookmarks)
         retention_seconds = self.settings.record_retention_seconds
 
         def invalidate(one: CacheKey) -> Call[int]:
@@ -167,15 +162,13 @@ class ClientBase:
         return Invalidation(generations[key.version], confirmed >= replicas, generations)
 
     def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
-        floor, timeout_seconds = self._wanted("get_many", options)
+        freshness, timeout_seconds = self._read_requirements("get_many", options)
 
-        def floor_of_version(version: int) -> Freshness:
+        def of_version(version: int) -> Freshness:
             has_numbers_by_version = not isinstance(options.get("min_generation", 0), int)
-            return parse_freshness("get_many", {**options, "version": version}) if has_numbers_by_version else floor
+            return parse_freshness("get_many", {**options, "version": version}) if has_numbers_by_version else freshness
 
-        return Batch(
-            self._core, self.settings.namespace, calls, floor_of_version, timeout_seconds, options.get("version", 1)
-        )
+        return Batch(self._core, self._namespace, calls, of_version, timeout_seconds, options.get("version", 1))
 
     def _explanation(self, key: CacheKey, replies: Sequence[object]) -> Explanation:
         return explanation(
@@ -183,16 +176,9 @@ class ClientBase:
             replies,
             decision=self._decisions.last(key.entry),
             outcome=self._decisions.outcome(key.entry),
-            silent_seconds=self._asked.left_seconds(key.entry),
+            silent_seconds=self._suppressor.left_seconds(key.entry),
             queue_length=self._publisher.known_queue_length,
         )
-
-    def _forced_claim(self, key: CacheKey, claim_id: str) -> Call[ClaimReply]:
-        return lease.claim(
-            key, claim_id=claim_id, seen_token=None, force=True,
-            queue_ttl_seconds=self.settings.queue_ttl_seconds,
-            retention_seconds=self.settings.record_retention_seconds,
-        )  # fmt: skip
 
     def _close_parts(self) -> None:
         self._publisher.close()
@@ -202,64 +188,23 @@ class ClientBase:
         self._link.close()
 
 
-def new_claim_id() -> str:
-    """Return an id that no other claim has."""
-    return uuid.uuid4().hex
-
-
-def manual_trigger(key: CacheKey, reply: ClaimReply, claim_id: str, *, has_waiter: bool) -> Trigger | None:
-    """Return what is to be published for a forced claim; None where it was refused."""
-    if reply.status is not ClaimStatus.CLAIMED:
-        return None
-    return Trigger(key, RefreshReason.MANUAL, claim_number=reply.number, claim_id=claim_id, has_waiter=has_waiter)
-
-
-def not_published(trigger: Trigger, error: Exception) -> TriggerFailed:
-    """Return the error for a refresh that could not be published."""
-    query = trigger.key.query
-    why = str(error) or f"nothing came of it within {PUBLISH_BOUND_SECONDS:g} s"  # a TimeoutError says nothing
-    return TriggerFailed(f"the refresh of {query!r} could not be published: {why}", query=query)
-
-
-def state_of(reply: ClaimReply) -> RefreshState:
-    """Return what a forced claim came to."""
-    return RefreshState.TRIGGERED if reply.status is ClaimStatus.CLAIMED else RefreshState.SUPPRESSED
-
-
-def _local_tier(settings: ReaderSettings, known: MasterAddress) -> tuple[LocalTier | None, TrackingLink | None]:
-    if not settings.local_max_entries:
-        return None, None
-    tier = LocalTier(
-        max_entries=settings.local_max_entries,
-        max_bytes=settings.local_max_bytes,
-        max_age_seconds=settings.local_max_age_seconds,
-    )
-    return tier, TrackingLink(
-        settings.redis_url,
-        timeout_seconds=settings.redis_timeout_seconds,
-        tier=tier,
-        namespace=settings.namespace,
-        known=known,
-    )
-
-
-def _counted(events: ReaderEvents | None, settings: ReaderSettings) -> ReaderEvents:
-    told = [] if events is None else [events]
+def _build_events(events: ReaderEvents | None, settings: ReaderSettings) -> ReaderEvents:
+    several = [] if events is None else [events]
     if settings.metrics:
-        with _needing("CACHE_METRICS", "prometheus_client", extra="metrics"):
+        with _require_extra("CACHE_METRICS", "prometheus_client", extra="metrics"):
             from api_client.observe.prometheus import default_events
 
-            told.append(default_events())
+            several.append(default_events())
     if settings.otel:
-        with _needing("CACHE_OTEL", "opentelemetry-api", extra="otel"):
-            from api_client.observe.otel import default_events as telling_otel
+        with _require_extra("CACHE_OTEL", "opentelemetry-api", extra="otel"):
+            from api_client.observe.otel import default_events as default_otel_events
 
-            told.append(telling_otel())
-    return together(told, ReaderEvents)
+            several.append(default_otel_events())
+    return together(several, ReaderEvents)
 
 
 @contextmanager
-def _needing(variable: str, package: str, *, extra: str) -> Iterator[None]:
+def _require_extra(variable: str, package: str, *, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
@@ -288,19 +233,19 @@ D = TypeVar("D")
 
 
 class CacheClient(ClientBase):
-    """A reader. Thread-safe; one a process is enough, and after a fork it comes up anew by itself.
+    """A reader. Thread-safe; one per process is enough. After a fork the child's begins anew by itself.
 
     Args:
         settings: default: read from the environment.
-        events: who counts what happens; default: nobody.
+        events: metrics hooks; default: none.
 
     Raises:
         ConfigurationError: a setting is wrong.
     """
 
     def _set_up_reads(self) -> None:
-        self._driver = SyncWaitRunner(self._link, self._publisher, self._notifications, self.settings)
-        self._reads = ReadPath(self._core, self._link, self._publisher, self._driver)
+        self._waits = SyncWaitRunner(self._link, self._publisher, self._notifications, self.settings)
+        self._reads = ReadPath(self._core, self._link, self._publisher, self._waits)
 
     @overload
     def get(
@@ -342,12 +287,13 @@ class CacheClient(ClientBase):
             RefreshFailed, UnknownQuery, WaitTimeout, CacheUnavailable: no value; see `api_client.errors`.
             DecodeError: the value does not fit ``type``.
         """
+        key = self._key(query, params, options)
         if self._tier is not None and not options:
-            value = self._core.try_local_fast_path(make_key(self._namespace, query, params, 1), type)
+            value = self._core.try_local_fast_path(key, type)
             if value is not NOT_KEPT:
                 return value
         try:
-            return self._read(query, params, type, options)[0]
+            return self._read(key, type, options).value
         except (RefreshFailed, WaitTimeout, CacheUnavailable):
             if isinstance(default, NoDefault):
                 raise
@@ -367,16 +313,16 @@ class CacheClient(ClientBase):
         Its ``state`` is STALE wherever the value is past its soft expiry or was invalidated after its load began, also
         where this read has waited for it: see `EntryState`.
         """
-        return Entry.of(*self._read(query, params, type, options))
+        return Entry.of(self._read(self._key(query, params, options), type, options))
 
     def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
-        """Read many at once: one round trip for all that is there, and one wait for all that is not.
+        """Read many at once: one round trip for all entries that are there, and one wait for the others.
 
         Args:
             calls: pairs of query and params, or `QueryCall`; of any queries, at most 10,000.
             options: of all of them; as for `get`.
 
-        Returns an entry or an error for each, in their order: a bad or failing item does not touch the others.
+        Returns an entry or an error for each, in their order: a bad or failing item does not affect the others.
 
         Raises:
             InvalidQuery: an option is wrong, or there are too many items.
@@ -406,7 +352,7 @@ class CacheClient(ClientBase):
             hard: drop the value too: the next read waits.
             bookmarks: of the transaction that changed the graph; the next load reads after them. Needed where the
                 worker may read from a follower.
-            replicas: wait until so many replicas of Redis have it (at most half of CACHE_REDIS_TIMEOUT for each
+            replicas: wait until this many replicas of Redis have it (at most half of CACHE_REDIS_TIMEOUT for each
                 version).
 
         Returns the number of the invalidation for each version.
@@ -458,24 +404,33 @@ class CacheClient(ClientBase):
         """
         key = self.key(query, params, version=version)
         timeout_seconds = self._timeout_seconds(key.query, timeout)
-        wait = flag_of(key.query, "wait", wait)
-        claim_id = new_claim_id()
-        reply = self._link.run(self._forced_claim(key, claim_id), key.query)
-        if trigger := manual_trigger(key, reply, claim_id, has_waiter=wait):
-            self._publish_now(trigger)
+        wait = parse_flag(key.query, "wait", wait)
+        manual = ManualRefresh(key, self.settings, has_waiter=wait)
+        reply = self._link.run(manual.claim, key.query)
+        waker, outcome = Waker(), list[Exception | None]()
+
+        def done(error: Exception | None) -> None:
+            outcome.append(error)
+            waker.wake()
+
+        if trigger := manual.on_reply(reply, done):
+            self._publisher.submit(trigger)
+            waker.wait(PUBLISH_BOUND_SECONDS)
+            if (error := outcome[0] if outcome else TimeoutError()) is not None:
+                raise manual.failed(error) from error
         if wait:
-            self._driver.wait(key, Freshness(fresh=True), 0, timeout_seconds, asked=reply)
+            self._waits.wait(key, Freshness(fresh=True), 0, timeout_seconds, claimed=reply)
             self._core.forget(key)
-        return state_of(reply)
+        return manual.state
 
     def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:
-        """Explain why the value is refreshed now or not; `str` of it is for people. Nothing is changed, one round trip.
+        """Explain why the value is refreshed now or not; `str` of it is for people. Read-only, in one round trip.
 
         Args:
             query, params, version: as for `get`.
 
-        Returns the entry's state, what the decision rests on, this process's last decision about it and what came of
-        that, and the lease record with whoever holds it.
+        Returns the entry's state, the inputs of the decision, this process's last decision on it and its outcome, and
+        the lease record with its owner.
 
         Raises:
             InvalidQuery, CacheUnavailable: as for `get`.
@@ -497,20 +452,6 @@ class CacheClient(ClientBase):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
-        key = make_key(self._namespace, query, params, options.get("version", 1))
-        floor, timeout_seconds = self._wanted(key.query, options)
-        return self._reads.read(key, floor, timeout_seconds, type_)
-
-    def _publish_now(self, trigger: Trigger) -> None:
-        waker, came = Waker(), list[Exception | None]()
-
-        def done(error: Exception | None) -> None:
-            came.append(error)
-            waker.wake()
-
-        self._publisher.submit(replace(trigger, done=done))
-        waker.wait(PUBLISH_BOUND_SECONDS)
-        error = came[0] if came else TimeoutError()
-        if error is not None:
-            raise not_published(trigger, error) from error
+    def _read(self, key: CacheKey, type_: Any, options: ReadOptions) -> ReadResult:
+        freshness, timeout_seconds = self._read_requirements(key.query, options)
+        return self._reads.read(key, freshness, timeout_seconds, type_)

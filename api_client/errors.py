@@ -75,7 +75,7 @@ class RefreshFailed(CacheError):
     def __init__(self, query: str, kind: str, attempts: int, retry_after_seconds: float) -> None:
         super().__init__(
             f"the refresh of {query!r} failed ({kind}) after {attempts} attempt{'' if attempts == 1 else 's'}; "
-            f"it may be asked for again in {retry_after_seconds:.1f} s"
+            f"retry allowed in {retry_after_seconds:.1f} s"
         )
         self.query: str = query
         self.kind: str = kind
@@ -98,9 +98,7 @@ class WaitTimeout(CacheError, TimeoutError):
     """Nothing good enough came within the caller's timeout. ``state`` is what the lease record last said."""
 
     def __init__(self, query: str, waited_seconds: float, state: str) -> None:
-        super().__init__(
-            f"no value of {query!r} good enough for this call came within {waited_seconds:.2f} s ({state})"
-        )
+        super().__init__(f"timed out after {waited_seconds:.2f} s waiting for {query!r} (last lease state: {state})")
         self.query: str = query
         self.waited_seconds: float = waited_seconds
         self.state: str = state

@@ -36,7 +36,7 @@ from api_client.protocol.model import Entry, Invalidation, MinGeneration, Refres
 from api_client.protocol.params import Params
 from api_client.protocol.payload import check_type
 from api_client.read.batch import QueryCall
-from api_client.read.requirements import duration_of
+from api_client.read.requirements import parse_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,9 @@ class DescribedQuery(Generic[P, T]):
         if version != 1:
             options["version"] = version
         if max_age is not None:
-            options["max_age"] = duration_of(name, "max_age", max_age)
+            options["max_age"] = parse_duration(name, "max_age", max_age)
         if timeout is not None:
-            options["timeout"] = duration_of(name, "timeout", timeout)
+            options["timeout"] = parse_duration(name, "timeout", timeout)
         fill(self, name=name, returns=returns, version=version, _options=options, _signature=None)
 
     def _params(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params:

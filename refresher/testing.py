@@ -41,9 +41,10 @@ from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
 from api_client.protocol import entry
 from api_client.protocol.clock import monotonic_seconds
+from api_client.protocol.keys import CacheKey
 from api_client.protocol.messages import RefreshItem
-from api_client.protocol.model import Answer, Entry
-from api_client.protocol.params import Params, plain
+from api_client.protocol.model import Entry, ReadResult
+from api_client.protocol.params import plain
 from api_client.read.batch import AnyCall
 from api_client.read.requirements import ReadOptions
 from api_client.trigger.broker import Broker
@@ -141,7 +142,7 @@ class InlineCache:
             self._age(key, by_us)
         for client in (self.client, self.async_client):
             # Each goes by its own clock for a second, and would not ask where the application's test has it ask.
-            client._asked.forget()  # noqa: SLF001 - nobody else lets time pass
+            client._suppressor.forget()  # noqa: SLF001 - nobody else lets time pass
 
     def __enter__(self) -> Self:
         self._before = (
@@ -241,9 +242,9 @@ class _InlineClient(CacheClient):
         finally:
             self.flush("1m")
 
-    def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
+    def _read(self, key: CacheKey, type_: Any, options: ReadOptions) -> ReadResult:
         try:
-            return super()._read(query, params, type_, options)
+            return super()._read(key, type_, options)
         finally:
             self.flush("1m")
 
@@ -264,9 +265,9 @@ class _AsyncInlineClient(AsyncCacheClient):
         finally:
             await self.flush("1m")
 
-    async def _read(self, query: str, params: Params | None, type_: Any, options: ReadOptions) -> Answer:
+    async def _read(self, key: CacheKey, type_: Any, options: ReadOptions) -> ReadResult:
         try:
-            return await super()._read(query, params, type_, options)
+            return await super()._read(key, type_, options)
         finally:
             await self.flush("1m")
 

@@ -1,7 +1,7 @@
-"""Which decoded values may be given to several callers: those that nobody can change, and copies of plain ones.
+"""Decoded entries: which values several callers may share, and what the in-process tier keeps of an entry.
 
-Such a value is decoded once, and kept beside the entry's bytes; any other is decoded anew for each caller. Copies are
-made of what a query mostly gives back, rows of flat fields: that takes a third of the time that decoding takes.
+A value that nobody can change is decoded once and shared. Of rows of flat fields, which most queries return, each
+caller gets a copy: that takes a third of the time of decoding. Any other value is decoded anew for each caller.
 """
 
 from __future__ import annotations
@@ -14,9 +14,121 @@ from typing import Any, Final
 
 import msgspec
 
-from api_client.protocol import xfetch
+from api_client.protocol import payload, xfetch
 from api_client.protocol.entry import FIXED_HEADER_BYTES, Header
-from api_client.protocol.payload import decode
+
+NOT_KEPT: Final = object()
+"""In place of a value that is decoded anew at each read, because a caller might change it."""
+
+ENTRY_OVERHEAD_BYTES: Final = 1_024  # the objects around an entry: header, key, dict slot (measured, and rounded up)
+EXTENSION_GROWTH: Final = 8  # a sample of δ is 4 bytes in the header's extension, and an object of 32 beside it
+SHARED_GROWTH: Final = 24  # objects against their bytes: 4 for rows in Structs, 23 for tuples of one number (measured)
+MAX_COPIED_BYTES: Final = 65_536
+"""Of a payload; a larger one would take the tier's room for many others, decoded."""
+
+
+class LocalEntry:
+    """One decoded entry.
+
+    Args:
+        content: the payload, not compressed.
+        header: of the entry.
+        earliest_at: monotonic seconds; before then no draw can trigger a refresh.
+        value: the decoded value where callers may have it, or copies of it; else NOT_KEPT.
+        type_: what it was decoded as; where it is not kept, a type that no caller names.
+        copy: makes the copy for each caller; None: they may have the value itself.
+
+    Attributes:
+        expires_at: monotonic seconds; from then on it may not be served. Set by `LocalTier.fill`.
+        quiet_until: monotonic seconds, the earlier of the two: until then a hit has nothing to decide. Set with it.
+        used: set by a read; such an entry is evicted later than others.
+        held_bytes: approximate memory. Set by `LocalTier.fill`.
+    """
+
+    __slots__ = (
+        "content", "copy", "earliest_at", "expires_at", "header", "held_bytes", "quiet_until", "type_", "used", "value",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        content: bytes,
+        header: Header,
+        earliest_at: float,
+        value: Any = NOT_KEPT,
+        type_: Any = NOT_KEPT,
+        copy: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.content: bytes = content
+        self.header: Header = header
+        self.earliest_at: float = earliest_at
+        self.value: Any = value
+        self.type_: Any = type_
+        self.copy: Callable[[Any], Any] | None = copy
+        self.expires_at: float = 0.0
+        self.quiet_until: float = 0.0
+        self.held_bytes: int = 0
+        self.used: bool = False
+
+    def size_bytes(self) -> int:
+        """Estimate the memory that it takes."""
+        size = ENTRY_OVERHEAD_BYTES + len(self.content)
+        size += EXTENSION_GROWTH * (self.header.length - FIXED_HEADER_BYTES)
+        if self.value is NOT_KEPT:
+            return size
+        if self.copy is not None:
+            return size + copied_bytes(self.value)
+        flat = isinstance(self.value, str | bytes | int | float | None)
+        return size + (sys.getsizeof(self.value) if flat else SHARED_GROWTH * len(self.content))
+
+
+def decode_entry(
+    raw: bytes, header: Header, type_: Any, query: str, max_bytes: int, *, earliest_at: float = 0.0
+) -> tuple[Any, LocalEntry]:
+    """Decode an entry's bytes: the caller's own value, and the entry for reads to come.
+
+    Raises:
+        DecodeError.
+        TypeError: ``type_`` is not a decodable type.
+    """
+    content = payload.content_of(raw, header, query, max_bytes)
+    value = payload.decode(content, type_, query)
+    kept = local_entry(content, header, earliest_at, value, type_)
+    return value if kept.copy is None else kept.copy(value), kept
+
+
+def local_entry(content: bytes, header: Header, earliest_at: float, value: Any, type_: Any) -> LocalEntry:
+    """Return an entry that keeps its value too, where callers may have it, or copies of it."""
+    if is_shareable(value, type_):
+        return LocalEntry(content, header, earliest_at, value, type_)
+    copier = copier_of(value) if len(content) <= MAX_COPIED_BYTES else None
+    if copier is None:
+        return LocalEntry(content, header, earliest_at)
+    return LocalEntry(content, header, earliest_at, value, type_, copier)
+
+
+def value_of(kept: LocalEntry, type_: Any, query: str) -> Any:
+    """Return the caller's own value of a decoded entry.
+
+    Raises:
+        DecodeError.
+    """
+    if kept.type_ is not type_:
+        return payload.decode(kept.content, type_, query)
+    copy = kept.copy
+    return kept.value if copy is None else copy(kept.value)
+
+
+def earliest_us(header: Header) -> int:
+    """Return when a draw can trigger a refresh at the earliest, in µs of Redis' clock; 0: each read has to decide."""
+    if header.generation > header.token:
+        return 0  # invalidated: every read triggers
+    try:
+        return xfetch.earliest_positive_us(
+            header.soft_expiry_us, delta_seconds=header.delta.mean, beta=header.beta, ttl_seconds=header.ttl_seconds
+        )
+    except (ValueError, OverflowError):  # NaN or infinite, which no worker writes
+        return 0
+
 
 _FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
 _FLAT_INFO: Final = (
@@ -38,9 +150,9 @@ _FLAT_INFO: Final = (
 
 
 def is_shareable(value: object, type_: Any) -> bool:
-    """Tell whether ``value``, decoded as ``type_``, may be given to several callers.
+    """Return whether several callers may have ``value``, decoded as ``type_``.
 
-    With Any, flat values may. Otherwise the type decides: flat ones, tuples and frozensets of such, frozen Structs and
+    With Any, flat values are. Otherwise the type decides: flat ones, tuples and frozensets of such, frozen Structs and
     frozen dataclasses, and unions of all these.
     """
     if type(value) in _FLAT:
@@ -54,7 +166,7 @@ def is_shareable(value: object, type_: Any) -> bool:
 
 
 def copier_of(value: object) -> Callable[[Any], Any] | None:
-    """Return what makes a copy of a decoded value that shares nothing with it that can be changed.
+    """Return a function that copies a decoded value such that nothing mutable is shared.
 
     None where only decoding does: all but a dict or a list of flat values, and a list of such dicts.
     """
@@ -113,103 +225,5 @@ def _is_frozen(cls: Any) -> bool:
         return True
     if issubclass(cls, msgspec.Struct):
         return bool(cls.__struct_config__.frozen)
-    params = getattr(cls, "__dataclass_params__", None)  # of attrs there are none, and nothing is known
+    params = getattr(cls, "__dataclass_params__", None)  # attrs has none, and nothing is known of it
     return params is not None and bool(params.frozen)
-
-
-NOT_KEPT: Final = object()
-"""In the place of a value that is decoded anew at each read, because a caller might change it."""
-
-ENTRY_OVERHEAD_BYTES: Final = 1_024  # the objects around an entry: header, key, dict slot (measured, and rounded up)
-EXTENSION_GROWTH: Final = 8  # a sample of δ is 4 bytes in the header's extension, and an object of 32 beside it
-SHARED_GROWTH: Final = 24  # objects against their bytes: 4 for rows in Structs, 23 for tuples of one number (measured)
-MAX_COPIED_BYTES: Final = 65_536
-"""Of a payload; a larger one would take the tier's room for many others, decoded."""
-
-
-class LocalEntry:
-    """One entry as the tier keeps it.
-
-    Args:
-        content: the payload, not compressed.
-        header: of the entry.
-        earliest_at: monotonic seconds; before then no draw can ask for a refresh.
-        value: the decoded value where several callers may have it, or copies of it (`local.entry`); else NOT_KEPT.
-        type_: what it was decoded as; where it is not kept, what no caller asks for.
-        copy: makes the copy for each caller; None: they may have the value itself.
-
-    Attributes:
-        expires_at: monotonic seconds; from here on it may not be served. Set by `LocalTier.fill`.
-        quiet_until: monotonic seconds, the earlier of the two: until then a hit has nothing to decide. Set with it.
-        used: set by whoever serves it; such an entry is evicted later than others.
-        held_bytes: the memory that it takes, about. Set by `LocalTier.fill`.
-    """
-
-    __slots__ = (
-        "content", "copy", "earliest_at", "expires_at", "header", "held_bytes", "quiet_until", "type_", "used", "value",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        content: bytes,
-        header: Header,
-        earliest_at: float,
-        value: Any = NOT_KEPT,
-        type_: Any = NOT_KEPT,
-        copy: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.content: bytes = content
-        self.header: Header = header
-        self.earliest_at: float = earliest_at
-        self.value: Any = value
-        self.type_: Any = type_
-        self.copy: Callable[[Any], Any] | None = copy
-        self.expires_at: float = 0.0
-        self.quiet_until: float = 0.0
-        self.held_bytes: int = 0
-        self.used: bool = False
-
-    def size_bytes(self) -> int:
-        """Reckon the memory that it takes, about."""
-        size = ENTRY_OVERHEAD_BYTES + len(self.content)
-        size += EXTENSION_GROWTH * (self.header.length - FIXED_HEADER_BYTES)
-        if self.value is NOT_KEPT:
-            return size
-        if self.copy is not None:
-            return size + copied_bytes(self.value)
-        flat = isinstance(self.value, str | bytes | int | float | None)
-        return size + (sys.getsizeof(self.value) if flat else SHARED_GROWTH * len(self.content))
-
-
-def earliest_us(header: Header) -> int:
-    """Return when a draw can ask for a refresh at the earliest, in µs of Redis' clock; 0: each read has to decide."""
-    if header.generation > header.token:
-        return 0  # invalidated: every read asks
-    try:
-        return xfetch.earliest_positive_us(
-            header.soft_expiry_us, delta_seconds=header.delta.mean, beta=header.beta, ttl_seconds=header.ttl_seconds
-        )
-    except (ValueError, OverflowError):  # NaN or infinite, which no worker writes
-        return 0
-
-
-def local_entry(content: bytes, header: Header, earliest_at: float, value: Any, type_: Any) -> LocalEntry:
-    """Return an entry that keeps its value, too, where several callers may have it, or copies of it."""
-    if is_shareable(value, type_):
-        return LocalEntry(content, header, earliest_at, value, type_)
-    copier = copier_of(value) if len(content) <= MAX_COPIED_BYTES else None
-    if copier is None:
-        return LocalEntry(content, header, earliest_at)
-    return LocalEntry(content, header, earliest_at, value, type_, copier)
-
-
-def value_of(kept: LocalEntry, type_: Any, query: str) -> Any:
-    """Return the caller's own value of a kept entry.
-
-    Raises:
-        DecodeError.
-    """
-    if kept.type_ is not type_:
-        return decode(kept.content, type_, query)
-    copy = kept.copy
-    return kept.value if copy is None else copy(kept.value)

@@ -22,6 +22,7 @@ from typing import Any, Final
 import hiredis
 from redis.exceptions import AuthenticationError, ConnectionError, ResponseError, TimeoutError
 
+from api_client.config.settings import ReaderSettings
 from api_client.local.tier import LocalTier
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import entry_prefix, tier_channel
@@ -342,3 +343,18 @@ class TrackingLink:
         if self._told:
             log.info("the in-process tier is on again")
         self._told = ""
+
+
+def open_local_tier(settings: ReaderSettings, master: MasterAddress) -> tuple[LocalTier | None, TrackingLink | None]:
+    """Return the in-process tier and its link, as the settings say; None, None: it is off."""
+    if not settings.local_max_entries:
+        return None, None
+    tier = LocalTier(
+        max_entries=settings.local_max_entries,
+        max_bytes=settings.local_max_bytes,
+        max_age_seconds=settings.local_max_age_seconds,
+    )
+    timeout_seconds, namespace = settings.redis_timeout_seconds, settings.namespace
+    return tier, TrackingLink(
+        settings.redis_url, timeout_seconds=timeout_seconds, tier=tier, namespace=namespace, known=master
+    )

@@ -1,4 +1,4 @@
-"""Entries that are read again and again and have not changed: their bytes are compared, and not decoded once more."""
+"""Cache of unchanged entries: bytes that come again are compared, and not decoded once more."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from api_client.errors import DecodeError
-from api_client.local.entry import LocalEntry, earliest_us, local_entry
-from api_client.protocol import payload
+from api_client.local.entry import LocalEntry, decode_entry, earliest_us
 from api_client.protocol.clock import TOLERANCE_US
 from api_client.protocol.entry import UnreadableEntry, decode_header
 from api_client.protocol.keys import CacheKey
 
-MOST: Final = 256
+MAX_YOUNG: Final = 256
 MAX_BYTES: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class CachedDecode:
-    """What is known of the bytes of an entry; all but ``raw`` once they have come a second time.
+    """The bytes of an entry, and once they have come a second time, what they decode to.
 
-    ``earliest_us`` is Redis' time before which no draw can ask for a refresh; ``stored_us`` when it was stored, less
+    ``earliest_us`` is Redis' time before which no draw can trigger a refresh; ``stored_us`` when it was stored, less
     what is tolerated: before that the clock must have been set back.
     """
 
@@ -34,7 +33,7 @@ class UnchangedEntryCache:
     """The last few hundred entries of up to 4 KiB, and the last larger one. Thread-safe.
 
     This is no cache of values: Redis was asked, and has answered with the very same bytes. It spares the decoding of
-    what is read often, and lets those who share a reply share what can be said of it.
+    what is read often, and waiters that share a reply share its decoding.
 
     Two generations bound it: when the young one is full it becomes the old one, and the old one is dropped.
     """
@@ -46,7 +45,7 @@ class UnchangedEntryCache:
         self._large: tuple[str, CachedDecode] | None = None
 
     def get(self, key: CacheKey, raw: bytes, type_: object) -> CachedDecode | None:
-        """Return what is known of these bytes, with an entry; None the first time, and where they can't be shared.
+        """Return these bytes decoded; None the first time, and where they can't be shared.
 
         Bytes that do not fit ``type_`` can't: their reader triggers a refresh before it raises.
 
@@ -74,25 +73,20 @@ class UnchangedEntryCache:
     def _decoded(self, key: CacheKey, raw: bytes, type_: object) -> CachedDecode | None:
         try:
             header = decode_header(raw, key.digest)
-        except UnreadableEntry:
+            if header.is_handoff:
+                return None
+            _, entry = decode_entry(raw, header, type_, key.query, self._max_value_bytes)
+        except (UnreadableEntry, DecodeError):
             return None
-        if header.is_handoff:
-            return None
-        try:
-            content = payload.content_of(raw, header, key.query, self._max_value_bytes)
-            value = payload.decode(content, type_, key.query)
-        except DecodeError:
-            return None
-        kept = local_entry(content, header, 0.0, value, type_)
-        repeat = CachedDecode(raw, kept, header.fetched_at_us - TOLERANCE_US, earliest_us(header))
-        self._remember(key.entry, repeat)
-        return repeat
+        decoded = CachedDecode(raw, entry, header.fetched_at_us - TOLERANCE_US, earliest_us(header))
+        self._remember(key.entry, decoded)
+        return decoded
 
-    def _remember(self, entry_key: str, repeat: CachedDecode) -> None:
-        if len(repeat.raw) > MAX_BYTES:
-            self._large = entry_key, repeat
+    def _remember(self, entry_key: str, decoded: CachedDecode) -> None:
+        if len(decoded.raw) > MAX_BYTES:
+            self._large = entry_key, decoded
             return
         young = self._young
-        young[entry_key] = repeat
-        if len(young) > MOST:
+        young[entry_key] = decoded
+        if len(young) > MAX_YOUNG:
             self._old, self._young = young, {}

@@ -1,4 +1,4 @@
-"""Names of Redis keys: the one place where they are made.
+"""Redis keys used by the cache: the one place where they are built.
 
 ========================  =======  ==========================================================
 key                       type     what
@@ -44,8 +44,8 @@ NAMESPACE_ALLOWED: Final = "1 to 64 of A-Z a-z 0-9 _ . -"
 class CacheKey:
     """One (query, version, params) and all that is named after it.
 
-    ``canonical_params`` is the JSON text that was digested and that travels in messages; ``digest`` is the 16 bytes
-    by which an entry is known to belong to this key.
+    ``canonical_params`` is the JSON text that was digested and that messages carry; ``digest`` is the 16 bytes that an
+    entry of this key begins with. Both are made once, in the reader, and travel with the key.
     """
 
     query: str
@@ -55,6 +55,11 @@ class CacheKey:
     entry: str
     record: str
     channel: str
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its names, which has no colon."""
+        return self.entry.partition(":")[0]
 
     @property
     def short(self) -> str:
@@ -71,11 +76,11 @@ class CacheKey:
 def make_key(namespace: str, query: str, params: Params | None, version: int) -> CacheKey:
     """Return the key of (query, version, params).
 
-    The last few thousand are remembered where the params are short and flat: making one takes longer than looking at
-    the entry.
+    The last few thousand are remembered where the params are short and flat: making one takes longer than decoding
+    the entry's header.
 
     Raises:
-        InvalidQuery: a name that is not one, a version outside 1 to 65,535, params that are not JSON-like.
+        InvalidQuery: an invalid name, a version outside 1 to 65,535, params that are not JSON-like.
     """
     if type(query) is not str or type(version) is not int:
         # Nor is another type remembered: an Enum's members may be equal and have different values.
@@ -98,8 +103,8 @@ class _NotRemembered(Exception):
 def _remembered_key(namespace: str, query: str, version: int, *names_then_values: Any) -> CacheKey:
     """Make a key once for arguments that are equal and of the same types.
 
-    No floats: 0.0 and -0.0 are equal and not the same. Nothing nested: so are 1, 1.0 and True in there, where nobody
-    compares the types. What is refused is not remembered, so that looking it up again refuses it again.
+    No floats: 0.0 and -0.0 are equal and not the same. Nothing nested: so are 1, 1.0 and True in there, where the
+    types are not compared. What is refused is not remembered: it is refused again.
     """
     half = len(names_then_values) // 2
     if half > MAX_REMEMBERED_PARAMS or not all(map(_is_short_and_flat, names_then_values)):
@@ -117,16 +122,28 @@ def _is_short_and_flat(value: object) -> bool:
 def _new_key(namespace: str, query: str, params: Params | None, version: int) -> CacheKey:
     query = check_query_name(query)
     version = check_version(query, version)
-    canonical = canonical_params(query, params)
+    return _canonical_key(namespace, query, version, canonical_params(query, params))
+
+
+def _canonical_key(namespace: str, query: str, version: int, canonical: str) -> CacheKey:
     digest = hashlib.blake2b(f"{query}\n{version}\n{canonical}".encode(), digest_size=DIGEST_BYTES).digest()
     return _named(namespace, query, version, canonical, digest)
 
 
-def key_of_digest(namespace: str, query: str, version: int, digest: bytes) -> CacheKey:
-    """Return the key of a digest, where the params are not known: ``canonical_params`` is empty, it can't be asked for.
+def key_of_version(key: CacheKey, version: int) -> CacheKey:
+    """Return the key of the same query and params in another version.
 
     Raises:
-        InvalidQuery: a name that is not one.
+        InvalidQuery: a version outside 1 to 65,535.
+    """
+    return _canonical_key(key.namespace, key.query, check_version(key.query, version), key.canonical_params)
+
+
+def key_of_digest(namespace: str, query: str, version: int, digest: bytes) -> CacheKey:
+    """Return the key of a digest whose params are unknown: ``canonical_params`` is empty, it can't be refreshed.
+
+    Raises:
+        InvalidQuery: an invalid name.
     """
     return _named(namespace, check_query_name(query), version, "", digest)
 
@@ -145,7 +162,7 @@ def _named(namespace: str, query: str, version: int, canonical: str, digest: byt
 
 
 def entry_prefix(namespace: str) -> str:
-    """Return what every entry's key of a namespace begins with, and no other key."""
+    """Return the prefix of all entries of a namespace, and of no other key."""
     return f"{namespace}:e1:"
 
 

@@ -1,6 +1,6 @@
-"""The message of the one Celery task: ``{"v": 1, "items": [{…}]}``, JSON, unknown keys ignored.
+"""The message of the refresh task: ``{"v": 1, "items": [{…}]}``, JSON, unknown keys ignored.
 
-Reader and worker share it. Nothing in it is executed or interpolated: a query is named, its params are values. They
+Nothing in it is executed or interpolated: a query is named, its params are values. They
 travel as one JSON text, because kombu's JSON revives some dicts (``__type__``, ``__value__``) wherever it finds them:
 in a text it finds none, so any params reach the worker as they were given.
 """
@@ -32,7 +32,7 @@ MAX_TICKET: Final = 64
 
 
 class RefreshReason(StrEnum):
-    """Why a refresh was asked for."""
+    """Why a refresh was triggered."""
 
     EARLY = "early"
     STALE = "stale"
@@ -48,13 +48,13 @@ _TRACE: Final = {
 }
 
 
-class RefreshItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One refresh to do.
+class RefreshItem(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One refresh to do. It remembers its key (see `key`), which is no part of the message.
 
     ``params`` is their JSON text, canonical where a reader wrote it. ``claim_number`` is the number of the claim; an
     acquire whose entry is newer has nothing to do. ``ticket`` and ``attempt`` (1 is the first) are those of a retry;
     ``cache_attempt`` counts how often this attempt was sent again because Redis could not be asked. ``trace`` is that
-    of the read that asked (W3C Trace Context: traceparent, tracestate); whatever is sent again keeps it.
+    of the read that triggered it (W3C Trace Context: traceparent, tracestate); an item that is sent again keeps it.
     """
 
     query: str
@@ -86,16 +86,20 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True):
         return decoded
 
     def key(self, namespace: str) -> CacheKey:
-        """Return the key that this item refreshes.
+        """Return the key that this item refreshes. It is made once: params are decoded and made canonical again there.
 
         Raises:
-            InvalidQuery: there can be none.
+            InvalidQuery: no key has this name, version or params.
         """
-        return make_key(namespace, self.query, self.decoded_params, self.version)
+        keys: dict[str, CacheKey] = self.__dict__
+        key = keys.get(namespace)
+        if key is None:
+            key = keys[namespace] = make_key(namespace, self.query, self.decoded_params, self.version)
+        return key
 
 
 class MalformedMessage(ValueError):
-    """A message that is none of ours; it says where."""
+    """An unrecognised message; the text names the place."""
 
 
 def item_for(
@@ -105,10 +109,12 @@ def item_for(
     trace: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET,
 ) -> RefreshItem:
     """Return the item that refreshes ``key``, as part of ``trace``."""
-    return RefreshItem(
+    item = RefreshItem(
         query=key.query, version=key.version, params=key.canonical_params, claim_number=claim_number, reason=reason,
         trace=trace or msgspec.UNSET,
     )  # fmt: skip
+    item.__dict__[key.namespace] = key
+    return item
 
 
 def encode(items: Sequence[RefreshItem]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a reader answers with."""
+"""Results of reads and invalidations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EntryState(StrEnum):
 
 
 class RefreshState(StrEnum):
-    """What a read did about a refresh: nothing, asked for one, was spared since one is under way, or had to drop it."""
+    """What a read did about a refresh: nothing, triggered one, suppressed it (one is under way), or dropped it."""
 
     NONE = "none"
     TRIGGERED = "triggered"
@@ -36,12 +36,18 @@ class RefreshState(StrEnum):
     DROPPED = "dropped"
 
 
-Answer: TypeAlias = tuple[Any, Header, EntryState, RefreshState, int]
-"""The value; its header; what the read found and what it did about a refresh; Redis' time then, in µs."""
+class ReadResult(msgspec.Struct, frozen=True, gc=False):
+    """What a read returns: the value, its header, what was found and done, and ``now_us``, Redis' time then."""
+
+    value: Any
+    header: Header
+    state: EntryState
+    refresh: RefreshState
+    now_us: int
 
 
 class NoDefault:
-    """The type of the sentinel that says that no default was given: None is a value."""
+    """Type of the sentinel for "no default": None is a value."""
 
     def __repr__(self) -> str:
         return "<no default>"
@@ -51,13 +57,13 @@ NO_DEFAULT: Final = NoDefault()
 
 
 class Entry(msgspec.Struct, Generic[T], frozen=True):
-    """One answer of the cache. Durations in seconds; ``age`` counts from the begin of the load.
+    """The value of a read, with all that the cache knows of it. Durations in seconds.
 
-    ``ttl_remaining`` is negative past the soft expiry, and not positive once invalidated; ``delta`` is the mean lead
-    time of a refresh, ``beta`` the effective β, ``degree`` that of the query's node (0: not known). ``token`` grows
-    with each refresh of this key, ``generation`` with each invalidation, while its entry or record is there: after
-    that they begin at Redis' clock, which may have been set back. The value was read after every invalidation below
-    ``token``.
+    ``age`` counts from the start of the load. ``ttl_remaining`` is negative past the soft expiry, and not positive once
+    invalidated; ``delta`` is the mean lead time of a refresh, ``beta`` the effective β, ``degree`` that of the query's
+    node (0: not known). ``token`` grows with each refresh of this key, ``generation`` with each invalidation, while its
+    entry or record is there: after that they begin at Redis' clock, which may have been set back. The value was read
+    after every invalidation below ``token``.
     """
 
     value: T
@@ -73,14 +79,15 @@ class Entry(msgspec.Struct, Generic[T], frozen=True):
     bookmarks: tuple[str, ...]
 
     @classmethod
-    def of(cls, value: T, header: Header, state: EntryState, refresh: RefreshState, now_us: int) -> Entry[T]:
-        """Describe a value by the header that it came with, at ``now_us`` of Redis' clock."""
+    def of(cls, result: ReadResult) -> Entry[T]:
+        """Describe a value by the header that it came with, at the time of its read."""
+        header = result.header
         return cls(
-            value=value,
-            state=state,
-            refresh=refresh,
-            age=max(0.0, (now_us - header.read_started_us) / 1e6),
-            ttl_remaining=header.left_seconds(now_us),
+            value=result.value,
+            state=result.state,
+            refresh=result.refresh,
+            age=max(0.0, (result.now_us - header.read_started_us) / 1e6),
+            ttl_remaining=header.left_seconds(result.now_us),
             delta=header.delta.mean,
             beta=header.beta,
             degree=header.degree,
@@ -96,8 +103,8 @@ class Invalidation:
 
     ``generation`` is its number for the caller's own version, and ``generations`` has the number of every version
     that was invalidated; the whole object, ``generations`` or one number goes to ``min_generation=``. ``replicated``:
-    whether the number of replicas that was asked for confirmed all of it in time (None: none was asked for). Without
-    that, a failover may lose it.
+    whether the requested number of replicas confirmed all of it in time (None: none was requested). Without that, a
+    failover may lose it.
     """
 
     generation: int

@@ -1,4 +1,4 @@
-"""Params of a query: their canonical form, and what an argument of a call stands for."""
+"""Params of a query: their canonical form, and the plain values of arguments."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def canonical_params(query: str, params: Params | None) -> str:
         name = plain(given)
         if not isinstance(name, str) or not _PARAM_NAME.fullmatch(name):
             raise InvalidQuery(
-                f"params of {query!r}: {shown(name)} is not a name: allowed are identifiers in ASCII", query=query
+                f"params of {query!r}: invalid parameter name {shown(name)}: must be an ASCII identifier", query=query
             )
     budget = _Budget(query)
     walked = _json_like(params, "", 0, budget)

@@ -78,7 +78,7 @@ def check_type(type_: object, option: str, query: str) -> None:
         try:
             _decoder(type_)
         except TypeError as error:
-            raise InvalidQuery(f"{option} of {query!r} is no type to decode into: {error}", query=query) from error
+            raise InvalidQuery(f"{option} for {query!r}: not a decodable type: {error}", query=query) from error
 
 
 def _broken(query: str, error: Exception) -> DecodeError:

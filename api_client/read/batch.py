@@ -1,4 +1,4 @@
-"""Many reads at once: one round trip for what is there, one batch for what is to be refreshed. No I/O in here."""
+"""Batches of reads: one round trip for what is there, one submission of what is to be refreshed. No I/O."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from api_client.errors import CacheError, CacheUnavailable, InvalidQuery, twin
 from api_client.local.tier import Fill
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.model import Answer, Entry, RefreshState
+from api_client.protocol.model import Entry, ReadResult, RefreshState
 from api_client.protocol.params import Params
 from api_client.protocol.payload import check_type
-from api_client.read.core import ReadCore
+from api_client.read.core import MustWait, ReadCore
 from api_client.read.evaluate import Freshness
 from api_client.read.pending import PendingRead
 from api_client.trigger.publisher import Trigger
@@ -39,24 +41,23 @@ AnyCall: TypeAlias = QueryCall | tuple[str, Params | None]
 
 @dataclass(slots=True)
 class _Key:
-    """One key of a batch: who wants it, and the miss that it has become."""
+    """One key of a batch, with the places of its items in the batch, and the type of each."""
 
     key: CacheKey
-    floor: Freshness
-    wanted: list[tuple[int, Any]]
-    """Places in the batch, and the type of each."""
+    freshness: Freshness
+    items: list[tuple[int, Any]]
     fill: Fill | None = None
-    miss: PendingRead | None = None
+    pending: PendingRead | None = None
 
 
 class Batch:
     """The items of one call, and what is known of each so far; `results` in their order at the end.
 
     Args:
-        calls: what to read; an item that can't be is answered by its InvalidQuery.
-        parse_freshness: what an item of a version has to be.
+        calls: what to read; the result of one that can't be read is its InvalidQuery.
+        parse_freshness: returns what an item of a version requires.
         version: of all of them; a QueryCall has a version of its own.
-        timeout_seconds: for those that have to wait.
+        timeout_seconds: of the waits.
 
     Raises:
         InvalidQuery: more than 10,000 items.
@@ -72,7 +73,7 @@ class Batch:
         version: int = 1,
     ) -> None:
         self._core, self._timeout_seconds = core, timeout_seconds
-        self._results: list[Answer | CacheError | None] = []
+        self._results: list[ReadResult | CacheError | None] = []
         self._keys: dict[str, _Key] = {}
         for place, call in enumerate(calls):
             if place >= MAX_BATCH:
@@ -86,92 +87,92 @@ class Batch:
             except InvalidQuery as error:
                 self._results[place] = error
             else:
-                self._keys.setdefault(key.entry, _Key(key, parse_freshness(key.version), [])).wanted.append(
-                    (place, type_)
-                )
+                one = self._keys.setdefault(key.entry, _Key(key, parse_freshness(key.version), []))
+                one.items.append((place, type_))
 
     @property
     def results(self) -> list[Entry[Any] | CacheError]:
         """An entry or an error for each item, in their order."""
         return [
-            result if isinstance(result, CacheError) else Entry.of(*result)
+            result if isinstance(result, CacheError) else Entry.of(result)
             for result in self._results
             if result is not None
         ]
 
     def serve_local(self) -> None:
-        """Answer what the in-process tier has."""
+        """Serve what the in-process tier has."""
         if self._core.tier is None:
             return
-        for entry_key, asked in list(self._keys.items()):
-            for place, type_ in asked.wanted:
-                self._results[place] = self._or_error(asked.key, self._core.serve_local, asked.key, asked.floor, type_)
-            if all(self._results[place] is not None for place, _ in asked.wanted):
+        for entry_key, one in list(self._keys.items()):
+            for place, type_ in one.items:
+                self._results[place] = self._or_error(one.key, self._core.serve_local, one.key, one.freshness, type_)
+            if all(self._results[place] is not None for place, _ in one.items):
                 del self._keys[entry_key]
 
     def begin(self) -> list[CacheKey]:
-        """Return the keys to read, each once; the tier is told."""
-        for asked in self._keys.values():
-            asked.fill = self._core.begin(asked.key)
-        return [asked.key for asked in self._keys.values()]
+        """Return the keys to read, each once; begin their fills of the tier."""
+        for one in self._keys.values():
+            one.fill = self._core.begin_fill(one.key)
+        return [one.key for one in self._keys.values()]
 
     def abandon(self) -> None:
-        """Tell the tier that the read has failed."""
-        for asked in self._keys.values():
-            self._core.abandon(asked.fill)
+        """End the fills of a read that has failed."""
+        for one in self._keys.values():
+            self._core.abandon(one.fill)
 
     def fail(self, error: CacheUnavailable) -> None:
-        """Answer all that is left by the error of Redis."""
-        for asked in self._keys.values():
-            self._fail(asked, error)
+        """End all that is left with the error of Redis."""
+        for one in self._keys.values():
+            self._fail(one, error)
         self._keys.clear()
 
-    def _fail(self, asked: _Key, error: CacheUnavailable) -> None:
-        for place, _ in asked.wanted:
-            self._results[place] = error.about(asked.key.query)
-        self._core.record_failure(asked.key, error)
+    def _fail(self, one: _Key, error: CacheUnavailable) -> None:
+        for place, _ in one.items:
+            self._results[place] = error.about(one.key.query)
+        self._core.record_failure(one.key, error)
 
     def serve(self, found: Sequence[bytes | CacheUnavailable | None]) -> list[PendingRead]:
-        """Answer from the entries' bytes, in the order of `begin`; return what has to be waited for.
+        """Serve from the entries' bytes, in the order of `begin`; return the reads that have to wait.
 
-        Of a cluster one node may fail alone: an error is in the place of its keys.
-
-        What they trigger is handed over together.
+        Of a cluster one node may fail alone: an error is in the place of its keys. What they trigger is submitted
+        together.
         """
-        together: list[Trigger] = []
+        triggers: list[Trigger] = []
         triggering: list[int] = []
-        for asked, raw in zip(self._keys.values(), found, strict=True):
+        for one, raw in zip(self._keys.values(), found, strict=True):
             if isinstance(raw, CacheUnavailable):
-                self._core.abandon(asked.fill)
-                self._fail(asked, raw)
+                self._core.abandon(one.fill)
+                self._fail(one, raw)
                 continue
-            for place, type_ in asked.wanted:
-                answer = self._or_error(
-                    asked.key, self._core.serve, asked.key, raw, asked.floor, type_, asked.fill, together
+            for place, type_ in one.items:
+                result = self._or_error(
+                    one.key, self._core.serve, one.key, raw, one.freshness, type_, one.fill, triggers
                 )
-                asked.fill = None
-                if isinstance(answer, int):
-                    asked.miss = PendingRead(self._core, asked.key, asked.floor, answer, self._timeout_seconds)
+                one.fill = None
+                if isinstance(result, MustWait):
+                    one.pending = PendingRead(
+                        self._core, one.key, one.freshness, result.seen_token, self._timeout_seconds
+                    )
                     break
-                self._results[place] = answer
-                if len(together) > len(triggering):
+                self._results[place] = result
+                if len(triggers) > len(triggering):
                     triggering.append(place)
-        for place, accepted in zip(triggering, self._core.submit(together), strict=True):
+        for place, accepted in zip(triggering, self._core.submit(triggers), strict=True):
             if not accepted:
                 self._mark_dropped(place)
-        return [asked.miss for asked in self._keys.values() if asked.miss is not None]
+        return [one.pending for one in self._keys.values() if one.pending is not None]
 
     def end(self, waited: Sequence[bytes | CacheError]) -> None:
-        """Answer from what the waits have brought, in the order of `serve`."""
-        missed = [asked for asked in self._keys.values() if asked.miss is not None]
-        for asked, raw in zip(missed, waited, strict=True):
+        """Take what the waits have returned, in the order of `serve`."""
+        waiting = [one for one in self._keys.values() if one.pending is not None]
+        for one, raw in zip(waiting, waited, strict=True):
             if isinstance(raw, CacheError):
-                self._core.record_failure(asked.key, raw)
-            for place, type_ in asked.wanted:
+                self._core.record_failure(one.key, raw)
+            for place, type_ in one.items:
                 if isinstance(raw, CacheError):
                     self._results[place] = twin(raw)  # each may be raised
-                elif asked.miss is not None:
-                    self._results[place] = self._or_error(asked.key, asked.miss.answer, raw, type_)
+                elif one.pending is not None:
+                    self._results[place] = self._or_error(one.key, one.pending.result, raw, type_)
 
     def _or_error(self, key: CacheKey, serve: Callable[..., A], *args: Any) -> A | CacheError:
         try:
@@ -182,9 +183,8 @@ class Batch:
 
     def _mark_dropped(self, place: int) -> None:
         result = self._results[place]
-        if isinstance(result, tuple):
-            value, header, state, _, now_us = result
-            self._results[place] = value, header, state, RefreshState.DROPPED, now_us
+        if isinstance(result, ReadResult):
+            self._results[place] = replace(result, refresh=RefreshState.DROPPED)
 
 
 def _checked(call: object, version: int) -> QueryCall:

@@ -1,8 +1,9 @@
-"""Single flight: in one process, all who miss one key share one wait."""
+"""Single flight: in one process, all reads that miss one key share one wait; by threads, and on event loops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from threading import get_ident
 from typing import Final, TypeAlias
 
@@ -11,13 +12,13 @@ from api_client.threads import Waker
 
 ReadBegins: TypeAlias = Callable[[], None]
 Lead: TypeAlias = Callable[[float, ReadBegins], bytes]
-"""Waits for the entry, for so many seconds at most, and says before each read that it begins."""
+"""Waits for the entry, at most the given seconds, and calls ``ReadBegins`` before each read."""
 
 OVERRUN_SECONDS: Final = 1.0
 
 
 class _Flight:
-    """One wait: its leader's thread, when the leader's time is over, what came of it, and what wakes the followers."""
+    """One wait: its leader's thread and deadline, its outcome, and the wakers of its followers."""
 
     __slots__ = ("ends_at", "error", "is_over", "leader", "raw", "read_began_at", "waiting")
 
@@ -31,7 +32,7 @@ class _Flight:
         self.waiting: list[Waker] = []
 
     def wait(self, timeout_seconds: float) -> None:
-        """Return when it is over, or the time is."""
+        """Return when it is over, or after ``timeout_seconds``."""
         waker = Waker()
         self.waiting.append(waker)
         if not self.is_over:
@@ -53,9 +54,9 @@ class SingleFlight:
     def share(self, entry_key: str, timeout_seconds: float, lead: Lead) -> tuple[bytes, bool]:
         """Return the entry's bytes, and whether this caller was a follower.
 
-        The first caller leads. The others wait for it, each for as long as its own timeout; when the leader's runs out
-        before theirs, one of them leads on. A follower takes only what was read after it came: bytes that were under
-        way already could be from before an invalidation that it knows of.
+        The first caller leads. The others wait for it, each for its own timeout; when the leader's runs out before
+        theirs, one of them leads on. A follower takes only what was read after it came: bytes that were under way
+        already could be from before an invalidation that it knows of.
 
         Raises:
             TimeoutError: a follower's own time ran out first.
@@ -109,10 +110,142 @@ class SingleFlight:
         return raw
 
     def _land(self, entry_key: str, flight: _Flight) -> None:
-        # Gone before it is over: whoever comes now looks at the entry for itself.
+        # Gone before it is over: a read that comes now looks at the entry for itself.
         if self._flights.get(entry_key) is flight:
             self._flights.pop(entry_key, None)
         flight.is_over = True
         for waker in flight.waiting[:]:
             waker.wake()
         flight.waiting.clear()
+
+
+AsyncLead: TypeAlias = Callable[[float, ReadBegins], Awaitable[bytes]]
+Key: TypeAlias = tuple[int, str]
+
+
+class _AsyncFlight:
+    """One wait: its task and that one's deadline, its outcome, and its waiters."""
+
+    __slots__ = ("ends_at", "error", "is_over", "raw", "read_began_at", "task", "waiting")
+
+    def __init__(self, ends_at: float) -> None:
+        self.ends_at = ends_at
+        self.read_began_at = 0.0
+        self.task: asyncio.Task[None] | None = None
+        self.raw: bytes | None = None
+        self.error: Exception | None = None
+        self.is_over = False
+        self.waiting: set[asyncio.Future[None]] = set()
+
+
+class AsyncSingleFlight:
+    """The waits under way, by event loop and entry key. Waiters share the bytes, never a decoded value.
+
+    An exception from a signal handler may leave this at any point: what is registered is undone, and all waiters are
+    woken.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._flights: dict[Key, _AsyncFlight] = {}
+
+    async def share(self, entry_key: str, timeout_seconds: float, lead: AsyncLead) -> tuple[bytes, bool]:
+        """Return the entry's bytes, and whether another caller's wait brought them.
+
+        The rules are those of `SingleFlight.share`. A cancelled waiter leaves the wait to the others; the wait ends
+        when none is left.
+
+        Raises:
+            TimeoutError: a follower's own time ran out first.
+            CacheError: what ``lead`` raised; each waiter gets an error of its own.
+            Exception: anything else that ``lead`` raised, for the first caller alone; the others lead on.
+        """
+        came_at = self._monotonic()
+        deadline = came_at + timeout_seconds
+        loop = asyncio.get_running_loop()
+        key = (id(loop), entry_key)
+        while True:
+            flight = own = _AsyncFlight(deadline)
+            waiter: asyncio.Future[None] = loop.create_future()
+            # Twice, for an exception from a signal handler may cut the first one short.
+            try:
+                try:
+                    flight = self._join(key, own, lead, loop)
+                    await self._wait(flight, waiter, deadline)
+                finally:
+                    self._leave(key, flight, waiter)
+            finally:
+                self._leave(key, flight, waiter)
+            leads = flight is own
+            if flight.raw is not None and (leads or flight.read_began_at >= came_at):
+                return flight.raw, not leads
+            error = flight.error
+            if error is not None and (leads or (isinstance(error, CacheError) and not isinstance(error, WaitTimeout))):
+                raise error if leads else twin(error)
+            if self._monotonic() >= deadline:
+                raise TimeoutError
+
+    def _join(self, key: Key, own: _AsyncFlight, lead: AsyncLead, loop: asyncio.AbstractEventLoop) -> _AsyncFlight:
+        """Return the flight to follow; ``own``, begun and registered, where there is none."""
+        flight = self._flights.get(key)
+        if flight is not None and flight.task is not None and not flight.task.done():
+            return flight
+        own.task = loop.create_task(self._run(key, own, lead))
+        # Again, for an exception from a signal handler may end the task before its own landing.
+        own.task.add_done_callback(lambda _: self._land(key, own))
+        self._flights[key] = own
+        return own
+
+    async def _run(self, key: Key, flight: _AsyncFlight, lead: AsyncLead) -> None:
+        def read_begins() -> None:
+            flight.read_began_at = self._monotonic()
+
+        try:
+            flight.raw = await lead(flight.ends_at - self._monotonic(), read_begins)
+        except Exception as error:  # noqa: BLE001 - raised to the waiters
+            flight.error = error
+        finally:
+            self._land(key, flight)
+
+    async def _wait(self, flight: _AsyncFlight, waiter: asyncio.Future[None], deadline: float) -> None:
+        """Return when it is over.
+
+        Raises:
+            TimeoutError: this caller's time ran out first.
+        """
+        flight.waiting.add(waiter)
+        if flight.is_over:
+            return
+        # A waiter with no earlier deadline than the flight's needs no timer of its own.
+        if deadline >= flight.ends_at:
+            await waiter
+            return
+        timer = waiter.get_loop().call_later(max(0.0, deadline - self._monotonic()), _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+        if not flight.is_over:
+            raise TimeoutError
+
+    def _leave(self, key: Key, flight: _AsyncFlight, waiter: asyncio.Future[None]) -> None:
+        flight.waiting.discard(waiter)
+        if not flight.waiting and not flight.is_over and flight.task is not None:
+            self._forget(key, flight)
+            flight.task.cancel()
+
+    def _land(self, key: Key, flight: _AsyncFlight) -> None:
+        # Gone before it is over: a read that comes now looks at the entry for itself.
+        self._forget(key, flight)
+        flight.is_over = True
+        for waiter in flight.waiting:
+            _wake(waiter)
+
+    def _forget(self, key: Key, flight: _AsyncFlight) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

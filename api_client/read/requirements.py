@@ -1,4 +1,4 @@
-"""The options of a call, checked before anything is sent."""
+"""Validation of read options, before anything is sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from api_client.config.durations import Duration, seconds
 from api_client.errors import InvalidQuery
 from api_client.protocol.model import Invalidation, MinGeneration
 from api_client.protocol.params import plain
-from api_client.read.evaluate import PLAIN, Freshness
+from api_client.read.evaluate import ANY, Freshness
 
 MAX_BOOKMARKS: Final = 16
 MAX_BOOKMARK_CHARACTERS: Final = 1_024
@@ -27,17 +27,17 @@ class ReadOptions(TypedDict, total=False):
 
 
 _OPTIONS: Final = frozenset(ReadOptions.__annotations__)
-_OF_NO_FLOOR: Final = frozenset({"version", "timeout"})
+_NOT_OF_FRESHNESS: Final = frozenset({"version", "timeout"})
 
 
 def parse_freshness(query: str, options: ReadOptions) -> Freshness:
-    """Return what the call asks of an entry.
+    """Return what a read requires of an entry.
 
     Raises:
-        InvalidQuery: an option is wrong, or there is none of its name; the message says what is allowed.
+        InvalidQuery: an option is wrong or unknown; the message names what is allowed.
     """
     if not options:
-        return PLAIN
+        return ANY
     if not options.keys() <= _OPTIONS:
         unknown = options.keys() - _OPTIONS
         raise InvalidQuery(
@@ -45,15 +45,15 @@ def parse_freshness(query: str, options: ReadOptions) -> Freshness:
             "(Params are one mapping, the second argument)",
             query=query,
         )
-    if options.keys() <= _OF_NO_FLOOR:
-        return PLAIN
+    if options.keys() <= _NOT_OF_FRESHNESS:
+        return ANY
     max_age, bookmarks = options.get("max_age"), options.get("min_bookmarks")
     generation = plain(options.get("min_generation", 0))
     return Freshness(
-        max_age_seconds=None if max_age is None else duration_of(query, "max_age", max_age),
-        fresh=flag_of(query, "fresh", options.get("fresh", False)),
+        max_age_seconds=None if max_age is None else parse_duration(query, "max_age", max_age),
+        fresh=parse_flag(query, "fresh", options.get("fresh", False)),
         min_generation=_generation(query, generation, plain(options.get("version", 1))),
-        min_bookmarks=frozenset(() if bookmarks is None else bookmarks_of(query, bookmarks)),
+        min_bookmarks=frozenset(() if bookmarks is None else parse_bookmarks(query, bookmarks)),
     )
 
 
@@ -73,8 +73,8 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def flag_of(query: str, option: str, value: object) -> bool:
-    """Return an option that is on or off. A text would be on whatever it says, "no" as well.
+def parse_flag(query: str, option: str, value: object) -> bool:
+    """Return a boolean option. Text is refused: "no" would be true as well.
 
     Raises:
         InvalidQuery: it is not a bool.
@@ -85,11 +85,11 @@ def flag_of(query: str, option: str, value: object) -> bool:
     return flag
 
 
-def duration_of(query: str, option: str, value: Duration) -> float:
+def parse_duration(query: str, option: str, value: Duration) -> float:
     """Return a duration in seconds.
 
     Raises:
-        InvalidQuery: it is none.
+        InvalidQuery: it is not a duration.
     """
     try:
         return seconds(value)
@@ -97,16 +97,15 @@ def duration_of(query: str, option: str, value: Duration) -> float:
         raise InvalidQuery(f"{option} of {query!r}: {error}", query=query) from error
 
 
-def bookmarks_of(query: str, bookmarks: Collection[str]) -> tuple[str, ...]:
+def parse_bookmarks(query: str, bookmarks: Collection[str]) -> tuple[str, ...]:
     """Return the graph's bookmarks as they may go into a script.
 
     Raises:
-        InvalidQuery: not a sequence of at most 16 texts of 1 to 1,024 printable ASCII characters.
+        InvalidQuery: not a collection of at most 16 strings of 1 to 1,024 printable ASCII characters.
     """
     if isinstance(bookmarks, str) or not isinstance(bookmarks, Collection) or len(bookmarks) > MAX_BOOKMARKS:
         raise InvalidQuery(
-            f"bookmarks for {query!r}: allowed are at most {MAX_BOOKMARKS} texts (of the driver's Bookmarks, "
-            "the .raw_values)",
+            f"bookmarks for {query!r}: expected at most {MAX_BOOKMARKS} strings (pass `Bookmarks.raw_values`)",
             query=query,
         )
     for bookmark in bookmarks:

@@ -1,6 +1,6 @@
-"""What a read does next that found nothing good enough: the core that the sync and the async reader share. No I/O.
+"""The plan of a wait: the steps of a read that found no entry that satisfies it. Shared by both readers; no I/O.
 
-`wait_plan` is a generator that yields the steps of such a read, and is sent their results.
+`wait_plan` is a generator that yields the steps, and is sent their results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from api_client.errors import RefreshFailed, UnknownQuery, WaitTimeout
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import ClaimReply, ClaimStatus, RecordState
-from api_client.read.evaluate import Freshness, judge
+from api_client.read.evaluate import Freshness, evaluate
 
 RECLAIM_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 1.0
@@ -29,14 +29,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Step: publish under the claim's number, for somebody waits. Send back None."""
+    """Step: publish under the claim's number, with a waiter. Send back None."""
 
     claim_number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Republish:
-    """Step: ask whether the queued refresh is due to be published again. Send back its claim's number, or 0."""
+    """Step: check whether the queued refresh is due to be published again. Send back its claim's number, or 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ WaitPlan: TypeAlias = Generator[Step, Reply, bytes]
 
 @dataclass(frozen=True, slots=True)
 class WaitOptions:
-    """How a wait waits. Times in seconds.
+    """Times of a wait, in seconds.
 
     ``jitter`` draws in [0, 1) for the polls; ``jitter_seconds`` is what was drawn between STAMPEDE_JITTER_MIN_MS and
-    _MAX_MS: it is added before a record that ran out is asked again, so that waiters do not all ask at once.
+    _MAX_MS: it is added before a record that ran out is claimed again, so that waiters do not all claim at once.
     """
 
     timeout_seconds: float
@@ -72,38 +72,38 @@ class WaitOptions:
 
 
 def wait_plan(
-    key: CacheKey, floor: Freshness, seen_token: int, options: WaitOptions, asked: ClaimReply | None = None
+    key: CacheKey, freshness: Freshness, seen_token: int, options: WaitOptions, claimed: ClaimReply | None = None
 ) -> WaitPlan:
-    """Claim, publish, and wait for an entry that is good enough; returns its bytes.
+    """Claim, publish, and wait for an entry that satisfies the read; returns its bytes.
 
-    Polling is exponential with full jitter (10, 20, 40 ms … 1 s), and cut short by a notification. What the record
-    said is asked again when it runs out, at most a second later: so a failure is seen, a lapsed lease is claimed anew
-    and a lost message is published once more, whatever notification went astray.
+    Polling is exponential with full jitter (10, 20, 40 ms … 1 s), and cut short by a notification. The record is
+    claimed again when its state runs out, at most a second later: so a failure is seen, a lapsed lease is claimed anew
+    and a lost message is published once more, whatever notification was lost.
 
-    With ``asked``, the reply of a claim that the caller has made and published itself, the wait begins there.
+    With ``claimed``, the reply of a claim that the caller has made and published itself, the wait begins there.
 
     Raises:
         RefreshFailed: the key cools after a failure (UnknownQuery: no worker knows the query).
         WaitTimeout: nothing came in time.
     """
-    wait = _Wait(key, options, seen_token=None if floor.fresh else seen_token)
-    if asked is None:
-        yield from _ask(wait)
+    wait = _WaitState(key, options, seen_token=None if freshness.fresh else seen_token)
+    if claimed is None:
+        yield from _claim(wait)
     else:
-        wait.told(asked)
+        wait.on_claim_reply(claimed)
     while True:
         if not wait.reads_at_once and (yield Pause(wait.next_pause())):
-            wait.woken()
+            wait.on_notified()
         raw, now_us = yield from _read()
-        verdict = judge(raw, key.digest, floor, now_us=now_us, u=1.0, stamp=wait.stamp)
-        if verdict.good and raw is not None:
+        seen = evaluate(raw, key.digest, freshness, now_us=now_us, u=1.0, stamp=wait.stamp)
+        if seen.satisfies and raw is not None:
             return raw
-        wait.saw(verdict.seen_token)
-        if wait.asks_now():
-            yield from _ask(wait)
+        wait.on_entry_seen(seen.seen_token)
+        if wait.is_claim_due():
+            yield from _claim(wait)
 
 
-class _Wait:
+class _WaitState:
     """The state of one wait."""
 
     def __init__(self, key: CacheKey, options: WaitOptions, *, seen_token: int | None) -> None:
@@ -113,33 +113,31 @@ class _Wait:
         self.state = RecordState.IDLE.value
         self.reads_at_once = False
         self._began = options.monotonic()
-        self._ask_at = self._began
+        self._claim_at = self._began
         self._pause = options.first_pause_seconds
 
-    def asks_now(self) -> bool:
-        return self.options.monotonic() >= self._ask_at
+    def is_claim_due(self) -> bool:
+        return self.options.monotonic() >= self._claim_at
 
-    def told(self, reply: ClaimReply) -> None:
-        # Every stamp was drawn after the call began, so the smallest asks for the least that is still right.
+    def on_claim_reply(self, reply: ClaimReply) -> None:
+        # Every stamp was drawn after the call began, so the smallest demands the least that is still right.
         self.stamp = reply.number if self.stamp is None else min(self.stamp, reply.number)
         self.state = reply.state.value
         self.reads_at_once = reply.status is ClaimStatus.ALREADY_REFRESHED
+        pause_seconds = RECLAIM_SECONDS
         if self.reads_at_once:
-            self._ask_at = self.options.monotonic() + self.options.first_pause_seconds
-        elif reply.status is ClaimStatus.CLAIMED:
-            self._ask_at = self.options.monotonic() + RECLAIM_SECONDS
-        else:
-            self._ask_at = self.options.monotonic() + min(
-                reply.left_seconds + self.options.jitter_seconds, RECLAIM_SECONDS
-            )
+            pause_seconds = self.options.first_pause_seconds
+        elif reply.status is ClaimStatus.REFUSED:
+            pause_seconds = min(reply.left_seconds + self.options.jitter_seconds, RECLAIM_SECONDS)
+        self._claim_at = self.options.monotonic() + pause_seconds
 
-    def saw(self, token: int) -> None:
-        # Of a fresh one too: what is committed between this look and the next claim is to be read, not loaded again.
+    def on_entry_seen(self, token: int) -> None:
+        # For a fresh read too: what is committed between this read and the next claim is read, not loaded again.
         self.reads_at_once = False
         self.seen_token = token
 
-    def woken(self) -> None:
-        self._ask_at = self.options.monotonic()
+    def on_notified(self) -> None:
+        self._claim_at = self.options.monotonic()
         self._pause = self.options.first_pause_seconds
 
     def next_pause(self) -> float:
@@ -148,15 +146,15 @@ class _Wait:
             raise WaitTimeout(self.key.query, self.options.timeout_seconds, self.state)
         drawn = self._pause * self.options.jitter()
         self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
-        # A draw near 0 would spin: a tenth of the first pause is the floor.
-        until_ask = max(self._ask_at - self.options.monotonic(), 0.0)
-        return min(max(drawn, self.options.first_pause_seconds / 10), left, max(until_ask, 0.001))
+        # A draw near 0 would spin: a tenth of the first pause is the minimum.
+        until_claim = max(self._claim_at - self.options.monotonic(), 0.0)
+        return min(max(drawn, self.options.first_pause_seconds / 10), left, max(until_claim, 0.001))
 
 
-def _ask(wait: _Wait) -> Generator[Step, Reply, None]:
+def _claim(wait: _WaitState) -> Generator[Step, Reply, None]:
     reply = yield Claim(wait.seen_token)
     assert isinstance(reply, ClaimReply)  # noqa: S101 - the driver's contract, for the type checker
-    wait.told(reply)
+    wait.on_claim_reply(reply)
     if reply.status is ClaimStatus.CLAIMED:
         yield Publish(reply.number)
     elif reply.status is ClaimStatus.REFUSED:

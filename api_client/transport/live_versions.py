@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from api_client.errors import CacheError
-from api_client.protocol.keys import MAX_VERSION, CacheKey, make_key, versions_key
+from api_client.protocol.keys import MAX_VERSION, CacheKey, key_of_version, versions_key
 from api_client.protocol.lease import Call
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class VersionedInvalidation:
     def call(self, version: int) -> Call[int]:
         """Return the call that invalidates one version."""
         own = self._key
-        key = own if version == own.version else make_key(self._namespace, own.query, own.params, version)
+        key = own if version == own.version else key_of_version(own, version)
         self.keys.append(key)
         return self._invalidate(key)
 

@@ -1,4 +1,4 @@
-"""What a reader hands to its publisher, and the bounded backlog in between."""
+"""Triggers of refreshes, and the bounded backlog between readers and their publisher."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from api_client.protocol.messages import RefreshReason
 
 
 class Trigger(msgspec.Struct, frozen=True):
-    """One refresh to ask for.
+    """One refresh to claim and publish.
 
-    ``claim_number`` and ``claim_id`` are those of a claim that the caller has made itself (it waits for the value, and
-    needed the stamp); without them the publisher claims, for the entry that carried ``seen_token``. ``mark`` is the
-    number of the caller's mark (`TriggerSuppressor`); default ``seen_token``. ``is_republish``: the
-    claim is another one's, whose message may be lost. ``done`` is called with the outcome (None: published, or need not
-    be), on the publisher's thread or at once; it must neither block nor raise. ``asking`` is its way to the workers,
-    for a trace.
+    Attributes:
+        key: what to refresh, and ``reason``, why.
+        seen_token: claim for the entry with this token; None: for whatever is there.
+        claim_number, claim_id: of a claim that the caller has made itself, since it needed the stamp for its wait.
+        has_waiter: a reader waits for the value.
+        done: called with the outcome (None: published, or need not be), on the publisher's thread or at once; it must
+            neither block nor raise.
+        suppression_mark: as the `TriggerSuppressor` knows it; default ``seen_token``.
+        is_republish: the claim is another reader's, whose message may be lost.
+        trace: its way to the workers.
     """
 
     key: CacheKey
@@ -30,14 +34,14 @@ class Trigger(msgspec.Struct, frozen=True):
     claim_id: str = ""
     has_waiter: bool = False
     done: Callable[[Exception | None], object] | None = None
-    mark: int | None = None
+    suppression_mark: int | None = None
     is_republish: bool = False
-    asking: TriggerTrace = NULL_TRACE
+    trace: TriggerTrace = NULL_TRACE
 
     @property
-    def noted_number(self) -> int:
-        """The number under which this asking was noted."""
-        return (self.seen_token or 0) if self.mark is None else self.mark
+    def mark(self) -> int:
+        """The mark under which the suppressor knows it."""
+        return (self.seen_token or 0) if self.suppression_mark is None else self.suppression_mark
 
 
 class TriggerDropped(ConnectionError):
@@ -50,33 +54,33 @@ class TriggerDropped(ConnectionError):
 
 @dataclass(slots=True)
 class Backlog:
-    """Two queues, the first for those who wait. Any thread may `put`, without a lock: each step is one of a dict's.
+    """Two queues, the first for triggers with a waiter. Any thread may `put`, without a lock: each step is a dict's.
 
-    A key for which a trigger is in the second already takes no second place: the newer one, which knows the newer
-    entry, replaces it. So a publisher that is held up for seconds is not filled by one key that is read often.
+    A key has one place in the second queue: a newer trigger, which knows the newer entry, replaces the one there. So a
+    publisher that is held up for seconds is not filled by one key that is read often.
     """
 
-    most: int
+    capacity: int
     waiting: dict[str, Trigger] = field(default_factory=dict)
     others: dict[str, Trigger] = field(default_factory=dict)
 
     def put(self, trigger: Trigger) -> bool:
-        """Add a trigger; False when the backlog is full. Those who wait are bounded by the callers that wait."""
-        # One that comes with a claim is that claim's own, and is told apart by it.
+        """Add a trigger; False when the backlog is full. Triggers with a waiter are bounded by the waiting callers."""
+        # One with a claim of its own has a place of its own.
         place = trigger.claim_id or trigger.key.entry
         if trigger.has_waiter:
             self.waiting[place] = trigger
-        elif place in self.others or len(self.others) < self.most:
+        elif place in self.others or len(self.others) < self.capacity:
             self.others[place] = trigger
         else:
             return False
         return True
 
-    def take(self, most: int) -> list[Trigger]:
-        """Remove up to ``most`` of the oldest triggers: of those who wait, and only else of the others."""
+    def take(self, limit: int) -> list[Trigger]:
+        """Remove up to ``limit`` of the oldest triggers of one queue: the first, unless it is empty."""
         queue = self.waiting or self.others
         # Copied in one step: another thread may put some between any two.
-        taken = [queue.pop(place, None) for place in list(queue)[:most]]
+        taken = [queue.pop(place, None) for place in list(queue)[:limit]]
         return [trigger for trigger in taken if trigger is not None]
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""What a process knows of the queues' lengths, and what follows from it, so that a queue that is slow does not grow.
+"""Backpressure: the queues' lengths as a process knows them, and what they allow. A slow queue does not grow.
 
 ::
 
-    so many refreshes wait     early      published again     a claim holds
+    refreshes that wait        early      published again     a claim holds
     < bound                    claimed    when it is due      CACHE_QUEUE_TTL
     ≥ bound                    dropped    no                  CACHE_QUEUE_TTL
     ≥ n times the bound        dropped    no                  n times as long, up to ten times
@@ -29,24 +29,23 @@ from api_client.trigger.broker import Broker
 
 LENGTH_CACHED_SECONDS: Final = 0.25
 MAX_CLAIM_TIMES: Final = 10
-"""So many times CACHE_QUEUE_TTL a claim holds at most; a message that was lost, from a queue that stays long, is missed
-then."""
+"""A claim holds at most this many times CACHE_QUEUE_TTL: after that a lost message of a long queue is missed."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """The length of a queue when it was last asked for, and what was published since. It holds until then."""
+    """The length of a queue at the last poll, and what was published since; it holds ``until`` (monotonic seconds)."""
 
     length: int = 0
     until: float = 0.0
 
 
 class Backpressure:
-    """The lengths of the two queues, each asked for four times a second at most. Not thread-safe.
+    """The lengths of the two queues, each polled four times a second at most. Not thread-safe.
 
     Args:
         settings: a reader's; the bound is its ``queue_size``.
-        broker: is asked.
+        broker: is polled.
         breaker: of the broker.
         monotonic: the clock, in seconds.
     """
@@ -59,25 +58,25 @@ class Backpressure:
 
     @property
     def known_length(self) -> int | None:
-        """How many early and stale refreshes waited when it was last asked, and those published since; None: never."""
+        """How many early and stale refreshes waited at the last poll, and those published since; None: never polled."""
         return self._others.length if self._others.until else None
 
     @property
     def known_for_seconds(self) -> float:
-        """For how long that length still counts."""
+        """For how long that length holds."""
         return self._others.until - self._monotonic()
 
     def room_for_early(self) -> int:
         """Return how many early refreshes may still be published.
 
         Raises:
-            TriggerDropped: the broker is being left alone.
+            TriggerDropped: the broker's breaker is open.
             Exception: what the broker raises.
         """
         return max(0, self._settings.queue_size - self._length(has_waiter=False))
 
     def room_for_repeats(self, *, has_waiter: bool) -> int:
-        """Return how many may be published again. One may where none wait, whatever the bound is.
+        """Return how many may be published again; at least one where none wait.
 
         Raises:
             TriggerDropped, Exception: as `room_for_early`.
@@ -85,22 +84,22 @@ class Backpressure:
         return max(0, self._bound - self._length(has_waiter=has_waiter))
 
     def claim_seconds(self) -> float:
-        """Return how long the claim of a key is to hold for which nobody waits, by what is known of the queue.
+        """Return how long a claim without a waiter holds, in seconds.
 
-        A length that was last asked for longer than CACHE_QUEUE_TTL ago says nothing of it: the queue may be empty now,
-        and who has no early refreshes asks only when one has been waiting.
+        A length that was polled longer than CACHE_QUEUE_TTL ago does not count: the queue may be empty now, and a
+        process without early refreshes polls only when one has been queued for long.
         """
         is_known = self._monotonic() < self._others.until + self._settings.queue_ttl_seconds
         times = self._others.length // self._bound if is_known else 1
         return self._settings.queue_ttl_seconds * min(max(times, 1), MAX_CLAIM_TIMES)
 
-    def look(self) -> None:
-        """Ask how many early and stale refreshes wait, unless it is known; a broker that can't be asked is let be."""
+    def refresh_queue_length(self) -> None:
+        """Poll how many early and stale refreshes wait, unless it is known; errors of the broker are ignored."""
         with suppress(Exception):
             self._length(has_waiter=False)
 
     def published(self, count: int, *, has_waiter: bool) -> None:
-        """Note that so many were published; what is not asked for must not count up, since workers take of it."""
+        """Count what was published. A length that no longer holds does not count up: workers take from the queue."""
         known = self._known(has_waiter=has_waiter)
         if self._monotonic() < known.until:
             known.length += count

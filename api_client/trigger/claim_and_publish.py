@@ -1,8 +1,8 @@
-"""Claim and publish a batch of triggers, each with an end of its own. Blocking; runs on the publisher's thread.
+"""Claim and publication of a batch of triggers, each with an outcome of its own. Blocking, on the publisher's thread.
 
 ::
 
-    breaker open ──▶ dropped, nothing is asked                         (a claim that came along is taken back)
+    breaker open ──▶ dropped, no round trip                            (a claim that came along is taken back)
     early, too many wait ──▶ dropped                                    (the length is known for 0.25 s)
     claims, one round trip ──▶ refused: deduplicated; queued for 5 s ───▶ published again, unless too many wait
                            └─▶ granted ──▶ published, one round trip ──▶ triggered
@@ -38,12 +38,12 @@ from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS, TriggerSuppr
 log: Final = logging.getLogger(__name__)
 
 REPUBLISH_SECONDS: Final = 5.0  # then 10, 20 …: while the workers are down, doubles must not fill the queue
-SLOW_SECONDS: Final = 1.0  # what has been queued for so long tells of a queue that is worth a look
+SLOW_SECONDS: Final = 1.0  # a refresh that has been queued for longer hints at a long queue
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """What is to be published. ``claim_id`` is that of the claim to take back when it can't be; '' for none."""
+    """A trigger that is to be published. ``claim_id`` is of the claim to take back when it can't be; '' for none."""
 
     trigger: Trigger
     number: int
@@ -59,28 +59,28 @@ class Publication:
         settings: ReaderSettings,
         store: Steps,
         broker: Broker,
-        asked: TriggerSuppressor,
+        suppressor: TriggerSuppressor,
         decisions: DecisionLog,
         events: ReaderEvents,
         *,
         monotonic: Callable[[], float],
     ) -> None:
         self._settings, self._store, self._broker = settings, store, broker
-        self._asked, self._decisions, self._events, self._monotonic = asked, decisions, events, monotonic
+        self._suppressor, self._decisions, self._events, self._monotonic = suppressor, decisions, events, monotonic
         self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, longest_pause_seconds=30.0, monotonic=monotonic)
         self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
 
     @property
     def known_length(self) -> int | None:
-        """How many refreshes waited in the broker when it was last asked, and those published since; None: never."""
+        """How many refreshes waited in the broker at the last look, and those published since; None: never looked."""
         return self._pressure.known_length
 
     def handle(self, batch: Sequence[Trigger]) -> None:
-        """Bring triggers of one queue (all waited for, or none) to their ends."""
+        """Bring triggers of one queue (all with a waiter, or none) to their outcomes."""
         for trigger in batch:
-            trigger.asking.begin()
+            trigger.trace.begin()
         if self._breaker.is_waiting():
-            # Nobody will publish a claim that was made: the next one who asks may claim at once.
+            # Nobody will publish a claim that was made: the next reader may claim at once.
             self._unclaim([trigger.claim_id for trigger in batch], batch)
             for trigger in batch:
                 self._dropped(trigger, TriggerDropped("breaker"))
@@ -95,7 +95,7 @@ class Publication:
             self._publish(ready)
 
     def give_back(self, trigger: Trigger, why: str) -> None:
-        """End a trigger that will not be tried: nobody waits for it, and its claim is free for the next one."""
+        """End a trigger that will not be tried, and take its claim back."""
         self._record_outcome(trigger, TriggerOutcome.DROPPED, why)
         _resolve_future(trigger, TriggerDropped(why))
         self._unclaim([trigger.claim_id], [trigger])
@@ -108,27 +108,27 @@ class Publication:
         others = [trigger for trigger in triggers if trigger.reason is not RefreshReason.EARLY]
         try:
             room = self._pressure.room_for_early()
-        except Exception as error:  # noqa: BLE001 - told to those whom it concerns
+        except Exception as error:  # noqa: BLE001 - recorded for each of the triggers
             for trigger in early:
                 self._failed(trigger, error)
             return others
         for trigger in early[room:]:
-            # Asked again when the length is looked at again: past its soft expiry the key need not wait for a second.
-            self._asked.correct(trigger.key.entry, trigger.noted_number, self._pressure.known_for_seconds)
+            # Until the length is polled again: past its soft expiry the key need not wait for a second.
+            self._suppressor.update(trigger.key.entry, trigger.mark, self._pressure.known_for_seconds)
             self._dropped(trigger, TriggerDropped("backpressure"))
         return others + early[:room]
 
     def _claim(self, triggers: Sequence[Trigger]) -> list[_Ready]:
-        """Claim; what was granted, and what has been queued for so long that it is due to be published again."""
+        """Claim; return what was granted, and what has been queued so long that it is due to be published again."""
         claim_ids, began_ns = [uuid.uuid4().hex for _ in triggers], time_ns()
         replies = run_each(self._store, [self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
         granted, queued, is_slow = [], [], False
         for trigger, claim_id, reply in zip(triggers, claim_ids, replies, strict=True):
-            trigger.asking.claimed(began_ns)
+            trigger.trace.claimed(began_ns)
             if isinstance(reply, Exception):
                 self._failed(trigger, reply)
                 continue
-            self._note(trigger, reply)
+            self._update_suppression(trigger, reply)
             if reply.status is ClaimStatus.CLAIMED:
                 granted.append(_Ready(trigger, reply.number, claim_id))
                 continue
@@ -141,7 +141,7 @@ class Publication:
             else:
                 self._deduplicated(trigger, why)
         if is_slow and not queued:
-            self._pressure.look()  # by which the next claims are told how long to hold
+            self._pressure.refresh_queue_length()  # which sets how long the next claims hold
         return granted + self._claim_republish(self._limit_republish(queued))
 
     def _claim_call(self, trigger: Trigger, claim_id: str) -> Call[ClaimReply]:
@@ -153,18 +153,18 @@ class Publication:
             retention_seconds=self._settings.record_retention_seconds,
         )
 
-    def _note(self, trigger: Trigger, reply: ClaimReply) -> None:
+    def _update_suppression(self, trigger: Trigger, reply: ClaimReply) -> None:
         left_seconds = reply.left_seconds
         if reply.status is ClaimStatus.ALREADY_REFRESHED:
-            # Reads of the old entry may still be on their way, and none of them need ask for what is there already.
+            # Reads of the old entry may still be on their way, and none of them need trigger what is there already.
             left_seconds = MAX_SUPPRESSION_SECONDS
-        self._asked.correct(trigger.key.entry, trigger.noted_number, left_seconds)
+        self._suppressor.update(trigger.key.entry, trigger.mark, left_seconds)
 
     def _is_older(self, reply: ClaimReply, seconds: float) -> bool:
-        """Tell whether a claim may have been made so long ago; what tells for sure is one more step.
+        """Return whether a claim may be older than ``seconds``; `republish` decides for sure.
 
-        It was not where both its end and its number say that it was made since. A claim of other settings, or of a
-        clock that has been set, says anything else; so does one that holds longer, since the queue was long.
+        It is not where both its end and its number show that it was made since. A claim of other settings, or of a
+        clock that has been set, shows anything else; so does one that holds longer, since the queue was long.
         """
         ages_seconds = (
             self._settings.queue_ttl_seconds - reply.left_seconds,
@@ -173,7 +173,7 @@ class Publication:
         return not all(0 <= age < seconds for age in ages_seconds)
 
     def _limit_republish(self, repeats: list[Trigger]) -> list[Trigger]:
-        """Return those that may be published again. The others end: where so many wait, their messages are among them.
+        """Return those that may be published again. The others end: in so long a queue, their messages are there.
 
         All are of one queue.
         """
@@ -181,7 +181,7 @@ class Publication:
             return []
         try:
             room = self._pressure.room_for_repeats(has_waiter=repeats[0].has_waiter)
-        except Exception as error:  # noqa: BLE001 - told to those whom it concerns
+        except Exception as error:  # noqa: BLE001 - recorded for each of the triggers
             for trigger in repeats:
                 self._failed(trigger, error)
             return []
@@ -191,7 +191,7 @@ class Publication:
         return repeats[:room]
 
     def _claim_republish(self, queued: Sequence[Trigger]) -> list[_Ready]:
-        """Return what is due to be published again: its message may have gone with a worker, or was never sent."""
+        """Return what is due to be published again: its message may be lost with a worker, or was never sent."""
         calls = [lease.republish(each.key, interval_seconds=REPUBLISH_SECONDS) for each in queued]
         replies = run_each(self._store, calls)
         due = []
@@ -207,7 +207,7 @@ class Publication:
     def _publish(self, ready: Sequence[_Ready]) -> None:
         if self._breaker.allows():
             has_waiter = ready[0].trigger.has_waiter
-            errors = self._sent([self._item(one, has_waiter) for one in ready], has_waiter=has_waiter)
+            errors = self._publish_batch([self._item(one, has_waiter) for one in ready], has_waiter=has_waiter)
         else:
             errors = [TriggerDropped("breaker")] * len(ready)
         failed = [one for one, error in zip(ready, errors, strict=True) if error is not None]
@@ -223,14 +223,14 @@ class Publication:
     def _item(self, one: _Ready, has_waiter: bool) -> messages.RefreshItem:  # noqa: FBT001
         trigger, broker_url = one.trigger, self._settings.broker_url
         queue = queue_name(self._settings.namespace, broker_url, has_waiter=has_waiter)
-        trace = trigger.asking.sending(system_of(broker_url), queue)
+        trace = trigger.trace.sending(system_of(broker_url), queue)
         return messages.item_for(trigger.key, one.number, trigger.reason, trace)
 
-    def _sent(self, items: Sequence[messages.RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
+    def _publish_batch(self, items: Sequence[messages.RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
         errors: list[Exception | None]
         try:
             errors = self._broker.publish_each(items, has_waiter=has_waiter)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked for each of the items
+        except Exception as error:  # noqa: BLE001 - the outcome of each item
             errors = [error] * len(items)
         if None in errors:
             self._breaker.succeeded()
@@ -274,16 +274,16 @@ class Publication:
         self._events.trigger_failed(trigger.key.query, why=type(error).__name__)
         self._record_outcome(trigger, TriggerOutcome.FAILED, type(error).__name__)
         if trigger.done is None and not isinstance(error, (RedisError, OSError, *_broker_errors())):
-            log.error("the publisher met an error it does not know", exc_info=error)
+            log.error("unexpected error in the refresh publisher", exc_info=error)
         _resolve_future(trigger, error)
 
     def _record_outcome(self, trigger: Trigger, outcome: TriggerOutcome, why: str = "") -> None:
         self._decisions.record_outcome(trigger.key.entry, outcome, why)
-        trigger.asking.end(outcome.value, why)
+        trigger.trace.end(outcome.value, why)
 
 
 def _resolve_future(trigger: Trigger, error: Exception | None) -> None:
-    """Tell whoever waits for the trigger's end; those of one batch get an error each."""
+    """Call the trigger's ``done``; those of one batch get an error each."""
     if trigger.done is not None:
         trigger.done(None if error is None else twin(error))
 

@@ -1,4 +1,4 @@
-"""What this process decided last about a key, and what came of it: for `explain`. In memory, bounded, cheap."""
+"""Log of this process's last decision on each key, and its outcome: for `explain`. In memory, bounded, cheap."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final
 
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.model import RefreshState
 
-MOST: Final = 5_000
+MAX_KEYS: Final = 5_000
 
 
 class TriggerOutcome(StrEnum):
-    """What became of a trigger that a read handed over."""
+    """What became of a trigger."""
 
     PUBLISHED = "published"
     REPUBLISHED = "published again"
@@ -35,62 +35,58 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A read of this process: when (µs of Redis' clock), what it drew, and what it did about a refresh."""
+    """A read of this process: when (µs of Redis' clock), its draw, and what it did about a refresh."""
 
     at_us: int
     u: float
     refresh: RefreshState
 
 
-_Noted: TypeAlias = tuple[int, float, RefreshState]
-_Came: TypeAlias = tuple[TriggerOutcome, str, float]
-
-
 class DecisionLog:
     """The last decision of this process on each of the keys read last, and the last outcome of a trigger.
 
     Thread-safe. Two generations bound it: when the young one is full it becomes the old one, and the old one is
-    dropped; so between ``most`` and twice as many keys are remembered, and a note is one assignment.
+    dropped; so between ``max_keys`` and twice as many keys are remembered, and recording one is one assignment.
     """
 
-    def __init__(self, *, most: int = MOST, monotonic: Callable[[], float] = monotonic_seconds) -> None:
-        self._most, self._monotonic = most, monotonic
-        self._young: dict[str, _Noted] = {}
-        self._old: dict[str, _Noted] = {}
-        self._outcomes: dict[str, _Came] = {}
+    def __init__(self, *, max_keys: int = MAX_KEYS, monotonic: Callable[[], float] = monotonic_seconds) -> None:
+        self._max_keys, self._monotonic = max_keys, monotonic
+        self._young: dict[str, tuple[int, float, RefreshState]] = {}
+        self._old: dict[str, tuple[int, float, RefreshState]] = {}
+        self._outcomes: dict[str, tuple[TriggerOutcome, str, float]] = {}
         self._lock = threading.RLock()
 
-    def note(self, entry_key: str, now_us: int, u: float, refresh: RefreshState) -> None:
-        """Note a decision; every read comes here, so there is no lock and no object but a tuple."""
+    def record(self, entry_key: str, now_us: int, u: float, refresh: RefreshState) -> None:
+        """Record a decision; every read comes here, so there is no lock and no object but a tuple."""
         young = self._young
         young[entry_key] = (now_us, u, refresh)
-        if len(young) > self._most:
+        if len(young) > self._max_keys:
             self._rotate()
 
     def record_outcome(self, entry_key: str, what: TriggerOutcome, why: str = "") -> None:
-        """Note what came of a trigger."""
+        """Record the outcome of a trigger."""
         outcomes = self._outcomes
         with self._lock:
             outcomes.pop(entry_key, None)
             outcomes[entry_key] = (what, why, self._monotonic())
-            while len(outcomes) > self._most:
+            while len(outcomes) > self._max_keys:
                 del outcomes[next(iter(outcomes))]
 
     def last(self, entry_key: str) -> Decision | None:
         """Return the last decision on the key, None where none is remembered."""
-        noted = self._young.get(entry_key) or self._old.get(entry_key)
-        return None if noted is None else Decision(*noted)
+        decided = self._young.get(entry_key) or self._old.get(entry_key)
+        return None if decided is None else Decision(*decided)
 
     def outcome(self, entry_key: str) -> Outcome | None:
-        """Return what came of the key's last trigger, None where none is remembered."""
-        came = self._outcomes.get(entry_key)
-        if came is None:
+        """Return the outcome of the key's last trigger, None where none is remembered."""
+        recorded = self._outcomes.get(entry_key)
+        if recorded is None:
             return None
-        what, why, at_seconds = came
+        what, why, at_seconds = recorded
         return Outcome(what, why, max(0.0, self._monotonic() - at_seconds))
 
     def _rotate(self) -> None:
         with self._lock:
             # Another thread may have been here meanwhile: the generation that it has just begun is not thrown away.
-            if len(self._young) > self._most:
+            if len(self._young) > self._max_keys:
                 self._old, self._young = self._young, {}

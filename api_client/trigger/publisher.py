@@ -1,10 +1,10 @@
-"""Claim and publish off the caller's path: one thread a process, a bounded backlog, those who wait first.
+"""The refresh publisher: one thread per process, off the readers' path, with a bounded backlog.
 
-A reader hands a `Trigger` over and goes on; what becomes of it is up to `trigger.claim_and_publish`. A slow or dead
-broker never shows in a reader's latency.
+A reader submits a `Trigger` and goes on; `trigger.claim_and_publish` does the rest. A slow or dead broker never shows
+in a reader's latency.
 
-What a reader does here are single operations in C on deques and dicts, and no lock: an exception from a signal handler
-may leave it at any point, and neither the publisher nor another reader waits for what was not done.
+A reader's steps here are single operations in C on deques and dicts, and no lock: an exception from a signal handler
+may end them at any point, and neither the publisher nor another reader waits for what was not done.
 """
 
 from __future__ import annotations
@@ -34,26 +34,25 @@ log: Final = logging.getLogger(__name__)
 
 BACKLOG: Final = 1_000
 # A claim's share of a batch of 64 costs no less than of one of 16, and Redis runs a batch's scripts in one go: every
-# reader of that Redis waits for their end. Who comes to wait for a value meanwhile waits no longer either.
+# reader of that Redis waits for their end.
 BATCH: Final = 16
 
 
 class Publisher:
     """The process's own publisher. Its thread starts with the first trigger; `close` ends it within a bound.
 
-    The thread is replaced when it has died. A forked child has its own thread and backlog, also after a fork of which
-    Python was not told: the parent publishes what it was given.
+    The thread is replaced when it has died. A forked child has its own thread and backlog, also after a fork that ran
+    none of Python's hooks: the parent publishes what was submitted to it.
 
     Args:
         settings: a reader's.
-        store: runs the steps of lease records.
-        broker: the way to the workers.
-        asked: what the process was told; corrected by what the claims say.
-        events: who counts what happens.
+        store: runs lease steps.
+        broker: where to publish.
+        suppressor: of the process; updated by the claims' replies.
+        events: the metrics hooks.
         monotonic: the clock, in seconds.
-        decisions: is told what came of each trigger; default: nobody is.
-        backlog: how many triggers may wait, beside those that somebody waits for; about, where several threads hand
-            triggers over at one time.
+        decisions: records the outcome of each trigger; default: none does.
+        backlog: how many triggers without a waiter may be queued; approximate where several threads submit at a time.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Publisher:
         settings: ReaderSettings,
         store: Steps,
         broker: Broker,
-        asked: TriggerSuppressor,
+        suppressor: TriggerSuppressor,
         events: ReaderEvents,
         *,
         monotonic: Callable[[], float],
@@ -70,7 +69,7 @@ class Publisher:
     ) -> None:
         self._broker, self._spans = broker, events.spans
         self._publication = Publication(
-            settings, store, broker, asked, decisions or DecisionLog(), events, monotonic=monotonic
+            settings, store, broker, suppressor, decisions or DecisionLog(), events, monotonic=monotonic
         )
         self._is_closing = False
         self._begin(backlog)
@@ -86,21 +85,15 @@ class Publisher:
         self._pid = os.getpid()
 
     def submit(self, trigger: Trigger) -> bool:
-        """Hand a trigger over; False when it was dropped.
+        """Submit a trigger; False when it was dropped.
 
         That is so when the backlog is full, the publisher is closed, or the system has no thread left for it. A claim
         that came with it is taken back then.
         """
-        trigger = self._traced(trigger)
-        if not (self._has_thread() and self._backlog.put(trigger)):
-            self._give_back(trigger)
-            return False
-        if self._is_resting:
-            self._waker.wake()
-        return True
+        return self.submit_all((trigger,))[0]
 
     def submit_all(self, triggers: Sequence[Trigger]) -> list[bool]:
-        """Hand several over at once, as `submit` does each; in their order, False for each that was dropped."""
+        """Submit several at once; in their order, False for each that was dropped."""
         triggers = [self._traced(trigger) for trigger in triggers]
         can = bool(triggers) and self._has_thread()
         accepted = [can and self._backlog.put(trigger) for trigger in triggers]
@@ -112,7 +105,7 @@ class Publisher:
         return accepted
 
     def run_in_background(self, chore: Callable[[], None]) -> None:
-        """Run ``chore`` on the thread: what the reader needs done off its path (its errors are its own)."""
+        """Run ``chore`` on the publisher's thread; it handles its own errors."""
         if self._has_thread():
             self._chores.append(chore)
             if self._is_resting:
@@ -131,7 +124,7 @@ class Publisher:
 
     @property
     def known_queue_length(self) -> int | None:
-        """How many refreshes wait in the broker, as this process last heard of it; None: it never asked."""
+        """How many refreshes wait in the broker, by the last look of this process; None: it never looked."""
         return self._publication.known_length
 
     def close(self, timeout_seconds: float = 1.0) -> None:
@@ -146,14 +139,14 @@ class Publisher:
         self._broker.close()
 
     def _traced(self, trigger: Trigger) -> Trigger:
-        asking = self._spans.asked(trigger.key, trigger.reason)
-        return trigger if asking is NULL_TRACE else replace(trigger, asking=asking)
+        trace = self._spans.asked(trigger.key, trigger.reason)
+        return trigger if trace is NULL_TRACE else replace(trigger, trace=trace)
 
     def _has_thread(self) -> bool:
         if self._is_closing:
             return False
         if self._pid != os.getpid():
-            self._begin(self._backlog.most)
+            self._begin(self._backlog.capacity)
         if self._thread.is_running:
             return True
         try:
@@ -184,10 +177,10 @@ class Publisher:
                 self._rest()
         except Exception:
             # The thread must outlive whatever one batch meets; its claims run out by themselves.
-            log.exception("the publisher met an error it does not know")
+            log.exception("unexpected error in the refresh publisher")
 
     def _rest(self) -> None:
-        """Wait to be woken. Whoever hands something over does that first, and looks then whether it is to wake."""
+        """Wait to be woken. A submitter appends first, and then checks whether to wake."""
         self._is_resting = True
         if not (self._chores or self._backlog or self._is_closing):
             while self._flushes:

@@ -1,4 +1,4 @@
-"""What a process was told of the keys for which it asked: one trigger a key, however many threads read it."""
+"""Trigger suppression: at most one refresh trigger per key and process while an earlier one still counts."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ MAX_SUPPRESSION_SECONDS: Final = 1.0
 
 
 class TriggerSuppressor:
-    """What this process was told of a key.
+    """The keys whose refresh this process has triggered, for as long as that counts.
 
-    It asks no more for as long as that lasts, at most 1 s, and at once when the entry has become another one. Which
-    entry is meant is told by its number: the larger one of token and generation, which grow as long as entry or
-    record is there. So a reader that decides late, by an entry that has been replaced since, asks no more either.
+    That is at most 1 s, and over at once when the entry has become another one. An entry is known by its mark: the
+    larger one of token and generation, which grow as long as entry or record is there. So a read that decides late, by
+    an entry that has been replaced since, triggers nothing either.
 
-    Thread-safe. Past the soft expiry every read comes here, so a key that is covered costs no lock.
+    Thread-safe. Past the soft expiry every read comes here, so a suppressed key costs no lock.
     """
 
-    def __init__(self, *, monotonic: Callable[[], float], most: int = 10_000) -> None:
-        self._monotonic, self._most = monotonic, most
+    def __init__(self, *, monotonic: Callable[[], float], max_keys: int = 10_000) -> None:
+        self._monotonic, self._max_keys = monotonic, max_keys
         self._until: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._told = self._until.get
+        self._marked = self._until.get
         self._lock = threading.RLock()
 
-    def covers(self, entry_key: str, number: int) -> bool:
-        """Tell whether a refresh of the entry with this number has been asked for, and the answer still holds."""
-        told = self._told(entry_key)
-        return told is not None and number <= told[0] and self._monotonic() < told[1]
+    def is_suppressed(self, entry_key: str, mark: int) -> bool:
+        """Return whether a refresh of the entry with this mark was triggered, and that still counts."""
+        marked = self._marked(entry_key)
+        return marked is not None and mark <= marked[0] and self._monotonic() < marked[1]
 
     def left_seconds(self, entry_key: str) -> float:
-        """Return for how long what was told of this key holds; 0 when nothing does."""
-        told = self._told(entry_key)
-        return 0.0 if told is None else max(0.0, told[1] - self._monotonic())
+        """Return for how long triggers of this key are suppressed; 0: they are not."""
+        marked = self._marked(entry_key)
+        return 0.0 if marked is None else max(0.0, marked[1] - self._monotonic())
 
-    def note(self, entry_key: str, number: int, left_seconds: float) -> bool:
-        """Note an answer that holds for ``left_seconds``; False when a note that still holds was there before."""
-        # As `covers`, written out: on the path of each read past the soft expiry a call is a third of the cost.
-        told = self._told(entry_key)
-        if told is not None and number <= told[0] and self._monotonic() < told[1]:
+    def try_mark(self, entry_key: str, mark: int, left_seconds: float) -> bool:
+        """Suppress further triggers for ``left_seconds``; False: they are suppressed already."""
+        # `is_suppressed`, inlined: past the soft expiry a call is a third of the cost.
+        marked = self._marked(entry_key)
+        if marked is not None and mark <= marked[0] and self._monotonic() < marked[1]:
             return False
         with self._lock:
-            if self.covers(entry_key, number):
+            if self.is_suppressed(entry_key, mark):
                 return False
-            self._set(entry_key, number, left_seconds)
+            self._set(entry_key, mark, left_seconds)
             return True
 
-    def correct(self, entry_key: str, number: int, left_seconds: float) -> None:
-        """Replace a note by what is known better now; one of a newer entry stays."""
+    def update(self, entry_key: str, mark: int, left_seconds: float) -> None:
+        """Set how long triggers are suppressed, as a claim's reply says; the mark of a newer entry stays."""
         with self._lock:
-            told = self._told(entry_key)
-            if told is None or told[0] <= number:
-                self._set(entry_key, number, left_seconds)
+            marked = self._marked(entry_key)
+            if marked is None or marked[0] <= mark:
+                self._set(entry_key, mark, left_seconds)
 
     def forget(self) -> None:
-        """Forget all that was told: for tests of applications, in which time passes without a clock's knowledge."""
+        """Suppress nothing: for tests of applications, in which time passes without the clock."""
         with self._lock:
             self._until.clear()
 
-    def _set(self, entry_key: str, number: int, left_seconds: float) -> None:
-        self._until[entry_key] = (number, self._monotonic() + min(left_seconds, MAX_SUPPRESSION_SECONDS))
+    def _set(self, entry_key: str, mark: int, left_seconds: float) -> None:
+        self._until[entry_key] = (mark, self._monotonic() + min(left_seconds, MAX_SUPPRESSION_SECONDS))
         self._until.move_to_end(entry_key)
-        while len(self._until) > self._most:
+        while len(self._until) > self._max_keys:
             self._until.popitem(last=False)

@@ -23,7 +23,7 @@ from api_client.protocol.entry import (
     frozen_token,
 )
 from api_client.protocol.keys import make_key
-from api_client.read.evaluate import PLAIN, Freshness, judge
+from api_client.read.evaluate import ANY, Freshness, evaluate
 from tests.fuzz.conftest import TIMEOUT_SECONDS, Feed
 from tests.fuzz.mutation import Mutator
 from tests.support.payloads import read_payload
@@ -48,14 +48,14 @@ CORPUS = (
     encode(replace(EXTENDED, is_compressed=True), KEY.digest, FRAME),
     encode(HEADER, bytes(16), CONTENT),
 )
-FLOORS = (PLAIN, Freshness(0.0, fresh=True, min_bookmarks=frozenset({"FB:a"})), Freshness(30.0))
+FLOORS = (ANY, Freshness(0.0, fresh=True, min_bookmarks=frozenset({"FB:a"})), Freshness(30.0))
 TYPES: tuple[Any, ...] = (Any, dict[str, Any], list[dict[str, int]], int)
 REASONS = {"garbage", "version", "flags", "digest"}
 
 
 def read(raw: bytes, mutator: Mutator) -> None:
     assert 0 <= frozen_token(raw) < MAX_TOKEN
-    judge(raw, KEY.digest, mutator.random.choice(FLOORS), now_us=NOW_US, u=mutator.random.random() or 1.0)
+    evaluate(raw, KEY.digest, mutator.random.choice(FLOORS), now_us=NOW_US, u=mutator.random.random() or 1.0)
     explained = explanation(KEY, (raw[: MAX_HEADER_BYTES + 1], len(raw), 1_000, [], (NOW_US // 10**6, 5)))
     assert str(explained).startswith("friends_of v1: ")
     try:

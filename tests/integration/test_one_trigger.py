@@ -71,7 +71,7 @@ def load_scripts(client: CacheClient, control: redis.Redis) -> None:
     for _ in range(2):
         client.get("another")
         assert client.flush(20)
-        client._publisher._publication._asked._until.clear()  # asked again: it is queued, and asks to publish again
+        client._publisher._publication._suppressor._until.clear()  # triggers again: queued, so it is republished
     control.config_resetstat()
 
 

@@ -131,7 +131,7 @@ class Readers:
         if after_seconds:
             let_pass(self.cache, after_seconds, *self.keys)
         publication = self.client._publisher._publication
-        publication._asked._until.clear()
+        publication._suppressor._until.clear()
         known = publication._pressure._others
         known.until = min(known.until, publication._monotonic())  # the length is asked for anew
         for params in self.params:

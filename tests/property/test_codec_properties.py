@@ -33,7 +33,7 @@ from api_client.protocol.entry import (
 )
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import MalformedMessage, RefreshItem, RefreshReason
-from api_client.read.evaluate import PLAIN, Freshness, judge
+from api_client.read.evaluate import ANY, Freshness, evaluate
 from refresher.settings import WorkerSettings
 from tests.support.payloads import read_payload
 
@@ -93,8 +93,8 @@ def test_every_field_of_an_entry_comes_out_as_it_went_in(header: Header, content
 def reads(raw: bytes) -> Header | None:
     """Decode and decide: the only error that may come is UnreadableEntry, and the token is always there to be named."""
     assert 0 <= frozen_token(raw) < MAX_TOKEN
-    for floor in (PLAIN, Freshness(0.0, fresh=True, min_bookmarks=frozenset("b"))):
-        judge(raw, DIGEST, floor, now_us=2**50, u=0.5)
+    for floor in (ANY, Freshness(0.0, fresh=True, min_bookmarks=frozenset("b"))):
+        evaluate(raw, DIGEST, floor, now_us=2**50, u=0.5)
     try:
         return decode_header(raw, DIGEST)
     except UnreadableEntry as error:

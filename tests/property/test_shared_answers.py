@@ -23,7 +23,7 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.payload import encode as encode_payload
 from api_client.protocol.payload import pack
 from api_client.read.core import ReadCore
-from api_client.read.evaluate import PLAIN, Freshness
+from api_client.read.evaluate import ANY, Freshness
 from api_client.transport.health import Health
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.history import DecisionLog
@@ -77,11 +77,11 @@ class Reader:
             Tracking() if has_tier else None,  # type: ignore[arg-type]
         )  # fmt: skip
         if not knows_repeats:
-            core._repeats.get = lambda *_: None  # type: ignore[method-assign]
+            core._unchanged.get = lambda *_: None  # type: ignore[method-assign]
         return cls(core, publisher)
 
     def serve(self, raw: bytes | None, type_: Any, floor: Freshness, seed: int) -> Any:
-        return outcome(lambda: self.core.serve(KEY, raw, floor, type_, self.core.begin(KEY)), seed)
+        return outcome(lambda: self.core.serve(KEY, raw, floor, type_, self.core.begin_fill(KEY)), seed)
 
 
 def outcome(call: Any, seed: int) -> Any:
@@ -155,8 +155,8 @@ def test_bytes_that_come_again_are_answered_as_if_they_were_new(
         alone = Reader.new(now, has_room=has_room, has_tier=False)
         for type_, seed, after_seconds in reads:
             now += after_seconds
-            expected = alone.serve(raw, type_, PLAIN, seed)
-            assert same(sharing.serve(bytes(bytearray(raw)), type_, PLAIN, seed), expected)
+            expected = alone.serve(raw, type_, ANY, seed)
+            assert same(sharing.serve(bytes(bytearray(raw)), type_, ANY, seed), expected)
         assert sharing.publisher.taken == alone.publisher.taken
 
 
@@ -169,16 +169,16 @@ def test_what_the_tier_has_is_answered_as_redis_would(
     with patch("time.monotonic", lambda: now):
         near = Reader.new(now, has_room=has_room, has_tier=True)
         far = Reader.new(now, has_room=has_room, has_tier=False)
-        assert same(near.serve(raw, first_type, PLAIN, 0), far.serve(raw, first_type, PLAIN, 0))
+        assert same(near.serve(raw, first_type, ANY, 0), far.serve(raw, first_type, ANY, 0))
         assert near.core.tier is not None
         assert not near.core.tier._fills, "each read that began has ended"
         for type_, seed, after_seconds in reads:
             now += after_seconds
-            local = outcome(lambda type_=type_: near.core.serve_local(KEY, PLAIN, type_), seed)
+            local = outcome(lambda type_=type_: near.core.serve_local(KEY, ANY, type_), seed)
             if local is None:
                 continue
             quiet = outcome(lambda type_=type_: near.core.try_local_fast_path(KEY, type_), seed)
-            expected = outcome(lambda type_=type_: far.core.serve(KEY, raw, PLAIN, type_, None), seed)
+            expected = outcome(lambda type_=type_: far.core.serve(KEY, raw, ANY, type_, None), seed)
             assert same(local, expected)
             if quiet is not NOT_KEPT:
                 assert same(quiet, expected[0] if len(expected) > 2 else expected)
@@ -198,8 +198,8 @@ def test_what_can_be_changed_is_never_given_to_two_callers(raw: bytes, type_: An
     with patch("time.monotonic", lambda: now):
         far = Reader.new(now, has_room=True, has_tier=False, knows_repeats=True)
         near = Reader.new(now, has_room=True, has_tier=True)
-        answers = [reader.serve(raw, type_, PLAIN, seed) for reader in (far, near) for _ in range(4)]
-        answers += [outcome(lambda: near.core.serve_local(KEY, PLAIN, type_), seed) for _ in range(2)]
+        answers = [reader.serve(raw, type_, ANY, seed) for reader in (far, near) for _ in range(4)]
+        answers += [outcome(lambda: near.core.serve_local(KEY, ANY, type_), seed) for _ in range(2)]
         values = [one[0] for one in answers if isinstance(one, tuple) and len(one) > 2]
         values += [outcome(lambda: near.core.try_local_fast_path(KEY, type_), seed) for _ in range(2)]
         changeable = [part for value in values for part in parts(value) if isinstance(part, list | dict)]

@@ -124,7 +124,7 @@ def test_an_item_whose_type_is_none_does_not_touch_the_others(reader: AnyReader,
     new_key().store_value("v")
     bad, good = reader.get_many([QueryCall("q", type=42), QueryCall("q", type=str)])
     assert isinstance(bad, InvalidQuery)
-    assert "the type of 'q' is no type to decode into" in str(bad)
+    assert "the type for 'q': not a decodable type" in str(bad)
     assert values([good]) == ["v"]
 
 

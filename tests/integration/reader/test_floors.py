@@ -10,8 +10,8 @@ import pytest
 from api_client import Entry, EntryState, RefreshFailed, RefreshState, WaitTimeout
 from api_client.protocol import lease
 from api_client.protocol.lease import BookmarkFault, ClaimReply
-from api_client.read import wait_plan as read_plan
-from api_client.read.wait_plan import _Wait
+from api_client.read import wait_plan
+from api_client.read.wait_plan import _WaitState
 from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
@@ -86,14 +86,14 @@ def test_fresh_takes_no_load_that_began_before_the_call(new_key: NewKey, waits_f
 def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
     new_key: NewKey, waits_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, asked = new_key(), set[_Wait]()
+    key, asked = new_key(), set[_WaitState]()
 
-    class Told(_Wait):
-        def told(self, reply: ClaimReply) -> None:
-            super().told(reply)
+    class Told(_WaitState):
+        def on_claim_reply(self, reply: ClaimReply) -> None:
+            super().on_claim_reply(reply)
             asked.add(self)
 
-    monkeypatch.setattr(read_plan, "_Wait", Told)
+    monkeypatch.setattr(wait_plan, "_WaitState", Told)
     key.store_value("old")
     first, second = waits_for(fresh=True), waits_for(fresh=True)
     # By the record alone it can't be told: the first asks again after a second.

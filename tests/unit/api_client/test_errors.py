@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 import api_client
-from api_client.client import not_published
+from api_client.config.settings import ReaderSettings
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
@@ -21,8 +21,7 @@ from api_client.errors import (
     WaitTimeout,
 )
 from api_client.protocol.keys import make_key
-from api_client.protocol.messages import RefreshReason
-from api_client.trigger.publisher import Trigger
+from api_client.trigger.manual import ManualRefresh
 
 ERRORS = [
     CacheUnavailable("it is down", query="q"),
@@ -46,8 +45,8 @@ def test_all_that_are_public_are_looked_at() -> None:
     ("error", "why"), [(TimeoutError(), "within 3 s"), (ConnectionError("it is down"), "it is down")]
 )
 def test_a_refresh_that_is_not_published_says_why(error: Exception, why: str) -> None:
-    trigger = Trigger(make_key("test", "q", None, 1), RefreshReason.MANUAL)
-    assert why in str(not_published(trigger, error))
+    manual = ManualRefresh(make_key("test", "q", None, 1), ReaderSettings(), has_waiter=False)
+    assert why in str(manual.failed(error))
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

@@ -208,10 +208,10 @@ def test_probabilities_for_people(probability: float, text: str) -> None:
 
 def test_decisions_remember_the_last_of_each_key_and_are_bounded() -> None:
     now = [50.0]
-    decisions = DecisionLog(most=3, monotonic=lambda: now[0])
+    decisions = DecisionLog(max_keys=3, monotonic=lambda: now[0])
     for number in range(20):
-        decisions.note("often", number, 0.5, RefreshState.NONE)
-        decisions.note(f"once-{number}", number, 0.5, RefreshState.TRIGGERED)
+        decisions.record("often", number, 0.5, RefreshState.NONE)
+        decisions.record(f"once-{number}", number, 0.5, RefreshState.TRIGGERED)
         decisions.record_outcome(f"once-{number}", TriggerOutcome.PUBLISHED)
     assert decisions.last("often") == Decision(19, 0.5, RefreshState.NONE)
     kept = [number for number in range(20) if decisions.last(f"once-{number}")]
@@ -224,7 +224,7 @@ def test_decisions_remember_the_last_of_each_key_and_are_bounded() -> None:
 
 
 def test_an_outcome_that_was_told_lately_outlives_older_ones() -> None:
-    decisions = DecisionLog(most=3)
+    decisions = DecisionLog(max_keys=3)
     for key in "abcad":
         decisions.record_outcome(key, TriggerOutcome.PUBLISHED)
     assert [key for key in "abcd" if decisions.outcome(key)] == ["a", "c", "d"]

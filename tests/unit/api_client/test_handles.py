@@ -83,7 +83,7 @@ def any_params(**params: int) -> int:
         (lambda: CachedQuery("friends of", returns=int), "'friends of' is not a query's name"),
         (lambda: CachedQuery(42, returns=int), "42 is not a query's name"),  # type: ignore[arg-type]
         (lambda: CachedQuery("f", returns=int, version=0), "version 0 of 'f'"),
-        (lambda: CachedQuery("f", returns=42), "returns= of 'f' is no type"),  # type: ignore[arg-type]
+        (lambda: CachedQuery("f", returns=42), "returns= for 'f': not a decodable type"),  # type: ignore[arg-type]
         (lambda: CachedQuery("f", returns=Friend | Row), "more than one dict-like type"),
         (lambda: CachedQuery("f", returns=int, max_age="soon"), "max_age of 'f': 'soon' is not a duration"),
         (lambda: CachedQuery("f", returns=int, timeout=-1), "timeout of 'f'"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api_client.local.unchanged import MAX_BYTES, MOST, UnchangedEntryCache
+from api_client.local.unchanged import MAX_BYTES, MAX_YOUNG, UnchangedEntryCache
 from api_client.protocol import payload
 from api_client.protocol.entry import Flag, Header, Smoothed, encode
 from api_client.protocol.keys import CacheKey, make_key
@@ -71,10 +71,10 @@ def test_the_oldest_are_forgotten_and_those_in_use_are_not(repeats: UnchangedEnt
     for _ in range(2):
         known(repeats, entry(0), 0)
         known(repeats, entry(1), 1)
-    for number in range(2, 3 * MOST):
+    for number in range(2, 3 * MAX_YOUNG):
         known(repeats, entry(number), number)
         assert known(repeats, entry(0), 0) == ROWS
-        assert len(repeats._young) + len(repeats._old) <= 2 * MOST + 1
+        assert len(repeats._young) + len(repeats._old) <= 2 * MAX_YOUNG + 1
     assert known(repeats, entry(1), 1) is None
 
 

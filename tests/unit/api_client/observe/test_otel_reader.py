@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
 from api_client import ConfigurationError, ReaderSettings, ReadFailure, RefreshReason
-from api_client.client import _counted
+from api_client.client import _build_events
 from api_client.observe.events import ReaderEvents, guarded, together
 from api_client.observe.metrics import FOLD_AT
 from api_client.observe.otel import MAX_RECORDED, ONE_IN, OTelEvents
@@ -140,17 +140,17 @@ def test_a_forked_child_counts_its_own_hits_alone(reader: InMemoryMetricReader, 
 
 def test_the_setting_makes_all_clients_of_a_process_tell_one_object() -> None:
     settings = ReaderSettings(otel=True)
-    assert isinstance(_counted(None, settings), OTelEvents)
-    assert _counted(None, settings) is _counted(None, settings)
+    assert isinstance(_build_events(None, settings), OTelEvents)
+    assert _build_events(None, settings) is _build_events(None, settings)
 
 
 def test_with_both_settings_both_are_told_and_hits_are_still_noted() -> None:
-    both = _counted(None, ReaderSettings(otel=True, metrics=True))
+    both = _build_events(None, ReaderSettings(otel=True, metrics=True))
     assert both.note_hit is not None
-    assert both.spans is _counted(None, ReaderSettings(otel=True)).spans
+    assert both.spans is _build_events(None, ReaderSettings(otel=True)).spans
 
 
 def test_without_the_api_the_setting_is_wrong_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "api_client.observe.otel", None)
     with pytest.raises(ConfigurationError, match=r"CACHE_OTEL=true.*opentelemetry-api.*refresher\[otel\]"):
-        _counted(None, ReaderSettings(otel=True))
+        _build_events(None, ReaderSettings(otel=True))

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 
 from api_client import ConfigurationError, ReaderSettings, ReadFailure, RefreshReason
-from api_client.client import _counted
+from api_client.client import _build_events
 from api_client.observe.events import ReaderEvents, guarded, together
 from api_client.observe.metrics import AGE_BUCKETS_SECONDS, FOLD_AT
 from api_client.observe.prometheus import PrometheusEvents
@@ -211,18 +211,18 @@ def test_two_in_one_registry_are_refused(registry: CollectorRegistry, events: Pr
 
 def test_the_setting_makes_all_clients_of_a_process_count_in_one_registry() -> None:
     settings = ReaderSettings(metrics=True)
-    assert isinstance(_counted(None, settings), PrometheusEvents)
-    assert _counted(None, settings) is _counted(None, settings)
-    assert type(_counted(None, ReaderSettings())) is ReaderEvents
+    assert isinstance(_build_events(None, settings), PrometheusEvents)
+    assert _build_events(None, settings) is _build_events(None, settings)
+    assert type(_build_events(None, ReaderSettings())) is ReaderEvents
 
 
 def test_who_has_events_of_its_own_is_told_as_well() -> None:
     own = EventRecorder()
     before = REGISTRY.get_sample_value("cache_miss_total", {"query": "both"}) or 0
-    _counted(own, ReaderSettings(metrics=True)).miss("both")
+    _build_events(own, ReaderSettings(metrics=True)).miss("both")
     assert own.recorded == [("miss",)]
     assert REGISTRY.get_sample_value("cache_miss_total", {"query": "both"}) == before + 1
-    assert _counted(own, ReaderSettings()) is own
+    assert _build_events(own, ReaderSettings()) is own
 
 
 def test_without_prometheus_client_the_setting_is_wrong_and_says_what_to_install(
@@ -230,4 +230,4 @@ def test_without_prometheus_client_the_setting_is_wrong_and_says_what_to_install
 ) -> None:
     monkeypatch.setitem(sys.modules, "api_client.observe.prometheus", None)
     with pytest.raises(ConfigurationError, match=r"CACHE_METRICS=true.*prometheus_client.*refresher\[metrics\]"):
-        _counted(None, ReaderSettings(metrics=True))
+        _build_events(None, ReaderSettings(metrics=True))

@@ -11,15 +11,15 @@ import pytest
 import uvloop
 
 from api_client.errors import RefreshFailed, WaitTimeout
-from api_client.read.aio import AsyncFlights
+from api_client.read.coalescing import AsyncSingleFlight
 from tests.support.clock import Time
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.fixture
-def flights(time: Time) -> AsyncFlights:
-    return AsyncFlights(time)
+def flights(time: Time) -> AsyncSingleFlight:
+    return AsyncSingleFlight(time)
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -65,7 +65,7 @@ def lead(time: Time) -> Lead:
     return Lead(time)
 
 
-def follow(flights: AsyncFlights, lead: Lead, count: int, timeout: float = 10.0) -> list[asyncio.Task[Any]]:
+def follow(flights: AsyncSingleFlight, lead: Lead, count: int, timeout: float = 10.0) -> list[asyncio.Task[Any]]:
     return [asyncio.ensure_future(flights.share("key", timeout, lead)) for _ in range(count)]
 
 
@@ -78,7 +78,7 @@ async def ended(tasks: list[asyncio.Task[Any]]) -> list[Any]:
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_all_share_the_bytes_of_one_wait(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+def test_all_share_the_bytes_of_one_wait(run: Run, flights: AsyncSingleFlight, lead: Lead) -> None:
     async def share() -> None:
         tasks = follow(flights, lead, 5)
         await rounds()
@@ -91,7 +91,7 @@ def test_all_share_the_bytes_of_one_wait(run: Run, flights: AsyncFlights, lead: 
 
 @pytest.mark.parametrize("cancelled", [[0], [2], [0, 1, 3]])
 def test_who_is_cancelled_leaves_the_wait_to_the_others(
-    run: Run, flights: AsyncFlights, lead: Lead, cancelled: list[int]
+    run: Run, flights: AsyncSingleFlight, lead: Lead, cancelled: list[int]
 ) -> None:
     async def share() -> None:
         tasks = follow(flights, lead, 5)
@@ -109,7 +109,7 @@ def test_who_is_cancelled_leaves_the_wait_to_the_others(
 
 
 def test_when_all_are_cancelled_the_wait_ends_and_the_next_one_begins_its_own(
-    run: Run, flights: AsyncFlights, lead: Lead
+    run: Run, flights: AsyncSingleFlight, lead: Lead
 ) -> None:
     async def share() -> None:
         tasks = follow(flights, lead, 3)
@@ -133,7 +133,7 @@ def test_when_all_are_cancelled_the_wait_ends_and_the_next_one_begins_its_own(
     run(share())
 
 
-def test_a_follower_waits_no_longer_than_its_own_timeout(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+def test_a_follower_waits_no_longer_than_its_own_timeout(run: Run, flights: AsyncSingleFlight, lead: Lead) -> None:
     async def share() -> None:
         tasks = follow(flights, lead, 2)
         await rounds()
@@ -147,7 +147,7 @@ def test_a_follower_waits_no_longer_than_its_own_timeout(run: Run, flights: Asyn
 
 
 def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(
-    run: Run, flights: AsyncFlights, lead: Lead, time: Time
+    run: Run, flights: AsyncSingleFlight, lead: Lead, time: Time
 ) -> None:
     async def share() -> None:
         (leader,) = follow(flights, lead, 1)
@@ -166,7 +166,7 @@ def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(
     run(share())
 
 
-def test_an_error_is_told_to_all_each_by_its_own(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+def test_an_error_is_told_to_all_each_by_its_own(run: Run, flights: AsyncSingleFlight, lead: Lead) -> None:
     error = RefreshFailed("q", "syntax", 1, 30.0)
 
     async def share() -> None:
@@ -184,7 +184,7 @@ def test_an_error_is_told_to_all_each_by_its_own(run: Run, flights: AsyncFlights
 
 @pytest.mark.parametrize("before", range(4))
 def test_an_error_that_nobody_waits_for_any_more_makes_no_noise(
-    run: Run, flights: AsyncFlights, lead: Lead, before: int
+    run: Run, flights: AsyncSingleFlight, lead: Lead, before: int
 ) -> None:
     async def share() -> None:
         tasks = follow(flights, lead, 3)
@@ -202,7 +202,7 @@ def test_an_error_that_nobody_waits_for_any_more_makes_no_noise(
 
 
 def test_when_the_leader_s_time_runs_out_one_of_the_others_leads_on_for_what_is_left_of_its_own(
-    run: Run, flights: AsyncFlights, lead: Lead, time: Time
+    run: Run, flights: AsyncSingleFlight, lead: Lead, time: Time
 ) -> None:
     async def share() -> None:
         (leader,) = follow(flights, lead, 1, timeout=1.0)
@@ -220,7 +220,7 @@ def test_when_the_leader_s_time_runs_out_one_of_the_others_leads_on_for_what_is_
     run(share())
 
 
-def test_keys_and_event_loops_do_not_wait_for_each_other(run: Run, flights: AsyncFlights, lead: Lead) -> None:
+def test_keys_and_event_loops_do_not_wait_for_each_other(run: Run, flights: AsyncSingleFlight, lead: Lead) -> None:
     async def inner(_: float, read_begins: Callable[[], None]) -> bytes:
         read_begins()
         return b"inner"

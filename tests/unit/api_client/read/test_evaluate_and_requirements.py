@@ -9,8 +9,8 @@ import pytest
 from api_client.errors import InvalidQuery
 from api_client.protocol.entry import Flag, Header, encode
 from api_client.protocol.messages import RefreshReason
-from api_client.read.evaluate import PLAIN, Freshness, judge
-from api_client.read.requirements import bookmarks_of, duration_of, parse_freshness
+from api_client.read.evaluate import ANY, Freshness, evaluate
+from api_client.read.requirements import parse_bookmarks, parse_duration, parse_freshness
 from tests.support.lease_world import a_header
 
 DIGEST = bytes(16)
@@ -26,10 +26,10 @@ def an_entry(**changes: Any) -> Header:
     return a_header(50, **(fields | changes))
 
 
-def judged(floor: Freshness = PLAIN, *, u: float = 1.0, stamp: int | None = None, **changes: Any) -> tuple[bool, Any]:
-    verdict = judge(encode(an_entry(**changes), DIGEST, b""), DIGEST, floor, now_us=NOW_US, u=u, stamp=stamp)
+def judged(floor: Freshness = ANY, *, u: float = 1.0, stamp: int | None = None, **changes: Any) -> tuple[bool, Any]:
+    verdict = evaluate(encode(an_entry(**changes), DIGEST, b""), DIGEST, floor, now_us=NOW_US, u=u, stamp=stamp)
     assert verdict.seen_token == 50
-    return verdict.good, verdict.trigger
+    return verdict.satisfies, verdict.trigger
 
 
 # Stored a second after now: so far clocks may be apart; and a microsecond more: one of them has been set.
@@ -48,20 +48,20 @@ MISS, EARLY, STALE, INVALIDATED = (
 @pytest.mark.parametrize(
     ("floor", "stamp", "changes", "verdict"),
     [
-        (PLAIN, None, {}, (True, None)),
-        (PLAIN, None, {"soft_expiry_us": NOW_US}, (True, STALE)),
-        (PLAIN, None, {"soft_expiry_us": NOW_US - 1}, (True, STALE)),
-        (PLAIN, None, {"soft_expiry_us": NOW_US + 1}, (True, None)),
-        (PLAIN, None, AHEAD, (True, None)),
-        (PLAIN, None, FARTHER_AHEAD, (True, STALE)),
+        (ANY, None, {}, (True, None)),
+        (ANY, None, {"soft_expiry_us": NOW_US}, (True, STALE)),
+        (ANY, None, {"soft_expiry_us": NOW_US - 1}, (True, STALE)),
+        (ANY, None, {"soft_expiry_us": NOW_US + 1}, (True, None)),
+        (ANY, None, AHEAD, (True, None)),
+        (ANY, None, FARTHER_AHEAD, (True, STALE)),
         (Freshness(max_age_seconds=0.0), None, AHEAD, (True, None)),
         (Freshness(max_age_seconds=1e9), None, FARTHER_AHEAD, (False, MISS)),
         (Freshness(max_age_seconds=1e9), 49, FARTHER_AHEAD, (True, STALE)),
-        (PLAIN, None, {"soft_expiry_us": NOW_US - 1, "generation": 51}, (True, INVALIDATED)),
-        (PLAIN, None, {"soft_expiry_us": NOW_US - 1, "generation": 50}, (True, STALE)),
-        (PLAIN, None, {"flags": Flag.HANDOFF}, (False, MISS)),
-        (PLAIN, 49, {"flags": Flag.HANDOFF, "soft_expiry_us": NOW_US}, (True, None)),
-        (PLAIN, 50, {"flags": Flag.HANDOFF}, (False, MISS)),
+        (ANY, None, {"soft_expiry_us": NOW_US - 1, "generation": 51}, (True, INVALIDATED)),
+        (ANY, None, {"soft_expiry_us": NOW_US - 1, "generation": 50}, (True, STALE)),
+        (ANY, None, {"flags": Flag.HANDOFF}, (False, MISS)),
+        (ANY, 49, {"flags": Flag.HANDOFF, "soft_expiry_us": NOW_US}, (True, None)),
+        (ANY, 50, {"flags": Flag.HANDOFF}, (False, MISS)),
         (Freshness(max_age_seconds=100.0), None, {}, (True, None)),
         (Freshness(max_age_seconds=99.999), None, {}, (False, MISS)),
         (Freshness(max_age_seconds=0.0), 49, {}, (True, None)),
@@ -100,29 +100,29 @@ def test_the_decision_uses_all_that_the_header_says(changes: dict[str, Any], u: 
 
 
 def test_nothing_there_is_a_miss() -> None:
-    verdict = judge(None, DIGEST, PLAIN, now_us=NOW_US, u=1.0)
-    assert (verdict.header, verdict.good, verdict.trigger, verdict.seen_token, verdict.unreadable) == (
+    verdict = evaluate(None, DIGEST, ANY, now_us=NOW_US, u=1.0)
+    assert (verdict.header, verdict.satisfies, verdict.trigger, verdict.seen_token, verdict.unreadable) == (
         None, False, MISS, 0, None,
     )  # fmt: skip
 
 
 def test_an_unreadable_entry_is_a_miss_that_names_its_token_and_its_reason() -> None:
     raw = encode(an_entry(), DIGEST, b"")
-    verdict = judge(raw[:2] + b"\x09" + raw[3:], DIGEST, PLAIN, now_us=NOW_US, u=1.0)
-    assert (verdict.good, verdict.trigger, verdict.seen_token, verdict.unreadable) == (False, MISS, 50, "version")
+    verdict = evaluate(raw[:2] + b"\x09" + raw[3:], DIGEST, ANY, now_us=NOW_US, u=1.0)
+    assert (verdict.satisfies, verdict.trigger, verdict.seen_token, verdict.unreadable) == (False, MISS, 50, "version")
 
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_only_a_call_that_asks_for_nothing_is_plain(plain: bool) -> None:
     floor = parse_freshness("q", {} if plain else {"max_age": 0})
-    assert floor.is_plain is plain
+    assert floor.is_any is plain
 
 
 @pytest.mark.parametrize(
     ("options", "floor"),
     [
-        ({}, PLAIN),
-        ({"version": 2, "timeout": 1, "max_age": None, "fresh": False}, PLAIN),
+        ({}, ANY),
+        ({"version": 2, "timeout": 1, "max_age": None, "fresh": False}, ANY),
         ({"max_age": "1m"}, Freshness(max_age_seconds=60.0)),
         ({"fresh": True}, Freshness(fresh=True)),
         ({"min_generation": 7}, Freshness(min_generation=7)),
@@ -159,5 +159,5 @@ def test_a_wrong_option_is_refused_by_its_name_before_anything_is_sent(options: 
 
 
 def test_bookmarks_and_durations_of_a_call_are_taken_as_they_are() -> None:
-    assert bookmarks_of("q", ["FB:kcwQ==", "x" * 1_024]) == ("FB:kcwQ==", "x" * 1_024)
-    assert duration_of("q", "timeout", "250ms") == 0.25
+    assert parse_bookmarks("q", ["FB:kcwQ==", "x" * 1_024]) == ("FB:kcwQ==", "x" * 1_024)
+    assert parse_duration("q", "timeout", "250ms") == 0.25

@@ -6,7 +6,7 @@ import pytest
 
 from api_client.protocol.entry import Header, Smoothed, encode
 from api_client.protocol.messages import RefreshReason
-from api_client.read.evaluate import PLAIN, judge
+from api_client.read.evaluate import ANY, evaluate
 
 DIGEST = bytes(16)
 NOW_US = 1_000_000_000
@@ -34,8 +34,8 @@ def test_a_refresh_is_asked_for_once_it_is_stale(
     generation: int, soft_expiry_us: int, expected: RefreshReason | None
 ) -> None:
     entry = header(generation=generation, soft_expiry_us=soft_expiry_us)
-    verdict = judge(encode(entry, DIGEST, b"\xc0"), DIGEST, PLAIN, now_us=NOW_US, u=0.5)
-    assert verdict.good
+    verdict = evaluate(encode(entry, DIGEST, b"\xc0"), DIGEST, ANY, now_us=NOW_US, u=0.5)
+    assert verdict.satisfies
     assert verdict.trigger is expected
     assert entry.is_stale(NOW_US) is (expected is not None)
     assert (entry.left_seconds(NOW_US) <= 0) is entry.is_stale(NOW_US)

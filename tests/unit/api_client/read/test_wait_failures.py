@@ -13,8 +13,8 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol.entry import encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
-from api_client.read.aio import AsyncWaitDriver
-from api_client.read.evaluate import PLAIN
+from api_client.read.aio import AsyncWaitRunner
+from api_client.read.evaluate import ANY
 from api_client.read.sync import SyncWaitRunner
 from api_client.transport.pubsub import Wakes
 from api_client.trigger.publisher import Trigger
@@ -98,10 +98,10 @@ def wait(request: pytest.FixtureRequest) -> Callable[..., tuple[Link, Published,
         parts = cast("Any", published), cast("Any", Silent()), settings
         if request.param == "sync":
             link: Link = SyncLink(failing)
-            raw = SyncWaitRunner(cast("Any", link), *parts).wait(KEY, PLAIN, 0, timeout_seconds)
+            raw = SyncWaitRunner(cast("Any", link), *parts).wait(KEY, ANY, 0, timeout_seconds)
         else:
             link = AsyncLink(failing)
-            raw = asyncio.run(AsyncWaitDriver(cast("Any", link), *parts).wait(KEY, PLAIN, 0, timeout_seconds))
+            raw = asyncio.run(AsyncWaitRunner(cast("Any", link), *parts).wait(KEY, ANY, 0, timeout_seconds))
         return link, published, raw
 
     return waited

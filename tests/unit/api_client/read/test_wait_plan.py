@@ -11,7 +11,7 @@ from api_client.errors import RefreshFailed, UnknownQuery, WaitTimeout
 from api_client.protocol.entry import Flag, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import ClaimReply, ClaimStatus, RecordState
-from api_client.read.evaluate import PLAIN, Freshness
+from api_client.read.evaluate import ANY, Freshness
 from api_client.read.wait_plan import (
     Claim,
     Pause,
@@ -50,7 +50,7 @@ def refused(state: RecordState, left: float = 60.0, number: int = 10, why: str =
 class Driver:
     """Answers a plan's steps; pauses pass on its own clock."""
 
-    plan_floor: Freshness = PLAIN
+    plan_floor: Freshness = ANY
     seen_token: int = 0
     timeout: float = 5.0
     jitter: float = 1.0
@@ -234,7 +234,7 @@ def test_a_commit_between_a_fresh_readers_look_and_its_next_claim_is_read_and_no
         (Freshness(min_generation=20), raw(10), raw(11)),
         (Freshness(min_bookmarks=frozenset({"b1"})), raw(30, bookmarks=("b0",)), raw(12, bookmarks=("b0", "b1"))),
         (Freshness(max_age_seconds=0.0), raw(9)[:52] + bytes(8) + raw(9)[60:], raw(9)),
-        (PLAIN, raw(10, flags=Flag.HANDOFF), raw(11, flags=Flag.HANDOFF)),
+        (ANY, raw(10, flags=Flag.HANDOFF), raw(11, flags=Flag.HANDOFF)),
     ],
     ids=["generation", "generation that was lost", "bookmarks", "age", "handoff"],
 )

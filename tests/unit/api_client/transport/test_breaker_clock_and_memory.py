@@ -146,37 +146,37 @@ def test_a_clock_that_stands_still_stands_still() -> None:
 
 def test_who_was_told_asks_no_more_for_as_long_as_it_holds_and_at_most_a_second(time: Time) -> None:
     asked = TriggerSuppressor(monotonic=time)
-    assert asked.note("k", 7, 0.3)
-    assert (asked.covers("k", 7), asked.note("k", 7, 0.3)) == (True, False)
+    assert asked.try_mark("k", 7, 0.3)
+    assert (asked.is_suppressed("k", 7), asked.try_mark("k", 7, 0.3)) == (True, False)
     time.now += 0.31
-    assert not asked.covers("k", 7)
-    assert asked.note("k", 7, 60.0)
+    assert not asked.is_suppressed("k", 7)
+    assert asked.try_mark("k", 7, 60.0)
     time.now += 0.99
-    assert asked.covers("k", 7)
+    assert asked.is_suppressed("k", 7)
     time.now += 0.02
-    assert asked.note("k", 7, 60.0)
+    assert asked.try_mark("k", 7, 60.0)
 
 
 def test_another_token_is_asked_for_at_once(time: Time) -> None:
     asked = TriggerSuppressor(monotonic=time)
-    asked.note("k", 7, 1.0)
-    assert not asked.covers("k", 8)
-    assert not asked.covers("another", 7)
-    assert asked.note("k", 8, 1.0)
+    asked.try_mark("k", 7, 1.0)
+    assert not asked.is_suppressed("k", 8)
+    assert not asked.is_suppressed("another", 7)
+    assert asked.try_mark("k", 8, 1.0)
 
 
 def test_what_is_known_better_replaces_what_was_noted(time: Time) -> None:
     asked = TriggerSuppressor(monotonic=time)
-    asked.note("k", 7, 1.0)
-    asked.correct("k", 7, 0.0)
-    assert not asked.covers("k", 7)
+    asked.try_mark("k", 7, 1.0)
+    asked.update("k", 7, 0.0)
+    assert not asked.is_suppressed("k", 7)
 
 
 def test_what_was_asked_is_bounded_and_the_oldest_goes(time: Time) -> None:
-    asked = TriggerSuppressor(monotonic=time, most=3)
+    asked = TriggerSuppressor(monotonic=time, max_keys=3)
     for key in "abcd":
-        asked.note(key, 1, 1.0)
-    assert [asked.covers(key, 1) for key in "abcd"] == [False, True, True, True]
+        asked.try_mark(key, 1, 1.0)
+    assert [asked.is_suppressed(key, 1) for key in "abcd"] == [False, True, True, True]
 
 
 @pytest.fixture

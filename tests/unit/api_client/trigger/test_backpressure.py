@@ -75,7 +75,7 @@ def test_a_length_counts_for_a_quarter_of_a_second_and_with_what_was_published_s
 ) -> None:
     pressure = pressure_of(script, clock, queue_size=10)
     script.length = 4
-    pressure.look()
+    pressure.refresh_queue_length()
     pressure.published(3, has_waiter=False)
     pressure.published(5, has_waiter=True)
     script.length = 0
@@ -95,7 +95,7 @@ def test_what_is_published_all_day_to_a_queue_that_nobody_asks_about_makes_no_cl
         pressure.published(1, has_waiter=False)
         clock.now += 1.0
         assert pressure.claim_seconds() == 60
-    pressure.look()
+    pressure.refresh_queue_length()
     for _ in range(1_000):
         clock.now += 0.01
         pressure.published(1, has_waiter=False)
@@ -105,7 +105,7 @@ def test_what_is_published_all_day_to_a_queue_that_nobody_asks_about_makes_no_cl
 def test_an_outage_that_is_long_over_makes_no_claim_longer(script: ScriptedBroker, clock: Clock) -> None:
     pressure = pressure_of(script, clock, queue_size=10, queue_ttl_seconds=60)
     script.length = 1_000
-    pressure.look()
+    pressure.refresh_queue_length()
     clock.now += 60
     assert pressure.claim_seconds() == 600
     clock.now += 1
@@ -115,7 +115,7 @@ def test_an_outage_that_is_long_over_makes_no_claim_longer(script: ScriptedBroke
 def test_a_broker_that_can_t_be_asked_is_an_error_and_then_left_alone(script: ScriptedBroker, clock: Clock) -> None:
     pressure = pressure_of(script, clock)
     script.length = OSError("no")
-    pressure.look()
+    pressure.refresh_queue_length()
     with pytest.raises(OSError, match="no"):
         pressure.room_for_early()
     with pytest.raises(OSError, match="no"):

@@ -25,7 +25,7 @@ def test_of_many_threads_one_asks(asked: TriggerSuppressor) -> None:
 
     def read(_: int) -> list[bool]:
         start.wait(10)
-        return [asked.note("k", 7, 1.0) for _ in range(200)]
+        return [asked.try_mark("k", 7, 1.0) for _ in range(200)]
 
     with ThreadPoolExecutor(16) as pool:
         said = list(itertools.chain.from_iterable(pool.map(read, range(16))))
@@ -33,33 +33,33 @@ def test_of_many_threads_one_asks(asked: TriggerSuppressor) -> None:
 
 
 def test_a_covered_key_costs_no_lock(asked: TriggerSuppressor) -> None:
-    asked.note("k", 7, 1.0)
+    asked.try_mark("k", 7, 1.0)
     with asked._lock, ThreadPoolExecutor(1) as pool:
-        assert pool.submit(asked.note, "k", 7, 1.0).result(10) is False
+        assert pool.submit(asked.try_mark, "k", 7, 1.0).result(10) is False
 
 
 def test_a_late_reader_of_an_old_entry_does_not_ask_nor_take_the_note_of_the_new_one(asked: TriggerSuppressor) -> None:
-    assert asked.note("k", 8, 1.0)
-    assert not asked.note("k", 7, 1.0)
-    assert not asked.note("k", 8, 1.0)
+    assert asked.try_mark("k", 8, 1.0)
+    assert not asked.try_mark("k", 7, 1.0)
+    assert not asked.try_mark("k", 8, 1.0)
 
 
 def test_an_answer_about_an_old_entry_leaves_the_note_of_the_new_one(asked: TriggerSuppressor) -> None:
-    asked.note("k", 8, 1.0)
-    asked.correct("k", 7, 0.0)
-    assert asked.covers("k", 8)
+    asked.try_mark("k", 8, 1.0)
+    asked.update("k", 7, 0.0)
+    assert asked.is_suppressed("k", 8)
 
 
 def test_an_older_number_is_asked_for_again_once_the_note_is_over(asked: TriggerSuppressor, time: Time) -> None:
     # A failover may bring an older entry back.
-    asked.note("k", 8, 1.0)
+    asked.try_mark("k", 8, 1.0)
     time.now += 1.01
-    assert asked.note("k", 7, 1.0)
+    assert asked.try_mark("k", 7, 1.0)
 
 
 def test_how_long_a_note_holds_can_be_told(asked: TriggerSuppressor, time: Time) -> None:
     assert asked.left_seconds("k") == 0
-    asked.note("k", 7, 0.4)
+    asked.try_mark("k", 7, 0.4)
     time.now += 0.1
     assert asked.left_seconds("k") == pytest.approx(0.3)
     time.now += 1
@@ -75,7 +75,7 @@ def numbers(triggers: list[Trigger]) -> list[int]:
 
 
 def test_a_key_has_one_place_in_the_backlog_and_the_newest_trigger_has_it() -> None:
-    backlog = Backlog(most=2)
+    backlog = Backlog(capacity=2)
     for token, n in enumerate((1, 2, 1, 1)):
         assert backlog.put(trigger(n, seen_token=token))
     assert len(backlog) == 2
@@ -85,7 +85,7 @@ def test_a_key_has_one_place_in_the_backlog_and_the_newest_trigger_has_it() -> N
 
 
 def test_a_full_backlog_takes_no_more_keys_but_for_those_who_wait() -> None:
-    backlog = Backlog(most=1)
+    backlog = Backlog(capacity=1)
     assert [backlog.put(trigger(n)) for n in (1, 2)] == [True, False]
     assert backlog.put(trigger(3, has_waiter=True, claim_id="c", claim_number=1))
     assert numbers(backlog.take(10)) == [3], "those who wait first, and not in one batch with the others"
@@ -93,14 +93,14 @@ def test_a_full_backlog_takes_no_more_keys_but_for_those_who_wait() -> None:
 
 
 def test_two_claims_of_one_key_are_two() -> None:
-    backlog = Backlog(most=5)
+    backlog = Backlog(capacity=5)
     for claim_id in ("a", "b"):
         backlog.put(trigger(1, claim_id=claim_id, claim_number=1, has_waiter=True))
     assert [each.claim_id for each in backlog.take(5)] == ["a", "b"]
 
 
 def test_a_batch_is_bounded_and_the_oldest_are_in_it() -> None:
-    backlog = Backlog(most=100)
+    backlog = Backlog(capacity=100)
     for n in range(5):
         backlog.put(trigger(n))
     assert [numbers(backlog.take(2)) for _ in range(4)] == [[0, 1], [2, 3], [4], []]
@@ -108,5 +108,5 @@ def test_a_batch_is_bounded_and_the_oldest_are_in_it() -> None:
 
 @pytest.mark.parametrize(("mark", "noted"), [(None, 7), (9, 9), (0, 0)])
 def test_a_trigger_is_noted_by_its_mark_or_by_its_token(mark: int | None, noted: int) -> None:
-    assert trigger(1, seen_token=7, mark=mark).noted_number == noted
-    assert trigger(1).noted_number == 0
+    assert trigger(1, seen_token=7, suppression_mark=mark).mark == noted
+    assert trigger(1).mark == 0

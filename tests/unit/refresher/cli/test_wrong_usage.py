@@ -30,7 +30,7 @@ DEEP = "[" * 90_000
         pytest.param(["invalidate", "long_lived", "key=" + DEEP], "", "larger than", id="a deep value"),
         (["explain", "friends_of", "person"], "", "NAME=VALUE"),
         (["explain", "friends_of", "{x"], "", "no JSON: "),
-        (["explain", "friends_of", "1x=2"], "", "'1x' is not a name"),
+        (["explain", "friends_of", "1x=2"], "", "invalid parameter name '1x'"),
         (["explain", "f", "--version", "0"], "", "--version"),
         (["explain"], "", "QUERY"),
     ],

@@ -1,0 +1,60 @@
+"""Manual refreshes: the claim and the trigger of a refresh that a caller requests."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from api_client.config.settings import ReaderSettings
+from api_client.errors import TriggerFailed
+from api_client.protocol import lease
+from api_client.protocol.keys import CacheKey
+from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
+from api_client.protocol.messages import RefreshReason
+from api_client.protocol.model import RefreshState
+from api_client.trigger.backlog import Trigger
+
+PUBLISH_BOUND_SECONDS: Final = 3.0
+
+
+class ManualRefresh:
+    """One refresh that a caller requests, whatever state its key is in. No I/O.
+
+    Attributes:
+        claim: the forced claim, to be run first.
+        state: what became of it: TRIGGERED, or SUPPRESSED where a refresh was under way. Set by `on_reply`.
+    """
+
+    def __init__(self, key: CacheKey, settings: ReaderSettings, *, has_waiter: bool) -> None:
+        self._key, self._claim_id, self._has_waiter = key, uuid.uuid4().hex, has_waiter
+        self.state: RefreshState = RefreshState.NONE
+        self.claim: Call[ClaimReply] = lease.claim(
+            key,
+            claim_id=self._claim_id,
+            seen_token=None,
+            force=True,
+            queue_ttl_seconds=settings.queue_ttl_seconds,
+            retention_seconds=settings.record_retention_seconds,
+        )
+
+    def on_reply(self, reply: ClaimReply, done: Callable[[Exception | None], object]) -> Trigger | None:
+        """Return the trigger to be submitted, which calls ``done``; None where the claim was refused."""
+        if reply.status is not ClaimStatus.CLAIMED:
+            self.state = RefreshState.SUPPRESSED
+            return None
+        self.state = RefreshState.TRIGGERED
+        return Trigger(
+            self._key,
+            RefreshReason.MANUAL,
+            claim_number=reply.number,
+            claim_id=self._claim_id,
+            has_waiter=self._has_waiter,
+            done=done,
+        )
+
+    def failed(self, error: Exception) -> TriggerFailed:
+        """Return the error for a refresh that could not be published."""
+        query = self._key.query
+        why = str(error) or f"no outcome within {PUBLISH_BOUND_SECONDS:g} s"  # a TimeoutError has no text
+        return TriggerFailed(f"the refresh of {query!r} could not be published: {why}", query=query)
