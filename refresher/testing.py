@@ -55,7 +55,8 @@ from refresher.flow.outcome import Outcome
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
-from refresher.graph.loader import call_loader, classify_error
+from refresher.graph.failures import classify_error
+from refresher.graph.loader import call_loader
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.settings import WorkerSettings
 from refresher.worker.cache import TranslatingStore, WorkerLink

@@ -1,8 +1,8 @@
-"""Time limits of loads where the worker's pool has none: Celery ends what takes too long in processes, not in threads.
+"""Time limits of loads where the worker's pool has none: Celery enforces them in processes, not in threads.
 
 A thread can't be ended. So the load runs in one of its own, which is interrupted at the soft limit: its connection is
-cut, and most come back then. One that hangs in something else is over when its process is: at the hard limit nobody
-waits for it any more, and the worker ends.
+cut, and most loads return then. One that hangs in something else ends with its process: at the hard limit it is not
+waited for any longer, and the worker ends.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Deadlines:
     """Runs calls that may have to be abandoned. Thread-safe.
 
     Attributes:
-        hangs: whether a call is still going on beyond its hard limit: the process has to end.
+        hangs: whether a call has exceeded its hard limit and still runs: the process has to end.
     """
 
     def __init__(self) -> None:
         self.hangs: bool = False
-        # As many as there have been loads at a time: to start one for each costs more than a short load.
-        self._idle: list[_Thread] = []
+        # As many as there have been concurrent loads: starting one for each costs more than a short load.
+        self._idle: list[_LoadThread] = []
 
     def run(self, call: Callable[[], T], soft_seconds: float, hard_seconds: float, interrupt: Callable[[], None]) -> T:
         """Return what ``call`` returns; ``interrupt`` is called when it has not within ``soft_seconds``.
@@ -46,10 +46,10 @@ class Deadlines:
         except IndexError:
             thread = self._new_thread()
         thread.runs.put(run)
-        if run.is_over_within(soft_seconds):
+        if run.wait(soft_seconds):
             return run.outcome()
         interrupt()
-        if run.is_over_within(hard_seconds - soft_seconds):
+        if run.wait(hard_seconds - soft_seconds):
             raise _timed_out("timeout", soft_seconds)
         self.hangs = True
         raise _timed_out("hard_timeout", hard_seconds)
@@ -59,17 +59,17 @@ class Deadlines:
         while self._idle:
             self._idle.pop().runs.put(None)
 
-    def _new_thread(self) -> _Thread:
+    def _new_thread(self) -> _LoadThread:
         try:
-            return _Thread(self._idle)
+            return _LoadThread(self._idle)
         except RuntimeError as error:
             raise LoadFailed("transient", f"no thread for the load: {error}", is_transient=True) from error
 
 
 class _Run(Generic[T]):
-    """A call for another thread, and what came of it.
+    """A call for another thread, and its outcome.
 
-    A bare lock tells of the end: an event and a future take as long again as the switch to the other thread and back.
+    A bare lock signals the end: an event or a future takes as long again as the switch to the other thread and back.
     """
 
     __slots__ = ("_call", "_context", "_error", "_is_over", "_returned")
@@ -83,18 +83,18 @@ class _Run(Generic[T]):
         self._is_over.acquire()
 
     def execute(self) -> None:
-        """Call it, on the thread that is for it; `tell` says so."""
+        """Call it, on the other thread; `finish` has to follow."""
         try:
             self._returned = self._context.run(self._call)
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised by the waiter
             self._error = error
 
-    def tell(self) -> None:
-        """Tell the one who waits that it is over."""
+    def finish(self) -> None:
+        """Wake the waiter."""
         self._is_over.release()
 
-    def is_over_within(self, seconds: float) -> bool:
-        """Wait for the end, for one who asks; true is said once."""
+    def wait(self, seconds: float) -> bool:
+        """Return whether it is over within ``seconds``; true once."""
         return self._is_over.acquire(timeout=seconds)
 
     def outcome(self) -> T:
@@ -108,10 +108,10 @@ class _Run(Generic[T]):
             del error  # else its traceback, which ends here, would keep it
 
 
-class _Thread:
+class _LoadThread:
     """Executes one run after another; between two of them it is among the idle ones."""
 
-    def __init__(self, idle: list[_Thread]) -> None:
+    def __init__(self, idle: list[_LoadThread]) -> None:
         self.runs: SimpleQueue[_Run[Any] | None] = SimpleQueue()
         self._idle = idle
         threading.Thread(target=self._execute_all, name="load", daemon=True).start()
@@ -119,8 +119,8 @@ class _Thread:
     def _execute_all(self) -> None:
         while (run := self.runs.get()) is not None:
             run.execute()
-            self._idle.append(self)  # before anybody is told: the next load finds it there
-            run.tell()
+            self._idle.append(self)  # before the waiter wakes: its next load finds it there
+            run.finish()
             del run
 
 

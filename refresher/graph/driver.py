@@ -1,4 +1,4 @@
-"""How a driver of the graph is made: its address, TLS to it, and how long it tries."""
+"""Creation of a driver of the graph: its address, TLS to it, and its timeouts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open_driver(settings: WorkerSettings, user: str, password: str, *, retry_sec
 
     Args:
         settings: where the graph is.
-        user, password: who asks; without a password nobody.
+        user, password: credentials; without a password none are sent.
         retry_seconds: for how long the driver itself repeats a transaction that it manages.
 
     Raises:
@@ -53,6 +53,6 @@ def address_of(settings: WorkerSettings) -> tuple[str, dict[str, Any]]:
     """Return NEO4J_URI as a driver takes it, and the driver's options of TLS."""
     if not settings.neo4j_ca_certs:
         return settings.neo4j_uri, {}
-    # With certificates of one's own the driver wants to be told of TLS by options, and refuses +s.
+    # With custom certificates the driver takes TLS by options alone, and refuses +s.
     trusted = neo4j.TrustCustomCAs(settings.neo4j_ca_certs)
     return settings.neo4j_uri.replace("+s://", "://", 1), {"encrypted": True, "trusted_certificates": trusted}

@@ -1,26 +1,23 @@
-"""The graph: the one edge to the neo4j driver. How it is configured, how a load runs, and what its errors mean."""
+"""Loads from the graph: a query's loader in one read transaction, within time limits."""
 
 from __future__ import annotations
 
 import math
 import os
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import neo4j
-from celery.exceptions import SoftTimeLimitExceeded
-from neo4j import exceptions as driver_errors
 
 from api_client.protocol.clock import monotonic_seconds
-from api_client.protocol.lease import BookmarkFault
-from refresher.errors import LoadFailed, TransientFailure, text_of
+from refresher.errors import LoadFailed
 from refresher.flow.events import NO_SPANS, WorkerSpans
 from refresher.flow.ports import RunsQueries
 from refresher.graph.deadlines import Deadlines
 from refresher.graph.driver import open_driver
+from refresher.graph.failures import bookmark_failure, classify_error
 from refresher.graph.pool_process import pool_has_limits, process_is_ending
 from refresher.graph.transaction import ReadTransaction
 from refresher.graph.values import rows_of
@@ -30,46 +27,13 @@ from refresher.settings import HARD_LIMIT_MARGIN_SECONDS, SOFT_LIMIT_MARGIN_SECO
 FETCH_SIZE: Final = 1_000
 REFUSED_SECONDS: Final = 5.0
 VERIFY_SECONDS: Final = 10.0
-_MEANT_FOR_A_RETRY: Final = (
-    driver_errors.ServiceUnavailable,  # includes IncompleteCommit: harmless, for we only read
-    driver_errors.SessionExpired,
-)
-_MISTAKES: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
-_TIMED_OUT: Final = frozenset(
-    {
-        "Neo.ClientError.Transaction.TransactionTimedOut",
-        "Neo.ClientError.Transaction.TransactionTimedOutClientConfiguration",
-        "Neo.TransientError.Transaction.TransactionTimedOut",
-    }
-)
-_TERMINATED: Final = frozenset(
-    {
-        "Neo.ClientError.Transaction.Terminated",
-        "Neo.ClientError.Transaction.LockClientStopped",
-        "Neo.TransientError.Transaction.Terminated",
-        "Neo.TransientError.Transaction.LockClientStopped",
-    }
-)
-_LOCKED_OUT: Final = "Neo.ClientError.Security.AuthenticationRateLimit"
-_BOOKMARKS_REFUSED: Final = frozenset(
-    {"Neo.ClientError.Transaction.InvalidBookmark", "Neo.ClientError.Transaction.InvalidBookmarkMixture"}
-)
-_BOOKMARK_TIMEOUT: Final = "Neo.TransientError.Transaction.BookmarkTimeout"
-_UNKNOWN_ERROR: Final = "Neo.DatabaseError.General.UnknownError"
-_KINDS_OF_BOOKMARKS: Final = {
-    BookmarkFault.REFUSED: "bookmark",
-    BookmarkFault.NOT_REACHED: "bookmark_timeout",
-}
-_NO_DATABASE: Final = "Neo.ClientError.Database.DatabaseNotFound"
-# A graph that has just begun to refuse may have a reason that passes; one that goes on refusing has not.
-_FEW_ATTEMPTS: Final = 2
 
 
 class Graph:
     """One driver, made at the first load and never shared with a forked child. Thread-safe.
 
     Args:
-        spans: told of each query that a load asks.
+        spans: hooks around each query that a load runs.
 
     Raises:
         ConfigurationError: the driver refuses NEO4J_URI.
@@ -103,9 +67,7 @@ class Graph:
         if os.getpid() != self._pid:
             raise LoadFailed("driver_shared", "the driver was made before a fork", is_transient=False)
         if self._monotonic() < self._refused_until:
-            raise LoadFailed(
-                "auth", "the graph has just refused our password; it was not asked again", is_transient=False
-            )
+            raise LoadFailed("auth", "the graph has just refused our password; not trying it again", is_transient=False)
         tx = ReadTransaction(lambda: self._session(bookmarks), timeout_seconds, has_bookmarks=bool(bookmarks))
         if pool_has_limits():
             return self._load(query, params, tx)
@@ -116,7 +78,7 @@ class Graph:
             return self._deadlines.run(lambda: self._load(query, params, tx), soft_seconds, hard_seconds, tx.cut)
         except LoadFailed as failure:
             if failure.kind == "timeout" and tx.waits_for_bookmarks:
-                raise _due_to_bookmarks(failure) from failure
+                raise bookmark_failure(failure) from failure
             raise
 
     @property
@@ -145,7 +107,7 @@ class Graph:
                 raise
             failure = classify_error(error, waits_for_bookmarks=begun.waits_for_bookmarks)
             if failure.kind == "auth":
-                # Each attempt is one of few that the graph allows before it locks the user out.
+                # Each attempt is one of the few that the graph allows before it locks the user out.
                 self._refused_until = self._monotonic() + REFUSED_SECONDS
             try:
                 raise failure from error
@@ -198,7 +160,7 @@ def _abort_on_rejected_result(tx: ReadTransaction) -> Iterator[None]:
     try:
         yield
     except LoadFailed:
-        # Else the driver would have the server go through all rows that nobody wants any more.
+        # Otherwise the driver would have the server go through all the rows that are not needed any more.
         tx.cut()
         raise
 
@@ -210,93 +172,3 @@ def _degree(tx: RunsQueries, query: Query, params: Mapping[str, Any]) -> int:
     record = tx.run(query.degree_cypher, dict(params)).single()
     degree = record.value() if record is not None else None
     return max(0, int(degree)) if isinstance(degree, int | float) else 0
-
-
-def classify_error(error: BaseException, *, waits_for_bookmarks: bool = False) -> LoadFailed:
-    """Return what an error of the driver, or of code of a query's author, means; one that is a LoadFailed as it is.
-
-    With ``waits_for_bookmarks`` it is the answer to a BEGIN that was given bookmarks: a timeout there is theirs, and so
-    is an unknown error, which Neo4j has for some texts that are no bookmarks.
-
-    Its text is the error's own and may hold query text and values of params: it is for the dead letter, not for a log.
-    """
-    if isinstance(error, LoadFailed):
-        return error
-    message = f"{text_of(error)}{_of_certificate(error)}"
-    if (fault := _fault_of_bookmarks(error, waits=waits_for_bookmarks)) is not BookmarkFault.NONE:
-        return _due_to_bookmarks(message, fault)
-    if isinstance(error, driver_errors.Neo4jError):
-        return _of_server(error, message)
-    if isinstance(error, driver_errors.DriverError | driver_errors.UnsupportedServerProduct):
-        return _of_driver(error, message)
-    if isinstance(error, TransientFailure):
-        return LoadFailed("transient", message, is_transient=True)
-    if isinstance(error, SoftTimeLimitExceeded):
-        return LoadFailed("timeout", "the soft time limit", is_transient=True, max_attempts=_FEW_ATTEMPTS)
-    if isinstance(error, OSError):
-        return LoadFailed("network", message, is_transient=True)
-    return _of_loader(error, message)
-
-
-def _of_driver(error: Exception, message: str) -> LoadFailed:
-    if isinstance(error, _MEANT_FOR_A_RETRY):
-        return LoadFailed("graph_unavailable", message, is_transient=True)
-    if isinstance(error, driver_errors.ConfigurationError | driver_errors.UnsupportedServerProduct):
-        return LoadFailed("configuration", message, is_transient=False)
-    # ResultError, SessionError, TransactionError …: a mistake in the loader. A connection that came late is not.
-    late = isinstance(error, driver_errors.ConnectionAcquisitionTimeoutError)
-    return LoadFailed("graph_unavailable" if late else "loader_error", message, is_transient=late)
-
-
-def _of_loader(error: BaseException, message: str) -> LoadFailed:
-    if type(error) is SystemExit:
-        return LoadFailed("loader_error", "the loader called sys.exit", is_transient=False)
-    if not isinstance(error, Exception):
-        # KeyboardInterrupt, Celery's WorkerShutdown, a panic of an extension: they are meant to end a process.
-        return LoadFailed("loader_error", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
-    # A mistake in a loader, or values that it refuses, will be there at the next attempt too.
-    return LoadFailed("loader_error", message, is_transient=not isinstance(error, _MISTAKES))
-
-
-def _due_to_bookmarks(why: object, fault: BookmarkFault = BookmarkFault.NOT_REACHED) -> LoadFailed:
-    # Not tried again in this run: a claim without them is the better attempt.
-    return LoadFailed(_KINDS_OF_BOOKMARKS[fault], str(why), is_transient=False, bookmarks=fault)
-
-
-def _fault_of_bookmarks(error: BaseException, *, waits: bool) -> BookmarkFault:
-    code = (error.code or "") if isinstance(error, driver_errors.Neo4jError) else ""
-    if code in _BOOKMARKS_REFUSED or (waits and code == _UNKNOWN_ERROR):
-        return BookmarkFault.REFUSED
-    if code == _BOOKMARK_TIMEOUT or (waits and (code in _TIMED_OUT or isinstance(error, SoftTimeLimitExceeded))):
-        return BookmarkFault.NOT_REACHED
-    return BookmarkFault.NONE
-
-
-def _of_certificate(error: BaseException | None) -> str:
-    """Say what is wrong with the server's certificate. The driver keeps it to itself, as the cause of a cause."""
-    for _ in range(10):
-        if error is None:
-            break
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return f" [the certificate: {error.verify_message}]"
-        error = error.__cause__ or error.__context__
-    return ""
-
-
-def _of_server(error: driver_errors.Neo4jError, message: str) -> LoadFailed:
-    code = error.code or ""
-    if code in _TIMED_OUT:
-        return LoadFailed("timeout", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
-    if code in _TERMINATED:
-        return LoadFailed("terminated", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
-    if isinstance(error, driver_errors.AuthError) or code == _LOCKED_OUT:
-        return LoadFailed("auth", message, is_transient=False)
-    if code == _NO_DATABASE:
-        return LoadFailed("configuration", message, is_transient=False)
-    if isinstance(error, driver_errors.TransientError) or error.is_retryable():
-        return LoadFailed("deadlock" if "Deadlock" in code else "transient", message, is_transient=True)
-    if isinstance(error, driver_errors.DatabaseError):
-        return LoadFailed("database_error", message, is_transient=True, max_attempts=_FEW_ATTEMPTS)
-    if isinstance(error, driver_errors.CypherSyntaxError):
-        return LoadFailed("syntax", message, is_transient=False)
-    return LoadFailed("rejected_by_graph", message, is_transient=False)

@@ -1,4 +1,4 @@
-"""What a loader gets as ``tx``: a read transaction that begins with its first query.
+"""The ``tx`` of a loader: a read transaction that begins with its first query.
 
 ::
 
@@ -19,17 +19,17 @@ from api_client.protocol.clock import monotonic_seconds
 
 
 class ReadTransaction:
-    """A transaction in a session of its own; a context manager that commits in the end, and closes the session.
+    """A transaction in a session of its own; a context manager that commits, and closes the session.
 
     Has what the driver's managed transaction has: `run`. An error of its own that a loader catches is not lost: it is
-    raised again in the end, by the driver where the transaction had begun.
+    raised again on exit, by the driver where the transaction had begun.
 
     Args:
         open_session: called at the first query, since a session costs as much as all else of a short load. It has to
             be one for reading.
         timeout_seconds: after which the server ends the transaction.
         has_bookmarks: whether the session has some. Then BEGIN, which waits for them, is a round trip of its own, so
-            that its failure can be told from one of a query.
+            that its failure can be distinguished from one of a query.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ReadTransaction:
         return self._has_bookmarks and self._session is not None and not is_begun
 
     def cut(self) -> None:
-        """Close the connection under it, from any thread: who waits for an answer gets an error."""
+        """Close the connection under it, from any thread: a caller that waits for a reply gets an error."""
         connection = getattr(self._session, "_connection", None)  # the driver has no public way
         if connection is not None:
             with suppress(Exception):

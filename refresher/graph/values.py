@@ -1,4 +1,4 @@
-"""How what the graph returns becomes a payload: the driver's own types in a plain, documented shape.
+"""Encoding of what the graph returns as a payload: the driver's own types in a plain, documented shape.
 
 ======================  =============================================================================
 Neo4j                   payload
@@ -12,7 +12,7 @@ Path                    ``{"nodes": […], "relationships": […]}``
 Record                  a dict
 ======================  =============================================================================
 
-docs/values.md says what a reader makes of them.
+docs/values.md has the reader's side.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from refresher.errors import LoadFailed, text_of
 _TEXT: Final = (str, bytes, bytearray)
 _NUMBER: Final = (int, float)
 _MANY: Final = (list, tuple, set, frozenset)
-# Asked for by type, which costs a tenth of the questions below.
+# Looked up by type, which costs a tenth of the checks below.
 _AS_THEY_ARE: Final = frozenset({type(None), bool, int, float})
 
 
@@ -49,9 +49,9 @@ def encode(value: Any, *, query: str, max_bytes: int) -> bytes:
         MemoryError: there is none left.
         SoftTimeLimitExceeded: the load's time was over.
     """
-    walk = _Walk(max_bytes)
+    normaliser = _Normaliser(max_bytes)
     try:
-        encoded = msgspec.msgpack.Encoder(enc_hook=walk.shape).encode(walk.plain(value))
+        encoded = msgspec.msgpack.Encoder(enc_hook=normaliser.encode_hook).encode(normaliser.to_plain(value))
     except _SizeLimitExceeded:
         raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
     except (MemoryError, SoftTimeLimitExceeded):
@@ -72,9 +72,9 @@ def rows_of(rows: Iterator[Any], *, query: str, max_bytes: int) -> list[object]:
     Raises:
         LoadFailed: ``too_large``.
     """
-    walk = _Walk(max_bytes)
+    normaliser = _Normaliser(max_bytes)
     try:
-        return [walk.row(row) for row in rows]
+        return [normaliser.row_to_plain(row) for row in rows]
     except _SizeLimitExceeded:
         raise _too_large(query, f"more than {max_bytes}", max_bytes) from None
     finally:
@@ -88,21 +88,21 @@ def _too_large(query: str, size: str, max_bytes: int) -> LoadFailed:
 
 
 class _SizeLimitExceeded(Exception):
-    """What has been walked takes more than is allowed, however it is encoded."""
+    """The value takes more than is allowed, however it is encoded."""
 
 
-class _Walk:
+class _Normaliser:
     """Makes plain values of what a loader returned, for as long as they may fit: each takes a byte at least."""
 
     def __init__(self, max_bytes: int) -> None:
         self._left_bytes = max_bytes
 
-    def plain(self, value: object) -> object:
-        """Walk a value: Record, Duration and Point are tuples, which the encoder would take for arrays."""
+    def to_plain(self, value: object) -> object:
+        """Normalise a value: Record, Duration and Point are tuples, which the encoder would take for arrays."""
         if value is None or isinstance(value, _NUMBER):
             return value
         if isinstance(value, _TEXT):
-            self.take(len(value))
+            self.charge(len(value))
             return value
         if isinstance(value, dict | Record):
             return self._plain_dict(value)
@@ -111,8 +111,8 @@ class _Walk:
         if isinstance(value, Point):
             return {"srid": value.srid, "coordinates": list(value)}
         if isinstance(value, _MANY):
-            self.take(len(value))
-            return [self.plain(item) for item in value]
+            self.charge(len(value))
+            return [self.to_plain(item) for item in value]
         if isinstance(value, msgspec.Struct):
             return self._plain_struct(value)
         if dataclasses.is_dataclass(value):
@@ -120,23 +120,23 @@ class _Walk:
             return self._plain_dict({name: getattr(value, name) for name in names})
         return value
 
-    def row(self, value: object) -> object:
-        """Walk one of many values."""
-        self.take(1)
-        return self.plain(value)
+    def row_to_plain(self, value: object) -> object:
+        """Normalise one of many values."""
+        self.charge(1)
+        return self.to_plain(value)
 
-    def shape(self, value: object) -> object:
+    def encode_hook(self, value: object) -> object:
         """Return the shape of what the encoder does not know."""
         if isinstance(value, Date | Time | DateTime):
             return value.iso_format()
         if isinstance(value, Node):
-            properties = self.plain(dict(value))
+            properties = self.to_plain(dict(value))
             return {"id": value.element_id, "labels": sorted(value.labels), "properties": properties}
         if isinstance(value, Relationship):
             ends = [node.element_id if node is not None else None for node in value.nodes]
             return {
                 "id": value.element_id, "type": value.type, "start": ends[0], "end": ends[1],
-                "properties": self.plain(dict(value)),
+                "properties": self.to_plain(dict(value)),
             }  # fmt: skip
         if isinstance(value, Path):
             return {"nodes": list(value.nodes), "relationships": list(value.relationships)}
@@ -154,23 +154,23 @@ class _Walk:
             if self._left_bytes < 0:
                 raise _SizeLimitExceeded
             plain[_duration(key) if isinstance(key, Duration) else key] = (
-                item if kind is str or kind in _AS_THEY_ARE else self.plain(item)
+                item if kind is str or kind in _AS_THEY_ARE else self.to_plain(item)
             )
         return plain
 
     def _plain_struct(self, value: msgspec.Struct) -> msgspec.Struct:
         # A copy that is changed, since the type's own options (tag, rename, array_like) are for the encoder to apply.
         plain = copy.copy(value)
-        # What is left out does not count, and which of the defaults will be nobody knows here.
-        walk = _Walk(sys.maxsize) if value.__struct_config__.omit_defaults else self
+        # What is left out does not count, and which of the defaults will be is not known here.
+        normaliser = _Normaliser(sys.maxsize) if value.__struct_config__.omit_defaults else self
         for name in value.__struct_fields__:
             if (item := getattr(value, name)) is not msgspec.UNSET:
-                walk.take(1)
-                msgspec.structs.force_setattr(plain, name, walk.plain(item))
+                normaliser.charge(1)
+                msgspec.structs.force_setattr(plain, name, normaliser.to_plain(item))
         return plain
 
-    def take(self, byte_count: int) -> None:
-        """Count what takes at least so many bytes."""
+    def charge(self, byte_count: int) -> None:
+        """Count at least ``byte_count`` bytes."""
         self._left_bytes -= byte_count
         if self._left_bytes < 0:
             raise _SizeLimitExceeded

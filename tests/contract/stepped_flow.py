@@ -12,7 +12,7 @@ from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
-from refresher.graph.loader import classify_error
+from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 

@@ -15,7 +15,7 @@ from api_client.protocol.messages import RefreshItem, RefreshReason, item_for
 from refresher.flow.events import WorkerEvents
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
-from refresher.graph.loader import classify_error
+from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from tests.support.lease_world import World

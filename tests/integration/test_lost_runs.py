@@ -30,7 +30,7 @@ from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
-from refresher.graph.loader import classify_error
+from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.lost_runs import MAX_ATTEMPTS, RefreshRequest

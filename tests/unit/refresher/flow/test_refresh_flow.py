@@ -37,7 +37,7 @@ from refresher.flow.outcome import OutcomeKind
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.flow.renewals import HeldLease
-from refresher.graph.loader import classify_error
+from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from tests.support.lease_world import a_header

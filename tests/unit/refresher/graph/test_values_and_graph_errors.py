@@ -19,8 +19,8 @@ from api_client.errors import ConfigurationError
 from api_client.protocol.lease import BookmarkFault
 from refresher.errors import LoadFailed, TransientFailure
 from refresher.graph import values
+from refresher.graph.failures import classify_error
 from refresher.graph.loader import Graph as Origin
-from refresher.graph.loader import classify_error
 from refresher.ops.checks import log_problems
 from refresher.settings import WorkerSettings
 
