@@ -13,7 +13,6 @@ from api_client.config.settings import ReaderSettings
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
-    ConfigurationError,
     InvalidQuery,
     RefreshFailed,
     WaitTimeout,
@@ -21,7 +20,8 @@ from api_client.errors import (
 from api_client.explain import Explanation, explain_reads, explanation
 from api_client.local.entry import NOT_KEPT
 from api_client.local.tracking import open_local_tier
-from api_client.observe.events import ReaderEvents, guarded, together
+from api_client.observe.events import ReaderEvents
+from api_client.observe.setup import build_events
 from api_client.protocol import lease
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey, make_key
@@ -61,7 +61,7 @@ class ClientBase:
 
     def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
         self.settings: ReaderSettings = settings or ReaderSettings.from_env()
-        self._events = guarded(_build_events(events, self.settings), ReaderEvents)
+        self._events = build_events(events, self.settings)
         self._namespace = self.settings.namespace
         self._default_timeout_seconds = self.settings.wait_timeout_ms / 1000
         self._set_up()
@@ -186,30 +186,6 @@ class ClientBase:
         if self._tracking is not None:
             self._tracking.close()
         self._link.close()
-
-
-def _build_events(events: ReaderEvents | None, settings: ReaderSettings) -> ReaderEvents:
-    several = [] if events is None else [events]
-    if settings.metrics:
-        with _require_extra("CACHE_METRICS", "prometheus_client", extra="metrics"):
-            from api_client.observe.prometheus import default_events
-
-            several.append(default_events())
-    if settings.otel:
-        with _require_extra("CACHE_OTEL", "opentelemetry-api", extra="otel"):
-            from api_client.observe.otel import default_events as default_otel_events
-
-            several.append(default_otel_events())
-    return together(several, ReaderEvents)
-
-
-@contextmanager
-def _require_extra(variable: str, package: str, *, extra: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        allowed = f"it needs {package} (pip install 'refresher[{extra}]'); allowed without it is false"
-        raise ConfigurationError(variable, "true", allowed) from error
 
 
 _clients: weakref.WeakSet[ClientBase] = weakref.WeakSet()

@@ -1,17 +1,16 @@
-"""What a reader tells those who count: one method an event, silent by default.
+"""Events of a reader: one no-op method per event.
 
-Subclass `ReaderEvents`, override what is of interest, and pass it to the client. The methods are called on the
-reading thread (or on the publisher's, where it says so), must be quick and must not raise; an event that raises is
-logged once and otherwise ignored, since a read never fails for its metrics.
+Subclass `ReaderEvents`, override what is of interest, and pass it to the client. The methods run on the reading thread
+(or on the publisher's, where it says so) and must be quick. One that raises is logged once and otherwise ignored: a
+read never fails for its metrics.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from api_client.errors import CacheError, CacheUnavailable, DecodeError, RefreshFailed, UnknownQuery, WaitTimeout
 from api_client.observe.tracing import NO_SPANS, ReaderSpans
@@ -19,10 +18,7 @@ from api_client.protocol.messages import RefreshReason
 
 log: Final = logging.getLogger(__name__)
 E = TypeVar("E")
-
-
-HitNote: TypeAlias = tuple[str, int, int, bool]
-"""A hit, to be looked at later: query, age and what is left to the soft expiry, both in µs, whether it triggered."""
+P = ParamSpec("P")
 
 
 class ReadFailure(StrEnum):
@@ -36,7 +32,7 @@ class ReadFailure(StrEnum):
 
     @classmethod
     def of(cls, error: CacheError) -> ReadFailure | None:
-        """Return what an error of a read is counted as; None: it is wrong by itself, and nothing was read."""
+        """Return what the error of a read counts as; None for wrong usage, by which nothing was read."""
         return next((why for kind, why in _FAILURES.items() if isinstance(error, kind)), None)
 
 
@@ -53,17 +49,14 @@ _FAILURES: Final[Mapping[type[CacheError], ReadFailure]] = {
 class ReaderEvents:
     """The events of a reader. Ages and remaining times in seconds."""
 
-    note_hit: Callable[[HitNote], None] | None = None
-    """Called for each hit in the place of `hit`, where it is set: for those who add up many hits at once."""
-
     spans: ReaderSpans = NO_SPANS
-    """Told of refreshes and waits as spans of a trace."""
+    """Records refreshes and waits as spans of a trace."""
 
     def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
         """Record a value served from the cache; it is stale where ``ttl_remaining_seconds`` is not positive."""
 
     def miss(self, query: str) -> None:
-        """Record a read that found nothing good enough, and waits."""
+        """Record a read that found no entry that satisfies it, and waits."""
 
     def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
         """Record a caller that was served by a wait which another caller of this process had begun."""
@@ -81,9 +74,9 @@ class ReaderEvents:
         """Record a claim that was refused, since the record was in ``state`` (on the publisher's thread)."""
 
     def refresh_dropped(self, query: str, *, why: str) -> None:
-        """Record a trigger that was not even claimed: backlog, backpressure, breaker (on either thread).
+        """Record a trigger that was not claimed: backlog, backpressure, breaker (on either thread).
 
-        And ``repeat``: of a refresh that has been queued for long, and is not published again since too many wait.
+        Or a queued refresh that was not published again, since too many wait: ``repeat``.
         """
 
     def trigger_failed(self, query: str, *, why: str) -> None:
@@ -93,67 +86,89 @@ class ReaderEvents:
         """Record a read that found Redis unavailable."""
 
     def read_failed(self, query: str, *, why: ReadFailure) -> None:
-        """Record a read that ended without a value. Of a batch, a key that several items want is one read."""
+        """Record a read that ended without a value. In a batch, a key that several items request is one read."""
 
 
-def guarded(events: E, base: type[E]) -> E:
-    """Return ``events`` such that none of the methods of ``base`` raises: what one does is logged, once a method."""
-    if type(events) is base:
-        return events
-    # Of a type of its own: who is of the base alone counts nothing, and is not told of hits at all.
-    guarded_type: type[E] = type(f"Guarded{base.__name__}", (base,), {})
-    proxy = guarded_type.__new__(guarded_type)
-    _hand_on(proxy, [events])
-    for name, method in vars(base).items():
-        if callable(method) and not name.startswith("_"):
-            setattr(proxy, name, _never_raising(getattr(events, name), name))
-    return proxy
+class Emitter(Generic[E]):
+    """Calls a method of several objects; what one raises is logged, once per method, and otherwise ignored."""
+
+    def __init__(self, receivers: Sequence[E]) -> None:
+        self._receivers = receivers
+        self._failed: set[str] = set()
+
+    def emit(self, event: Callable[Concatenate[E, P], None], *args: P.args, **fields: P.kwargs) -> None:
+        """Call the method ``event`` of each object, by its name."""
+        for receiver in self._receivers:
+            try:
+                getattr(receiver, event.__name__)(*args, **fields)
+            except Exception:  # noqa: BLE001 - logged
+                self.log_failure(event.__name__)
+
+    def log_failure(self, name: str) -> None:
+        """Log the exception being handled, if it is the first of the method ``name``."""
+        if name not in self._failed:
+            self._failed.add(name)
+            log.exception("event handler %s raised; its further errors are ignored", name)
 
 
-def together(several: Sequence[E], base: type[E]) -> E:
-    """Return what tells each of ``several``, in their order, all that is told by a method of ``base``.
+class CompositeEvents(ReaderEvents):
+    """Several `ReaderEvents` as one that never raises. Spans are those of the first that records any."""
 
-    Spans are told to the first that has any.
-    """
-    if len(several) <= 1:
-        return several[0] if several else base()
-    together_type: type[E] = type(f"Several{base.__name__}", (base,), {})
-    proxy = together_type.__new__(together_type)
-    _hand_on(proxy, several)
-    for name, method in vars(base).items():
-        if callable(method) and not name.startswith("_"):
-            setattr(proxy, name, _telling_all([getattr(events, name) for events in several]))
-    return proxy
+    def __init__(self, *events: ReaderEvents) -> None:
+        self._emitter = Emitter(events)
+        self._emit = self._emitter.emit
+        self._hits = [one.hit for one in events]
+        self.spans: ReaderSpans = next((one.spans for one in events if one.spans is not NO_SPANS), NO_SPANS)
 
+    def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
+        """Record a value served from the cache."""
+        for hit in self._hits:  # written out: a hit costs a few microseconds
+            try:
+                hit(
+                    query,
+                    age_seconds=age_seconds,
+                    ttl_remaining_seconds=ttl_remaining_seconds,
+                    triggered=triggered,
+                )
+            except Exception:  # noqa: BLE001 - logged
+                self._emitter.log_failure("hit")
 
-def _hand_on(proxy: Any, several: Sequence[Any]) -> None:
-    """Give a proxy what its events have beside methods. Nothing in it raises: a note is appended to a list."""
-    proxy.spans = next((events.spans for events in several if events.spans is not proxy.spans), proxy.spans)
-    if isinstance(proxy, ReaderEvents):
-        notes = [events.note_hit for events in several]
-        if all(notes):
-            proxy.note_hit = notes[0] if len(notes) == 1 else _telling_all(notes)
+    def miss(self, query: str) -> None:
+        """Record a read that waits."""
+        self._emit(ReaderEvents.miss, query)
 
+    def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
+        """Record a caller that was served by another one's wait."""
+        self._emit(ReaderEvents.single_flight_hit, query, waited_seconds=waited_seconds)
 
-def _telling_all(methods: Sequence[Callable[..., None]]) -> Callable[..., None]:
-    def call(*args: Any, **fields: Any) -> None:
-        for method in methods:
-            method(*args, **fields)
+    def unreadable_entry(self, query: str, *, reason: str) -> None:
+        """Record an entry treated as a miss."""
+        self._emit(ReaderEvents.unreadable_entry, query, reason=reason)
 
-    return call
+    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
+        """Record a claim that was granted and published."""
+        self._emit(ReaderEvents.refresh_triggered, query, reason=reason)
 
+    def refresh_republished(self, query: str) -> None:
+        """Record a queued refresh that was published once more."""
+        self._emit(ReaderEvents.refresh_republished, query)
 
-def _never_raising(method: Callable[..., None], name: str) -> Callable[..., None]:
-    told = False
+    def refresh_deduplicated(self, query: str, *, state: str) -> None:
+        """Record a claim that was refused."""
+        self._emit(ReaderEvents.refresh_deduplicated, query, state=state)
 
-    @functools.wraps(method)
-    def call(*args: Any, **fields: Any) -> None:
-        nonlocal told
-        try:
-            method(*args, **fields)
-        except Exception:
-            if not told:
-                told = True
-                log.exception("the event %s raised; further errors of it are ignored", name)
+    def refresh_dropped(self, query: str, *, why: str) -> None:
+        """Record a trigger that was not claimed."""
+        self._emit(ReaderEvents.refresh_dropped, query, why=why)
 
-    return call
+    def trigger_failed(self, query: str, *, why: str) -> None:
+        """Record a claim that could not be made or published."""
+        self._emit(ReaderEvents.trigger_failed, query, why=why)
+
+    def unavailable(self, query: str) -> None:
+        """Record a read that found Redis unavailable."""
+        self._emit(ReaderEvents.unavailable, query)
+
+    def read_failed(self, query: str, *, why: ReadFailure) -> None:
+        """Record a read that ended without a value."""
+        self._emit(ReaderEvents.read_failed, query, why=why)

@@ -1,147 +1,182 @@
-"""Hits, noted one by one and counted together.
+"""Metrics of a reader: their table, and the events that feed them, for either back end.
 
-A hit is to cost next to nothing, and two histograms and two counters take a tenth of it when each is told at
-once. So a hit is noted (one append), and what was noted is added up together: at every 256th hit, and whenever those
-who count are asked for their numbers (`HitBatcher.flush`).
+A back end makes one instrument for each row of a table; `refresher.telemetry` has another table for the same two.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-import time
-import weakref
-from collections import defaultdict, deque
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from itertools import repeat
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, Protocol, TypeAlias
 
-from api_client.observe.events import HitNote
-from api_client.threads import start_thread
+from api_client.observe.events import ReaderEvents, ReadFailure
+from api_client.protocol.messages import RefreshReason
 
-FOLD_AT: Final = 256
-FLUSH_SECONDS: Final = 0.5
-
-Count: TypeAlias = Callable[[str, list[float], list[float], int], object]
-"""Counts hits of a query: their ages, what was left to their soft expiry (seconds), and how many triggered."""
+Record: TypeAlias = Callable[[float], Any]
+"""Adds a number to a counter or an up-down counter, or puts a value into a histogram."""
 
 
-def _always() -> bool:
-    return True
+class Kind(Enum):
+    """What a metric is."""
+
+    COUNTER = auto()
+    """Exposed with ``_total`` at the end of its name."""
+    HISTOGRAM = auto()
+    UP_DOWN = auto()
+    """Goes on and off; of several processes the sum."""
+    GAUGE = auto()
+    """Is looked up when it is exported."""
 
 
-class HitBatcher:
-    """The hits that were noted in this process, and are not counted yet. Thread-safe.
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row: ``unit`` is OpenTelemetry's, ``expected`` the values of the last label that are exposed at 0."""
 
-    Args:
-        count: counts the hits of one query; is never called by two threads at a time.
-        is_asked: whether somebody calls `flush` for the numbers; otherwise a thread does, every half second.
-    """
-
-    def __init__(self, count: Count, *, is_asked: Callable[[], bool] = _always) -> None:
-        # A weak one: what counts holds this, and the thread must end with both.
-        self._count, self._is_asked = weakref.WeakMethod(count), is_asked
-        self.begin()
-        _all_notes.add(self)
-
-    def begin(self) -> None:
-        """Begin to note hits, in this process: what its parent has noted is the parent's to count."""
-        self._noted: deque[HitNote] = deque()
-        self._folding = threading.RLock()
-        self._is_flushed = self._is_asked()
-
-    def note(self, note: HitNote) -> None:
-        """Note a hit."""
-        self._noted.append(note)
-        if len(self._noted) >= FOLD_AT or not self._is_flushed:
-            self._noted_enough()
-
-    def flush(self) -> None:
-        """Count what has been noted."""
-        with self._folding:
-            self._fold()
-
-    def _noted_enough(self) -> None:
-        try:  # in here, for a signal handler may raise as soon as it is held
-            # Whoever meets another one at it leaves it to that one.
-            if not self._folding.acquire(blocking=False):
-                return
-            if not self._is_flushed:
-                start_thread(partial(_flush_for_ever, weakref.ref(self)), "refresher-metrics")
-                self._is_flushed = True
-            self._fold()
-        finally:
-            try:  # noqa: SIM105 - one call more could be interrupted
-                self._folding.release()
-            except RuntimeError:  # another thread has it
-                pass
-
-    def _fold(self) -> None:
-        count, noted = self._count(), list[HitNote]()
-        with suppress(IndexError):  # a signal handler has taken some
-            for _ in repeat(None, len(self._noted)):
-                noted.append(self._noted.popleft())
-        by_query: defaultdict[str, list[HitNote]] = defaultdict(list)
-        for note in noted:
-            by_query[note[0]].append(note)
-        for query, notes in by_query.items():
-            _, ages_us, left_us, triggered = zip(*notes, strict=True)
-            if count is not None:
-                count(
-                    query,
-                    [age_us / 1e6 for age_us in ages_us],
-                    [one_us / 1e6 for one_us in left_us],
-                    sum(triggered),
-                )
+    name: str
+    help: str
+    labels: tuple[str, ...] = ("query",)
+    kind: Kind = Kind.COUNTER
+    unit: str = ""
+    buckets: tuple[float, ...] = ()
+    expected: tuple[str, ...] = ()
 
 
-def _flush_for_ever(notes: weakref.ref[HitBatcher]) -> None:
-    while (found := notes()) is not None:
-        found.flush()
-        del found
-        time.sleep(FLUSH_SECONDS)
+class Backend(Protocol):
+    """Where metrics are kept: Prometheus or OpenTelemetry."""
 
-
-_all_notes: weakref.WeakSet[HitBatcher] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for notes in list(_all_notes):
-        notes.begin()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
+    def bind(self, name: str, *labels: str) -> Record:
+        """Return what records for one set of label values; where the back end can, it is exposed at 0 from now on."""
 
 
 AGE_BUCKETS_SECONDS: Final = (0.1, 0.5, 1, 5, 15, 30, 60, 150, 300, 600, 1_800, 3_600, 14_400, 86_400)
 
-# Counters; the names end with _total where they are shown.
-COUNTERS: Final = {
-    "cache_hit": "Values served from the cache, fresh or stale",
-    "cache_miss": "Reads that found nothing good enough, and waited",
-    "cache_unavailable": "Reads that found Redis unavailable",
-    "cache_expired_served": "Values served past their soft expiry",
-    "xfetch_stale_served": "Values served on a positive decision, early or past the soft expiry",
-    "xfetch_single_flight_hits": "Callers that were served by a wait which another caller had begun",
-    "xfetch_lock_contention": "Claims that were refused, since somebody else's stood",
-    "xfetch_refresh_republished": "Queued refreshes that were published once more",
-}
-# As well, with a label more.
-LABELLED: Final = {
-    "xfetch_refresh_triggered": ("reason", "Refreshes asked for: early, stale, miss, invalidated, manual"),
-    "xfetch_refresh_dropped": ("why", "Triggers that were not published: backlog, backpressure, breaker, repeat"),
-    "xfetch_trigger_failed": ("why", "Claims that could not be made or published"),
-    "cache_read_failed": (
-        "why",
-        "Reads that ended without a value: unavailable, timeout, refresh_failed, unknown_query, decode",
+
+def _age(name: str, help_: str) -> Metric:
+    return Metric(name, help_, kind=Kind.HISTOGRAM, unit="s", buckets=AGE_BUCKETS_SECONDS)
+
+
+def by_name(*metrics: Metric) -> Mapping[str, Metric]:
+    """Return a table of metrics."""
+    return {metric.name: metric for metric in metrics}
+
+
+READER_METRICS: Final = by_name(
+    Metric("cache_hit", "Values served from the cache, fresh or stale"),
+    Metric("cache_miss", "Reads that found nothing good enough, and waited"),
+    Metric("cache_unavailable", "Reads that found Redis unavailable"),
+    Metric("cache_expired_served", "Values served past their soft expiry"),
+    Metric("xfetch_stale_served", "Values served on a positive decision, early or past the soft expiry"),
+    Metric("xfetch_single_flight_hits", "Callers that were served by a wait which another caller had begun"),
+    Metric("xfetch_lock_contention", "Claims that were refused, since somebody else's stood"),
+    Metric("xfetch_refresh_republished", "Queued refreshes that were published once more"),
+    Metric(
+        "xfetch_refresh_triggered",
+        "Refreshes asked for: early, stale, miss, invalidated, manual",
+        labels=("query", "reason"),
+        expected=tuple(RefreshReason),
     ),
-    "cache_unreadable": ("reason", "Entries treated as a miss: garbage, version, flags, digest"),
-}
-# Histograms over AGE_BUCKETS_SECONDS.
-AGES: Final = {
-    "cache_age_at_access_seconds": "Age of the values served, from their read on",
-    "cache_ttl_remaining_seconds": "Time to the soft expiry of the values served; 0 past it",
-    "cache_stale_seconds": "For how long the values served past their soft expiry had been stale",
-}
+    Metric(
+        "xfetch_refresh_dropped",
+        "Triggers that were not published: backlog, backpressure, breaker, repeat",
+        labels=("query", "why"),
+    ),
+    Metric("xfetch_trigger_failed", "Claims that could not be made or published", labels=("query", "why")),
+    Metric(
+        "cache_read_failed",
+        "Reads that ended without a value: unavailable, timeout, refresh_failed, unknown_query, decode",
+        labels=("query", "why"),
+        expected=tuple(ReadFailure),
+    ),
+    Metric(
+        "cache_unreadable", "Entries treated as a miss: garbage, version, flags, digest", labels=("query", "reason")
+    ),
+    _age("cache_age_at_access_seconds", "Age of the values served, from their read on"),
+    _age("cache_ttl_remaining_seconds", "Time to the soft expiry of the values served; 0 past it"),
+    _age("cache_stale_seconds", "For how long the values served past their soft expiry had been stale"),
+)
+
+
+# What a hit is recorded in; of most, the first three alone.
+HIT_METRICS: Final = (
+    "cache_hit", "cache_age_at_access_seconds", "cache_ttl_remaining_seconds",
+    "cache_expired_served", "cache_stale_seconds", "xfetch_stale_served",
+)  # fmt: skip
+
+
+class MeteredEvents(ReaderEvents):
+    """Records a reader's events in the metrics of a back end."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._hits: dict[str, tuple[Record, ...]] = {}
+
+    def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
+        """Count a value served, with its age and what is left of it."""
+        hits, ages, ttls, expired, stale, triggers = self._hits.get(query) or self._expect(query)
+        hits(1)
+        ages(age_seconds)
+        if ttl_remaining_seconds > 0:
+            ttls(ttl_remaining_seconds)
+        else:
+            ttls(0.0)  # a histogram's sum must not fall
+            expired(1)
+            stale(-ttl_remaining_seconds)
+        if triggered:
+            triggers(1)
+
+    def miss(self, query: str) -> None:
+        """Count a read that waits."""
+        self._count("cache_miss", query)
+
+    def single_flight_hit(self, query: str, *, waited_seconds: float) -> None:
+        """Count a caller that was served by another one's wait."""
+        self._count("xfetch_single_flight_hits", query)
+
+    def unreadable_entry(self, query: str, *, reason: str) -> None:
+        """Count an entry that was treated as a miss."""
+        self._count("cache_unreadable", query, reason)
+
+    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
+        """Count a claim that was granted and published."""
+        self._count("xfetch_refresh_triggered", query, reason.value)
+
+    def refresh_republished(self, query: str) -> None:
+        """Count a refresh that was published once more."""
+        self._count("xfetch_refresh_republished", query)
+
+    def refresh_deduplicated(self, query: str, *, state: str) -> None:
+        """Count a claim that was refused."""
+        self._count("xfetch_lock_contention", query)
+
+    def refresh_dropped(self, query: str, *, why: str) -> None:
+        """Count a trigger that was not claimed."""
+        self._count("xfetch_refresh_dropped", query, why)
+
+    def trigger_failed(self, query: str, *, why: str) -> None:
+        """Count a claim that could not be made or published."""
+        self._count("xfetch_trigger_failed", query, why)
+
+    def unavailable(self, query: str) -> None:
+        """Count a read that found Redis unavailable."""
+        self._count("cache_unavailable", query)
+
+    def read_failed(self, query: str, *, why: ReadFailure) -> None:
+        """Count a read that ended without a value."""
+        self._count("cache_read_failed", query, why.value)
+
+    def _count(self, name: str, query: str, *labels: str) -> None:
+        if query not in self._hits:
+            self._expect(query)
+        self._backend.bind(name, query, *labels)(1)
+
+    def _expect(self, query: str) -> tuple[Record, ...]:
+        """Expose a query's counters at 0: the value that one has when it is first seen is no increase to Prometheus."""
+        bind = self._backend.bind
+        for metric in READER_METRICS.values():
+            if len(metric.labels) == 1:
+                bind(metric.name, query)
+            for value in metric.expected:
+                bind(metric.name, query, value)
+        hits = self._hits[query] = tuple(bind(name, query) for name in HIT_METRICS)
+        return hits

@@ -1,10 +1,10 @@
-"""What a reader tells of a refresh as spans of a trace. Silent here; `api_client.otel` tells OpenTelemetry.
+"""Spans of a reader: no-ops here; `api_client.otel` has those of OpenTelemetry.
 
 ::
 
-    a read decides  ──▶ asked(): the caller's context is kept, nothing else is done on its path
+    a read triggers ──▶ start_trigger(): keeps the caller's context, nothing else on the read's path
     the publisher   ──▶ begin() ──▶ claimed() ──▶ sending(): what the message carries ──▶ end()
-    a read waits    ──▶ waiting(): around all of the wait; what it publishes is asked within
+    a read waits    ──▶ waiting(): around the whole wait; the trigger that it publishes starts within
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class TriggerTrace:
     __slots__ = ()
 
     def begin(self) -> None:
-        """Take note that the publisher has come to it."""
+        """Record that the publisher handles it now."""
 
     def claimed(self, since_ns: int) -> None:
-        """Take note of a claim, granted or not, that took from ``since_ns`` (of `time.time_ns`) until now."""
+        """Record a claim, granted or not, that took from ``since_ns`` (of `time.time_ns`) until now."""
 
     def sending(self, system: str, queue: str) -> Mapping[str, str]:
-        """Begin to publish; return what the message carries, for the worker to go on with the trace."""
+        """Begin to publish; return what the message carries, for the worker to continue the trace."""
         return NO_TRACE
 
     def end(self, outcome: str, why: str) -> None:
@@ -43,8 +43,8 @@ NULL_TRACE: Final = TriggerTrace()
 class ReaderSpans:
     """The spans of a reader: none."""
 
-    def asked(self, key: CacheKey, reason: str) -> TriggerTrace:
-        """Keep the caller's context for the refresh that its read has just asked for."""
+    def start_trigger(self, key: CacheKey, reason: str) -> TriggerTrace:
+        """Keep the caller's context for the refresh that its read has just triggered."""
         return NULL_TRACE
 
     def waiting(self, keys: Sequence[CacheKey]) -> AbstractContextManager[None]:

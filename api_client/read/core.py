@@ -66,12 +66,10 @@ class ReadCore:
         self._clock, self._publisher, self._suppressor, self._events = health.clock, publisher, suppressor, events
         self._record_decision = decisions.record
         self._reports_hits = type(events) is not ReaderEvents
-        self._note_hit = events.note_hit
         self.spans: ReaderSpans = events.spans
         self.tier: LocalTier | None = tier
         self.tracking: TrackingLink | None = tracking
         self._kept: Mapping[str, LocalEntry] = {} if tier is None else tier.entries
-        self._kept_unreported: Mapping[str, LocalEntry] = {} if self._reports_hits else self._kept
         self._unchanged = UnchangedEntryCache(settings.max_value_bytes)
         self._logged_unreadable: set[tuple[str, str]] = set()
 
@@ -80,15 +78,19 @@ class ReadCore:
 
         Most local reads end here; nothing is done that the full read would do otherwise.
         """
-        kept = self._kept_unreported.get(key.entry)
-        if kept is None or time.monotonic() >= kept.quiet_until:
+        kept = self._kept.get(key.entry)
+        if kept is None or (now := time.monotonic()) >= kept.quiet_until:
             return NOT_KEPT
         kept.used = True
         # `value_of`, inlined: a call is a tenth of what a local hit costs.
         if kept.type_ is not type_:
-            return payload.decode(kept.content, type_, key.query)
-        copy = kept.copy
-        return kept.value if copy is None else copy(kept.value)
+            value = payload.decode(kept.content, type_, key.query)
+        else:
+            copy = kept.copy
+            value = kept.value if copy is None else copy(kept.value)
+        if self._reports_hits:
+            self._report_hit(key, kept.header, self._clock.at_us(now), None)
+        return value
 
     def serve_local(self, key: CacheKey, freshness: Freshness, type_: Any) -> ReadResult | None:
         """Serve from the in-process tier; None: it has nothing that satisfies the read.
@@ -310,12 +312,6 @@ class ReadCore:
             log.warning("unreadable entry for %s (%s): %s; treating it as a miss", key.query, key.short, reason)
 
     def _report_hit(self, key: CacheKey, header: Header, now_us: int, trigger: RefreshReason | None) -> None:
-        if self._note_hit is not None:
-            # Numbers alone: hundreds of headers that are kept would cost more than what is done with them.
-            is_over = header.generation > header.token or header.is_ahead(now_us)
-            left_us = 0 if is_over else header.soft_expiry_us - now_us
-            self._note_hit((key.query, now_us - header.read_started_us, left_us, trigger is not None))
-            return
         self._events.hit(
             key.query,
             age_seconds=(now_us - header.read_started_us) / 1e6,

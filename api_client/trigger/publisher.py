@@ -139,7 +139,7 @@ class Publisher:
         self._broker.close()
 
     def _traced(self, trigger: Trigger) -> Trigger:
-        trace = self._spans.asked(trigger.key, trigger.reason)
+        trace = self._spans.start_trigger(trigger.key, trigger.reason)
         return trigger if trace is NULL_TRACE else replace(trigger, trace=trace)
 
     def _has_thread(self) -> bool:

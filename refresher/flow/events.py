@@ -5,7 +5,7 @@
     processing ── a message's item, to its outcome
      ├─ a step of its lease record (acquire, commit …)          `records`
      ├─ a load, one for each attempt                            `origin`
-     │   └─ each query that the loader runs on graph          `transaction`
+     │   └─ each query that the loader runs on the graph        `transaction`
      └─ a step of its lease record
 """
 
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from api_client.observe.events import Emitter
 from refresher.flow.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -86,6 +87,48 @@ class WorkerEvents:
 
     def message_dropped(self, *, reason: str) -> None:
         """Record a message that was dropped unread, for one of the guard's `DropReason`."""
+
+
+class CompositeWorkerEvents(WorkerEvents):
+    """Several `WorkerEvents` as one that never raises. Spans are those of the first that records any."""
+
+    def __init__(self, *events: WorkerEvents) -> None:
+        self._emit = Emitter(events).emit
+        self.spans: WorkerSpans = next((one.spans for one in events if one.spans is not NO_SPANS), NO_SPANS)
+
+    def acquired(self, query: str) -> None:
+        """Record a run that begins."""
+        self._emit(WorkerEvents.acquired, query)
+
+    def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
+        """Record a value stored."""
+        self._emit(
+            WorkerEvents.committed, query, delta_seconds=delta_seconds, run_seconds=run_seconds, as_stale=as_stale
+        )
+
+    def rejected(self, query: str, *, why: str) -> None:
+        """Record a write that was refused."""
+        self._emit(WorkerEvents.rejected, query, why=why)
+
+    def skipped(self, query: str, *, why: str) -> None:
+        """Record a message with nothing to do."""
+        self._emit(WorkerEvents.skipped, query, why=why)
+
+    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
+        """Record a failed attempt that will be repeated."""
+        self._emit(WorkerEvents.retried, query, kind=kind, attempt=attempt, pause_seconds=pause_seconds)
+
+    def failed(self, query: str, *, kind: str, attempts: int) -> None:
+        """Record a refresh that was given up."""
+        self._emit(WorkerEvents.failed, query, kind=kind, attempts=attempts)
+
+    def ended(self, query: str) -> None:
+        """Record that a run has ended."""
+        self._emit(WorkerEvents.ended, query)
+
+    def message_dropped(self, *, reason: str) -> None:
+        """Record a message that was dropped unread."""
+        self._emit(WorkerEvents.message_dropped, reason=reason)
 
 
 def events_of(app: Any) -> WorkerEvents:

@@ -1,7 +1,7 @@
-"""A worker's events as Prometheus metrics, on a port of its own: all processes of its pool together.
+"""Prometheus endpoint of a worker: its metrics, those of all processes of its pool together. Needs prometheus_client.
 
-Needs prometheus_client. Its multiprocess mode does the adding up: each process of the pool writes into files of its
-own, and the worker's main process, where Celery's consumer runs, serves what all of them have written.
+Its multiprocess mode adds them up: each process of the pool writes into files of its own, and the worker's main
+process, where Celery's consumer runs, serves what all of them have written.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from api_client.observe.events import together
-from refresher.flow.dead_letters import letters_by_query
-from refresher.flow.events import WorkerEvents
+from refresher.telemetry.metrics import READY, WORKER_METRICS, MeteredWorkerEvents, Values, WorkerGauges, look_up
 
 if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
     from prometheus_client import Metric
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import CollectorRegistry
 
-    from refresher.flow.dead_letters import DeadLetter
-    from refresher.queries import Registry
+    from refresher.settings import WorkerSettings
 
 log: Final = logging.getLogger(__name__)
+FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Readiness(Protocol):
@@ -38,222 +37,76 @@ class Readiness(Protocol):
         """What was checked: None, or what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerGauges:
-    """Gauges that are asked for at each scrape. Needs prometheus_client.
+class GaugeCollector:
+    """Looks gauges up at each scrape, but those of a broker or cache that is not ready: these would not answer.
 
     Args:
-        ready: whether the worker is ready, bounded in time. What it says is not well is not asked once more.
-        waiting: how many refreshes wait in the broker.
-        letters: the dead letters that are kept.
-        queries: what the worker can load.
-
-    What can't be told is left out: a gap in the graph says so.
+        ready: whether the worker is ready, bounded in time.
+        gauges: which.
     """
 
-    ready: Callable[[], Readiness]
-    waiting: Callable[[], int]
-    letters: Callable[[], Iterable[DeadLetter]]
-    queries: Registry
-
-    def register(self, registry: CollectorRegistry) -> None:
-        """Have a registry collect them."""
-        for gauges in (self.of_now, self.times):
-            registry.register(_AtEachScrape(gauges))
-
-    def of_now(self) -> Iterator[GaugeMetricFamily]:
-        """Yield what the worker's surroundings are like now."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        checks = self.ready().checks
-        ready = GaugeMetricFamily(
-            "refresher_ready", "Whether all is well with what the worker needs: 1, or 0", labels=("part",)
-        )
-        for part, problem in checks.items():
-            ready.add_metric((part,), float(problem is None))
-        yield ready
-        if not checks.get("broker"):
-            yield from _told(self._queue)
-        if not checks.get("cache"):
-            yield from _told(self._dead)
-
-    def times(self) -> Iterator[GaugeMetricFamily]:
-        """Yield what the queries say of their values."""
-        ttls = {query.name: query.ttl_seconds for query in self.queries}
-        graces = {query.name: query.grace_seconds for query in self.queries}
-        yield _by_query("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", ttls)
-        yield _by_query("xfetch_query_grace_seconds", "For how long they may be served after it", graces)
-
-    def _queue(self) -> Iterator[GaugeMetricFamily]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        yield GaugeMetricFamily(
-            "xfetch_refresh_queue_size", "Early and stale refreshes that wait", value=self.waiting()
-        )
-
-    def _dead(self) -> Iterator[GaugeMetricFamily]:
-        kept, quarantined = letters_by_query(self.letters(), (query.name for query in self.queries))
-        yield _by_query("xfetch_dead_letters", "Dead letters that are kept", kept)
-        yield _by_query(
-            "xfetch_quarantined_keys", "Keys of which several refreshes in a row were given up", quarantined
-        )
-
-
-class _AtEachScrape:
-    """Collects gauges when they are asked for."""
-
-    def __init__(self, gauges: Callable[[], Iterable[GaugeMetricFamily]]) -> None:
-        self._gauges = gauges
+    def __init__(self, ready: Callable[[], Readiness], gauges: WorkerGauges) -> None:
+        self._ready, self.gauges = ready, gauges
 
     def describe(self) -> list[Metric]:
+        """Return nothing: a registry would collect instead."""
         return []
 
-    def collect(self) -> list[GaugeMetricFamily]:
-        return _told(self._gauges)
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        problems: Mapping[str, str | None] = {}
+
+        def readiness() -> Values:
+            nonlocal problems
+            problems = self._ready().checks
+            return {READY: {(part,): float(problem is None) for part, problem in problems.items()}}
+
+        gauges = self.gauges
+        for part, look in (("", readiness), ("broker", gauges.queue), ("cache", gauges.dead), ("", gauges.times)):
+            if problems.get(part):
+                continue
+            for metric, values in look_up(look).items():
+                family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+                for labels, value in values.items():
+                    family.add_metric(labels, value)
+                yield family
 
 
-def _told(gauges: Callable[[], Iterable[GaugeMetricFamily]]) -> list[GaugeMetricFamily]:
-    try:
-        return list(gauges())
-    except Exception as error:  # noqa: BLE001 - whatever is away now: the scrape goes on
-        log.warning("a scrape goes without some gauges: %s", type(error).__name__)
-        return []
-
-
-def _by_query(name: str, help_: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    from prometheus_client.core import GaugeMetricFamily
-
-    gauge = GaugeMetricFamily(name, help_, labels=("query",))
-    for query, value in values.items():
-        gauge.add_metric((query,), value)
-    return gauge
-
-
-SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 150, 300)
-HELD: Final = frozenset({"running", "retrying"})
-"""The states of a lease record by which another run held what a message asked for."""
-
-# Counters, each with a label ``query`` and these; the names end with _total where they are shown.
-COUNTERS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "xfetch_refresh_completed": ((), "Values stored"),
-    "xfetch_refresh_failed": (("kind",), "Refreshes that were given up"),
-    "xfetch_refresh_retried": (("kind",), "Failed attempts that were to be repeated"),
-    "xfetch_refresh_skipped": (
-        ("why",),
-        "Messages with nothing to do: already_fresh, the state that held the key, or no_slot",
-    ),
-    "xfetch_stale_write_rejected": (("why",), "Writes that were refused: superseded, invalidated, lost"),
-    "xfetch_lock_contention": ((), "Messages that found another run at their key"),
-}
-DROPPED: Final = ("refresher_messages_dropped", "Messages that were none, by what was wrong")
-# Histograms over SECONDS_BUCKETS.
-DURATIONS: Final = {
-    "xfetch_refresh_duration_seconds": "From the lease to the commit",
-    "xfetch_refresh_lead_seconds": "From the claim to the commit (δ)",
-}
-ACTIVE: Final = {
-    "xfetch_active_refreshes": "Runs that go on",
-    "xfetch_active_locks": "Leases that are held",
-}
-
-
-if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
-
-    from prometheus_client import Metric
-    from prometheus_client.registry import CollectorRegistry
-
-    from refresher.settings import WorkerSettings
-
-
-FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
-
-
-class PrometheusWorkerEvents(WorkerEvents):
-    """Counts what a worker tells; all metrics but the last are labelled by ``query``.
+class PrometheusWorkerEvents(MeteredWorkerEvents):
+    """Counts a worker's events in Prometheus metrics.
 
     Args:
         registry: where the metrics are registered; none, where another process collects them.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        from prometheus_client import Counter, Gauge, Histogram
+        from api_client.observe.prometheus import PrometheusBackend
 
-        self._counters = {
-            name: Counter(name, help_, ("query", *labels), registry=registry)
-            for name, (labels, help_) in COUNTERS.items()
-        }
-        self._dropped = Counter(*DROPPED, ("reason",), registry=registry)
-        self._durations = {
-            name: Histogram(name, help_, ("query",), registry=registry, buckets=SECONDS_BUCKETS)
-            for name, help_ in DURATIONS.items()
-        }
-        self._gauges = [
-            Gauge(name, help_, ("query",), registry=registry, multiprocess_mode="livesum")
-            for name, help_ in ACTIVE.items()
-        ]
-
-    def expect(self, queries: Iterable[str]) -> None:
-        """Show these at 0: what a counter has when it is first seen is no increase to Prometheus."""
-        for query in queries:
-            self._counters["xfetch_refresh_completed"].labels(query)
-
-    def acquired(self, query: str) -> None:
-        """Count a run that begins."""
-        for gauge in self._gauges:
-            gauge.labels(query).inc()
-
-    def ended(self, query: str) -> None:
-        """Count a run that has ended."""
-        for gauge in self._gauges:
-            gauge.labels(query).dec()
-
-    def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
-        """Count a value stored."""
-        self._counters["xfetch_refresh_completed"].labels(query).inc()
-        self._durations["xfetch_refresh_duration_seconds"].labels(query).observe(run_seconds)
-        self._durations["xfetch_refresh_lead_seconds"].labels(query).observe(delta_seconds)
-
-    def rejected(self, query: str, *, why: str) -> None:
-        """Count a write that was refused."""
-        self._counters["xfetch_stale_write_rejected"].labels(query, why).inc()
-
-    def skipped(self, query: str, *, why: str) -> None:
-        """Count a message with nothing to do."""
-        self._counters["xfetch_refresh_skipped"].labels(query, why).inc()
-        if why in HELD:
-            self._counters["xfetch_lock_contention"].labels(query).inc()
-
-    def retried(self, query: str, *, kind: str, attempt: int, pause_seconds: float) -> None:
-        """Count a failed attempt that will be repeated."""
-        self._counters["xfetch_refresh_retried"].labels(query, kind).inc()
-
-    def failed(self, query: str, *, kind: str, attempts: int) -> None:
-        """Count a refresh that was given up."""
-        self._counters["xfetch_refresh_failed"].labels(query, kind).inc()
-
-    def message_dropped(self, *, reason: str) -> None:
-        """Count a message that was dropped unread."""
-        self._dropped.labels(reason).inc()
+        super().__init__(PrometheusBackend(WORKER_METRICS, registry))
 
 
-class WorkerMetrics:
-    """Serves what a worker's processes count, from its main process; nothing before `start`, or without a port.
+class MetricsServer:
+    """Serves the metrics of a worker's processes from its main process; nothing before `start`, or without a port.
 
     Args:
         settings: whose address and port.
-        gauges: what is asked at each scrape.
+        gauges: what is looked up at each scrape.
+
+    Attributes:
+        events: what counts in this process; None before `start`.
     """
 
-    def __init__(self, settings: WorkerSettings, gauges: WorkerGauges) -> None:
+    def __init__(self, settings: WorkerSettings, gauges: GaugeCollector) -> None:
         self._settings, self._gauges = settings, gauges
-        self._events: PrometheusWorkerEvents | None = None
+        self.events: PrometheusWorkerEvents | None = None
         self._server: WSGIServer | None = None
         self._own_folder: str | None = None
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Begin to count and to serve. What keeps it from that is logged; a worker without metrics still refreshes."""
+        """Begin to count and to serve; an obstacle is logged, and the worker refreshes without metrics."""
         if not self._settings.metrics_port:
             return
         where = f"{self._settings.metrics_address}:{self._settings.metrics_port}"
@@ -267,12 +120,8 @@ class WorkerMetrics:
         else:
             log.info("metrics: http://%s/metrics", where)
 
-    def with_metrics(self, events: WorkerEvents | None) -> WorkerEvents:
-        """Return what tells ``events`` and counts, too."""
-        return together([told for told in (events, self._events) if told is not None], WorkerEvents)
-
     def after_fork(self) -> None:
-        """In a process of the pool: let go of the port, which is the main process's."""
+        """Close the port in a process of the pool: it is the main process's."""
         if self._server is None or self._pid == os.getpid():
             return  # the solo pool's one process is the main one
         self._server.socket.close()
@@ -296,19 +145,19 @@ class WorkerMetrics:
         from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = CollectorRegistry()
-        self._gauges.register(registry)
-        # Before the files are read: what a process was at when it was killed does not go on.
+        registry.register(self._gauges)
+        # Before the files are read: the runs of a killed process are over.
         registry.register(_DeadProcessReaper())
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         self._server, _ = start_http_server(
             self._settings.metrics_port, addr=self._settings.metrics_address, registry=registry
         )
-        self._events = PrometheusWorkerEvents()
-        self._events.expect(query.name for query in self._gauges.queries)
+        self.events = PrometheusWorkerEvents()
+        self.events.expect(query.name for query in self._gauges.gauges.queries)
 
 
 class _DeadProcessReaper:
-    """Collects nothing, and removes the gauges of processes that are gone."""
+    """Collects nothing; removes the gauges of dead processes."""
 
     def describe(self) -> list[Metric]:
         return []
@@ -341,6 +190,6 @@ def _use_folder() -> str | None:
 
     if not values.ValueClass._multiprocess:  # noqa: SLF001 - it has no public name
         # It was imported without the variable: by Flower, whose command Celery loads with all others, or by a query's
-        # module. What counts from now on does so in files.
+        # module. Metrics that are made from now on are in files.
         values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
     return None if given else folder

@@ -1,55 +1,44 @@
-"""A worker's OpenTelemetry: each process that refreshes has an SDK of its own, set up as OpenTelemetry itself does it.
+"""OpenTelemetry of a worker: each process that refreshes has an SDK of its own, set up as OpenTelemetry does it.
 
 An SDK does not outlive a fork well: its threads are gone, its connections are the parent's, and two processes would
-tell one set of numbers. So a pool that forks has it set up in each of its processes and never in the main one, whose
-few events are in Prometheus and the log only. Where somebody has set one up already (``opentelemetry-instrument``, or
-the application), that one is used as it is.
+export one set of numbers. So a pool that forks has it set up in each of its processes and never in the main one, whose
+few events are in Prometheus and the log only. One that is there already (``opentelemetry-instrument``, or the
+application's) is used as it is.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import signals
 
-from api_client.observe.events import together
 from refresher.flow.events import WorkerEvents
 from refresher.settings import WorkerSettings
-from refresher.telemetry import otel_sdk
+from refresher.telemetry.metrics import WorkerGauges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from celery import Celery
 
-    from api_client.trigger.broker import Broker
-    from refresher.flow.dead_letters import DeadLetter
-    from refresher.queries import Registry
-
 log: Final = logging.getLogger(__name__)
+FLUSH_SECONDS: Final = 2.0
+INSTALL: Final = "pip install 'refresher[otel]' opentelemetry-distro opentelemetry-exporter-otlp"
 
 
 class Telemetry:
-    """Tells OpenTelemetry what this process does; nothing without CACHE_OTEL.
+    """OpenTelemetry in this process; off without CACHE_OTEL.
 
     Args:
         settings: a worker's.
-        broker: makes a way to the broker, for the process that asks it how many refreshes wait.
-        letters: the dead letters that are kept.
-        queries: what the worker can load.
+        gauges: makes the gauges, with connections of this process.
     """
 
-    def __init__(
-        self,
-        settings: WorkerSettings,
-        *,
-        broker: Callable[[], Broker],
-        letters: Callable[[], Iterable[DeadLetter]],
-        queries: Registry,
-    ) -> None:
-        self._settings, self._broker, self._letters, self._queries = settings, broker, letters, queries
+    def __init__(self, settings: WorkerSettings, gauges: Callable[[], WorkerGauges]) -> None:
+        self._settings, self._gauges = settings, gauges
         self._events: WorkerEvents | None = None
         self._pid = 0
 
@@ -75,33 +64,63 @@ class Telemetry:
         signals.worker_shutdown.connect(end)
 
     def start(self) -> None:
-        """Begin, in a process that refreshes. What keeps it from that is logged; the worker refreshes all the same."""
+        """Begin, in a process that refreshes; an obstacle is logged, and the worker refreshes without OpenTelemetry."""
         if self._pid == os.getpid():
             return
         self._pid, self._events = os.getpid(), None
         try:
-            otel_sdk.set_up()
-            from refresher.telemetry.otel import OTelGauges, OTelWorkerEvents
+            set_up_sdk()
+            from refresher.telemetry.otel import OTelWorkerEvents, observe_gauges
         except ModuleNotFoundError as error:
-            log.error("CACHE_OTEL is on, but %s is missing: %s", error.name, otel_sdk.INSTALL)
+            log.error("CACHE_OTEL is on, but %s is missing: %s", error.name, INSTALL)
             return
-        self._events = told = OTelWorkerEvents()
-        OTelGauges(self._broker().waiting, self._letters, self._queries).observe(told.meter)
+        self._events = events = OTelWorkerEvents()
+        observe_gauges(self._gauges(), events.meter)
 
-    def with_metrics(self, events: WorkerEvents | None) -> WorkerEvents | None:
-        """Return what tells ``events``, and OpenTelemetry where it has begun in this process."""
-        ours = self._events if self._pid == os.getpid() else None
-        told = [one for one in (events, ours) if one is not None]
-        return together(told, WorkerEvents) if told else None
+    @property
+    def events(self) -> WorkerEvents | None:
+        """What counts and traces in this process; None where OpenTelemetry has not begun in it."""
+        return self._events if self._pid == os.getpid() else None
 
     def close(self) -> None:
         """Send what is left, for a few seconds at most: nothing else does when a pool's process ends."""
-        if self._events is not None and self._pid == os.getpid():
-            otel_sdk.send_what_is_left()
+        if self.events is not None:
+            _send_what_is_left()
 
 
 def _refreshes_itself(pool: Any) -> bool:
-    """Tell whether the process that has this pool refreshes itself, for it forks none that do."""
+    """Return whether the process with this pool refreshes, rather than forks those that do."""
     from celery.concurrency.prefork import TaskPool
 
     return not isinstance(pool, TaskPool)
+
+
+def set_up_sdk() -> None:
+    """Set an SDK up by OpenTelemetry's environment variables, unless this process has one.
+
+    Raises:
+        ModuleNotFoundError: one of `INSTALL`'s packages is missing.
+    """
+    from opentelemetry import trace
+
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return
+    from opentelemetry.instrumentation.auto_instrumentation import initialize
+
+    initialize()
+
+
+def _send_what_is_left() -> None:
+    """Flush for at most `FLUSH_SECONDS`: a collector that hangs holds nobody up."""
+    sending = threading.Thread(target=_flush, name="otel-flush", daemon=True)
+    sending.start()
+    sending.join(FLUSH_SECONDS)
+
+
+def _flush() -> None:
+    from opentelemetry import metrics, trace
+
+    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
+        flush = getattr(provider, "force_flush", None)  # the SDK's; the API has none
+        if flush is not None:
+            flush(int(FLUSH_SECONDS * 1000))

@@ -15,18 +15,18 @@ from celery import Celery
 
 from api_client.config.broker import connection_settings, consumer_settings, queues
 from api_client.errors import ConfigurationError
-from api_client.observe.events import guarded
 from api_client.transport.redis_py import connect
 from api_client.trigger.broker import CeleryBroker
 from api_client.trigger.private_app import PrivateApp
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
-from refresher.flow.events import WorkerEvents
+from refresher.flow.events import CompositeWorkerEvents, WorkerEvents
 from refresher.flower import set_up_flower
 from refresher.ops.health import Health, Heartbeat, PulseStep
 from refresher.ops.health_server import HealthServer
 from refresher.queries import import_from_working_directory, import_queries, registry
 from refresher.settings import WorkerSettings
-from refresher.telemetry.prometheus import WorkerGauges, WorkerMetrics
+from refresher.telemetry.metrics import WorkerGauges
+from refresher.telemetry.prometheus import GaugeCollector, MetricsServer
 from refresher.telemetry.setup import Telemetry
 from refresher.worker.celery_fixes.app import translate_amqps_tls_options
 from refresher.worker.lifecycle import Lifecycle
@@ -122,19 +122,24 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     # The main process queries with connections of its own, which its children must not use.
     health = Health(settings, app.refresher_pulse)
     letters = functools.partial(_letters, settings)
-    metrics = WorkerMetrics(settings, WorkerGauges(health.ready, broker().waiting, letters, registry))
-    telemetry = Telemetry(settings, broker=broker, letters=letters, queries=registry)
+
+    def gauges() -> WorkerGauges:
+        return WorkerGauges(broker().waiting, letters, registry)
+
+    metrics = MetricsServer(settings, GaugeCollector(health.ready, gauges()))
+    telemetry = Telemetry(settings, gauges)
     telemetry.connect(app)
 
-    def all_events() -> WorkerEvents:
-        return metrics.with_metrics(telemetry.with_metrics(events))
+    def build_events() -> WorkerEvents:
+        found = [one for one in (events, telemetry.events, metrics.events) if one is not None]
+        return CompositeWorkerEvents(*found) if found else WorkerEvents()
 
     slots = NodeSlots()
     runtimes = PerProcess(
-        lambda: Runtime(settings, broker(), events=all_events(), shuts_down=shutdown.is_set, slots=slots)
+        lambda: Runtime(settings, broker(), events=build_events(), shuts_down=shutdown.is_set, slots=slots)
     )
     # For messages that are rejected in the main process. Made when the worker has begun: metrics count from then on.
-    app.refresher_events = functools.cache(lambda: guarded(all_events(), WorkerEvents))
+    app.refresher_events = functools.cache(build_events)
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
     app.steps["consumer"].add(PulseStep)

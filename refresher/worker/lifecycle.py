@@ -8,7 +8,7 @@ from celery import Celery, signals
 
 from refresher.ops.health_server import HealthServer
 from refresher.settings import WorkerSettings
-from refresher.telemetry.prometheus import WorkerMetrics
+from refresher.telemetry.prometheus import MetricsServer
 from refresher.worker.celery_fixes.app import redact_debug_loggers, remove_decompressors
 from refresher.worker.celery_fixes.fixes import warn_of_unchecked_versions
 from refresher.worker.runtime import PerProcess
@@ -25,7 +25,7 @@ class Lifecycle:
         *,
         slots: NodeSlots,
         runtimes: PerProcess,
-        metrics: WorkerMetrics,
+        metrics: MetricsServer,
         health: HealthServer,
     ) -> None:
         self._app, self._settings, self._slots = app, settings, slots

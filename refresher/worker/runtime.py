@@ -10,7 +10,6 @@ from typing import cast
 
 import msgspec
 
-from api_client.observe.events import guarded
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.lease import AcquireReply, AcquireStatus, RecordState
 from api_client.protocol.messages import RefreshItem
@@ -48,12 +47,12 @@ class Runtime:
         shuts_down: Callable[[], bool] = lambda: False,
         slots: NodeSlots | None = None,
     ) -> None:
-        told = guarded(events or WorkerEvents(), WorkerEvents)
+        events = events or WorkerEvents()
         self.settings: WorkerSettings = settings
         self._queries = queries
-        self.spans: WorkerSpans = told.spans
+        self.spans: WorkerSpans = events.spans
         self.shuts_down: Callable[[], bool] = shuts_down
-        self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, told)
+        self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, events)
         self._cache = WorkerLink(settings.redis_url)
         self._renewals = Renewals(self._cache.store)
         self.graph: Graph = Graph(settings, spans=self.spans)
@@ -79,7 +78,7 @@ class Runtime:
                 write_dead_letter=write_dead_letter,
                 monotonic=monotonic_seconds,
                 sleep=time.sleep,
-                events=told,
+                events=events,
                 failure_of=_failure_of,
                 interruptible=soft_limit.in_load,
                 shuts_down=shuts_down,

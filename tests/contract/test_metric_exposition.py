@@ -20,8 +20,9 @@ from refresher import WorkerEvents
 from refresher.ops.health import Verdict
 from refresher.otel import OTelWorkerEvents
 from refresher.queries import Registry, query
-from refresher.telemetry.otel import OTelGauges
-from refresher.telemetry.prometheus import PrometheusWorkerEvents, WorkerGauges
+from refresher.telemetry.metrics import WorkerGauges
+from refresher.telemetry.otel import observe_gauges
+from refresher.telemetry.prometheus import GaugeCollector, PrometheusWorkerEvents
 
 RECORDED = Path(__file__).with_name("metrics.txt")
 
@@ -37,17 +38,17 @@ def exposition() -> Iterator[str]:
     readers, workers, scraped = CollectorRegistry(), CollectorRegistry(), CollectorRegistry()
     emit_as_reader(PrometheusEvents(readers))
     emit_as_worker(PrometheusWorkerEvents(workers))
-    WorkerGauges(lambda: Verdict({"cache": None}), lambda: 7, list, queries).register(scraped)
+    looked_up = WorkerGauges(lambda: 7, list, queries)
+    scraped.register(GaugeCollector(lambda: Verdict({"cache": None}), looked_up))
     for name, registry in (("reader", readers), ("worker", workers), ("gauge", scraped)):
         yield from sorted(f"prometheus {name} {line}" for line in in_prometheus(registry))
     exported, gauges = InMemoryMetricReader(), InMemoryMetricReader()
-    emit_as_reader(kept := OTelEvents(meter_provider=MeterProvider([exported])))
+    emit_as_reader(OTelEvents(meter_provider=MeterProvider([exported])))
     yield from sorted(f"otel reader {line}" for line in in_opentelemetry(exported))
-    del kept
     exported = InMemoryMetricReader()
     emit_as_worker(OTelWorkerEvents(meter_provider=MeterProvider([exported])))
     yield from sorted(f"otel worker {line}" for line in in_opentelemetry(exported))
-    OTelGauges(lambda: 7, list, queries).observe(MeterProvider([gauges]).get_meter("gauges"))
+    observe_gauges(looked_up, MeterProvider([gauges]).get_meter("gauges"))
     yield from sorted(f"otel gauge {line}" for line in in_opentelemetry(gauges))
 
 

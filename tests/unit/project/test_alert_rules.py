@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 from api_client.observe.prometheus import PrometheusEvents
 from refresher.ops.health import Verdict
 from refresher.queries import Registry
-from refresher.telemetry.prometheus import PrometheusWorkerEvents, WorkerGauges
+from refresher.telemetry.metrics import WorkerGauges
+from refresher.telemetry.prometheus import GaugeCollector, PrometheusWorkerEvents
 from tests.support.requirements import skip_or_fail
 
 ROOT = Path(__file__).parents[3]
@@ -68,11 +69,8 @@ def metrics_of_both_sides() -> set[str]:
     readers, workers = CollectorRegistry(), CollectorRegistry()
     PrometheusEvents(readers)
     PrometheusWorkerEvents(workers)
-    asked = WorkerGauges(ready=lambda: Verdict({}), waiting=lambda: 0, letters=list, queries=Registry())
-    gauges = [*asked.of_now(), *asked.times()]
-    return {metric.name for registry in (readers, workers) for metric in registry.collect()} | {
-        gauge.name for gauge in gauges
-    }
+    workers.register(GaugeCollector(lambda: Verdict({}), WorkerGauges(lambda: 0, list, Registry())))
+    return {metric.name for registry in (readers, workers) for metric in registry.collect()}
 
 
 @pytest.mark.parametrize("name", ["refresher.rules.yml", "refresher.alerts.yml"])

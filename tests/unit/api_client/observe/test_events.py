@@ -1,47 +1,79 @@
-"""Counting must never cost a read."""
+"""Composed events of readers and workers: each reaches all, and none ever costs a read or a refresh."""
 
 from __future__ import annotations
 
+import inspect
 import logging
+from typing import Any
 
 import pytest
 
-from api_client.observe.events import ReaderEvents, guarded
-from refresher.flow.events import WorkerEvents
+from api_client import ReaderSettings
+from api_client.observe.events import CompositeEvents, ReaderEvents
+from api_client.observe.setup import build_events
+from api_client.observe.tracing import NO_SPANS, ReaderSpans
+from refresher.flow.events import CompositeWorkerEvents, WorkerEvents
+
+PAIRS = [(ReaderEvents, CompositeEvents), (WorkerEvents, CompositeWorkerEvents)]
+METHODS = [
+    (base, composite, name) for base, composite in PAIRS for name in vars(base) if name[0] != "_" and name != "spans"
+]
 
 
-class Broken(ReaderEvents):
-    def __init__(self) -> None:
-        self.misses = 0
+def recording(base: type, calls: list[Any]) -> Any:
+    """Events of a class whose every method notes its call."""
 
-    def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
+    def noting(name: str) -> Any:
+        return lambda _, *args, **fields: calls.append((name, args, fields))
+
+    return type("Recording", (base,), {name: noting(name) for one, _, name in METHODS if one is base})()
+
+
+def fields_of(method: Any) -> dict[str, str]:
+    """A value for each parameter; the first is given by its place, the others by name."""
+    return {name: f"a {name}" for name in inspect.signature(method).parameters if name != "self"}
+
+
+@pytest.mark.parametrize(("base", "composite", "name"), METHODS, ids=[name for *_, name in METHODS])
+def test_each_event_reaches_all_with_all_that_it_says(base: type, composite: type, name: str) -> None:
+    calls: list[Any] = []
+    fields = fields_of(getattr(base, name))
+    positional = [fields.pop("query")] if "query" in fields else []
+    several = composite(recording(base, calls), recording(base, calls))
+    getattr(several, name)(*positional, **fields)
+    assert calls == [(name, tuple(positional), fields)] * 2
+    assert inspect.signature(getattr(composite, name)) == inspect.signature(getattr(base, name))
+
+
+@pytest.mark.parametrize(("base", "composite", "name"), METHODS, ids=[name for *_, name in METHODS])
+def test_one_that_raises_is_logged_once_and_ignored_and_the_others_are_called(
+    caplog: pytest.LogCaptureFixture, base: type, composite: type, name: str
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise ValueError("broken")
 
-    def miss(self, query: str) -> None:
-        self.misses += 1
-
-
-def test_an_event_that_raises_is_logged_once_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    events = guarded(Broken(), ReaderEvents)
+    calls: list[Any] = []
+    broken = type("Broken", (base,), {name: fails})()
+    several = composite(broken, recording(base, calls))
+    fields = fields_of(getattr(base, name))
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            events.hit("q", age_seconds=1, ttl_remaining_seconds=1, triggered=False)
-    assert [record.message for record in caplog.records] == ["the event hit raised; further errors of it are ignored"]
+            getattr(several, name)(**fields)
+    assert [record.message for record in caplog.records] == [
+        f"event handler {name} raised; its further errors are ignored"
+    ]
+    assert len(calls) == 3
 
 
-def test_the_others_reach_their_object() -> None:
-    broken = Broken()
-    guarded(broken, ReaderEvents).miss("q")
-    assert broken.misses == 1
+def test_spans_are_those_of_the_first_that_records_any() -> None:
+    class Traced(ReaderEvents):
+        spans = ReaderSpans()
+
+    first = Traced()
+    assert CompositeEvents(ReaderEvents(), first, Traced()).spans is first.spans
+    assert CompositeEvents(ReaderEvents()).spans is NO_SPANS
 
 
-def test_one_who_counts_can_be_told_from_the_silent_default() -> None:
-    events = guarded(Broken(), ReaderEvents)
-    assert isinstance(events, ReaderEvents)
-    assert type(events) is not ReaderEvents  # readers tell hits to no silent default
-
-
-@pytest.mark.parametrize("base", [ReaderEvents, WorkerEvents])
-def test_the_silent_default_is_left_as_it_is(base: type) -> None:
-    events = base()
-    assert guarded(events, base) is events
+@pytest.mark.parametrize("own", [None, ReaderEvents()], ids=["none", "the silent default"])
+def test_a_client_without_events_has_the_silent_default_which_costs_a_read_nothing(own: ReaderEvents | None) -> None:
+    assert type(build_events(own, ReaderSettings())) is ReaderEvents  # readers report hits to no silent default

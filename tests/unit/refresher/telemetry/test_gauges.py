@@ -1,4 +1,4 @@
-"""What a worker looks up at each scrape: told part by part, and what is not well is not asked again."""
+"""Gauges that a worker looks up at each scrape: part by part, and nothing of a part that is not ready."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from prometheus_client import CollectorRegistry
 
 from refresher.ops.health import Verdict
 from refresher.queries import Registry
-from refresher.telemetry.prometheus import WorkerGauges
+from refresher.telemetry.metrics import WorkerGauges
+from refresher.telemetry.prometheus import GaugeCollector
 
 WELL = {"consumer": None, "cache": None, "broker": None, "graph": None}
 
 
 class Worker:
-    """A worker that is asked; ``asked`` has what was."""
+    """A worker that is scraped; ``looked_up`` has what was."""
 
     def __init__(self, **problems: str) -> None:
-        self.checks, self.asked = {**WELL, **problems}, list[str]()
-        gauges = WorkerGauges(
-            lambda: Verdict(self.checks), self._noting("queue", 7), self._noting("letters", []), Registry()
-        )
+        self.checks, self.looked_up = {**WELL, **problems}, list[str]()
+        gauges = WorkerGauges(self._noting("queue", 7), self._noting("letters", []), Registry())
         self.registry = CollectorRegistry()
-        gauges.register(self.registry)
+        self.registry.register(GaugeCollector(lambda: Verdict(self.checks), gauges))
 
     def _noting(self, name: str, answer: object) -> Callable[[], Any]:
-        def ask() -> Any:
-            self.asked.append(name)
+        def look() -> Any:
+            self.looked_up.append(name)
             return answer
 
-        return ask
+        return look
 
     def ready(self) -> dict[str, float]:
         return {
@@ -50,19 +49,25 @@ def test_each_part_is_1_where_all_is_well_else_0() -> None:
 @pytest.mark.parametrize(
     ("part", "left"), [("cache", ["queue"]), ("broker", ["letters"]), ("graph", ["queue", "letters"])]
 )
-def test_what_is_not_well_is_not_asked_again(part: str, left: list[str]) -> None:
+def test_what_is_not_ready_is_not_looked_up(part: str, left: list[str]) -> None:
     worker = Worker(**{part: "no answer"})
     worker.ready()
-    assert worker.asked == left
+    assert worker.looked_up == left
 
 
-def test_what_fails_all_the_same_is_left_out_and_the_others_are_told() -> None:
-    def fails() -> int:
+def names(collector: GaugeCollector) -> list[str]:
+    return [gauge.name for gauge in collector.collect()]
+
+
+TIMES = ["xfetch_query_ttl_seconds", "xfetch_query_grace_seconds"]
+
+
+def test_what_fails_all_the_same_is_left_out_and_the_others_are_there(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> Any:
         raise OSError("away")
 
-    gauges = WorkerGauges(lambda: Verdict(WELL), fails, list, Registry())
-    assert [gauge.name for gauge in gauges.of_now()] == [
-        "refresher_ready",
-        "xfetch_dead_letters",
-        "xfetch_quarantined_keys",
-    ]
+    dead = ["xfetch_dead_letters", "xfetch_quarantined_keys"]
+    gauges = WorkerGauges(fails, list, Registry())
+    assert names(GaugeCollector(lambda: Verdict(WELL), gauges)) == ["refresher_ready", *dead, *TIMES]
+    assert names(GaugeCollector(fails, gauges)) == [*dead, *TIMES]
+    assert [record.message for record in caplog.records] == ["could not collect some gauges: OSError"] * 3

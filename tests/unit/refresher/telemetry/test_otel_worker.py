@@ -23,19 +23,20 @@ from refresher.flow.events import WorkerEvents
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.queries import Loaded, Query, Registry, query
 from refresher.settings import WorkerSettings
+from refresher.telemetry.metrics import MeteredWorkerEvents
 from refresher.telemetry.otel import OTelWorkerEvents
 from refresher.telemetry.otel_spans import texts_of
 from refresher.telemetry.prometheus import PrometheusWorkerEvents
 from tests.support.metric_recorder import recorded_metrics
 from tests.support.span_recorder import SpanRecorder, tree_of
-from tests.unit.api_client.observe.test_otel_reader import in_registry
+from tests.unit.api_client.observe.test_otel import in_registry
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 ITEM = RefreshItem(query="q", params='{"n":"c4nary"}', trace=TRACE)
 REQUEST = SimpleNamespace(id="id", delivery_info={"routing_key": "cache.refresh"})
 SETTINGS = WorkerSettings(neo4j_uri="neo4j://graph.example:7688", neo4j_database="people")
 COMMITTED = Outcome(OutcomeKind.COMMITTED, "q", why="stale")
-TELLING: dict[str, Callable[[WorkerEvents], None]] = {
+EMITTING: dict[str, Callable[[WorkerEvents], None]] = {
     "acquired": lambda e: e.acquired("q"),
     "committed": lambda e: e.committed("q", delta_seconds=1.5, run_seconds=0.2, as_stale=False),
     "rejected": lambda e: e.rejected("q", why="lost"),
@@ -80,17 +81,17 @@ class Parts:
         return cast("Loaded", self.run())
 
 
-def test_every_event_of_a_worker_is_told_here() -> None:
+def test_every_event_of_a_worker_is_emitted_here() -> None:
     names = {name for name, method in vars(WorkerEvents).items() if callable(method)}
-    assert names == set(TELLING)
-    assert names <= set(vars(OTelWorkerEvents))
+    assert names == set(EMITTING)
+    assert names <= set(vars(MeteredWorkerEvents))
 
 
-@pytest.mark.parametrize("name", sorted(TELLING))
+@pytest.mark.parametrize("name", sorted(EMITTING))
 def test_each_event_counts_what_it_counts_for_prometheus(name: str) -> None:
     reader, registry = InMemoryMetricReader(), CollectorRegistry()
     for to in (OTelWorkerEvents(meter_provider=MeterProvider([reader])), PrometheusWorkerEvents(registry)):
-        TELLING[name](to)
+        EMITTING[name](to)
     assert recorded_metrics(reader)
     assert recorded_metrics(reader) == in_registry(registry)
 

@@ -16,30 +16,26 @@ from celery.concurrency.prefork import TaskPool as Prefork
 from celery.concurrency.solo import TaskPool as Solo
 from opentelemetry import trace
 
-from api_client.trigger.broker import Broker
-from refresher.flow.events import NO_SPANS, WorkerEvents
+from refresher.flow.events import NO_SPANS
 from refresher.queries import Registry
 from refresher.settings import WorkerSettings
-from refresher.telemetry import otel_sdk
+from refresher.telemetry import setup
+from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.setup import Telemetry
 
 Connect: TypeAlias = Callable[[Telemetry, Celery], None]
-
-
-class Silent(Broker):
-    """A broker that is asked by no test."""
 
 
 @pytest.fixture
 def set_ups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """In which process an SDK would have been set up, each time."""
     seen: list[int] = []
-    monkeypatch.setattr(otel_sdk, "set_up", lambda: seen.append(os.getpid()))
+    monkeypatch.setattr(setup, "set_up_sdk", lambda: seen.append(os.getpid()))
     return seen
 
 
 def telemetry(*, otel: bool = True) -> Telemetry:
-    return Telemetry(WorkerSettings(otel=otel), broker=Silent, letters=list, queries=Registry())
+    return Telemetry(WorkerSettings(otel=otel), lambda: WorkerGauges(lambda: 0, list, Registry()))
 
 
 @pytest.fixture
@@ -64,17 +60,15 @@ class Consumer:
         self.app, self.pool = app, pool.__new__(pool)
 
 
-def told_spans(made: Telemetry) -> object:
-    events = made.with_metrics(None)
-    return NO_SPANS if events is None else events.spans
+def spans_of(made: Telemetry) -> object:
+    return NO_SPANS if made.events is None else made.events.spans
 
 
 def test_without_the_setting_nothing_begins_with_a_worker(set_ups: list[int], connected: Connect) -> None:
     made = telemetry(otel=False)
     connected(made, Celery(set_as_current=False))
     signals.worker_process_init.send(sender=None)
-    own = WorkerEvents()
-    assert (set_ups, made.with_metrics(None), made.with_metrics(own)) == ([], None, own)
+    assert (set_ups, made.events) == ([], None)
 
 
 @pytest.mark.parametrize(("pool", "begins"), [(Solo, True), (Prefork, False)], ids=["solo", "prefork"])
@@ -88,22 +82,16 @@ def test_the_main_process_begins_where_it_refreshes_itself(
     assert set_ups == []
     signals.worker_ready.send(sender=Consumer(app, pool))
     assert set_ups == [os.getpid()] * begins
-    assert (told_spans(made) is not NO_SPANS) == begins
+    assert (spans_of(made) is not NO_SPANS) == begins
 
 
-def test_a_process_of_a_pool_begins_once_and_its_own_events_are_told_too(
-    set_ups: list[int], connected: Connect
-) -> None:
+def test_a_process_of_a_pool_begins_once(set_ups: list[int], connected: Connect) -> None:
     made = telemetry()
     connected(made, Celery(set_as_current=False))
     for _ in range(2):
         signals.worker_process_init.send(sender=None)
     assert set_ups == [os.getpid()]
-    own = WorkerEvents()
-    both = made.with_metrics(own)
-    assert both is not None
-    assert both is not own
-    assert both.spans is told_spans(made)
+    assert spans_of(made) is not NO_SPANS
 
 
 def test_a_forked_child_begins_anew(set_ups: list[int]) -> None:
@@ -112,10 +100,10 @@ def test_a_forked_child_begins_anew(set_ups: list[int]) -> None:
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        before = told_spans(made) is NO_SPANS
+        before = spans_of(made) is NO_SPANS
         made.close()  # of its parent's nothing is sent
         made.start()
-        os.write(write, f"{before} {told_spans(made) is not NO_SPANS} {set_ups[-1] == os.getpid()}".encode())
+        os.write(write, f"{before} {spans_of(made) is not NO_SPANS} {set_ups[-1] == os.getpid()}".encode())
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 100) == b"True True True"
@@ -131,7 +119,7 @@ def test_without_its_packages_the_worker_says_what_to_install_and_refreshes_all_
     with caplog.at_level(logging.ERROR):
         made.start()
     assert "pip install 'refresher[otel]' opentelemetry-distro" in caplog.text
-    assert made.with_metrics(None) is None
+    assert made.events is None
     made.close()
 
 
@@ -140,7 +128,7 @@ def test_an_sdk_that_is_there_already_is_used_as_it_is(monkeypatch: pytest.Monke
     monkeypatch.setattr(trace, "get_tracer_provider", trace.NoOpTracerProvider)
     made = telemetry()
     made.start()
-    assert told_spans(made) is not NO_SPANS
+    assert spans_of(made) is not NO_SPANS
 
 
 def test_what_is_left_is_sent_at_the_end_and_a_collector_that_hangs_holds_nobody_up(
@@ -154,7 +142,7 @@ def test_what_is_left_is_sent_at_the_end_and_a_collector_that_hangs_holds_nobody
 
     provider = cast("Any", SimpleNamespace(force_flush=flush, get_tracer=lambda *_, **__: trace.NoOpTracer()))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    monkeypatch.setattr(otel_sdk, "FLUSH_SECONDS", 0.1)
+    monkeypatch.setattr(setup, "FLUSH_SECONDS", 0.1)
     made = telemetry()
     made.start()
     made.close()
