@@ -1,4 +1,4 @@
-"""Why a key is refreshed now, or not: its entry, its lease record, and what this process last did about it. No I/O.
+"""Explanation of a key's refresh: its entry, its lease record, this process's last decision. No I/O.
 
 A client sends the commands of `explain_reads` in one round trip and hands the replies to `explanation`.
 """
@@ -25,9 +25,9 @@ _STATES: Final = frozenset(state.value for state in RecordState)
 class LastRead:
     """The last read of this process that drew, or was past the soft expiry. Durations in seconds.
 
-    ``u`` is its draw in (0, 1], ``lead`` how early that would have refreshed, ``left`` the time to the soft expiry
-    then; both None where the entry has been replaced since. ``refresh`` is what the read did about it; while
-    ``silent_for`` lasts, this process asks no more for this key.
+    ``u`` is its draw in (0, 1], ``lead`` how early that refreshes, ``left`` the time to the soft expiry then; both None
+    where the entry has been replaced since. ``refresh`` is what the read did; for ``silent_for`` further triggers of
+    this key are suppressed in this process.
     """
 
     ago: float
@@ -42,9 +42,9 @@ class LastRead:
 class RecordView:
     """The lease record. ``left`` is how long its state lasts, in seconds; 0: that is over, and anyone may claim.
 
-    ``by`` is who claimed it, or the worker that runs it. ``token`` is that of the run (0: none), ``kind`` and
-    ``attempts`` say why it retries or cools, ``bookmarks`` is how many the next load reads after, ``failures``
-    how often in a row the key was given up for a fault of its own.
+    ``by`` is its owner: the claimer, or the worker that runs it. ``token`` is that of the run (0: none); ``kind`` and
+    ``attempts`` are of the failure for which it retries or cools; ``bookmarks`` is how many the next load reads after,
+    ``failures`` how often in a row the refresh failed for a fault of the key.
     """
 
     state: RecordState
@@ -60,23 +60,23 @@ class RecordView:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a key is refreshed now, or not; ``str()`` of it is for people. Durations in seconds.
+    """Why a key is or is not refreshed now; ``str()`` of it is for people. Durations in seconds.
 
     Attributes:
-        key: the entry's key in Redis. Params are nowhere in here.
-        state: FRESH, STALE, or MISS where nothing can be served; ``unreadable`` then says why, if something is there.
+        key: the entry's key in Redis. No params are in here.
+        state: FRESH, STALE, or MISS where nothing can be served; ``unreadable`` is why, where something is there.
         age: since the load began.
         ttl_remaining: until the soft expiry; negative past it.
         grace_left: until Redis drops the value; None where it never does.
-        delta, beta, degree, sigma, draw_digits: what the decision rests on; see the architecture's "The decision".
+        delta, beta, degree, sigma, draw_digits: inputs of the decision; see the architecture's "The decision".
         lead_bound: a refresh is never earlier than this before the soft expiry.
-        probability: that a read now asks for a refresh.
+        probability: that a read now triggers a refresh.
         is_invalidated: an invalidation came after the load.
-        last: what this process did last; None where it has not read the key, or not so close to its soft expiry.
-        outcome: what became of the last refresh that this process asked for.
-        record: None where nothing is going on.
-        queue_length: refreshes that wait in the broker; from a client, as its process last heard when it had an
-            early one to publish, or one that had been queued for long. None where it was not asked, or could not be.
+        last: this process's last decision; None where it has not read the key, or not so close to its soft expiry.
+        outcome: of this process's last trigger.
+        record: None where the key is idle.
+        queue_length: refreshes that wait in the broker; from a client, by its process's last poll (which needs an
+            early refresh to publish, or one that has been queued for long). None: unknown.
     """
 
     query: str
@@ -105,7 +105,6 @@ class Explanation:
     queue_length: int | None = None
 
     def __str__(self) -> str:
-
         return text_of(self)
 
 
@@ -133,10 +132,10 @@ def explanation(
 
     Args:
         key: the key.
-        replies: to `explain_reads`, as Redis gives them or as redis-py makes of them; an error of one is that reply.
-        decision, outcome: what `DecisionLog` remembers of ``key.entry``.
-        silent_seconds: for how long `TriggerSuppressor` covers ``key.entry``.
-        queue_length: what the broker says.
+        replies: to `explain_reads`, from Redis or through redis-py; an error reply is an exception in its place.
+        decision, outcome: of ``key.entry`` in the `DecisionLog`.
+        silent_seconds: for how long the `TriggerSuppressor` suppresses ``key.entry``.
+        queue_length: of the broker.
     """
     head, stored_bytes, left_ms, fields, now = replies
     now_us = int(now[0]) * 1_000_000 + int(now[1])
@@ -234,7 +233,7 @@ def _record(reply: Any, now_us: int) -> RecordView | None:
 
 
 def left_seconds(since_us: int, until_us: int, now_us: int) -> float:
-    """Return how long a record's state lasts, as the scripts reckon it (`left_us` in their prelude).
+    """Return how long a record's state lasts, as the scripts do (`left_us` in their prelude).
 
     Args:
         since_us, until_us: the record's fields, by Redis' clock; 0 where it has none.
@@ -250,7 +249,7 @@ def _fields(reply: Any) -> dict[str, str]:
     if isinstance(reply, Exception):
         return {}
     flat: Iterable[Any] = [part for pair in reply.items() for part in pair] if isinstance(reply, Mapping) else reply
-    # A nonce is eight bytes of anything; nothing here shows it.
+    # A nonce is any eight bytes; it is not shown.
     parts = [part.decode(errors="replace") if isinstance(part, bytes) else str(part) for part in flat]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -263,18 +262,19 @@ def _number(fields: Mapping[str, str], name: str) -> int:
 MINUTE_SECONDS: Final = 60
 HOUR_SECONDS: Final = 3_600
 
-_DROPPED_FOR: Final = {
-    "breaker": "the broker failed repeatedly and is left alone for a moment",
-    "backpressure": "too many refreshes wait, and this one was early",
-    "backlog": "this process has too many to publish",
-    "closed": "the client was closed",
+_NEXT_READ: Final = "the next read will trigger a refresh"
+_DROP_REASONS: Final = {
+    "breaker": "circuit breaker open: the broker failed repeatedly",
+    "backpressure": "queue full, and this refresh was early",
+    "backlog": "backlog full",
+    "closed": "client closed",
 }
-_MISSED_FOR: Final = {
-    "garbage": "what lies under the key is no entry",
+_MISS_REASONS: Final = {
+    "garbage": "the key holds no valid entry",
     "version": "the entry is of a later release",
     "flags": "the entry needs a later release",
     "digest": "the entry is another key's",
-    "handoff": "the value is for those who waited for it alone (TTL 0)",
+    "handoff": "the value is only for reads that waited for it (TTL 0)",
 }
 
 
@@ -286,13 +286,13 @@ def text_of(explained: Explanation) -> str:
 
 
 def reason_of(explained: Explanation) -> str:
-    """Return the one sentence that says why the key is refreshed, or not."""
+    """Return one sentence: why the key is or is not refreshed."""
     if explained.state is EntryState.MISS:
-        why = _MISSED_FOR.get(explained.unreadable or "", "there is no entry")
+        why = _MISS_REASONS.get(explained.unreadable or "", "there is no entry")
         return f"a miss: {why}; {_next_of(explained)}"
     if explained.state is EntryState.STALE:
         why = "invalidated" if explained.is_invalidated else f"stale for {duration(-explained.ttl_remaining)}"
-        return f"{why}, so every read asks for a refresh; {_next_of(explained)}"
+        return f"{why}: every read triggers a refresh; {_next_of(explained)}"
     likely = f"a refresh is {percent(explained.probability)} likely now"
     if explained.record is not None and explained.record.left > 0:
         likely += f"; {_next_of(explained)}"
@@ -306,14 +306,14 @@ def reason_of(explained: Explanation) -> str:
 
 
 def details_of(explained: Explanation) -> list[tuple[str, str]]:
-    """Return what the sentence rests on: pairs of a name and a line."""
+    """Return the facts behind the sentence: pairs of a name and a line."""
     details = [("entry", _entry_line(explained))]
     if explained.state is not EntryState.MISS:
         details.append(("decision", _decision_line(explained)))
     if explained.last is not None:
         details.append(("read", _read_line(explained.last)))
     if explained.outcome is not None:
-        details.append(("asked", _outcome_line(explained.outcome)))
+        details.append(("trigger", _outcome_line(explained.outcome)))
     details.append(("lease", _record_line(explained.record)))
     if explained.queue_length is not None:
         details.append(("queue", f"{explained.queue_length} waiting"))
@@ -334,39 +334,40 @@ def duration(seconds: float) -> str:
 
 
 def percent(probability: float) -> str:
-    """Return a probability in percent, two digits of it."""
+    """Return a probability in percent, with two digits."""
     if 0 < probability < 0.0001:
         return "less than 0.01 %"
     return f"{probability:.0%}".replace("%", " %") if probability >= 0.1 else f"{probability * 100:.2g} %"
 
 
 def _next_of(explained: Explanation) -> str:
-    """Say what is being done about the refresh, or what keeps it from being done."""
+    """Describe the refresh that is under way, or what suppresses it."""
     record, outcome = explained.record, explained.outcome
     if record is not None and record.left > 0:
         return {
             RecordState.QUEUED: "one is queued",
             RecordState.RUNNING: f"{_by(record)} loads it",
-            RecordState.RETRYING: f"a load failed ({record.kind}) and is tried again",
-            RecordState.COOLING: f"it was given up ({record.kind}) and {_cools(record)}",
-        }.get(record.state, "the next read asks")
+            RecordState.RETRYING: f"last load failed ({record.kind}); a retry is due",
+            RecordState.COOLING: f"last refresh failed ({record.kind}); {_backoff(record)}",
+        }.get(record.state, _NEXT_READ)
     if explained.last is not None and explained.last.silent_for > 0:
-        silent = duration(explained.last.silent_for)
+        suppressed = f"suppressed for another {duration(explained.last.silent_for)}"
         if outcome is not None and outcome.what in {TriggerOutcome.DROPPED, TriggerOutcome.FAILED}:
-            return f"this process could not ask ({_outcome_why(outcome)}) and does not for {silent} more"
-        return f"this process has asked, and does not for {silent} more"
-    return "the next read asks, and waits" if explained.state is EntryState.MISS else "the next read asks"
+            what = "failed" if outcome.what is TriggerOutcome.FAILED else "was dropped"
+            return f"this process's trigger {what} ({_outcome_why(outcome)}), {suppressed}"
+        return f"already triggered by this process, {suppressed}"
+    return f"{_NEXT_READ} and wait for it" if explained.state is EntryState.MISS else _NEXT_READ
 
 
-def _cools(record: RecordView) -> str:
-    how = "cools" if record.failures <= 1 else "is in quarantine"
-    return f"{how} for {duration(record.left)} more"
+def _backoff(record: RecordView) -> str:
+    how = "cooling" if record.failures <= 1 else "backing off"
+    return f"{how} for another {duration(record.left)}"
 
 
 def _entry_line(explained: Explanation) -> str:
     if explained.state is EntryState.MISS and explained.token == 0:
         return "none" if explained.unreadable is None else f"unreadable ({explained.unreadable})"
-    kept = "for ever" if explained.grace_left is None else f"for {duration(explained.grace_left)} more"
+    kept = "forever" if explained.grace_left is None else f"for {duration(explained.grace_left)} more"
     parts = [
         f"{explained.state.value}, {duration(explained.age)} old, TTL {duration(explained.ttl)}, kept {kept}",
         f"{explained.stored_bytes:,} bytes",
@@ -390,13 +391,13 @@ def _decision_line(explained: Explanation) -> str:
 
 def _read_line(last: LastRead) -> str:
     did = {
-        RefreshState.NONE: "asked for nothing",
-        RefreshState.TRIGGERED: "asked for a refresh",
-        RefreshState.SUPPRESSED: "asked for nothing: this process has asked already",
-        RefreshState.DROPPED: "could not hand its trigger over",
+        RefreshState.NONE: "triggered nothing",
+        RefreshState.TRIGGERED: "triggered a refresh",
+        RefreshState.SUPPRESSED: "suppressed (already triggered by this process)",
+        RefreshState.DROPPED: "trigger dropped (backlog full)",
     }[last.refresh]
     which = "" if last.lead is not None else " (of an entry before this one)"
-    again = f"; silent for {duration(last.silent_for)} more" if last.silent_for > 0 else ""
+    again = f"; suppressed for another {duration(last.silent_for)}" if last.silent_for > 0 else ""
     return f"{duration(last.ago)} ago{which}, drew {last.u:.2g}, {did}{again}"
 
 
@@ -408,7 +409,7 @@ def _outcome_line(outcome: Outcome) -> str:
 def _outcome_why(outcome: Outcome) -> str:
     if outcome.what is TriggerOutcome.DEDUPLICATED:
         return f"it was {outcome.why.replace('_', ' ')}"
-    return _DROPPED_FOR.get(outcome.why, outcome.why)
+    return _DROP_REASONS.get(outcome.why, outcome.why)
 
 
 def _record_line(record: RecordView | None) -> str:
@@ -418,11 +419,11 @@ def _record_line(record: RecordView | None) -> str:
     if record.by:
         parts.append(f"by {record.by}")
     if record.state not in {RecordState.INVALIDATED, RecordState.IDLE}:
-        parts.append(f"{duration(record.left)} left" if record.left > 0 else "ran out, anyone may claim")
+        parts.append(f"{duration(record.left)} left" if record.left > 0 else "expired, claimable")
     if record.kind:
         parts.append(f"{record.kind} after {record.attempts} attempt{'s' if record.attempts != 1 else ''}")
     if record.failures > 1:
-        parts.append(f"given up {record.failures} times in a row")
+        parts.append(f"failed {record.failures} times in a row")
     if record.token:
         parts.append(f"token {record.token}")
     if record.generation:

@@ -92,7 +92,7 @@ def test_a_failing_key_is_listed_shown_retried_and_gone(busy_desk: BusyDesk) -> 
     assert "quarantined for" in line
     shown = busy_desk.run("show", identifier).output
     assert "because   TransientFailure: scripted" in shown
-    assert "given up (transient) and is in quarantine for" in shown
+    assert "last refresh failed (transient); backing off for another" in shown
     assert "given up 2 times in a row" in str(busy_desk.client.explain("long_lived", {"key": "a"}))
 
     assert busy_desk.told("retry", identifier) == [

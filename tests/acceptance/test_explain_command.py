@@ -71,7 +71,7 @@ def test_it_tells_why_and_whose(cache: Cache) -> None:
     broker.close()
     done = cache.explain("friends_of", *cache.params)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "every read asks for a refresh; celery@web-1:4711 loads it" in done.stdout
+    assert "every read triggers a refresh; celery@web-1:4711 loads it" in done.stdout
     assert "δ 2.5 s, β 3.3 (degree 10, σ 1), at most 30 min early; likely now: 100 %" in done.stdout
     assert "1 waiting" in done.stdout
     assert cache.world.key.entry in done.stdout
@@ -97,7 +97,7 @@ def test_it_speaks_json(cache: Cache) -> None:
 def test_a_key_that_nobody_has_asked_for_is_no_failure(cache: Cache) -> None:
     done = cache.explain("friends_of", "person_id=7")
     assert done.returncode == 0
-    assert "a miss: there is no entry; the next read asks, and waits" in done.stdout
+    assert "a miss: there is no entry; the next read will trigger a refresh and wait for it" in done.stdout
 
 
 def test_without_a_broker_the_rest_is_told(cache: Cache) -> None:

@@ -118,7 +118,7 @@ def test_who_was_refused_is_told_by_what(reader: AnyReader, control: redis.Redis
     said = reader.explain("q", PARAMS)
     assert said.record is not None
     assert (said.record.state, said.record.kind, said.record.attempts) == (RecordState.COOLING, "syntax", 2)
-    assert "it was given up (syntax) and cools" in str(said)
+    assert "last refresh failed (syntax); cooling" in str(said)
 
 
 def test_who_could_not_publish_is_told_why(kind: str, clean_redis: RedisServer, control: redis.Redis) -> None:
@@ -130,7 +130,7 @@ def test_who_could_not_publish_is_told_why(kind: str, clean_redis: RedisServer, 
     assert said.outcome is not None
     assert said.outcome.what is TriggerOutcome.FAILED
     assert said.record is None
-    assert f"this process could not ask ({said.outcome.why})" in str(said)
+    assert f"this process's trigger failed ({said.outcome.why})" in str(said)
     reader.close()
 
 

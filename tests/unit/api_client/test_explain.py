@@ -85,18 +85,18 @@ def test_a_draw_on_the_entry_before_this_one_has_no_lead_here() -> None:
     assert said.last is not None
     assert (said.last.lead, said.last.left) == (None, None)
     assert reason_of(said).startswith("not refreshed: 20.0 s left;")
-    assert "9.5 s ago (of an entry before this one), drew 0.5, asked for a refresh" in str(said)
+    assert "9.5 s ago (of an entry before this one), drew 0.5, triggered a refresh" in str(said)
 
 
 @pytest.mark.parametrize(
     ("outcome", "silent_seconds", "said"),
     [
-        (None, 0.0, "the next read asks"),
-        (None, 0.4, "this process has asked, and does not for 0.40 s more"),
+        (None, 0.0, "the next read will trigger a refresh"),
+        (None, 0.4, "already triggered by this process, suppressed for another 0.40 s"),
         (Outcome(TriggerOutcome.DROPPED, "backpressure", 0.1), 0.2,
-         "this process could not ask (too many refreshes wait, and this one was early) and does not for 0.20 s more"),
+         "this process's trigger was dropped (queue full, and this refresh was early), suppressed for another 0.20 s"),
         (Outcome(TriggerOutcome.FAILED, "OperationalError", 0.1), 0.9,
-         "this process could not ask (OperationalError) and does not for 0.90 s more"),
+         "this process's trigger failed (OperationalError), suppressed for another 0.90 s"),
     ],
 )  # fmt: skip
 def test_a_positive_draw_and_what_came_of_it(outcome: Outcome | None, silent_seconds: float, said: str) -> None:
@@ -113,60 +113,60 @@ def test_a_positive_draw_and_what_came_of_it(outcome: Outcome | None, silent_sec
         (record("running", by="celery@a:7", token="9"), "celery@a:7 loads it",
          "running, by celery@a:7, 4.0 s left, token 9"),
         (record("running", token="9"), "a worker loads it", "running, 4.0 s left, token 9"),
-        (record("running", -1.0, by="celery@a:7", token="9"), "the next read asks",
-         "running, by celery@a:7, ran out, anyone may claim, token 9"),
-        (record("retrying", kind="deadlock", attempts="2"), "a load failed (deadlock) and is tried again",
+        (record("running", -1.0, by="celery@a:7", token="9"), "the next read will trigger a refresh",
+         "running, by celery@a:7, expired, claimable, token 9"),
+        (record("retrying", kind="deadlock", attempts="2"), "last load failed (deadlock); a retry is due",
          "retrying, 4.0 s left, deadlock after 2 attempts"),
-        (record("cooling", kind="syntax", attempts="1"), "it was given up (syntax) and cools for 4.0 s more",
+        (record("cooling", kind="syntax", attempts="1"), "last refresh failed (syntax); cooling for another 4.0 s",
          "cooling, 4.0 s left, syntax after 1 attempt"),
         (record("cooling", kind="syntax", attempts="1", failures="3"),
-         "it was given up (syntax) and is in quarantine for 4.0 s more",
-         "cooling, 4.0 s left, syntax after 1 attempt, given up 3 times in a row"),
-        (record("invalidated", generation="12", bookmarks="a\nb"), "the next read asks",
+         "last refresh failed (syntax); backing off for another 4.0 s",
+         "cooling, 4.0 s left, syntax after 1 attempt, failed 3 times in a row"),
+        (record("invalidated", generation="12", bookmarks="a\nb"), "the next read will trigger a refresh",
          "invalidated, invalidated as 12, 2 bookmarks to read after"),
-        ([], "the next read asks", "idle"),
+        ([], "the next read will trigger a refresh", "idle"),
         ({b"state": b"queued", b"until": str(NOW_US + 1_000_000).encode()}, "one is queued", "queued, 1.0 s left"),
-        (record("a state of a later release"), "the next read asks", "idle"),
-        (Exception("WRONGTYPE"), "the next read asks", "idle"),
+        (record("a state of a later release"), "the next read will trigger a refresh", "idle"),
+        (Exception("WRONGTYPE"), "the next read will trigger a refresh", "idle"),
     ],
 )  # fmt: skip
 def test_a_stale_entry_and_whose_its_lease_is(fields: Any, next_: str, line: str) -> None:
     said = explained(entry(-3.0), fields)
     assert said.probability == 1.0
-    assert reason_of(said) == f"stale for 3.0 s, so every read asks for a refresh; {next_}"
+    assert reason_of(said) == f"stale for 3.0 s: every read triggers a refresh; {next_}"
     assert dict(details_of(said))["lease"] == line
 
 
 def test_an_invalidated_entry_is_stale_whatever_is_left() -> None:
     said = explained(entry(20.0, generation=8))
     assert (said.state, said.is_invalidated, said.probability) == (EntryState.STALE, True, 1.0)
-    assert reason_of(said).startswith("invalidated, so every read asks")
+    assert reason_of(said).startswith("invalidated: every read triggers")
 
 
 @pytest.mark.parametrize(
     ("head", "left_ms", "unreadable", "why"),
     [
         (b"", GONE, None, "there is no entry"),
-        (b"", NEVER, "garbage", "what lies under the key is no entry"),
-        (Exception("WRONGTYPE"), NEVER, "garbage", "what lies under the key is no entry"),
+        (b"", NEVER, "garbage", "the key holds no valid entry"),
+        (Exception("WRONGTYPE"), NEVER, "garbage", "the key holds no valid entry"),
         (entry(5.0)[:2] + b"\x09" + entry(5.0)[3:], 90_000, "version", "the entry is of a later release"),
         (entry(5.0)[:3] + b"\x80" + entry(5.0)[4:], 90_000, "flags", "the entry needs a later release"),
         (entry(5.0)[:8] + bytes(8) + entry(5.0)[16:], 90_000, "digest", "the entry is another key's"),
         (entry(-1.0, flags=int(Flag.HANDOFF), ttl_seconds=0.0), 4_000, "handoff",
-         "the value is for those who waited for it alone (TTL 0)"),
+         "the value is only for reads that waited for it (TTL 0)"),
     ],
 )  # fmt: skip
 def test_a_miss_and_why(head: Any, left_ms: int, unreadable: str | None, why: str) -> None:
     said = explained(head, left_ms=left_ms)
     assert (said.state, said.unreadable) == (EntryState.MISS, unreadable)
-    assert reason_of(said) == f"a miss: {why}; the next read asks, and waits"
+    assert reason_of(said) == f"a miss: {why}; the next read will trigger a refresh and wait for it"
 
 
 def test_a_header_alone_is_enough_and_redis_py_s_replies_are_as_good() -> None:
     head = entry(20.0, bookmarks=("b" * 500,))
     said = explained(head[:700], now=(1_800_000_000, 0), left_ms=NEVER)
     assert (said.ttl_remaining, said.grace_left) == (20.0, None)
-    assert "kept for ever" in str(said)
+    assert "kept forever" in str(said)
 
 
 def test_no_early_refresh_is_said_so() -> None:
