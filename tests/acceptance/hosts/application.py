@@ -26,8 +26,10 @@ from api_client.trigger import broker  # noqa: E402
 
 broker.TIMEOUT_SECONDS = 20.0  # a busy machine shall not meet it
 WITHIN_SECONDS: Final = 60.0
+WATCHDOG: Final = "cache-overdue"
+"""The one thread that `close` does not wait for."""
 ENDS_WITHIN_SECONDS: Final = 20.0
-"""For how long a thread may live on after `close` on a busy machine."""
+"""For how long it may live on after `close` on a busy machine."""
 QUERY: Final = "long_lived"
 
 Report: TypeAlias = dict[str, Any]
@@ -118,11 +120,11 @@ class Application:
         return self._report("closed")
 
     def _is_ending(self) -> bool:
-        """Tell whether a thread of the library is still about to end; a while later that is a leftover."""
+        """Return whether the process' watchdog has still to end; any other thread that is there now is left over."""
         self._closed_at = self._closed_at or time.monotonic()
         found = probe.changes(self._first[os.getpid()], probe.take()).get("threads", ())
         is_late = time.monotonic() > self._closed_at + ENDS_WITHIN_SECONDS
-        return not is_late and any(change.startswith("+ cache-") for change in found)
+        return not is_late and any(change.startswith(f"+ {WATCHDOG}") for change in found)
 
     def _begin(self, make: Callable[..., Any], sleep: Callable[[float], Any]) -> Steps:
         pid = os.getpid()

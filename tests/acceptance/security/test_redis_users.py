@@ -14,7 +14,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from api_client.protocol.keys import make_key, versions_key
 from api_client.protocol.messages import MAX_MESSAGE_BYTES
 from refresher.embedded import RedisServer
-from tests.support.redis_users import NOBODY, ROOT, Command, Users, make_users
+from tests.support.redis_users import NOBODY, OWN_SCRIPT, ROOT, Command, Users, make_users
 
 KEY = make_key("cache", "friends_of", {"person_id": 42}, 1)
 OTHERS = make_key("other", "friends_of", {"person_id": 42}, 1)
@@ -36,7 +36,7 @@ NO_LETTERS: tuple[Command, ...] = (
     ("DEL", "cache:dead1"), ("ZREM", "cache:dead1", "x"),
 )  # fmt: skip
 ANY_ON_THE_BROKER: tuple[Command, ...] = (
-    *NOBODY, ("GET", "anything"), ("LPUSH", "other.refresh", "x"), ("SUBSCRIBE", "/1.celery.pidbox"),
+    *NOBODY, OWN_SCRIPT, ("GET", "anything"), ("LPUSH", "other.refresh", "x"), ("SUBSCRIBE", "/1.celery.pidbox"),
     ("LRANGE", QUEUE, 0, -1), ("LINDEX", QUEUE, 0), ("LTRIM", QUEUE, 0, 1),
 )  # fmt: skip
 # Doctor publishes and counts readers, and status scans.

@@ -22,7 +22,7 @@ from tests.acceptance.conftest import System
 from tests.integration.topologies.conftest import PATIENCE_SECONDS, done
 from tests.servers.redis_with_users import ClusterWithUsers, SentinelsWithUsers
 from tests.support.any_reader import KINDS, AnyReader
-from tests.support.redis_users import NOBODY, Command, UsersRedis
+from tests.support.redis_users import NOBODY, OWN_SCRIPT, Command, UsersRedis
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
@@ -198,9 +198,11 @@ def test_while_a_slot_moves_and_when_it_has_moved(system: SystemOfUsers) -> None
 def test_what_a_part_may_not_do_on_more_than_one_redis(running: SystemOfUsers) -> None:
     servers, key = running.servers, "cache:e1:{q:1:0}"
     on_the_nodes = {
-        "replica": (*NOBODY, *ANY_NODE, ("GET", key), ("SET", key, "x"), ("INFO",), ("CLUSTER", "SLOTS"), ("SYNC",)),
+        "replica": (
+            *NOBODY, OWN_SCRIPT, *ANY_NODE, ("GET", key), ("SET", key, "x"), ("INFO",), ("CLUSTER", "SLOTS"), ("SYNC",),
+        ),
         "sentinel": (
-            *(command for command in NOBODY if command[:2] != ("CLIENT", "KILL")), *ANY_NODE, ("GET", key),
+            *(command for command in NOBODY if command[:2] != ("CLIENT", "KILL")), OWN_SCRIPT, *ANY_NODE, ("GET", key),
             ("SET", key, "x"), ("DEL", key), ("PSYNC", "?", -1), ("CLUSTER", "SLOTS"), ("PUBLISH", "cache:n1:x", "x"),
         ),
         **dict.fromkeys(("reader", "invalidator", "worker", "operator"), (*ANY_NODE, ("PSYNC", "?", -1), ("ROLE",))),
