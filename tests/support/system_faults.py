@@ -1,4 +1,4 @@
-"""What can break in a watched plant: how it is broken, mended, and what tells of it. docs/faults.md has a row each."""
+"""Faults of the monitored system: how each is caused and removed, and what reports it; listed in docs/alerts.md."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ FAULTS: Final = (
         {"cache": ("problem", "replica")}, NO_CACHE,
     ),
     Fault(
-        "cache: a right is missing", _without_right, _with_rights, _alerts("RefresherNotReady"),
+        "cache: a permission is missing", _without_right, _with_rights, _alerts("RefresherNotReady"),
         {"rights": ("problem", "evalsha"), "worker here": ("problem", "cache")}, NO_CACHE,
     ),
     Fault(
@@ -260,11 +260,11 @@ FAULTS: Final = (
         {"broker": ("warning", "early ones are dropped")},
     ),
     Fault(
-        "messages of something else", _again_and_again(_send_garbage, 0.3), _give_back,
+        "foreign messages", _again_and_again(_send_garbage, 0.3), _give_back,
         _alerts("RefresherMessagesDropped"), {"metrics here": ("warning", "has dropped messages")}, frozenset(),
     ),
     Fault(
-        "entries of something else", _again_and_again(_write_garbage, 0.05), _give_back, _alerts("CacheUnreadable"),
+        "foreign entries", _again_and_again(_write_garbage, 0.05), _give_back, _alerts("CacheUnreadable"),
         {"entries": ("warning", "garbage")},
     ),
     Fault(

@@ -1,9 +1,10 @@
-"""The page on faults: each row of its tables is held by tests, and each of those tests stands in a row."""
+"""The tables of docs/when-things-fail.md: tests verify each row, and each test of a failure is listed for a row."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,55 +13,63 @@ from tests.unit.project.test_project_files import settings_in_code
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "when-things-fail.md").read_text(encoding="utf-8")
-READERS, WORKERS = PAGE.split("\n## When workers fail")
-FOLDERS = {"faults": READERS, "worker_faults": WORKERS}
-# Faults whose tests need other servers than those of the folder.
-ELSEWHERE = {
-    "faults": "integration/links/test_idle_and_slow.py",
-    "worker_faults": "acceptance/test_replaced_broker_keys.py",
-}
+TABLES, LISTED = PAGE.split("\n## Tests of each row\n")
+READERS, WORKERS = TABLES.split("\n## When workers, loads or messages fail\n")
+
+
+class Failures(NamedTuple):
+    """A table of the page, the letter that begins the names of its rows, and where its tests are."""
+
+    text: str
+    letter: str
+    folder: str
+    elsewhere: str
+    """A file of tests beside the folder: they need other servers."""
+
+
+READS = Failures(READERS, "R", "acceptance/faults", "integration/links/test_idle_and_slow.py")
+REFRESHES = Failures(WORKERS, "W", "acceptance/worker_faults", "acceptance/test_replaced_broker_keys.py")
 
 
 def names_of_tests(*files: Path) -> set[str]:
     return {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
 
 
-def fault_tests(folder: str) -> set[str]:
-    return names_of_tests(*(ROOT / "tests" / "acceptance" / folder).glob("test_*.py"))
+def names_in_folder(failures: Failures) -> set[str]:
+    return names_of_tests(*(ROOT / "tests" / failures.folder).glob("test_*.py"))
 
 
-def rows_of(folder: str) -> list[str]:
-    return [line for line in FOLDERS[folder].splitlines() if line.startswith("| ") and "<!--" in line]
+def listed(failures: Failures) -> dict[str, set[str]]:
+    """The tests listed for each row of a table."""
+    lines = re.findall(rf"^\| ({failures.letter}\d+) \| (.+) \|$", LISTED, re.MULTILINE)
+    return {row: set(re.findall(r"`(test_\w+)`", tests)) for row, tests in lines}
 
 
-def named_in(row: str) -> set[str]:
-    return set(row.split("<!--", 1)[1].split("-->", 1)[0].split())
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_each_row_of_a_table_is_held_by_a_test(folder: str) -> None:
-    rows, tests = rows_of(folder), fault_tests(folder) | names_of_tests(ROOT / "tests" / ELSEWHERE[folder])
-    table = FOLDERS[folder].split("| --- |", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
-    assert table == rows
+@pytest.mark.parametrize("failures", [READS, REFRESHES], ids=["reads", "refreshes"])
+def test_existing_tests_are_listed_for_each_row(failures: Failures) -> None:
+    rows = re.findall(rf"^\| ({failures.letter}\d+) \|", failures.text, re.MULTILINE)
+    existing = names_in_folder(failures) | names_of_tests(ROOT / "tests" / failures.elsewhere)
+    assert rows == [f"{failures.letter}{number}" for number in range(1, len(rows) + 1)]
     assert len(rows) > 10
-    for row in rows:
-        assert named_in(row), row
-        assert named_in(row) <= tests, row
+    assert list(listed(failures)) == rows
+    for row, tests in listed(failures).items():
+        assert tests, row
+        assert tests <= existing, row
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_each_test_of_a_fault_stands_in_a_row(folder: str) -> None:
-    assert fault_tests(folder) <= set.union(*map(named_in, rows_of(folder)))
+@pytest.mark.parametrize("failures", [READS, REFRESHES], ids=["reads", "refreshes"])
+def test_each_test_of_a_failure_is_listed_for_a_row(failures: Failures) -> None:
+    assert names_in_folder(failures) <= set.union(*listed(failures).values())
 
 
-def test_the_bounds_have_the_settings_own_defaults() -> None:
-    said = dict(re.findall(r"`([A-Z]+_[A-Z_]+)` [(]([^)]+)[)]", READERS))
-    assert len(said) == 4
+def test_the_bounds_have_the_defaults_of_the_settings() -> None:
+    printed = dict(re.findall(r"`([A-Z]+_[A-Z_]+)` [(]([^)]+)[)]", READERS))
+    assert len(printed) == 4
     for name, _, settings, field in settings_in_code():
-        if settings is ReaderSettings and name in said:
+        if settings is ReaderSettings and name in printed:
             default = getattr(ReaderSettings(), field)
-            assert getattr(ReaderSettings.from_env({name: said.pop(name)}), field) == default
-    assert said == {}
+            assert getattr(ReaderSettings.from_env({name: printed.pop(name)}), field) == default
+    assert printed == {}
 
 
 def test_the_events_are_those_of_a_reader() -> None:

@@ -96,7 +96,7 @@ def test_every_dependency_is_pinned() -> None:
 
 
 def test_the_settings_table_is_that_of_the_code() -> None:
-    rows = table_under(committed()["README.md"], "Settings")
+    rows = table_under(committed()["docs/settings.md"], "Settings")
     in_code = list(settings_in_code())
     assert {(name, who) for name, _, who, _ in rows} == {(name, who) for name, who, _, _ in in_code}
     assert len({name for name, *_ in rows}) == len(rows)
@@ -107,13 +107,23 @@ def test_the_settings_table_is_that_of_the_code() -> None:
 
 
 def test_the_map_of_the_modules_names_each_folder_and_none_that_is_not_there() -> None:
-    section = committed()["docs/architecture.md"].split("\n## Where what is\n", 1)[1].split("\n## ", 1)[0]
+    section = committed()["docs/architecture.md"].split("\n## Layout\n", 1)[1].split("\n## ", 1)[0]
     for package, rows in zip(("api_client", "refresher"), re.split(r"\| in `\w+` \|", section)[1:], strict=True):
         named = set(re.findall(r"`([a-z_]+)`", rows))
         there = {path.stem for path in (ROOT / package).rglob("[a-z]*") if path.suffix in {"", ".py"}}
         folders = {path.name for path in (ROOT / package).glob("[a-z]*/")}
         assert named - there == set()
         assert folders - named == set()
+
+
+def test_the_picture_of_the_layout_shows_the_layers_of_the_import_contracts() -> None:
+    contracts = tomllib.loads(committed()["pyproject.toml"])["tool"]["importlinter"]["contracts"]
+    layers = {contract["containers"][0]: contract["layers"] for contract in contracts if "containers" in contract}
+    for package in ("api_client", "refresher"):
+        column = committed()["docs/ladder.svg"].split(f">{package}</text>", 1)[1].split('font-size="16"', 1)[0]
+        rungs = re.findall(r'font-weight="600" fill="#0f172a">([a-z_ ·]+)<', column)
+        named = re.findall(r"\w+", " ".join(layers[package]).replace("_version", ""))
+        assert re.findall(r"\w+", " ".join(rungs)) == named, package
 
 
 def test_the_key_table_is_that_of_the_code() -> None:

@@ -16,7 +16,7 @@ KEYS = 4_000
 
 
 def rows() -> list[tuple[float, str, str]]:
-    lines = PAGE.read_text(encoding="utf-8").split(HEAD)[1].splitlines()[2:]
+    lines = PAGE.read_text(encoding="utf-8").split(HEAD)[1].partition("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return [(float(reads.replace(",", "")), share, lead) for reads, share, lead in cells]
 
