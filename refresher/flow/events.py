@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from refresher.queries import Query
     from refresher.settings import WorkerSettings
 
-Tell: TypeAlias = Callable[[Outcome], object]
+RecordOutcome: TypeAlias = Callable[[Outcome], object]
 """Takes the outcome of an item."""
 
 
 class WorkerSpans:
     """The spans of a worker: none."""
 
-    def processing(self, item: RefreshItem, request: Any, settings: WorkerSettings) -> AbstractContextManager[Tell]:
+    def processing(
+        self, item: RefreshItem, request: Any, settings: WorkerSettings
+    ) -> AbstractContextManager[RecordOutcome]:
         """Return a span around the handling of one item of a task's request; it is given the outcome before it ends."""
-        return nullcontext(_nobody)
+        return nullcontext(_ignore_outcome)
 
     def records(self, records: Records) -> Records:
         """Return ``records`` with a span around each step."""
@@ -48,7 +50,7 @@ class WorkerSpans:
         return tx
 
 
-def _nobody(_: Outcome) -> None:
+def _ignore_outcome(_: Outcome) -> None:
     """Take an outcome."""
 
 

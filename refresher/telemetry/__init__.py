@@ -1,1 +1,1 @@
-"""Metrics and spans of a worker, and their back ends."""
+"""Metrics and spans of a worker, and their back ends. Nothing here decides or refreshes."""

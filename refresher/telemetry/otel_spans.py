@@ -1,4 +1,4 @@
-"""A worker's refreshes as OpenTelemetry spans. No value of a param, and no text of an error, is in any.
+"""Spans of a worker by OpenTelemetry. None holds a param's value, or the text of an error.
 
 ::
 
@@ -26,16 +26,24 @@ from urllib.parse import urlsplit
 
 import neo4j
 from neo4j.exceptions import Neo4jError
-from opentelemetry import context, trace
+from opentelemetry import context
 from opentelemetry.trace import Span, SpanKind, Tracer
 
 from api_client.config.broker import queue_name_of, system_of
 from api_client.errors import InvalidQuery
-from api_client.observe.otel import PROPAGATOR, failed, key_attributes, messaging_attributes, step_attributes
+from api_client.observe.otel_spans import (
+    PROPAGATOR,
+    failed,
+    key_attributes,
+    messaging_attributes,
+    step_attributes,
+    type_name,
+    within,
+)
 from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem
 from refresher.errors import LoadFailed
-from refresher.flow.events import Tell, WorkerSpans
+from refresher.flow.events import RecordOutcome, WorkerSpans
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import Origin, Records, RunsQueries
 from refresher.queries import Loaded, Loader, Query
@@ -49,10 +57,10 @@ _FAILED: Final = frozenset({OutcomeKind.FAILED, OutcomeKind.RETRY})
 
 @dataclass(slots=True)
 class _Processing:
-    """What is under way in this context: the attempts of an item, and the queries of a load that have no end yet."""
+    """The item of this context: the numbers of its attempts, and the queries of its load that have not ended."""
 
     attempts: Iterator[int]
-    asked: list[Span] = field(default_factory=list)
+    open_queries: list[Span] = field(default_factory=list)
 
 
 # The load's own thread, where it has one, gets a copy of the context.
@@ -66,8 +74,8 @@ class OTelWorkerSpans(WorkerSpans):
         self._tracer = tracer
 
     @contextmanager
-    def processing(self, item: RefreshItem, request: Any, settings: WorkerSettings) -> Iterator[Tell]:
-        """Return a span around the handling of one item; it is told the outcome before it ends."""
+    def processing(self, item: RefreshItem, request: Any, settings: WorkerSettings) -> Iterator[RecordOutcome]:
+        """Return a span around the handling of one item; it is given the outcome before it ends."""
         delivery = getattr(request, "delivery_info", None) or {}
         queue = queue_name_of(settings.namespace, settings.broker_url, str(delivery.get("routing_key")))
         span = self._tracer.start_span(
@@ -82,8 +90,8 @@ class OTelWorkerSpans(WorkerSpans):
         )
         token = _processing.set(_Processing(count(item.attempt)))
         try:
-            with _within(span):
-                yield functools.partial(_tell, span)
+            with within(span, _kind_of):
+                yield functools.partial(_record_outcome, span)
         finally:
             _processing.reset(token)
 
@@ -100,20 +108,9 @@ class OTelWorkerSpans(WorkerSpans):
         return _TracedTransaction(self._tracer, tx, query, settings)
 
 
-@contextmanager
-def _within(span: Span) -> Iterator[None]:
-    """Make a span the current one until it ends, and mark it by an error."""
-    with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
-        try:
-            yield
-        except BaseException as error:
-            failed(span, _kind_of(error))
-            raise
-
-
 def _kind_of(error: BaseException) -> str:
-    """Return what kind of error it is: a load's own word, else its type."""
-    return error.kind if isinstance(error, LoadFailed) else type(error).__name__
+    """Return what an error counts as: the kind of a load's failure, else its type."""
+    return error.kind if isinstance(error, LoadFailed) else type_name(error)
 
 
 def _item_attributes(item: RefreshItem, settings: WorkerSettings) -> dict[str, str | int]:
@@ -125,7 +122,7 @@ def _item_attributes(item: RefreshItem, settings: WorkerSettings) -> dict[str, s
         return about
 
 
-def _tell(span: Span, outcome: Outcome) -> None:
+def _record_outcome(span: Span, outcome: Outcome) -> None:
     span.set_attribute("refresher.outcome", outcome.kind.value)
     if outcome.why and outcome.kind not in _COMMITTED:  # of those it is the reason for the refresh
         span.set_attribute("refresher.why", outcome.why)
@@ -140,7 +137,7 @@ class _TracedRecords:
     def run(self, call: Call[T]) -> T:
         """Run one step."""
         span = self._tracer.start_span(call.script, kind=SpanKind.CLIENT, attributes=step_attributes(call.script))
-        with _within(span):
+        with within(span, _kind_of):
             return self._records.run(call)
 
 
@@ -150,26 +147,26 @@ class _TracedOrigin:
 
     def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
         """Load a value."""
-        now = _processing.get() or _Processing(count(1))
+        item = _processing.get() or _Processing(count(1))
         span = self._tracer.start_span(
-            f"load {query.name}", attributes={"refresher.query": query.name, "refresher.attempt": next(now.attempts)}
+            f"load {query.name}", attributes={"refresher.query": query.name, "refresher.attempt": next(item.attempts)}
         )
-        with _within(span):
+        with within(span, _kind_of):
             try:
                 loaded = self._origin.load(query, params, bookmarks, timeout_seconds)
             except BaseException as error:
-                _end_all(now.asked, _kind_of(error))
+                _end_all(item.open_queries, _kind_of(error))
                 raise
-            _end_all(now.asked)
+            _end_all(item.open_queries)
             if query.degree_cypher is not None:
                 span.set_attribute("refresher.degree", loaded.degree)
             return loaded
 
 
-def _end_all(asked: list[Span], failure: str = "") -> None:
-    """End the queries that have come to no end of their own."""
-    while asked:
-        span = asked.pop()
+def _end_all(queries: list[Span], failure: str = "") -> None:
+    """End the queries whose last row was not read."""
+    while queries:
+        span = queries.pop()
         if failure and span.is_recording():
             failed(span, failure)
         if span.is_recording():
@@ -189,27 +186,27 @@ class _TracedTransaction:
         except BaseException as error:
             if isinstance(error, Neo4jError) and error.code:
                 span.set_attribute("db.response.status_code", error.code)
-            failed(span, type(error).__name__)
+            failed(span, type_name(error))
             span.end()
             raise
         _end_with(result, span)
         return result
 
     def _begin(self, text: str) -> Span:
-        what = "degree" if text == self._query.degree_cypher else "query"
-        name = f"{what} {self._query.name}"
-        shown = {"db.query.text": text} if what == "degree" or text in texts_of(self._query.loader) else {}
+        role = "degree" if text == self._query.degree_cypher else "query"
+        name = f"{role} {self._query.name}"
+        shown = {"db.query.text": text} if role == "degree" or text in texts_of(self._query.loader) else {}
         span = self._tracer.start_span(
             name, kind=SpanKind.CLIENT, attributes={**self._about, "db.query.summary": name, **shown}
         )
-        now = _processing.get()
-        if now is not None:
-            now.asked.append(span)
+        item = _processing.get()
+        if item is not None:
+            item.open_queries.append(span)
         return span
 
 
 def _end_with(result: neo4j.Result, span: Span) -> None:
-    """End the span with the last row of the result, for most of a query's time may be in them."""
+    """End the span with the last row of the result: most of a query's time may go into them."""
     closed: Callable[[], Any] | None = getattr(result, "_on_closed", None)  # the driver has no public way
     if closed is None or result.closed():
         span.end()
@@ -236,16 +233,16 @@ def _server_attributes(uri: str, database: str) -> dict[str, str | int]:
 
 @functools.lru_cache(maxsize=1024)
 def texts_of(loader: Loader) -> frozenset[str]:
-    """Return the texts that stand in a loader's code, or beside it in its module.
+    """Return the texts in a loader's code and in its module.
 
-    Any other text of a query was made at run time: a param's value may be in it, so no span shows it.
+    Any other text of a query was made at run time, and may hold a param's value: no span shows it.
     """
     function = inspect.unwrap(loader)
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):
         return frozenset()
-    beside = (value for value in function.__globals__.values() if isinstance(value, str))
-    return frozenset([*_texts_in(code), *beside])
+    module = (value for value in function.__globals__.values() if isinstance(value, str))
+    return frozenset([*_texts_in(code), *module])
 
 
 def _texts_in(code: CodeType) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from api_client import RefreshReason
-from api_client.observe.otel import OTelReaderSpans
+from api_client.observe.otel_spans import OTelReaderSpans
 from refresher.embedded import RedisServer
 from tests.integration.test_publisher import make_older
 from tests.support.event_recorder import EventRecorder
