@@ -1,4 +1,4 @@
-"""What one worker process holds (Redis client, graph driver, renewals): made after the fork, at the first use."""
+"""The parts of one worker process (Redis client, graph driver, renewals): made after the fork, at the first use."""
 
 from __future__ import annotations
 
@@ -49,48 +49,44 @@ class Runtime:
     ) -> None:
         events = events or WorkerEvents()
         self.settings: WorkerSettings = settings
-        self._queries = queries
         self.spans: WorkerSpans = events.spans
         self.shuts_down: Callable[[], bool] = shuts_down
         self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, events)
+        self._queries = queries
         self._cache = WorkerLink(settings.redis_url)
         self._renewals = Renewals(self._cache.store)
         self.graph: Graph = Graph(settings, spans=self.spans)
         self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
+        self.refresher: Refresher = Refresher(settings, self._deps(broker, events))
 
-        def publish(item: RefreshItem) -> None:
-            broker.publish([item], has_waiter=False)
-
-        def write_dead_letter(letter: DeadLetter, replaced_token: int) -> None:
-            with translated():
-                self.dead_letters.add(letter, replaced_token=replaced_token)
-
-        registration = VersionRegistration(TranslatingStore(self._cache.store), settings, monotonic_seconds)
-        self.refresher: Refresher = Refresher(
-            settings,
-            RefreshDeps(
-                records=self.spans.records(TranslatingStore(self._cache.store)),
-                origin=self.spans.origin(self.graph),
-                encode=values.encode,
-                registry=queries,
-                keep_lease=self._renewals.holding,
-                publish=publish,
-                write_dead_letter=write_dead_letter,
-                monotonic=monotonic_seconds,
-                sleep=time.sleep,
-                events=events,
-                failure_of=_failure_of,
-                interruptible=soft_limit.in_load,
-                shuts_down=shuts_down,
-                register=registration.ensure,
-            ),
+    def _deps(self, broker: Broker, events: WorkerEvents) -> RefreshDeps:
+        store = TranslatingStore(self._cache.store)
+        return RefreshDeps(
+            records=self.spans.records(store),
+            origin=self.spans.origin(self.graph),
+            encode=values.encode,
+            registry=self._queries,
+            keep_lease=self._renewals.holding,
+            publish=lambda item: broker.publish([item], has_waiter=False),
+            write_dead_letter=self._write_dead_letter,
+            monotonic=monotonic_seconds,
+            sleep=time.sleep,
+            events=events,
+            failure_of=_failure_of,
+            interruptible=soft_limit.in_load,
+            shuts_down=self.shuts_down,
+            register=VersionRegistration(store, self.settings, monotonic_seconds).ensure,
         )
 
-    def run_held_by(self, item: RefreshItem, by: str) -> Run | None:
-        """Return the run of ``item`` that process ``by`` holds, from the lease record; None: it holds none.
+    def _write_dead_letter(self, letter: DeadLetter, replaced_token: int) -> None:
+        with translated():
+            self.dead_letters.add(letter, replaced_token=replaced_token)
+
+    def run_held_by(self, item: RefreshItem, owner: str) -> Run | None:
+        """Return the run of ``item`` that process ``owner`` holds, from the lease record; None: it holds none.
 
         Raises:
-            CacheUnavailable: Redis could not be asked.
+            CacheUnavailable: Redis did not answer.
         """
         key = item.key(self.settings.namespace)
         with translated():
@@ -99,7 +95,7 @@ class Runtime:
             )
             seconds, microseconds = self._cache.client.time()
         state, holder, token, nonce, claimed_at, generation, attempts = cast("list[bytes | None]", fields)
-        if state != RecordState.RUNNING.encode() or holder != by.encode() or token is None or nonce is None:
+        if state != RecordState.RUNNING.encode() or holder != owner.encode() or token is None or nonce is None:
             return None
         reply = AcquireReply(
             AcquireStatus.ACQUIRED, RecordState.RUNNING, 0.0, int(token), int(seconds) * 1_000_000 + int(microseconds),

@@ -2,7 +2,7 @@
 
 ::
 
-    message ──▶ a slot of its query? ──▶ acquire ──▶ load ──▶ commit       the slot is given back, however it ends
+    message ──▶ a slot of its query? ──▶ acquire ──▶ load ──▶ commit       the slot is released, however it ends
                     └─ none, nor soon: back into the queue with a pause; no lease, no attempt, no slot is held
 
 A slot is a byte of a file without a name, which the main process makes before it forks its pool, locked by the process
@@ -34,8 +34,8 @@ from refresher.queries import MAX_CONCURRENCY, Registry
 NO_SLOT: Final = "no_slot"
 POLL_SECONDS: Final = 0.002
 WAIT_SECONDS: Final = 1.0
-"""For a slot, while loads of its query begin: they then go one after the other without a pause. Where none has begun
-for that long they are slow, or hang, and a message that waited would keep a process from other queries."""
+"""For a slot, while loads of its query begin: they then run one after the other without a pause. Where none has begun
+for that time they are slow, or hang, and a message that waited would keep a process from other queries."""
 MAX_PAUSE_SECONDS: Final = 8
 _BEGUN: Final = struct.Struct("d")
 _BEGUN_PLACES: Final = 4_096
@@ -47,8 +47,8 @@ class NodeSlots:
     def __init__(self) -> None:
         self._count: int | None = None
         self._file = -1
-        # When the load in a slot began, by CLOCK_MONOTONIC, which is one for all processes. Slots may share a place: it
-        # only says whether to wait.
+        # When the load in a slot began, by CLOCK_MONOTONIC, which all processes share. Slots may share a place: it only
+        # decides whether to wait.
         self._begun: mmap.mmap | None = None
         self._lock = threading.Lock()
         self._held: defaultdict[str, set[int]] = defaultdict(set)
@@ -71,13 +71,13 @@ class NodeSlots:
         bound = max(1, self._count - 1) if concurrency is None else concurrency
         return bound if bound < self._count else None
 
-    def take(self, query: str, bound: int, now_seconds: float) -> int | None:
+    def acquire(self, query: str, bound: int, now_seconds: float) -> int | None:
         """Return a slot of ``query`` that is taken from ``now_seconds`` on, one of ``bound``; None: all are taken."""
         first = _first_slot(query)
         with self._lock:
             held = self._held[query]
             for number in range(bound):
-                if number not in held and self._locks(first + number):
+                if number not in held and self._try_lock(first + number):
                     held.add(number)
                     if self._begun is not None:
                         _BEGUN.pack_into(self._begun, _place(first + number), now_seconds)
@@ -91,13 +91,13 @@ class NodeSlots:
         begun, first = self._begun, _first_slot(query)
         return max(float(_BEGUN.unpack_from(begun, _place(first + number))[0]) for number in range(bound))
 
-    def give_back(self, query: str, slot: int) -> None:
-        """Free a slot that `take` returned."""
+    def release(self, query: str, slot: int) -> None:
+        """Free a slot that `acquire` returned."""
         with self._lock:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, slot)
             self._held[query].discard(slot % MAX_CONCURRENCY)
 
-    def _locks(self, at: int) -> bool:
+    def _try_lock(self, at: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
         except (BlockingIOError, PermissionError):
@@ -106,12 +106,12 @@ class NodeSlots:
 
 
 class QuerySlots:
-    """What one process takes of the node's slots. Thread-safe.
+    """The slots that one process holds. Thread-safe.
 
     Args:
         node: the slots.
         queries: the bound of each query is in its registration.
-        events: told of what is put back.
+        events: hooks for items that are put back.
         sleep, monotonic: the clock.
     """
 
@@ -126,14 +126,14 @@ class QuerySlots:
     ) -> None:
         self._node, self._queries, self._events = node, queries, events
         self._sleep, self._monotonic = sleep, monotonic
-        self._in_vain: defaultdict[str, int] = defaultdict(int)
+        self._failed_waits: defaultdict[str, int] = defaultdict(int)
 
     @contextmanager
     def hold(self, item: RefreshItem) -> Iterator[Outcome | None]:
         """Hold a slot of the item's query for the block, which is given None; where none is free, its `Outcome`.
 
-        Then the item is to be sent again after a pause of whole seconds. The pauses are drawn, so that items that wait
-        for the same slots come at them in any order, and grow to `MAX_PAUSE_SECONDS` while no slot becomes free.
+        Then the item is to be sent again after a pause of whole seconds. The pauses are random, so that items that wait
+        for the same slots return in any order, and grow to `MAX_PAUSE_SECONDS` while no slot becomes free.
         """
         query = self._queries.find(item.query, item.version)
         bound = None if query is None else self._node.bound(query.concurrency)
@@ -147,22 +147,22 @@ class QuerySlots:
         try:
             yield None
         finally:
-            self._node.give_back(item.query, slot)
+            self._node.release(item.query, slot)
 
     def _wait_for(self, query: str, bound: int) -> int | None:
         began = now = self._monotonic()
-        while (slot := self._node.take(query, bound, now)) is None:
+        while (slot := self._node.acquire(query, bound, now)) is None:
             if now - min(began, self._node.last_begun_seconds(query, bound)) >= WAIT_SECONDS:
-                self._in_vain[query] += 1
+                self._failed_waits[query] += 1
                 return None
             self._sleep(POLL_SECONDS)
             now = self._monotonic()
-        self._in_vain[query] = 0
+        self._failed_waits[query] = 0
         return slot
 
     def _deferred(self, item: RefreshItem) -> Outcome:
         self._events.skipped(item.query, why=NO_SLOT)
-        longest = min(MAX_PAUSE_SECONDS, 2 ** min(self._in_vain[item.query], MAX_PAUSE_SECONDS))
+        longest = min(MAX_PAUSE_SECONDS, 2 ** min(self._failed_waits[item.query], MAX_PAUSE_SECONDS))
         pause_seconds = random.randint(1, longest)  # noqa: S311 - no secret
         return Outcome(
             OutcomeKind.RETRY, item.query, why=NO_SLOT, attempts=item.attempt, again=item, pause_seconds=pause_seconds

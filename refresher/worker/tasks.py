@@ -1,4 +1,4 @@
-"""The one task: thin, it decodes, calls the flow item by item, and speaks Celery."""
+"""The one task: it decodes a message, calls the flow for each item, and sends what is to be retried."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CACHE_RETRY_SECONDS: Final = 5
 
 def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> None:
     """Register the refresh task on ``app``, with these of Celery's options for a task."""
-    # What it throws is told already, where it happened: Celery logs it in one line, without a traceback.
+    # What it throws has been logged already: Celery logs it in one line, without a traceback.
     registered = app.task(bind=True, name=messages.TASK_NAME, max_retries=None, throws=(RefreshAbandoned,), **options)
 
     @registered  # type: ignore[untyped-decorator, unused-ignore]
@@ -44,7 +44,7 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
         try:
             items = messages.decode(message)
         except MalformedMessage as error:
-            log.error("a message that is none of ours was dropped: %s", error)
+            log.error("rejected an unrecognised message: %s", error)
             events_of(task.app).message_dropped(reason=DropReason.NOT_OURS.value)
             return f"dropped: {error}"
         runtime = runtimes.get()
@@ -63,8 +63,8 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
 def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> str:
     began, settings, is_alone = monotonic(), runtime.settings, len(items) == 1
     # The node's name, as Flower and `celery inspect` show it, and the process of its pool.
-    by = f"{task.request.hostname}:{os.getpid()}" if task.request.hostname else None
-    ends: list[str] = []
+    owner = f"{task.request.hostname}:{os.getpid()}" if task.request.hostname else None
+    outcomes: list[str] = []
     for done, item in enumerate(items):
         # Each item may take a whole budget: what does not fit before the soft limit goes back as a message of its own.
         is_late = monotonic() - began + settings.budget_seconds > settings.soft_limit_seconds
@@ -72,10 +72,10 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
             resend(task.app, _routing_key(task), settings, items[done:], countdown=None)
             break
         try:
-            with runtime.spans.processing(item, task.request, settings) as tell:
-                tell(outcome := _refresh(runtime, item, by))
+            with runtime.spans.processing(item, task.request, settings) as end_span:
+                end_span(outcome := _refresh(runtime, item, owner))
             if outcome.again is not None:
-                # Before the next item begins: whatever that one meets, this one's ticket is on its way.
+                # Before the next item begins: whatever happens to that one, this one's ticket is on its way.
                 _schedule_retry(task, settings, outcome, outcome.again, is_alone=is_alone)
             if outcome.kind is OutcomeKind.FAILED and is_alone:
                 raise RefreshAbandoned(f"dead: {outcome}")
@@ -83,16 +83,16 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
             if is_alone:
                 raise
             log.error("the refresh of %.100r, one of several, ended with %s", item.query, type(error).__name__)
-            ends.append(f"error ({type(error).__name__}) {item.query}")
+            outcomes.append(f"error ({type(error).__name__}) {item.query}")
         else:
-            ends.append(str(outcome))
-    return "; ".join(ends)
+            outcomes.append(str(outcome))
+    return "; ".join(outcomes)
 
 
-def _refresh(runtime: Runtime, item: RefreshItem, by: str | None) -> Outcome:
+def _refresh(runtime: Runtime, item: RefreshItem, owner: str | None) -> Outcome:
     try:
         with runtime.slots.hold(item) as deferred:
-            return deferred or runtime.refresher.refresh(item, by)
+            return deferred or runtime.refresher.refresh(item, owner)
     except CacheUnavailable:
         # Counted in the item: Celery's counter goes up with the load's attempts too, and ends with the message.
         if item.cache_attempt >= MAX_CACHE_RETRIES:
@@ -105,7 +105,7 @@ def _refresh(runtime: Runtime, item: RefreshItem, by: str | None) -> Outcome:
 def _schedule_retry(
     task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshItem, *, is_alone: bool
 ) -> None:
-    """Send an item for its next attempt: as the task's own retry, which monitors show, where it is all there is."""
+    """Send an item for its next attempt: as the task's own retry, which monitors show, where the item is alone."""
     if not is_alone:
         resend(task.app, _routing_key(task), settings, [item], countdown=outcome.pause_seconds)
         return
@@ -123,7 +123,7 @@ def _schedule_retry(
 def resend(
     app: Celery, routing_key: str, settings: WorkerSettings, items: Sequence[RefreshItem], *, countdown: int | None
 ) -> None:
-    """Send items of a message once more, as a message of their own, into the queue that it came from."""
+    """Send items of a message again, as a message of their own, into the queue that it came from."""
     app.send_task(
         messages.TASK_NAME,
         args=(messages.encode(items),),
@@ -140,8 +140,8 @@ def _routing_key(task: Any) -> str:
 
 
 class RefreshAbandoned(Exception):
-    """What became of a refresh that is not tried again: to whoever counts tasks, this one has failed."""
+    """The outcome of a refresh that is not retried: fails its task, for monitors that count tasks."""
 
 
 class RetryLater(Exception):
-    """Why a refresh is tried again later."""
+    """The outcome of a refresh that is retried later."""

@@ -1,7 +1,7 @@
 """Registration of the versions that a worker loads, so that an invalidation reaches every version of a key.
 
 A refresh registers its query's version before it acquires the key. A heartbeat of the worker's main process registers
-all of its queries again, since Redis may lose what it was told: emptied, evicted, or failed over.
+all of its queries again, since Redis may lose registrations: emptied, evicted, or failed over.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS: Final = 10.0
-# A process goes on for this long while it can't register again, on a cluster one of whose nodes is down for example.
+# A process goes on for this time while it can't register again, on a cluster one of whose nodes is down for example.
 MARGIN_SECONDS: Final = 600.0
 
 
@@ -82,10 +82,7 @@ class VersionHeartbeat:
         self._stopped = threading.Event()
 
     def connect(self, app: Celery) -> None:
-        """Begin once a worker of ``app`` is ready, with its pool forked, and end with it.
-
-        What is registered lives on then for as long as its entries can.
-        """
+        """Begin once a worker of ``app`` is ready, with its pool forked, and end with it."""
 
         def begin(sender: Any = None, **_: Any) -> None:
             if sender.app is app:
@@ -119,8 +116,6 @@ class VersionHeartbeat:
                 has_failed = False
             except (RedisError, OSError) as error:
                 if not has_failed:
-                    log.warning(
-                        "the queries' versions could not be registered (%s); trying again", type(error).__name__
-                    )
+                    log.warning("could not register the queries' versions (%s); retrying", type(error).__name__)
                 has_failed = True
             self._stopped.wait(HEARTBEAT_SECONDS)

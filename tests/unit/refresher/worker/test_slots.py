@@ -36,7 +36,7 @@ def holder(node: NodeSlots, name: str, bound: int, how_often: int = 1) -> Iterat
     can_read, says = os.pipe()
     pid = os.fork()
     if pid == 0:
-        taken = [node.take(name, bound, NOW) for _ in range(how_often)]
+        taken = [node.acquire(name, bound, NOW) for _ in range(how_often)]
         os.write(says, bytes([sum(slot is not None for slot in taken)]))
         signal.pause()
     try:
@@ -79,29 +79,29 @@ def test_without_a_pool_nothing_is_bounded() -> None:
 def test_a_slot_is_one_load_s_over_all_processes_and_all_calls_of_one() -> None:
     node = opened(4)
     with holder(node, "q", 3), holder(node, "q", 3):
-        slot = node.take("q", 3, NOW)
+        slot = node.acquire("q", 3, NOW)
         assert slot is not None
-        assert node.take("q", 3, NOW) is None
-        assert node.take("other", 3, NOW) is not None
-        node.give_back("q", slot)
-        assert node.take("q", 3, NOW) == slot
+        assert node.acquire("q", 3, NOW) is None
+        assert node.acquire("other", 3, NOW) is not None
+        node.release("q", slot)
+        assert node.acquire("q", 3, NOW) == slot
 
 
 def test_the_slots_of_a_killed_process_are_free_at_once() -> None:
     node = opened(4)
     with holder(node, "q", 3, how_often=3):
-        assert node.take("q", 3, NOW) is None
-    assert [node.take("q", 3, NOW) is not None for _ in range(4)] == [True, True, True, False]
+        assert node.acquire("q", 3, NOW) is None
+    assert [node.acquire("q", 3, NOW) is not None for _ in range(4)] == [True, True, True, False]
 
 
 def test_a_process_forked_from_one_that_holds_a_slot_does_not_hold_it() -> None:
     node = opened(2)
-    slot = node.take("q", 1, NOW)
+    slot = node.acquire("q", 1, NOW)
     assert slot is not None
     with holder(node, "other", 1):
-        assert node.take("q", 1, NOW) is None
-        node.give_back("q", slot)
-        assert node.take("q", 1, NOW) is not None
+        assert node.acquire("q", 1, NOW) is None
+        node.release("q", slot)
+        assert node.acquire("q", 1, NOW) is not None
 
 
 def test_without_a_free_slot_the_item_is_put_back_with_a_pause_that_grows_and_nothing_else() -> None:
@@ -132,10 +132,10 @@ def test_without_a_free_slot_the_item_is_put_back_with_a_pause_that_grows_and_no
 
 def test_a_slot_of_a_load_that_has_just_begun_is_waited_for() -> None:
     node = opened(2)
-    slot = node.take("q", 1, NOW)
+    slot = node.acquire("q", 1, NOW)
     assert slot is not None
     slots = QuerySlots(
-        node, registered(), WorkerEvents(), sleep=lambda _: node.give_back("q", slot), monotonic=lambda: NOW + 0.5
+        node, registered(), WorkerEvents(), sleep=lambda _: node.release("q", slot), monotonic=lambda: NOW + 0.5
     )
     with slots.hold(RefreshItem(query="q")) as free:
         assert free is None
