@@ -1,4 +1,4 @@
-"""`get_cached` and `aget_cached`: the readers of an application that needs only one, and how they are configured."""
+"""The default clients of a process: `get_cached`, `aget_cached` and their configuration."""
 
 from __future__ import annotations
 
@@ -30,13 +30,11 @@ _events: ReaderEvents | None = None
 
 
 def configure(settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
-    """Say in code what the process's own clients, sync and async, are made with; before the first read.
-
-    Called again before it, the last call counts.
+    """Configure the process's default clients, sync and async, before the first read. The last call counts.
 
     Args:
         settings: default: the environment's, read at the first read.
-        events: who counts what happens; default: nobody but what the settings name.
+        events: metrics hooks; default: only those that the settings enable.
 
     Raises:
         ConfigurationError: a default client has been made already.
@@ -50,12 +48,12 @@ def configure(settings: ReaderSettings | None = None, *, events: ReaderEvents | 
 
 
 def default_client() -> CacheClient:
-    """Return the process's own client, made at the first call as `configure` said, or from the environment.
+    """Return the process's default client, made at the first call from `configure` or the environment.
 
     Raises:
         ConfigurationError: a variable is wrong.
     """
-    global _client  # noqa: PLW0603 - the one client a process is the point
+    global _client  # noqa: PLW0603 - one client per process is the point
     if _client is None:
         with _lock:
             if _client is None:
@@ -65,7 +63,7 @@ def default_client() -> CacheClient:
 
 
 def default_async_client() -> AsyncCacheClient:
-    """Return the process's own async client, made as `default_client` makes the other; any event loop may use it.
+    """Return the process's default async client, made like the sync one; any event loop may use it.
 
     Raises:
         ConfigurationError: a variable is wrong.
@@ -89,7 +87,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def use_as_default(client: CacheClient | None) -> CacheClient | None:
-    """Let `get_cached` use this client (None: make one from the environment again); the one used until now."""
+    """Let `get_cached` use this client (None: make one anew); return the previous one."""
     global _client
     with _lock:
         before, _client = _client, client
@@ -97,7 +95,7 @@ def use_as_default(client: CacheClient | None) -> CacheClient | None:
 
 
 def use_as_async_default(client: AsyncCacheClient | None) -> AsyncCacheClient | None:
-    """Let `aget_cached` use this client (None: make one from the environment again); the one used until now."""
+    """Let `aget_cached` use this client (None: make one anew); return the previous one."""
     global _async_client
     with _lock:
         before, _async_client = _async_client, client
@@ -115,10 +113,10 @@ def get_cached(
     query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
 ) -> Any: ...
 def get_cached(query: str, params: Params | None = None, **options: Any) -> Any:
-    """Return the value of a query, through a client made at the first call: as `configure` said, else the environment.
+    """Return the value of a query, through the process's default client.
 
-    The value within its grace is returned at once, stale or not; a refresh is asked for in the background when it is
-    due. Options and errors are those of `CacheClient.get`.
+    A value within its grace is returned at once, stale or not; a refresh is triggered in the background when it is due.
+    Options and errors are those of `CacheClient.get`.
     """
     return default_client().get(query, params, **options)
 
@@ -136,5 +134,5 @@ async def aget_cached(
     query: str, params: Params | None = None, *, default: Any = ..., **options: Unpack[ReadOptions]
 ) -> Any: ...
 async def aget_cached(query: str, params: Params | None = None, **options: Any) -> Any:
-    """Return the value of a query, as `get_cached`, without holding the event loop."""
+    """Return the value of a query, as `get_cached`, without blocking the event loop."""
     return await default_async_client().get(query, params, **options)

@@ -1,4 +1,4 @@
-"""Every error that a reader can meet, under one base.
+"""Errors of the reader, under one base.
 
 ::
 
@@ -6,13 +6,13 @@
     ├── InvalidQuery        the name or the params are wrong; found before any network
     ├── RefreshFailed       the load failed and nothing may be served instead (.kind, .attempts)
     │   └── UnknownQuery    no worker has registered this query and version
-    ├── WaitTimeout         nothing good enough came within the timeout (.waited_seconds, .state)
+    ├── WaitTimeout         no value satisfied the read within the timeout (.waited_seconds, .state)
     ├── CacheUnavailable    Redis did not answer, or answered that it can't
-    ├── DecodeError         the value does not fit the type asked for, or can't be decoded
+    ├── DecodeError         the value does not fit the requested type, or can't be decoded
     ├── TriggerFailed       `refresh()` could not hand the refresh to the broker
     └── ConfigurationError  a setting is wrong (.variable, .allowed)
 
-Errors of redis-py are translated in one place (`redis_edge.translated`) and kept as ``__cause__``.
+Errors of redis-py are kept as ``__cause__``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class CacheError(Exception):
     query: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # They go from process to process: out of a pool, as the failure of a task. What is pickled of an error calls
-        # its class with the message alone, which most of these can't be made of.
+        # They are pickled: out of a pool, as the failure of a task. By default that calls the class with the message
+        # alone, which most of these can't be made of.
         return _remade, (type(self), self.args), self.__dict__
 
 
@@ -43,8 +43,8 @@ def _remade(kind: type[CacheError], args: tuple[Any, ...]) -> CacheError:
 def twin(error: E) -> E:
     """Return an equal error for another caller: same type, attributes and cause, without a traceback.
 
-    Whoever raises an error adds to its traceback, so one error for many callers would grow with each of them. An error
-    of another package that can't be copied is returned as it is.
+    Each raise adds to an error's traceback, so one error for many callers would grow with each of them. An error of
+    another package that can't be copied is returned as it is.
     """
     try:
         other = copy.copy(error)
@@ -66,10 +66,10 @@ class InvalidQuery(CacheError, ValueError):
 
 
 class RefreshFailed(CacheError):
-    """The refresh was given up, and there is no value within its grace to serve.
+    """The refresh failed, and there is no value within its grace to serve.
 
-    ``kind`` is the worker's word for the failure (see `docs/architecture.md`), ``attempts`` how many loads were
-    tried, ``retry_after_seconds`` how long the entry cools before readers may ask again.
+    ``kind`` classifies the failure (see `docs/architecture.md`), ``attempts`` is how many loads were tried,
+    ``retry_after_seconds`` how long the key cools before readers may trigger again.
     """
 
     def __init__(self, query: str, kind: str, attempts: int, retry_after_seconds: float) -> None:
@@ -95,7 +95,7 @@ class UnknownQuery(RefreshFailed):
 
 
 class WaitTimeout(CacheError, TimeoutError):
-    """Nothing good enough came within the caller's timeout. ``state`` is what the lease record last said."""
+    """No value satisfied the read within the caller's timeout. ``state`` is the last one of the lease record."""
 
     def __init__(self, query: str, waited_seconds: float, state: str) -> None:
         super().__init__(f"timed out after {waited_seconds:.2f} s waiting for {query!r} (last lease state: {state})")
@@ -105,7 +105,7 @@ class WaitTimeout(CacheError, TimeoutError):
 
 
 class CacheUnavailable(CacheError, ConnectionError):
-    """Redis could not be asked: refused, timed out, out of memory, read-only, or the breaker is open."""
+    """Redis is unavailable: refused, timed out, out of memory, read-only, or the breaker is open."""
 
     def __init__(self, message: str, *, query: str | None = None) -> None:
         super().__init__(message)

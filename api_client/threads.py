@@ -1,7 +1,7 @@
-"""Threads of this library's own: begun when they are needed, one of each, and begun again when they have ended.
+"""Background threads: started when they are needed, at most one of each, and again after their end.
 
-Signal handlers run on the main thread, between any two of its steps, and may raise there. So what an application's
-thread does here is one call in C: `threading.Thread.start`, which waits on a Condition, could be left half done.
+Signal handlers run on the main thread, between any two of its steps, and may raise there. So an application's thread
+makes one call in C here: `threading.Thread.start`, which waits on a Condition, could be left half done.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ START_SECONDS: Final = 1.0
 
 
 class Waker:
-    """Wakes a thread that waits, or will: what a `threading.Event` does that is cleared by who has waited for it.
+    """Wakes a thread that waits, or will: a `threading.Event` that the waiter clears.
 
     It is one lock, held while there is nothing to wake for. An Event is Python code over a lock, which a handler's
-    exception can leave held; and a signal at the end of its timeout makes `SimpleQueue.get` wait for ever.
+    exception can leave held; and a signal at the end of its timeout makes `SimpleQueue.get` wait forever.
     """
 
     __slots__ = ("_lock",)
@@ -33,11 +33,11 @@ class Waker:
     def wake(self) -> None:
         """Wake it, once for all calls until it has waited."""
         if self._lock.locked():
-            with suppress(RuntimeError):  # somebody else has just woken it
+            with suppress(RuntimeError):  # another thread has just woken it
                 self._lock.release()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Return True as soon as it is woken, False when the time ran out; None: wait for ever."""
+        """Return True as soon as it is woken, False after ``timeout_seconds``; None: wait forever."""
         if timeout_seconds is None:
             return self._lock.acquire()
         return self._lock.acquire(timeout=min(max(0.0, timeout_seconds), threading.TIMEOUT_MAX))
@@ -60,16 +60,16 @@ def _begin(run: Callable[[], object], name: str) -> None:
 
 
 class OwnThread:
-    """A daemon thread of which there is one at most. Thread-safe.
+    """A daemon thread of which at most one runs. Thread-safe.
 
     Args:
-        run: what it does; when it returns or raises, the next `ensure` starts another thread.
+        run: its target; when it returns or raises, the next `ensure` starts another thread.
         name: the thread's.
     """
 
     def __init__(self, run: Callable[[], object], name: str) -> None:
         self._run, self._name = run, name
-        self._seat = threading.Lock()  # held by the thread, never by those who ask for it
+        self._seat = threading.Lock()  # held by the thread, never by a caller
         self._thread: threading.Thread | None = None
         self._starts_until = 0.0
 
@@ -94,14 +94,14 @@ class OwnThread:
         self._starts_until = now + START_SECONDS
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for its end, for at most so long; at once on the thread itself."""
+        """Wait for its end, at most ``timeout_seconds``; on the thread itself return at once."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_seconds)
 
     def _hold_seat(self) -> None:
         if not self._seat.acquire(blocking=False):
-            return  # two had asked for it at one time
+            return  # two were started at one time
         try:
             self._thread = threading.current_thread()
             self._run()

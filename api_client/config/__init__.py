@@ -1,1 +1,1 @@
-"""Settings of a reader, and what they are read from. Nothing here connects."""
+"""Settings of a reader, and their sources: environment, URLs, durations. Nothing here connects."""

@@ -1,7 +1,7 @@
-"""The queues, and every setting of the connection to a broker, with its reason: Redis and RabbitMQ, reader and worker.
+"""Broker settings of reader and worker, each with its reason: queues, connections, TLS; for Redis and RabbitMQ.
 
 A queued message is a hint: a claim that runs out is published again by the next reader, and redelivery is never
-needed. So all of this is for coming back soon and for filling nothing, not for keeping each message at any price.
+needed. So these settings aim at reconnecting soon and filling nothing, not at keeping each message at any price.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _ALLOWED: Final = "ssl_ca_certs, ssl_certfile, ssl_keyfile, ssl_cert_reqs=requir
 
 
 def connection_settings(broker_url: str) -> dict[str, Any]:
-    """Return Celery's settings of where the broker is, and of TLS to it.
+    """Return Celery's settings of the broker's URL and TLS.
 
     Raises:
-        ConfigurationError: no URL, an option of TLS that there is not, or a file of certificates that is not there.
+        ConfigurationError: an invalid URL, an unknown TLS option, or a missing file of certificates.
     """
     if not broker_url.startswith(("rediss://", "amqps://")):
         return {"broker_url": broker_url}
@@ -48,7 +48,7 @@ def connection_settings(broker_url: str) -> dict[str, Any]:
     tls = {"cert_reqs": verifies, **{name.removeprefix("ssl_"): path for name, path in options.items()}}
     if checks_name:
         tls["server_hostname"] = None  # kombu puts the URL's host in; without the word no name is checked
-    # By hand: urlunsplit would write the vhost "/" otherwise.
+    # Not by urlunsplit, which would write the vhost "/" otherwise.
     without_options = broker_url.partition("?")[0] + (f"?{others}" if others else "")
     return {"broker_url": without_options, "broker_use_ssl": tls}
 
@@ -57,42 +57,41 @@ def _refuse(broker_url: str, allowed: str) -> NoReturn:
     raise ConfigurationError("CACHE_BROKER_URL", f"'{without_password(broker_url)}'", allowed)
 
 
-# A message that has waited so long has been published again many times (a claim waits for CACHE_QUEUE_TTL, 60 s), or
-# nobody reads its key. Without an end, workers that are down for a day leave a thousand messages a key.
-# Its age is told by two wall clocks, the publisher's and the worker's: were this less than one of them is off, every
-# refresh would be dropped.
+# A message of this age has been published again many times (a claim waits for CACHE_QUEUE_TTL, 60 s), or its key is not
+# read. Without an expiry, workers that are down for a day leave a thousand messages per key. Two wall clocks measure
+# the age, the publisher's and the worker's: with an expiry below their skew, every refresh would be dropped.
 MESSAGE_EXPIRES_SECONDS: Final = 6 * 3_600
 
-# A link may fall silent and stay open at both ends. These three bound when a worker gives one up: after 3 to 5 s on
-# Redis, after 6 to 9 s on RabbitMQ, where two heartbeats have to be missed. One whose main process is held up for
-# longer loses its connection and makes a new one; no refresh ends by it.
+# A link may fall silent and stay open at both ends. These three bound when a worker closes it: after 3 to 5 s on Redis,
+# after 6 to 9 s on RabbitMQ, where two heartbeats have to be missed. A worker whose main process is blocked for longer
+# loses its connection and makes a new one; no refresh ends by it.
 HEALTH_CHECK_SECONDS: Final = 2
 SOCKET_SECONDS: Final = 2
 HEARTBEAT_SECONDS: Final = 3
 # Celery would wait 2 s longer after each attempt, up to 30 s: an outage of minutes would go on for half a minute more.
 CONNECT_AGAIN_SECONDS: Final = 1.0
 
-# How late after the visibility timeout a message is delivered again that a killed worker had taken, on Redis.
+# The delay after the visibility timeout until a killed worker's message is delivered again, on Redis.
 RESTORE_SECONDS: Final = 5
 MUTEX_SECONDS: Final = 10
 
-# A message that takes its worker's connection or process with it comes back so often, and is then dropped. Ours need
-# none of it: the lease of the run that died runs out, and the next reader claims.
+# A message that kills its worker's connection or process is redelivered this often, and then dropped. Ours need no
+# redelivery: the lease of the run that died runs out, and the next reader claims.
 MAX_REDELIVERIES: Final = 3
 
 
 def is_rabbitmq(broker_url: str) -> bool:
-    """Tell whether a broker's URL is RabbitMQ's; otherwise it is Redis."""
+    """Return whether a broker's URL is RabbitMQ's; otherwise it is Redis."""
     return broker_url.startswith(("amqp", "pyamqp"))
 
 
 def system_of(broker_url: str) -> str:
-    """Return what a trace calls the broker."""
+    """Return the broker's name in traces."""
     return "rabbitmq" if is_rabbitmq(broker_url) else "redis"
 
 
 def miss_queue(namespace: str, broker_url: str = "") -> str:
-    """Return the name of the queue that workers look at first: somebody waits for these."""
+    """Return the name of the queue that workers consume first: refreshes with a waiter."""
     return _name(f"{namespace}.refresh-miss", broker_url)
 
 
@@ -179,7 +178,7 @@ def publisher_settings(broker_url: str, timeout_seconds: float) -> dict[str, Any
         **connection_settings(broker_url),
         "task_serializer": "json",
         "accept_content": ["json"],
-        # Nobody reads results.
+        # Results are not read.
         "result_backend": None,
         "task_ignore_result": True,
         "task_create_missing_queues": True,
@@ -189,7 +188,7 @@ def publisher_settings(broker_url: str, timeout_seconds: float) -> dict[str, Any
         "broker_connection_timeout": timeout_seconds,
         # A publication, and a look at the queue's length.
         "broker_pool_limit": 2,
-        # Nobody sends heartbeats between two publications: RabbitMQ would close the connection, and the next
+        # No heartbeats are sent between two publications: RabbitMQ would close the connection, and the next
         # publication after a pause would fail.
         "broker_heartbeat": 0,
         "broker_transport_options": publisher_transport_options(broker_url, timeout_seconds),
@@ -201,9 +200,9 @@ def publisher_transport_options(broker_url: str, timeout_seconds: float) -> dict
     if is_rabbitmq(broker_url):
         return {
             "max_retries": 0,
-            # Without it a silent RabbitMQ, and one that refuses, lose messages and say nothing …
+            # Without it a silent RabbitMQ, and one that refuses, lose messages without an error …
             "confirm_publish": True,
-            # … and without these the confirmation is waited for, for ever.
+            # … and without these, waiting for the confirmation has no end.
             "connect_timeout": timeout_seconds,
             "read_timeout": timeout_seconds,
             "write_timeout": timeout_seconds,
@@ -229,21 +228,21 @@ def consumer_settings(namespace: str, broker_url: str, *, visibility_timeout_sec
     return {
         **connection_settings(broker_url),
         "broker_connection_retry_on_startup": True,
-        # For ever: a worker that gives up after a long outage has to be started by hand.
+        # Forever: a worker that ends after a long outage has to be started manually.
         "broker_connection_max_retries": None,
         "broker_heartbeat": HEARTBEAT_SECONDS,
         # Looked at four times in that time. Redis' transport has a health check instead.
         "broker_heartbeat_checkrate": 4,
         "broker_transport_options": consumer_transport_options(broker_url, visibility_timeout_seconds),
-        # JSON only: a message that says it is anything else is refused before it is decoded.
+        # JSON only: a message of any other content type is refused before it is decoded.
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_queues": list(queues(namespace, broker_url)),
         "task_default_queue": refresh_queue(namespace, broker_url),
         # For retries that RabbitMQ delays: they are kept by a majority of its nodes, too.
         "broker_native_delayed_delivery_queue_type": "quorum",
-        # A message is done when its refresh is; a killed pool process gives it back. Redelivery is harmless: acquire
-        # tells an old message from a new one.
+        # A message is acknowledged after its refresh; a killed pool process returns it. Redelivery is harmless: acquire
+        # recognises an old message.
         "task_acks_late": True,
         "task_reject_on_worker_lost": True,
         # A refresh that has lost its broker still commits: the lease in the cache decides, not the acknowledgement.
@@ -267,10 +266,10 @@ def consumer_transport_options(broker_url: str, visibility_timeout_seconds: int)
         # Misses first.
         "queue_order_strategy": "priority",
         "visibility_timeout": visibility_timeout_seconds,
-        # What has been taken for longer than that is looked for as often, where kombu does so each 100 s …
+        # Messages taken for longer than that are restored this often, where kombu does so each 100 s …
         "unacked_restore_interval": RESTORE_SECONDS,
         "unacked_restore_throttle": 1,
-        # … and by one worker at a time. One that dies over it keeps the others from it for so long, not for 5 minutes.
+        # … and by one worker at a time. One that dies meanwhile blocks the others for this long, not for 5 minutes.
         "unacked_mutex_expire": MUTEX_SECONDS,
         # Without them a worker never comes back from a link that has gone silent.
         "socket_timeout": SOCKET_SECONDS,

@@ -1,4 +1,4 @@
-"""Durations as a person writes them: numbers of seconds, timedelta, or text such as ``"1h30m"``."""
+"""Durations: numbers of seconds, timedelta, or text such as ``"1h30m"``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.protocol.params import plain
 Duration: TypeAlias = float | int | timedelta | str
 
 MAX_SECONDS: Final = 100 * 365 * 86_400.0
-"""A hundred years: no lock and no socket of Python's can be told to wait three times as long."""
+"""A hundred years: Python's locks and sockets refuse a timeout three times as long."""
 
 ALLOWED = 'seconds as a number, a timedelta, or text such as "250ms", "90s", "1h30m", "2d"'
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -23,7 +23,7 @@ def seconds(value: Duration) -> float:
     """Return ``value`` in seconds.
 
     Raises:
-        ValueError: not a duration, negative, or more than a hundred years. The message says what is allowed.
+        ValueError: not a duration, negative, or more than a hundred years. The message names what is allowed.
     """
     value = plain(value)
     if isinstance(value, timedelta):

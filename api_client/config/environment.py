@@ -1,7 +1,6 @@
-"""Settings from the environment: one wrong value is one error that names variable, value and what is allowed.
+"""Settings from the environment: a wrong value is one error that names variable, value and what is allowed.
 
-msgspec checks and converts (it is there for the payload anyway, and light to import); what is ours is the table of
-names and the wording of the error.
+msgspec checks and converts; the table of variables and the wording of the errors are ours.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ Url: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, extra={"url": True}, 
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of the settings of reader and worker. Each field's variable stands in its annotation."""
+    """Base of the settings of reader and worker. Each field's annotation names its variable."""
 
     def __post_init__(self) -> None:
         for field, annotation in _annotations(type(self)).items():
@@ -91,7 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def env(name: str, *, secret: bool = False, fallback: str = "") -> msgspec.Meta:
-    """Name the variable of a field, one to read where that is not set, and whether its value must never be shown."""
+    """Annotate a field with its variable, a fallback variable, and whether its value is secret."""
     return msgspec.Meta(extra={"variable": name, "secret": secret, "fallback": fallback})
 
 
@@ -127,7 +126,7 @@ def _extra(annotation: Any) -> dict[str, Any]:
 
 
 def _allowed(annotation: Any) -> str:
-    # The annotation nearest to the field speaks last, and best.
+    # The annotation nearest to the field comes last, and is the most specific.
     return next((meta.description for meta in reversed(_metas(annotation)) if meta.description), "another value")
 
 
@@ -167,15 +166,15 @@ def _shown(annotation: Any, value: object) -> str:
 
 
 def without_password(url: str) -> str:
-    """Return a URL that may be shown: in place of what is, or may be, a secret stands ``***``.
+    """Return a URL that may be shown, with ``***`` for all that is, or may be, a secret.
 
-    That is a password, a user without one (a forgotten colon), what stands where a port should (a forgotten @), the
-    values of options but for a few, and all of it where a part can't be told from the next.
+    That is a password, a user without one (a forgotten colon), anything in place of a port (a forgotten @), the values
+    of all options but a few, and the whole URL where its parts are ambiguous.
     """
     try:
         parts = urlsplit(url)
         if "@" in parts.path + parts.query + parts.fragment:
-            # A password with a slash in it, or several URLs in one: where the secrets are can't be told.
+            # A password with a slash in it, or several URLs in one: the place of the secrets is ambiguous.
             return "***"
         query = "?" + _without_secrets(parts.query) if parts.query else ""
         if not parts.netloc:

@@ -1,4 +1,4 @@
-"""Reads CACHE_REDIS_URL: one Redis, one behind Sentinels, or a cluster. No I/O in here.
+"""CACHE_REDIS_URL: one Redis, one behind Sentinels, or a cluster. No I/O.
 
 ::
 

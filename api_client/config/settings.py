@@ -1,4 +1,4 @@
-"""The settings of a reader, and those that reader and worker share."""
+"""Settings of a reader, and those that reader and worker share."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
 
 
 class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
-    """The settings of a reader; `Settings.from_env` reads them, a keyword each makes them by hand."""
+    """The settings of a reader: from the environment (`Settings.from_env`), or by keywords."""
 
     redis_timeout_seconds: Annotated[PositiveSeconds, env("CACHE_REDIS_TIMEOUT")] = 0.25
     redis_reply_timeout_seconds: Annotated[PositiveSeconds, env("CACHE_REDIS_REPLY_TIMEOUT")] = 5.0
@@ -98,6 +98,6 @@ class ReaderSettings(SharedSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.local_max_entries and read_url(self.redis_url).topology is Topology.CLUSTER:
-            # Each node tells of its own keys alone.
+            # Each node pushes invalidations of its own keys alone.
             allowed = "allowed is 0 (off) while CACHE_REDIS_URL names a cluster"
             raise ConfigurationError("CACHE_LOCAL_MAX_ENTRIES", repr(self.local_max_entries), allowed)

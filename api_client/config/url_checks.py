@@ -1,7 +1,7 @@
-"""Checks of the servers' URLs: all that can be found wrong with one before anything is sent.
+"""Checks of the servers' URLs: all that can be found wrong before anything is sent.
 
-What redis-py and kombu make of a wrong URL is found out at the first connection at the earliest: a database that is
-not a number is 0, a port or an option that there is not fails each command.
+redis-py and kombu find it out at the first connection at the earliest: to them a database that is not a number is 0,
+and a wrong port or an unknown option fails each command.
 """
 
 from __future__ import annotations

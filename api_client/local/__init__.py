@@ -1,1 +1,1 @@
-"""The in-process tier. Nothing here asks Redis for an entry."""
+"""The in-process tier, and the cache of unchanged entries. Nothing here reads entries from Redis."""

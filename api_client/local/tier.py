@@ -1,13 +1,13 @@
-"""The in-process tier: entries in this process's own memory, dropped when Redis says that they have changed.
+"""The in-process tier: entries in this process's memory, dropped by Redis' invalidations.
 
-What is hard here is a value that is on its way. Without care it would be kept for as long as its age allows::
+The hard part is a value on its way. Without care it would be kept for as long as its age allows::
 
     reader     begin   GET ─────────── old value ──────── fill
     Redis                  ▲    SET ─┐
     link                               ▼ invalidation: nothing there to drop yet
 
-So a read tells the tier before it sends its GET (`begin`), an invalidation ends all fills of its key that are under
-way, and `fill` refuses what was ended. Who listens to Redis, and turns the tier off while nobody does, is `tracking`.
+So a read announces itself before it sends its GET (`begin`), an invalidation ends all fills of its key that are under
+way, and `fill` refuses what was ended. `tracking` listens to Redis, and turns the tier off while it can't.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ class Fill:
 class LocalTier:
     """Entries by their Redis key. Thread-safe; empty and bypassed until `resume`.
 
-    A hit is ``tier.entries.get(key)`` and a look at ``expires_at``: no lock, nothing is moved. ``entries`` stays the
-    same object for good; only the tier changes it.
+    A hit is ``tier.entries.get(key)`` and a comparison with ``expires_at``: no lock, nothing is moved. ``entries`` is
+    always the same object; only the tier changes it.
 
     Args:
-        max_entries: how many are kept.
-        max_bytes: how much memory they take, about.
-        max_age_seconds: how old one may get, counted from before its GET was sent: the bound on what a lost
-            invalidation can do.
+        max_entries: the number of entries.
+        max_bytes: their approximate memory.
+        max_age_seconds: counted from before the GET was sent: the bound on the effect of a lost invalidation.
         monotonic: the clock, in seconds.
     """
 
@@ -70,19 +69,16 @@ class LocalTier:
 
     @property
     def is_bypassed(self) -> bool:
-        """Whether nothing is kept, because nobody would tell that it has changed."""
+        """Whether nothing is kept, because no invalidations are received."""
         return self._bypassed
 
     @property
     def held_bytes(self) -> int:
-        """The memory that the entries take, about."""
+        """The approximate memory of the entries."""
         return self._held_bytes
 
     def begin(self, entry_key: str) -> Fill | None:
-        """Announce a read, before its GET is sent; None while bypassed.
-
-        Each one has to end: by `fill`, or by `abandon`.
-        """
+        """Announce a read, before its GET is sent; None while bypassed. It ends by `fill` or by `abandon`."""
         if self.is_bypassed:
             return None
         fill = Fill(entry_key, self._monotonic())
@@ -90,18 +86,17 @@ class LocalTier:
             if self._bypassed:
                 return None
             if self._fill_count >= MAX_FILLS:
-                # Nobody reads so many at once: their owners forgot them. Ending one costs a fill, never a wrong value.
+                # More than are ever under way: leaked. Ending one costs a fill, never a wrong value.
                 self._end_all_fills()
             self._fills.setdefault(entry_key, set()).add(fill)
             self._fill_count += 1
         return fill
 
     def fill(self, fill: Fill, entry: LocalEntry) -> bool:
-        """Keep what the read has brought; False where it may not be kept.
+        """Keep the entry that was read; False where it may not be kept.
 
         It may not when its key, or everything, was invalidated since `begin`; when a newer one is there already, so
-        that reads of this process do not go back; when it is larger than all the room; and when it is a handoff,
-        which is for those who waited alone.
+        that reads of this process do not go back; when it is larger than all the room; and when it is a handoff.
         """
         key, now = fill.entry_key, self._monotonic()
         entry.held_bytes = entry.size_bytes()
@@ -123,26 +118,26 @@ class LocalTier:
         return True
 
     def abandon(self, fill: Fill) -> None:
-        """End a read that brought nothing worth keeping. May be repeated, and be called after `fill`."""
+        """End a read without an entry to keep. May be repeated, and be called after `fill`."""
         with self._lock:
             self._end_fill(fill)
 
     def drop(self, entry_key: str) -> None:
-        """Forget one key, and refuse what reads under way bring for it: this process has just changed it itself."""
+        """Forget one key, and end the fills of it that are under way: this process has just changed it itself."""
         self.drop_all((entry_key,))
 
     def drop_all(self, entry_keys: Sequence[str]) -> None:
-        """Forget these keys, and refuse what reads under way bring for them. Keys that are not there cost little."""
+        """Forget these keys, and end the fills of them that are under way. Keys that are not there cost little."""
         for start in range(0, len(entry_keys), KEYS_AT_ONCE):
             some = entry_keys[start : start + KEYS_AT_ONCE]
-            with self._lock:  # let go in between: a storm of invalidations must not hold up a reader
+            with self._lock:  # released in between: a storm of invalidations must not block a reader
                 for key in self.entries.keys() & some:
                     self._remove(key, self.entries[key])
                 for key in self._fills.keys() & some:
                     self._fill_count -= len(self._fills.pop(key))
 
     def drop_expired(self) -> None:
-        """Give back the memory of entries past their age, oldest first, at most a thousand."""
+        """Remove entries past their age, oldest first, at most a thousand."""
         now = self._monotonic()
         with self._lock:
             for _ in range(KEYS_AT_ONCE):
@@ -152,7 +147,7 @@ class LocalTier:
                 self._remove(key, self.entries[key])
 
     def clear(self) -> None:
-        """Forget everything, and refuse what reads under way bring."""
+        """Forget everything, and end all fills."""
         with self._lock:
             self._clear()
 
@@ -168,7 +163,7 @@ class LocalTier:
         self.bypass()
 
     def resume(self) -> None:
-        """Begin to keep entries: from now on every invalidation is heard."""
+        """Begin to keep entries: from now on every invalidation is received."""
         with self._lock:
             self._clear()
             self._bypassed = False
@@ -183,7 +178,7 @@ class LocalTier:
         self._held_bytes -= entry.held_bytes
 
     def _end_fill(self, fill: Fill) -> bool:
-        """Whether it was still under way."""
+        """Return whether it was still under way."""
         of_key = self._fills.get(fill.entry_key)
         if of_key is None or fill not in of_key:
             return False

@@ -1,10 +1,10 @@
-"""Listens to Redis' invalidation messages for the in-process tier: one connection and one thread a process.
+"""Redis' invalidation messages for the in-process tier: one connection and one thread per process.
 
-CLIENT TRACKING in BCAST mode: Redis says of every key under the entries' prefix that it was written, deleted, has
-expired or was evicted, in any database and by anyone. The messages are pushed (RESP3) to the connection that asked.
+CLIENT TRACKING in BCAST mode: for every key under the entries' prefix that is written, deleted, expired or evicted, in
+any database and by anyone, Redis pushes (RESP3) a message to this connection.
 
-The tier is on only while that connection is known to be good. A connection that ends says so; one that has gone silent
-(a hung server, a cable) is found by a question every quarter of a second.
+The tier is on only while that connection is known to be good. One that has gone silent (a hung server, a cable) is
+detected by a probe every quarter of a second.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, pack, pack_all
 
 PROBE_SECONDS: Final = 0.25
 
-# Switches to RESP3, which alone has push messages, and later is a question that changes nothing. The answer has the
-# node's role: a master that was demoted keeps its connections, and they are of no use.
+# Switches to RESP3, which alone has push messages; later it is a probe without effect. The reply has the node's role: a
+# master that was demoted keeps its connections, and they are of no use.
 _PROBE: Final = pack("HELLO", 3)
 
 
 class TrackingRefused(Exception):
-    """Redis, or a proxy before it, does not do what is needed: RESP3, CLIENT TRACKING, this user."""
+    """Redis, or a proxy before it, does not support RESP3 or CLIENT TRACKING, or this user lacks the permission."""
 
 
 class InvalidationStream:
@@ -49,32 +49,32 @@ class InvalidationStream:
 
     Args:
         made: a connection of redis-py, not connected yet: it does TLS, authentication and SELECT.
-        timeout_seconds: for connecting, and for each answer.
+        timeout_seconds: for connecting, and for each reply.
         monotonic: the clock, in seconds.
     """
 
     def __init__(self, made: Any, timeout_seconds: float, monotonic: Callable[[], float]) -> None:
         self._made, self._timeout_seconds, self._monotonic = made, timeout_seconds, monotonic
-        # Names come as text at once, as the tier has them; a foreign one with other bytes in it just is not ours.
+        # Names are decoded at once, as the tier has them; a foreign one with other bytes is never one of ours.
         self._reader = hiredis.Reader(
             replyError=error_reply, encoding="utf-8", errors="replace", notEnoughData=NEEDS_MORE
         )
         self._socket: socket.socket | None = None
-        self._heard_at = self._asked_at = 0.0
-        self._awaits_answer = False
+        self._received_at = self._probed_at = 0.0
+        self._awaits_reply = False
         self._role: str | None = None
-        self._listens_since: float | None = None
+        self._listening_since: float | None = None
 
     def track(self, prefix: str, channel: str) -> None:
-        """Connect and ask for the invalidations of the keys under ``prefix``; back when Redis has agreed.
+        """Connect and enable the invalidations of the keys under ``prefix``; return when Redis has confirmed.
 
-        It also subscribes to ``channel``, on which nothing comes. Redis bounds what it keeps for a client that does not
-        read (a stopped process, say) by the client's class: a normal one's invalidations without end, a subscriber's
-        up to ``client-output-buffer-limit pubsub``. Then it closes the connection.
+        It also subscribes to ``channel``, which stays silent. Redis bounds the output of a client that does not read (a
+        stopped process, say) by the client's class: a normal one's not at all, a subscriber's by
+        ``client-output-buffer-limit pubsub``, after which it closes the connection.
 
         Raises:
-            TrackingRefused: it has not.
-            redis.exceptions.RedisError, OSError: no connection, or no answer, or not now.
+            TrackingRefused: Redis has refused.
+            redis.exceptions.RedisError, OSError: no connection, or no reply, or not now.
         """
         self._made.connect()
         sock: socket.socket = self._made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
@@ -87,59 +87,59 @@ class InvalidationStream:
         while len(answers) < 3:
             if self._monotonic() >= deadline:
                 raise TimeoutError("it did not answer in time")
-            # What else is pushed meanwhile is of no interest: nothing has been kept yet.
+            # Other messages do not matter yet: nothing has been kept.
             answers += [message for message in self._receive() if not _is_pushed(message) or message[0] == "subscribe"]
-        self._answered(answers[0])
+        self._on_reply(answers[0])
         if not _is_pushed(answers[1]):
             raise _refusal(answers[1], "SUBSCRIBE")
         if answers[2] != "OK":
             raise _refusal(answers[2], "CLIENT TRACKING")
         give_up_after(sock, PROBE_SECONDS, self)
-        self._heard_at = self._asked_at = self._monotonic()
+        self._received_at = self._probed_at = self._monotonic()
 
     def listen(self) -> tuple[list[str], bool]:
-        """Wait for messages, not longer than to the next probe: the keys that have changed, and whether all have."""
+        """Wait for messages until the next probe is due; return the changed keys, and whether all have changed."""
         changed: list[str] = []
         all_gone = False
-        self._listens_since = self._monotonic()
+        self._listening_since = self._monotonic()
         try:
             messages = self._receive()
         except (builtins.TimeoutError, BlockingIOError):  # Python's timeout, the kernel's
             return changed, all_gone
         finally:
-            self._listens_since = None
-        self._heard_at = self._monotonic()
+            self._listening_since = None
+        self._received_at = self._monotonic()
         for message in messages:
             if not _is_pushed(message):
-                self._answered(message)
+                self._on_reply(message)
             elif message[0] == "invalidate":
                 all_gone = all_gone or message[1] is None  # FLUSHALL or FLUSHDB
                 changed += message[1] or ()
         return changed, all_gone
 
     def probe(self) -> bool:
-        """Ask for a sign of life if that is due; tell whether it was.
+        """Send a probe if one is due; return whether it was.
 
         Raises:
-            redis.exceptions.TimeoutError: nothing has come since the last question, for too long.
+            redis.exceptions.TimeoutError: no reply to the last one in time.
             OSError: the connection is gone.
         """
         assert self._socket is not None  # noqa: S101 - track came first
         now = self._monotonic()
-        if self._awaits_answer:
-            if now - max(self._asked_at, self._heard_at) >= self._timeout_seconds:
+        if self._awaits_reply:
+            if now - max(self._probed_at, self._received_at) >= self._timeout_seconds:
                 raise TimeoutError("it has gone silent")
             return False
-        if now - self._asked_at < PROBE_SECONDS:
+        if now - self._probed_at < PROBE_SECONDS:
             return False
         self._socket.sendall(_PROBE)
-        self._asked_at, self._awaits_answer = now, True
+        self._probed_at, self._awaits_reply = now, True
         return True
 
     def end_if_overdue(self) -> None:
         """End a `listen` that signals have prolonged: no probe is sent meanwhile."""
-        listens_since = self._listens_since
-        if listens_since is not None and self._monotonic() - listens_since > PROBE_SECONDS + self._timeout_seconds:
+        since = self._listening_since
+        if since is not None and self._monotonic() - since > PROBE_SECONDS + self._timeout_seconds:
             self.wake()
 
     def wake(self) -> None:
@@ -164,8 +164,8 @@ class InvalidationStream:
             messages.append(message)
         return messages
 
-    def _answered(self, answer: Any) -> None:
-        self._awaits_answer = False
+    def _on_reply(self, answer: Any) -> None:
+        self._awaits_reply = False
         if not isinstance(answer, dict):
             raise _refusal(answer, "HELLO")
         role = answer.get("role")
@@ -179,8 +179,8 @@ def _is_pushed(message: object) -> bool:
 
 
 def _refusal(answer: object, command: str) -> Exception:
-    told = f"it answered {str(answer)[:200]!r} to {command}"
-    return ConnectionError(told) if is_passing(answer) else TrackingRefused(told)
+    message = f"it answered {str(answer)[:200]!r} to {command}"
+    return ConnectionError(message) if is_passing(answer) else TrackingRefused(message)
 
 
 log: Final = logging.getLogger(__name__)
@@ -194,17 +194,17 @@ JOIN_SECONDS: Final = 1.0
 
 
 class TrackingLink:
-    """Turns a tier on while invalidations are heard, and off at once when they are not. Thread-safe.
+    """Turns a tier on while invalidations are received, and off at once when they are not. Thread-safe.
 
-    After a loss it comes back by itself, first after 50 ms, then after pauses that double up to 5 s (to a minute where
+    After a loss it reconnects by itself, first after 50 ms, then after pauses that double up to 5 s (to a minute where
     Redis refuses), with jitter. Each outage is one line in the log.
 
     Args:
         url: the Redis that the entries are read from; it has to be the same server.
-        timeout_seconds: for connecting, and for each answer.
-        tier: what it serves.
-        namespace: whose entries.
-        known: where the master is for those who read, behind Sentinels; when it moves, so does this link.
+        timeout_seconds: for connecting, and for each reply.
+        tier: what it invalidates.
+        namespace: of the entries.
+        known: the readers' master, behind Sentinels; when it moves, so does this link.
         monotonic, sleep, jitter: the clock and the sleep in seconds; a draw in [0, 1).
 
     Raises:
@@ -231,7 +231,7 @@ class TrackingLink:
         self._monotonic, self._sleep, self._jitter = monotonic, sleep, jitter
         self._moves = 0
         self._is_ended = False
-        self._told = ""
+        self._reported = ""
         self._begin()
 
     def _begin(self) -> None:
@@ -244,8 +244,8 @@ class TrackingLink:
         self._failures = 0
 
     def start(self) -> None:
-        """Start listening, in a thread of its own; returns at once. May be repeated, which costs next to nothing."""
-        if self._owner_pid != os.getpid():  # a fork that ran no hooks of Python's: thread and link are the parent's
+        """Start listening, in a thread of its own; return at once. May be repeated at next to no cost."""
+        if self._owner_pid != os.getpid():  # a fork without Python's hooks: thread and link are the parent's
             self._tier.leave_parent()
             self._begin()
         if self._thread.is_running or self._is_ended or self._monotonic() < self._start_at:
@@ -254,7 +254,7 @@ class TrackingLink:
             self._thread.ensure()
         except RuntimeError as error:  # the system's limit: the tier stays off, and the next second tries again
             self._start_at = self._monotonic() + 1.0
-            self._tell("refused", str(error))
+            self._report("refused", str(error))
 
     def close(self) -> None:
         """End thread and connection; the tier is off for good. Waits at most a second."""
@@ -278,15 +278,15 @@ class TrackingLink:
             self._end.wait(self._pause_seconds())
 
     def _hold(self) -> None:
-        """Hold one connection for as long as it is good."""
+        """Keep one connection for as long as it is good."""
         moves = self._moves
         stream = InvalidationStream(self._make(), self._timeout_seconds, self._monotonic)
         try:
             stream.track(self._prefix, self._channel)
             self._stream = stream
-            if self._moves != moves:  # on the way to a master that is one no longer, perhaps
+            if self._moves != moves:  # perhaps connected to a former master
                 raise ConnectionError("the master is another one")
-            # Not before Redis has confirmed: what is read from now on is executed after that, and so is heard of.
+            # Not before Redis has confirmed: reads from now on are executed after that, so their changes are pushed.
             self._tier.resume()
             self._regained()
             steady_at = self._monotonic() + STEADY_SECONDS
@@ -305,21 +305,21 @@ class TrackingLink:
             self._tier.clear()
         if changed:
             self._tier.drop_all(changed)
-            # What comes meanwhile is handled as one: a storm of single messages costs no more than this thread's share.
+            # Messages that come meanwhile are handled together: a storm of them costs this thread no more.
             self._sleep(GATHER_SECONDS)
         if stream.probe():
             self._tier.drop_expired()
             self._make.look()
 
     def _leave(self) -> None:
-        """Leave the node: those who read have left it, or will, and it hears nothing of what changes at another."""
+        """Leave the node, as the readers do: it pushes nothing of what changes at another."""
         self._moves += 1
         self._tier.bypass()
         if (stream := self._stream) is not None:
             stream.wake()
 
     def _pause_seconds(self) -> float:
-        longest = MAX_PAUSE_REFUSED_SECONDS if self._told == "refused" else MAX_PAUSE_SECONDS
+        longest = MAX_PAUSE_REFUSED_SECONDS if self._reported == "refused" else MAX_PAUSE_SECONDS
         pause_seconds = min(longest, FIRST_PAUSE_SECONDS * (1 << min(self._failures, 16)))
         self._failures += 1
         return pause_seconds * (0.5 + self._jitter() / 2)
@@ -328,21 +328,21 @@ class TrackingLink:
         if self._is_ended:
             return
         if isinstance(error, TrackingRefused):
-            self._tell("refused", str(error))
+            self._report("refused", str(error))
         elif isinstance(error, AuthenticationError | ResponseError):
-            self._tell("refused", reason(error))
+            self._report("refused", reason(error))
         else:
-            self._tell("lost", reason(error))
+            self._report("lost", reason(error))
 
-    def _tell(self, what: str, why: str) -> None:
-        if self._told != what:
-            self._told = what
-            log.warning("the in-process tier is off, its invalidations are %s: %s", what, why)
+    def _report(self, what: str, why: str) -> None:
+        if self._reported != what:
+            self._reported = what
+            log.warning("local cache disabled: invalidation stream %s (%s)", what, why)
 
     def _regained(self) -> None:
-        if self._told:
-            log.info("the in-process tier is on again")
-        self._told = ""
+        if self._reported:
+            log.info("local cache enabled again")
+        self._reported = ""
 
 
 def open_local_tier(settings: ReaderSettings, master: MasterAddress) -> tuple[LocalTier | None, TrackingLink | None]:

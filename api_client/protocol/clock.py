@@ -1,7 +1,7 @@
-"""Redis' clock as a reader knows it: an offset to its own monotonic clock.
+"""Redis' clock in a reader: an offset to its own monotonic clock.
 
-The worker stamps entries by Redis TIME, so a reader must compare by it too; a host whose wall clock is off by an
-hour then neither stampedes nor serves stale as fresh. Clocks decide when to refresh, never which value is newer.
+The worker stamps entries by Redis TIME, so a reader compares by it too: a host whose wall clock is off by an hour
+neither stampedes nor serves stale as fresh. Clocks decide when to refresh, never which value is newer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 RELEARN_SECONDS: Final = 10.0
 GRANT_SECONDS: Final = 1.0
 TOLERANCE_US: Final = 1_000_000
-"""So far behind a stamp of its own Redis' clock may be and not count as set back: as in `lua/prelude.lua`."""
+"""Redis' clock may be this far behind a stamp of its own before it counts as set back: as in `lua/prelude.lua`."""
 
 
 def monotonic_seconds() -> float:
@@ -24,8 +24,8 @@ def monotonic_seconds() -> float:
 class RedisClock:
     """Redis' time in microseconds, by its last known offset. Reading it costs no network.
 
-    ``learn`` is told what Redis said and when it was asked; the offset is taken at the middle of the round trip, so
-    it is off by half a round trip at most. ``is_due_once`` tells when it should be learnt again (every 10 s).
+    The offset is taken at the middle of the round trip of a TIME (`learn`), so it is off by half of that at most; it is
+    to be learnt again every 10 s (`is_due_once`).
     """
 
     def __init__(self, monotonic: Callable[[], float] = monotonic_seconds) -> None:
@@ -35,14 +35,11 @@ class RedisClock:
 
     @property
     def is_known(self) -> bool:
-        """Whether Redis has ever been asked."""
+        """Whether the offset has ever been learnt."""
         return self._offset_us is not None
 
     def is_due_once(self) -> bool:
-        """Tell whether the offset is older than 10 s; then the next second is granted to whoever was told so.
-
-        While nothing has been learnt at all it is due to everyone.
-        """
+        """Return whether the offset is older than 10 s, to one caller per second; while it is unknown, to every one."""
         now = self._monotonic()
         if now < self._relearn_at:
             return False
@@ -73,16 +70,16 @@ class RedisClock:
         return (redis_us - self.at_us(0.0)) / 1e6
 
     def learn(self, redis_us: int, *, asked_at: float) -> None:
-        """Take over ``redis_us``, which Redis said between ``asked_at`` (monotonic seconds) and now."""
+        """Set the clock to ``redis_us``, read between ``asked_at`` (monotonic seconds) and now."""
         heard_at = self._monotonic()
         self._offset_us = redis_us - int((asked_at + heard_at) / 2 * 1e6)
         self._asked_at, self._relearn_at = heard_at, heard_at + RELEARN_SECONDS
 
     def check_against(self, stamp_us: int) -> None:
-        """Ask again soon, once a second at most, where a stamp is of the future: one of the clocks has been set."""
+        """Be due soon, once a second at most, where a stamp is of the future: one of the clocks has been set."""
         if self.now_us() < stamp_us - TOLERANCE_US:
             self._relearn_at = min(self._relearn_at, self._asked_at + GRANT_SECONDS)
 
     def forget(self) -> None:
-        """Ask again at the next chance: another node may answer with another clock."""
+        """Be due at once: another node may have another clock."""
         self._relearn_at = 0.0

@@ -1,4 +1,4 @@
-"""The entry: what one Redis string holds for one (query, version, params).
+"""The entry: the format of one Redis string, for one (query, version, params).
 
 ::
 
@@ -11,7 +11,7 @@
          6     2  header length: 88 + the extension fields
          8     8  the first bytes of the key's digest
         16     4  degree of the query's node (0: not known)
-        20     8  token            ┐ frozen for ever: the scripts of
+        20     8  token            ┐ frozen forever: the scripts of
         28     8  generation       │ two releases read these at once, and
         36     8  soft expiry, µs  │ an invalidation writes the middle two
         44     8  nonce            ┘ in place
@@ -58,7 +58,7 @@ _NO_EXTENSIONS: Final[tuple[tuple[str, ...], tuple[float, ...]]] = ((), ())
 
 
 class MustUnderstand(IntFlag):
-    """Flags that a reader has to know, or the entry is none to it."""
+    """Flags that a reader has to know; to others the entry is a miss."""
 
     COMPRESSED = 1
     """The payload is a Zstandard frame."""
@@ -68,7 +68,7 @@ class Flag(IntFlag):
     """Flags that a reader may ignore without serving a wrong value."""
 
     HANDOFF = 1
-    """TTL 0: the value is for those who wait for it, and for no read that starts later."""
+    """TTL 0: the value is for the reads that wait for it, and for none that starts later."""
 
 
 _PLAIN: Final = MAGIC + bytes((FORMAT_VERSION, 0))
@@ -117,29 +117,29 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_handoff(self) -> bool:
-        """Whether only those who waited for this entry may have its value."""
+        """Whether only reads that waited for this entry may have its value."""
         return self.flags & _HANDOFF != 0
 
     def is_stale(self, now_us: int) -> bool:
-        """Whether the value is past its time at ``now_us`` of Redis' clock, or invalidated, or of the future.
+        """Return whether the value is past its soft expiry at ``now_us`` (Redis' clock), invalidated, or of the future.
 
-        The second is a matter of numbers: a reader's clock that is a few milliseconds behind Redis' must not make
-        fresh again what an invalidation has just made stale.
+        An invalidation shows in the numbers: a reader's clock that is a few milliseconds behind Redis' must not make
+        fresh again what has just become stale.
         """
         return now_us >= self.soft_expiry_us or self.generation > self.token or self.is_ahead(now_us)
 
     def is_ahead(self, now_us: int) -> bool:
-        """Whether Redis' clock must have been set back since the value was stored: how old it is nobody can tell."""
+        """Return whether Redis' clock must have been set back since the value was stored: its age is unknown."""
         return now_us < self.fetched_at_us - TOLERANCE_US
 
     def left_seconds(self, now_us: int) -> float:
-        """Return how long the value is fresh still; not positive where it is stale, by whichever of the three."""
+        """Return how long the value stays fresh, in seconds; not positive where it is stale, for any reason."""
         left_seconds = (self.soft_expiry_us - now_us) / 1e6
         return min(left_seconds, 0.0) if self.generation > self.token or self.is_ahead(now_us) else left_seconds
 
 
 class UnreadableEntry(Exception):
-    """What lies under the key is no entry that this release can read; ``reason`` is a metric label."""
+    """The key holds no entry that this release can read; ``reason`` is a metric label."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -203,14 +203,14 @@ def _not_understood(start: bytes) -> UnreadableEntry:
 
 
 def is_handoff(raw: bytes) -> bool:
-    """Tell of an entry that can be read whether only those who waited for it may have its value."""
+    """Return whether a readable entry is a handoff, which only reads that waited for it may have."""
     return raw[_FLAGS_OFFSET] & _HANDOFF != 0
 
 
 def frozen_token(raw: bytes | None) -> int:
-    """Return the token at its frozen offset, also of an entry that can't be read otherwise; 0 where there is none.
+    """Return the token at its frozen offset, also of an unreadable entry; 0 where there is none.
 
-    The scripts look at the magic and this field alone, so a claim for an unreadable entry has to name what they see.
+    The scripts read the magic and this field alone, so a claim for an unreadable entry has to name the same token.
     """
     if raw is None or len(raw) < TOKEN_OFFSET + 32 or raw[:2] != MAGIC:
         return 0

@@ -185,7 +185,7 @@ def check_version(query: str, version: object) -> int:
     """Return ``version`` as a plain int when it can be a query's version.
 
     Raises:
-        InvalidQuery: it can't; the message says what is allowed.
+        InvalidQuery: it can't; the message names what is allowed.
     """
     whole = plain(version)
     if isinstance(whole, bool) or not isinstance(whole, int) or not 1 <= whole <= MAX_VERSION:
@@ -199,7 +199,7 @@ def check_query_name(query: object) -> str:
     """Return ``query`` as plain text when it can be a query's name.
 
     Raises:
-        InvalidQuery: it can't; the message says what is allowed.
+        InvalidQuery: it can't; the message names what is allowed.
     """
     query = plain(query)
     if not isinstance(query, str) or not _QUERY_NAME.fullmatch(query):

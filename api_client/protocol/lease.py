@@ -1,4 +1,4 @@
-"""The steps of the lease record: one call object a step, free of I/O. `transport.scripts` runs them.
+"""The steps of the lease record: one call object per step, free of I/O. `transport.scripts` runs them.
 
 What each script does, when it is allowed and what it keeps true stands in the header of its file in ``lua/``. A step
 may be repeated, because a reply can be lost: a claim by its id, an acquire by its nonce, a commit by its token and
@@ -21,7 +21,7 @@ MAX_NAME_CHARACTERS: Final = 200
 
 
 def process_identity() -> str:
-    """Return what this process is called in lease records: host and process id."""
+    """Return the name of this process in lease records: host and process id."""
     return f"{_host()}:{os.getpid()}"
 
 
@@ -31,7 +31,7 @@ def _host() -> str:
 
 
 def owner_display_name(by: str | None) -> str:
-    """Return a name that may be shown on a terminal, and that fills no memory; None is this process's own."""
+    """Return an owner's name, printable and bounded; None is this process."""
     shown = process_identity() if by is None else by
     return "".join(character for character in shown[:MAX_NAME_CHARACTERS] if character.isprintable())
 
@@ -113,7 +113,7 @@ class ClaimReply:
 class AcquireReply:
     """``entry_header`` are the first bytes of the entry as it was; ``b""`` where there was none.
 
-    ``attempts`` is how many attempts of this refresh have failed so far, runs that were taken over among them.
+    ``attempts`` is how many attempts of this refresh have failed so far, including runs that were taken over.
     """
 
     status: AcquireStatus
@@ -130,7 +130,7 @@ class AcquireReply:
 
 @dataclass(frozen=True, slots=True)
 class FailReply:
-    """The key cools for ``pause_seconds``; ``failures`` is how often in a row it was given up for a fault of its own.
+    """The key cools for ``pause_seconds``, after ``failures`` in a row for a fault of its own.
 
     ``failed_token`` is that of the failed run before this one, whose dead letter is now out of date; 0 for none.
     """
@@ -163,7 +163,7 @@ def claim(
 ) -> Call[ClaimReply]:
     """Claim the right to publish a refresh; ``seen_token`` None claims whatever entry is there.
 
-    ``by`` is who claims, as `explain` shows it; default: this process.
+    ``by`` is the claimer, as `explain` shows it; default: this process.
     """
     seen = "" if seen_token is None else seen_token
     return Call(
@@ -183,7 +183,7 @@ def claim(
 
 
 def republish(key: CacheKey, *, interval_seconds: float) -> Call[int]:
-    """Ask for leave to publish a queued refresh again; the claim's number, or 0 when it is not due."""
+    """Publish a queued refresh again where that is due: the claim's number, or 0 when it is not."""
     return Call("republish", (key.record,), (_us(interval_seconds),), lambda reply: int(reply[1]) if reply[0] else 0)
 
 
@@ -271,7 +271,7 @@ def fail(
     longest_seconds: float = 0.0,
     bookmarks: BookmarkFault = BookmarkFault.NONE,
 ) -> Call[FailReply | None]:
-    """Give the refresh up: the key cools. None where the run's lease is another's by now.
+    """End the refresh as failed: the key cools. None where the run's lease is another's by now.
 
     With ``longest_seconds`` the failure is counted: each in a row doubles the pause, up to that. ``bookmarks``: whether
     those that the load was given are at fault.

@@ -53,7 +53,7 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     ``params`` is their JSON text, canonical where a reader wrote it. ``claim_number`` is the number of the claim; an
     acquire whose entry is newer has nothing to do. ``ticket`` and ``attempt`` (1 is the first) are those of a retry;
-    ``cache_attempt`` counts how often this attempt was sent again because Redis could not be asked. ``trace`` is that
+    ``cache_attempt`` counts how often this attempt was sent again because Redis was unavailable. ``trace`` is that
     of the read that triggered it (W3C Trace Context: traceparent, tracestate); an item that is sent again keeps it.
     """
 
@@ -79,7 +79,7 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         try:
             decoded = json.loads(self.params)
         except (ValueError, RecursionError):
-            # Not chained: what the decoder says shows the text.
+            # Not chained: the decoder's error shows the text.
             raise InvalidQuery("params that are no JSON", query=self.query) from None
         if not isinstance(decoded, dict):
             raise InvalidQuery("params that are no JSON object", query=self.query)
@@ -123,7 +123,7 @@ def encode(items: Sequence[RefreshItem]) -> dict[str, Any]:
 
 
 def decode(message: object) -> list[RefreshItem]:
-    """Read the task's argument. An item that can't be read is skipped, and logged: where, not what.
+    """Read the task's argument. An unreadable item is skipped, and its place, not its content, is logged.
 
     Raises:
         MalformedMessage: not of this shape, of a later version, or none of its items can be read.
@@ -158,13 +158,13 @@ def _item(raw: object) -> RefreshItem:
         raw = {**raw, "reason": RefreshReason.MANUAL}
     if isinstance(raw, dict) and "trace" in raw:
         raw = {**raw, "trace": _checked_trace(raw["trace"])}
-    # In a list, so that the error says where also for an item that is no object.
+    # In a list, so that the error names the place also of an item that is not an object.
     (item,) = msgspec.convert([raw], list[RefreshItem])
     return item
 
 
 def _checked_trace(raw: object) -> dict[str, str]:
-    """Return what can be read of a trace: a refresh never fails for it."""
+    """Return the readable part of a trace: a refresh never fails for it."""
     if not isinstance(raw, dict):
         return {}
     return {
@@ -175,7 +175,7 @@ def _checked_trace(raw: object) -> dict[str, str]:
 
 
 def shown_args(items: Sequence[RefreshItem], namespace: str) -> str:
-    """Return what logs and Flower show in place of the arguments: no params, since those may be personal."""
+    """Return the arguments as logs and Flower show them: without params, which may be personal."""
     return ", ".join(_shown(item, namespace) for item in items)
 
 
@@ -187,6 +187,6 @@ def _shown(item: RefreshItem, namespace: str) -> str:
         try:
             make_key(namespace, item.query, None, item.version)
         except InvalidQuery:
-            # No reader made it: any of its fields may hold anything.
+            # Not a reader's: any of its fields may hold anything.
             return f"? {item.reason.value}"
     return f"{item.query} v{item.version} {short} {item.reason.value}"

@@ -45,7 +45,7 @@ def plain(value: Any) -> Any:
 
 
 def _is_numpy_scalar(value: Any) -> bool:
-    generic = getattr(sys.modules.get("numpy"), "generic", None)  # not imported: so this is none
+    generic = getattr(sys.modules.get("numpy"), "generic", None)  # not imported: not one of its scalars
     # Not a datetime64: in nanoseconds `item` would make a bare integer of it.
     return isinstance(generic, type) and issubclass(type(value), generic) and bool(value.dtype.kind in "biufU")
 
@@ -79,7 +79,7 @@ def canonical_params(query: str, params: Params | None) -> str:
 
 
 class _Budget:
-    """Counts what has been walked, so that a 1 GB list or a cycle is refused before it is copied."""
+    """Counts what was walked, so that a 1 GB list or a cycle is refused before it is copied."""
 
     def __init__(self, query: str) -> None:
         self.query = query
@@ -162,18 +162,18 @@ def _not_json_like(value: object, path: str, budget: _Budget, allowed: str) -> I
 
 
 def _step(key: object) -> str:
-    """Show a key in a path: as it is where it looks like a name, else it may be a value just as well."""
+    """Show a key in a path where it looks like a name; anything else may be personal."""
     return key if isinstance(key, str) and _PARAM_NAME.fullmatch(key[:61]) else f"<{_kind(key)}>"
 
 
 def _kind(value: object) -> str:
-    """Say what a param is, not what it holds, which may be personal."""
+    """Describe a param by its kind, not by its content, which may be personal."""
     other = f"text of {len(value)} characters" if isinstance(value, str) else f"a {type(value).__name__}"
     return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else other
 
 
 def shown(value: object) -> str:
-    """Show a wrong value short, and by its type alone where it could be large."""
+    """Show a wrong value shortened, and by its type alone where it could be large."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 60 else f"text of {len(value)} characters"
     if isinstance(value, int) and value.bit_length() > 200:

@@ -100,7 +100,7 @@ def _decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
     try:
         return _cached_decoder(type_)
     except TypeError:
-        # An unhashable annotation can't be cached; msgspec says so itself when it is no type at all.
+        # An unhashable annotation can't be cached; msgspec raises where it is not a type.
         return msgspec.msgpack.Decoder(type_)
 
 
@@ -112,7 +112,7 @@ LEVEL: Final = 1
 """The higher levels take longer and save hardly more on results of queries; docs/values.md has the figures."""
 
 MAX_KEPT: Final = 7 / 8
-"""What is left of a payload that is worth compressing, at most: each reader pays for the way back."""
+"""The largest part that may be left of a compressed payload: each reader pays for expanding it."""
 
 
 class Packed(NamedTuple):
@@ -131,7 +131,7 @@ class TooLarge(Exception):
 
 
 class BrokenFrame(ValueError):
-    """What should be a frame is none, is cut or changed, or does not say how large its content is."""
+    """Not a frame, a cut or changed one, or one without the size of its content."""
 
 
 def pack(payload: bytes, min_bytes: int) -> Packed:
@@ -143,10 +143,10 @@ def pack(payload: bytes, min_bytes: int) -> Packed:
 
 
 def expand(frame: bytes, max_bytes: int) -> bytes:
-    """Return the content of a frame. No more than ``max_bytes`` is ever allocated, whatever the frame says or hides.
+    """Return the content of a frame. No more than ``max_bytes`` is ever allocated, whatever size the frame declares.
 
     Raises:
-        TooLarge: the frame says that its content is larger than ``max_bytes``.
+        TooLarge: its declared size is over ``max_bytes``.
         BrokenFrame: see there.
     """
     codec = _codec()
@@ -154,7 +154,7 @@ def expand(frame: bytes, max_bytes: int) -> bytes:
         size = codec.content_size(frame)
         if size > max_bytes:
             raise TooLarge(size)
-        # Allocates what the frame says, no more, and refuses one that says nothing.
+        # Allocates the declared size, no more, and refuses a frame without one.
         return codec.decompress(frame, allow_extra_data=False)
     except codec.error as error:
         raise BrokenFrame(str(error)) from error
@@ -171,7 +171,7 @@ class _Codec:
 
 
 class _Own(threading.local):
-    # One for each thread: a codec that two threads use at a time breaks the process's memory.
+    # One per thread: two threads that use one codec at a time corrupt memory.
     codec: _Codec | None = None
 
 

@@ -181,7 +181,7 @@ def test_pauses_grow_to_a_bound_and_begin_anew_once_a_link_has_held(server: Redi
         now[0] += STEADY_SECONDS
         tracked.heard_all()
         eventually(lambda: tracked.link._failures == 0, PATIENCE_SECONDS, "the failures are forgotten")
-        tracked.link._told = "refused"
+        tracked.link._reported = "refused"
         assert max(tracked.link._pause_seconds() for _ in range(30)) == MAX_PAUSE_REFUSED_SECONDS
 
 
