@@ -1,4 +1,4 @@
-"""Typed handles: a query's name, version and type stand in one place, and calls of it are checked by the type checker.
+"""Typed query handles: name, version and type of a query in one place, its calls checked by the type checker.
 
 ::
 
@@ -41,7 +41,7 @@ from api_client.read.requirements import parse_duration
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The params that a function declares. ``whole`` words the errors; it is too slow for the calls that are right."""
+    """The params that a function declares. ``whole`` is for the errors; it is too slow for correct calls."""
 
     names: tuple[str, ...]
     positional: tuple[str, ...]
@@ -50,15 +50,15 @@ class Signature:
 
     @classmethod
     def of(cls, query: str, function: Callable[..., Any]) -> Signature:
-        """Return what ``function`` declares.
+        """Return the params of ``function``.
 
         Raises:
-            InvalidQuery: a parameter has no name to be given by.
+            InvalidQuery: a parameter can't be given by name.
         """
         whole = inspect.signature(function)
         for parameter in whole.parameters.values():
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                raise InvalidQuery(f"{query!r}: {parameter} is not a param with a name", query=query)
+                raise InvalidQuery(f"{query!r}: {parameter} is not a named parameter", query=query)
         return cls(
             names=tuple(whole.parameters),
             positional=tuple(
@@ -94,17 +94,17 @@ class Signature:
 
 
 def returned_type(query: str, function: Callable[..., Any]) -> Any:
-    """Return the type that a function says it returns.
+    """Return a function's return type.
 
     Raises:
-        InvalidQuery: it says none, or its annotations can't be resolved.
+        InvalidQuery: it declares none, or its annotations can't be resolved.
     """
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
         raise InvalidQuery(f"{query!r}: its signature can't be resolved: {error}", query=query) from error
     if "return" not in hints:
-        raise InvalidQuery(f"{query!r}: its signature does not say what it returns", query=query)
+        raise InvalidQuery(f"{query!r}: its signature has no return type", query=query)
     return hints["return"]
 
 
@@ -182,7 +182,7 @@ class DescribedQuery(Generic[P, T]):
 
 
 def fill(handle: DescribedQuery[..., Any], **fields: Any) -> None:
-    """Set fields of a handle that nobody else has seen yet."""
+    """Set fields of a handle that is still being made."""
     for name, value in fields.items():
         object.__setattr__(handle, name, value)
 

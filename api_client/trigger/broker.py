@@ -1,7 +1,7 @@
-"""The reader's side of the broker: publish a refresh, and ask how many wait. Never retried, always bounded in time.
+"""The reader's side of the broker: publish refreshes, poll how many wait. Never retried, always bounded in time.
 
-Celery's defaults block a caller for a minute on a silent broker. The options below were measured (a refused
-connection fails in milliseconds, a silent one after half a second); the publisher's thread pays even that, no reader.
+Celery's defaults block a caller for a minute on a silent broker. With these options a refused connection fails in
+milliseconds and a silent one after half a second (measured), and it is the publisher's thread that waits, no reader.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from api_client.trigger.private_app import PublishingApp
 
 TIMEOUT_SECONDS: Final = 0.5
-# Between two messages the publisher's thread lets go of the interpreter: a reader that comes back from Redis meanwhile
-# would wait for it, up to 5 ms (sys.getswitchinterval), where now it waits for one message to be made. A pause of 0
-# takes the interpreter back before a waiting thread has woken.
+# Between two messages the publisher's thread releases the interpreter: a reader whose reply has come waits for one
+# message then, not for up to 5 ms (sys.getswitchinterval). A pause of 0 takes the interpreter back before a waiting
+# thread has woken.
 GIL_YIELD_SECONDS: Final = 0.000_05
 # RabbitMQ's answers: no such exchange, no queue bound to it; the user may not.
 _NO_SUCH_QUEUE: Final = frozenset({404, 312})
@@ -32,7 +32,7 @@ _REFUSED: Final = frozenset({403})
 
 
 def monitoring_options(items: Sequence[RefreshItem], namespace: str) -> dict[str, str]:
-    """Return the options that decide what monitors show: a refresh under its query's name, and no params."""
+    """Return the options of what monitors show: a refresh under its query's name, and no params."""
     return {
         "shadow": display_name(items[0].query),
         "argsrepr": messages.shown_args(items, namespace),
@@ -41,21 +41,21 @@ def monitoring_options(items: Sequence[RefreshItem], namespace: str) -> dict[str
 
 
 def display_name(query: str) -> str:
-    """Return the name under which monitors, and Celery's own counts, have a refresh of a query."""
+    """Return the name of a query's refreshes in monitors and Celery's own counts."""
     return f"refresh {query}"
 
 
 class Broker(Protocol):
-    """The way to the workers."""
+    """Where refreshes are published."""
 
     def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
-        """Hand refreshes over in one message; raises what the broker raises."""
+        """Publish refreshes in one message; raises what the broker raises."""
 
     def publish_each(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
-        """Hand refreshes over in a message each; what went wrong with each of them, or None."""
+        """Publish each refresh in a message of its own; return an error or None for each."""
 
     def waiting(self, *, has_waiter: bool = False) -> int:
-        """Return how many early and stale refreshes wait, or how many for which somebody waits."""
+        """Return how many early and stale refreshes wait, or how many with a waiter."""
 
     def close(self) -> None:
         """Close the connections. The broker can be used again afterwards."""
@@ -71,8 +71,8 @@ class CeleryBroker:
     def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         """Publish one message.
 
-        On RabbitMQ into queues that are there, as a rule: so a reader's user needs no right but to write. Where there
-        are none, since no worker has ever started, they are made, if the user may.
+        On RabbitMQ the queues exist as a rule: a reader's user needs permission to write alone. Before the first worker
+        has ever started they are declared, if the user may.
 
         Raises:
             kombu.exceptions.OperationalError: the broker refuses, is silent, or is full.
@@ -84,7 +84,7 @@ class CeleryBroker:
         try:
             self._send(items, queue, declare=[], mandatory=True)
         except Exception as error:
-            if not _is_answered(error, _NO_SUCH_QUEUE):
+            if not _has_reply_code(error, _NO_SUCH_QUEUE):
                 raise
             self._declare_and_send(items, queue)
 
@@ -94,9 +94,9 @@ class CeleryBroker:
         try:
             self._send(items, queue, mandatory=True)
         except Exception as error:
-            if not _is_answered(error, _REFUSED):
+            if not _has_reply_code(error, _REFUSED):
                 raise
-            why = f"there is no queue {queue.name!r} yet, and this user may not make it: workers do when they start"
+            why = f"no queue {queue.name!r} yet, and this user may not declare it: workers do when they start"
             raise OperationalError(why) from error
 
     def _send(self, items: Sequence[RefreshItem], queue: Any, **options: Any) -> None:
@@ -114,32 +114,32 @@ class CeleryBroker:
                     **options,
                 )
             except Exception as error:
-                if _is_answered(error, _NO_SUCH_QUEUE | _REFUSED):
+                if _has_reply_code(error, _NO_SUCH_QUEUE | _REFUSED):
                     # RabbitMQ has closed the channel, or it still owes an answer; kombu would go on with it.
                     with suppress(Exception):
                         producer.connection.close()
                 raise
 
     def publish_each(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
-        """Publish a message an item, in one round trip where the transport can; what went wrong with each, or None.
+        """Publish one message per item, in one round trip where the transport can; an error or None for each.
 
-        One message of many items would be as quick, but a worker does its items one after the other: several workers
-        share what lies in the queue as several messages. And the queue's length then counts refreshes.
+        One message of many items would be as quick, but a worker runs its items one after the other: several messages
+        are shared by several workers. And the queue's length then counts refreshes.
 
-        In one round trip a message takes 0.10 ms of the processor; by send_task, 0.38 ms. Where the broker answers, but
-        not that all is well, each is sent alone, so that it is known which are there: a double costs a look at the
-        record. What follows one that found the broker gone or silent is not tried.
+        In one round trip a message takes 0.10 ms of the processor; by send_task, 0.38 ms. Where the broker replies with
+        an error, each is sent alone, to find out which are there: a double costs one read of the record. What follows
+        an item that found the broker gone or silent is not tried.
         """
         try:
             if self._publish_at_once(items, self._queue(has_waiter=has_waiter)):
                 return [None] * len(items)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked for each of the items
+        except Exception as error:  # noqa: BLE001 - the outcome of each item
             if len(items) == 1 or _is_out_of_reach(error):
                 return [error] * len(items)
         return self._publish_one_by_one(items, has_waiter)
 
     def _publish_at_once(self, items: Sequence[RefreshItem], queue: Any) -> bool:
-        """Publish all, or say that this transport can't do it in one round trip."""
+        """Publish all in one round trip; False where the transport can't."""
         amqp = self.app.amqp
         with self.app.producer_pool.acquire(block=True, timeout=TIMEOUT_SECONDS) as producer:
             # kombu before 5.7 has no batches.
@@ -148,7 +148,7 @@ class CeleryBroker:
             with producer.batch():
                 for item in items:
                     time.sleep(GIL_YIELD_SECONDS)
-                    # What send_task does, without the 50 µs for options that none of these messages has.
+                    # As send_task does, without the 50 µs for options that these messages do not have.
                     message = amqp.create_task_message(
                         str(uuid.uuid4()), messages.TASK_NAME, (messages.encode([item]),), {},
                         expires=MESSAGE_EXPIRES_SECONDS, ignore_result=True,
@@ -167,7 +167,7 @@ class CeleryBroker:
             try:
                 self.publish([item], has_waiter=has_waiter)
                 errors.append(None)
-            except Exception as error:  # noqa: BLE001 - told to whoever asked for this item
+            except Exception as error:  # noqa: BLE001 - the outcome of this item
                 errors.append(error)
         return errors
 
@@ -175,7 +175,7 @@ class CeleryBroker:
         """Return how many messages wait in a queue: misses, or all other refreshes; 0 where there is no queue yet.
 
         Raises:
-            kombu.exceptions.OperationalError: the broker can't be asked.
+            kombu.exceptions.OperationalError: the broker is unavailable.
         """
         with self.app.pool.acquire(block=True, timeout=TIMEOUT_SECONDS) as connection:
             return queue_length(connection, self._queue(has_waiter=has_waiter).name)
@@ -202,7 +202,7 @@ class CeleryBroker:
 def queue_length(connection: Any, queue: str) -> int:
     """Return how many messages wait in ``queue`` of a kombu connection; 0 where there is none."""
     if connection.transport.driver_type == "redis":
-        # A channel of its own would connect anew each time, 3 ms; a queue that is not there leaves this one as it is.
+        # A channel of its own would connect anew each time, 3 ms; a missing queue leaves this one as it is.
         return _declared_length(connection, connection.default_channel, queue)
     with connection.channel() as channel:
         return _declared_length(connection, channel, queue)
@@ -216,13 +216,13 @@ def _declared_length(connection: Any, channel: Any, queue: str) -> int:
         return 0
 
 
-def _is_answered(error: BaseException, codes: frozenset[int]) -> bool:
-    """Tell whether RabbitMQ has answered with one of these codes."""
+def _has_reply_code(error: BaseException, codes: frozenset[int]) -> bool:
+    """Return whether RabbitMQ has replied with one of these codes."""
     return any(getattr(one, "reply_code", None) in codes for one in (error, error.__cause__))
 
 
 def _is_out_of_reach(error: Exception) -> bool:
-    """Tell whether the next message would meet the same error, and take as long."""
+    """Return whether the next message would meet the same error, and take as long."""
     from kombu.exceptions import OperationalError
 
     cause = error.__cause__ or error

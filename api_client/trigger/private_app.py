@@ -1,8 +1,8 @@
-"""Celery apps of the cache's own, which an application's Celery does not notice.
+"""Private Celery apps, invisible to an application's own Celery.
 
-An app of Celery is known to its whole process by default: as the thread's current one, through Django as the default of
-all threads, by the limit of all connection pools. None of that is so here. Imported where it is needed: importing
-Celery takes 50 ms.
+By default a Celery app is known to its whole process: as the thread's current one, through Django as the default of all
+threads, by the limit of all connection pools. None of that applies here. Imported where it is needed: importing Celery
+takes 50 ms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from api_client.config.broker import publisher_settings
 if TYPE_CHECKING:
 
     class _Celery:
-        """What is used of Celery's class, which has no types."""
+        """The part in use of Celery's class, which has no types."""
 
         def __init__(self, main: str, **options: Any) -> None: ...
         def connection_for_read(self, url: Any = None, **options: Any) -> Any: ...
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         def __setattr__(self, name: str, value: Any) -> None: ...
 
     class _Amqp:
-        """The same of its part that publishes."""
+        """The same of its AMQP part."""
 
         app: Any
 
@@ -130,7 +130,7 @@ class PrivateAmqp(_Amqp):
 
 
 class PrivatePools:
-    """Connections to a broker, and producers over them, that nobody else has."""
+    """Connections to a broker, and producers over them, of one app alone."""
 
     def __init__(self, connection: Any, limit: int) -> None:
         self.connections: Any = _Connections(connection, limit)
@@ -164,7 +164,7 @@ class _Producers(ProducerPool):  # type: ignore[misc, unused-ignore]
 def _close(connection: Any) -> None:
     if isinstance(connection, lazy):
         return
-    # py-amqp asks for leave, which a silent broker does not give.
+    # py-amqp waits for a confirmation, which a silent broker does not send.
     with suppress(Exception):
         connection._close()  # noqa: SLF001 - close() of a pooled connection gives it back
 

@@ -176,7 +176,7 @@ def test_before_a_worker_has_ever_started_a_reader_is_told_so_or_makes_the_queue
         def is_told_so() -> None:
             for _ in range(3):  # each time, for kombu keeps connections
                 with pytest.raises(
-                    OperationalError, match=f"no queue '{REFRESHES}' yet, and this user may not make it"
+                    OperationalError, match=f"no queue '{REFRESHES}' yet, and this user may not declare it"
                 ):
                     broker.publish([item], has_waiter=False)
 

@@ -87,10 +87,10 @@ def any_params(**params: int) -> int:
         (lambda: CachedQuery("f", returns=Friend | Row), "more than one dict-like type"),
         (lambda: CachedQuery("f", returns=int, max_age="soon"), "max_age of 'f': 'soon' is not a duration"),
         (lambda: CachedQuery("f", returns=int, timeout=-1), "timeout of 'f'"),
-        (lambda: cached_query("f")(no_return_type), "'f': its signature does not say what it returns"),
+        (lambda: cached_query("f")(no_return_type), "'f': its signature has no return type"),
         (lambda: cached_query("f")(not_resolvable), "'NoSuchName' is not defined"),
-        (lambda: cached_query("f")(many_params), r"\*person_ids: 'int' is not a param with a name"),
-        (lambda: cached_query("f")(any_params), r"\*\*params: 'int' is not a param with a name"),
+        (lambda: cached_query("f")(many_params), r"\*person_ids: 'int' is not a named parameter"),
+        (lambda: cached_query("f")(any_params), r"\*\*params: 'int' is not a named parameter"),
     ],
 )
 def test_a_wrong_handle_is_an_error_where_it_is_made(make: Callable[[], object], said: str) -> None:
