@@ -6,8 +6,8 @@
     └── api_client.ConfigurationError   a registration or a setting is wrong
 
     RefresherError
-    ├── LoadFailed        a load failed, as `graph` classified it (.kind, .is_transient)
-    └── TransientFailure  for loaders to raise: try again later
+    ├── LoadFailed        a load failed, as `graph.failures` classified it (.kind, .is_transient)
+    └── TransientFailure  for loaders to raise: retry later
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LoadFailed(RefresherError):
     Attributes:
         kind: a word for metrics, dead letters and readers, such as ``timeout`` or ``syntax``.
         is_transient: whether another attempt may succeed.
-        most_attempts: attempts that this kind of failure is worth; None: as many as the settings allow.
+        max_attempts: attempts after which this kind of failure is not retried; None: as the settings allow.
         bookmarks: whether the bookmarks that the load was given are at fault.
     """
 
@@ -54,7 +54,7 @@ class LoadFailed(RefresherError):
 
     @property
     def shown(self) -> str:
-        """What logs may show: the kind and the cause's type. The text may hold a param's value."""
+        """The part that logs may show: the kind and the cause's type. The text may hold a param's value."""
         return self.kind if self.__cause__ is None else f"{self.kind}: {type(self.__cause__).__name__}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -72,13 +72,10 @@ def _load_failed(
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message, whatever its own ``__str__`` does, as text that can be encoded.
-
-    What is no Unicode, a lone surrogate, is escaped.
-    """
+    """Return an error's message, whatever its own ``__str__`` does, with lone surrogates escaped."""
     try:
         message = str(error)
-    except BaseException as own:  # noqa: BLE001 - its author's code, of which nothing more is needed
+    except BaseException as own:  # noqa: BLE001 - its author's code
         message = f"(its message could not be read: {type(own).__name__})"
     return message.encode(errors="backslashreplace").decode()
 

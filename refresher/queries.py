@@ -1,7 +1,8 @@
-"""The registry: which queries there are, and how each is to be cached. A reader can name a query, nothing else."""
+"""The registry of queries, and how each is to be cached. A reader can name a query, nothing else."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import sys
@@ -31,7 +32,7 @@ MAX_SECONDS: Final = 10 * 365 * 86_400.0
 class Query:
     """A registered query. Durations in seconds; ``delta_window`` 0 smooths δ, n takes the mean of the last n.
 
-    ``concurrency`` is how many slots of a worker node it may hold; None: all but one. Of one that is ``sensitive`` the
+    ``concurrency`` is how many slots of a worker node it may hold; None: all but one. Where it is ``sensitive``, its
     params are in its messages alone: no dead letter keeps them.
     """
 
@@ -51,12 +52,12 @@ class Query:
     _taken: set[frozenset[str]] = field(init=False, repr=False, compare=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        # Once: to look at a function takes longer than to bind.
+        # Once: inspecting a function takes longer than binding.
         object.__setattr__(self, "_signature", inspect.signature(self.loader))
 
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Raise TypeError when the loader does not take these params."""
-        # Names alone decide, and most calls have the same ones: to bind them takes ten times as long.
+        # Names alone decide, and most calls have the same ones: binding takes ten times as long.
         names = frozenset(params)
         if names not in self._taken:
             self._signature.bind(None, **params)
@@ -88,7 +89,7 @@ class Registry:
         if there is not None and _origin(there.loader) != _origin(query.loader):
             raise ConfigurationError(
                 "@query", f"{query.name!r}, version {query.version}",
-                f"the name is taken by {_origin(there.loader)}; allowed is one function a name and version",
+                f"the name is taken by {_origin(there.loader)}; allowed is one function per name and version",
             )  # fmt: skip
         self._queries[query.name, query.version] = query
 
@@ -123,11 +124,11 @@ def query(
 ) -> Callable[[L], L]:
     """Register a loader: ``def loader(tx, **params) -> value``, run in one read transaction.
 
-    It begins with the loader's first ``tx.run``: a loader that asks the graph nothing costs it nothing.
+    It begins with the loader's first ``tx.run``: a loader without one costs the graph nothing.
 
     Args:
         name: by which readers request it; a member of an Enum is its value.
-        ttl: how long a value is fresh. 0: never cached, each value is handed to those who wait for it.
+        ttl: how long a value is fresh. 0: never cached, each value is returned to its waiting readers alone.
         grace: how much longer a stale value may be served, while it is refreshed or the graph is down.
         beta: β0 of this query; default CACHE_XFETCH_BETA.
         sigma: the query's volatility, multiplies β.
@@ -146,47 +147,37 @@ def query(
     Raises:
         ConfigurationError: an argument is wrong; it says what is allowed.
     """
-    name, version, sensitive = _checked_name(name), plain(version), plain(sensitive)
-    beta, sigma = plain(beta), plain(sigma)
-    _check(name, "sigma", sigma, 0 < _number(sigma) <= 1000, "more than 0, up to 1000")
-    _check(name, "beta", beta, beta is None or 0 < _number(beta) <= 1000, "more than 0, up to 1000")
-    whole = isinstance(version, int) and not isinstance(version, bool)
-    _check(name, "version", version, whole and 1 <= version <= MAX_VERSION, f"1 to {MAX_VERSION}")
-    _check(name, "sensitive", sensitive, isinstance(sensitive, bool), "True or False")
-    slots = concurrency is None or (isinstance(concurrency, int) and not isinstance(concurrency, bool))
-    in_bounds = slots and (concurrency is None or 1 <= concurrency <= MAX_CONCURRENCY)
-    _check(name, "concurrency", concurrency, in_bounds, f"a whole number of slots, 1 to {MAX_CONCURRENCY}")
-    has_cypher = degree is None or (isinstance(degree, str) and degree.strip() != "")
-    _check(name, "degree", degree, has_cypher, "Cypher that returns one number")
-    own = beta_function is None or callable(beta_function)
-    _check(name, "beta_function", beta_function, own, "a function (β0, degree or 0, σ) → β")
-    ttl_seconds, grace_seconds = _duration(name, "ttl", ttl), _duration(name, "grace", grace)
-    window = _window(name, delta)
+    check = _Arguments(name)
+    make = functools.partial(
+        Query,
+        name=check.query,
+        version=check.whole("version", version, MAX_VERSION),
+        ttl_seconds=check.duration("ttl", ttl),
+        grace_seconds=check.duration("grace", grace),
+        beta=None if beta is None else check.factor("beta", beta),
+        sigma=float(check.factor("sigma", sigma)),
+        degree_cypher=None if degree is None else check.cypher("degree", degree),
+        beta_function=beta_function,
+        delta_window=check.delta_window(delta),
+        sensitive=plain(sensitive),
+        concurrency=check.slots(concurrency),
+    )
+    is_function = beta_function is None or callable(beta_function)
+    check.require("beta_function", beta_function, is_function, "a function (β0, degree or 0, σ) → β")
+    check.require("sensitive", sensitive, isinstance(plain(sensitive), bool), "True or False")
 
     def register(loader: L) -> L:
-        is_async = any(
-            inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
-            for one in (loader, getattr(type(loader), "__call__", None))  # noqa: B004 - not whether, but which
-        )
-        _check(name, "the loader", loader, not is_async, "a plain function: its tx is a synchronous one, in a worker")
-        _check(name, "the loader", loader, _takes_a_transaction(loader), "a function of a transaction: f(tx, **params)")
-        (registry if into is None else into).add(
-            Query(
-                name=name, version=version, loader=loader, ttl_seconds=ttl_seconds, grace_seconds=grace_seconds,
-                beta=beta, sigma=float(sigma), degree_cypher=degree, beta_function=beta_function, delta_window=window,
-                sensitive=sensitive, concurrency=concurrency,
-            )
-        )  # fmt: skip
+        check.loader(loader)
+        (registry if into is None else into).add(make(loader=loader))
         return loader
 
     return register
 
 
 def import_from_working_directory() -> None:
-    """Let modules that register queries be found where a command is given, for a program that pip has installed.
+    """Let modules that register queries be imported from the working directory, by a program that pip has installed.
 
-    Celery's own does so while it imports the app that it is given, and no longer. Last, so that nothing there stands
-    before what is installed.
+    Celery's own does so while it imports its app, and no longer. Last, so that installed modules take precedence.
     """
     if "" not in sys.path:
         sys.path.append("")
@@ -206,8 +197,7 @@ def import_queries(modules: Iterable[str]) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            # The module's own code has run, and may have called sys.exit: whatever it raises is reported in a line,
-            # the rest is the cause.
+            # The module's own code has run, and may have called sys.exit: one line, whatever it raised.
             raise ConfigurationError(
                 "REFRESHER_QUERIES",
                 repr(module),
@@ -215,45 +205,69 @@ def import_queries(modules: Iterable[str]) -> None:
             ) from error
 
 
+class _Arguments:
+    """Checks the arguments of one `query`: each method returns a plain value, or raises a ConfigurationError."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            self.query: str = check_query_name(name)
+        except InvalidQuery as error:
+            raise ConfigurationError("@query", repr(name)[:80], str(error)) from error
+
+    def require(self, option: str, value: object, valid: bool, allowed: str) -> None:  # noqa: FBT001
+        if not valid:
+            raise ConfigurationError(f"{option} of @query({self.query!r})", repr(value)[:80], f"allowed is {allowed}")
+
+    def whole(self, option: str, value: int, most: int, unit: str = "") -> int:
+        value = plain(value)
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        self.require(option, value, is_whole and 1 <= value <= most, f"{unit}1 to {most}")
+        return value
+
+    def slots(self, value: int | None) -> int | None:
+        return None if value is None else self.whole("concurrency", value, MAX_CONCURRENCY, "a whole number of slots, ")
+
+    def factor(self, option: str, value: float) -> float:
+        value = plain(value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        self.require(option, value, is_number and 0 < value <= 1000, "more than 0, up to 1000")
+        return value
+
+    def duration(self, option: str, value: Duration) -> float:
+        try:
+            duration_seconds = seconds(value)
+        except ValueError as error:
+            raise ConfigurationError(f"{option} of @query({self.query!r})", repr(value)[:80], str(error)) from error
+        self.require(option, value, duration_seconds <= MAX_SECONDS, "at most ten years")
+        return duration_seconds
+
+    def cypher(self, option: str, value: str) -> str:
+        self.require(option, value, isinstance(value, str) and value.strip() != "", "Cypher that returns one number")
+        return value
+
+    def delta_window(self, delta: str) -> int:
+        if delta in {"smoothed", "last"}:
+            return 0 if delta == "smoothed" else 1
+        kind, _, count = str(delta).partition(":")
+        valid = kind == "mean" and count.isdecimal() and 1 <= int(count) <= MAX_SAMPLES
+        self.require("delta", delta, valid, f'"smoothed", "last" or "mean:n" with n from 1 to {MAX_SAMPLES}')
+        return int(count)
+
+    def loader(self, loader: Loader) -> None:
+        is_async = any(
+            inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+            for one in (loader, getattr(type(loader), "__call__", None))  # noqa: B004 - not whether, but which
+        )
+        allowed = "a plain function: its tx is a synchronous one, in a worker"
+        self.require("the loader", loader, not is_async, allowed)
+        self.require("the loader", loader, _takes_a_transaction(loader), "a function of a transaction: f(tx, **params)")
+
+
 def _takes_a_transaction(loader: object) -> bool:
     try:
         return callable(loader) and inspect.signature(loader).bind_partial(None) is not None
     except (TypeError, ValueError):  # it takes nothing by position, or a builtin does not say what it takes
         return False
-
-
-def _checked_name(name: str) -> str:
-    try:
-        return check_query_name(name)
-    except InvalidQuery as error:
-        raise ConfigurationError("@query", repr(name)[:80], str(error)) from error
-
-
-def _duration(name: str, option: str, value: Duration) -> float:
-    try:
-        duration_seconds = seconds(value)
-    except ValueError as error:
-        raise ConfigurationError(f"{option} of @query({name!r})", repr(value)[:80], str(error)) from error
-    _check(name, option, value, duration_seconds <= MAX_SECONDS, "at most ten years")
-    return duration_seconds
-
-
-def _window(name: str, delta: str) -> int:
-    kind, _, count = str(delta).partition(":")
-    if delta in {"smoothed", "last"}:
-        return 0 if delta == "smoothed" else 1
-    valid = kind == "mean" and count.isdecimal() and 1 <= int(count) <= MAX_SAMPLES
-    _check(name, "delta", delta, valid, f'"smoothed", "last" or "mean:n" with n from 1 to {MAX_SAMPLES}')
-    return int(count)
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
-
-
-def _check(name: str, option: str, value: object, valid: bool, allowed: str) -> None:  # noqa: FBT001
-    if not valid:
-        raise ConfigurationError(f"{option} of @query({name!r})", repr(value)[:80], f"allowed is {allowed}")
 
 
 def _origin(loader: Loader) -> str:

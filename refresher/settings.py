@@ -1,4 +1,4 @@
-"""The settings of a worker. All policy lives here: a reader needs none of it."""
+"""Settings of a worker, and with them all policy: a reader needs none of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from api_client.protocol.xfetch import MAX_DRAW_DIGITS
 
 
 class RefreshMode(StrEnum):
-    """How β is made of β0: `plain` (β0·σ) or `topology_sensitive` (β0·(1 + ln d)·σ)."""
+    """How β is computed from β0: `plain` (β0·σ) or `topology_sensitive` (β0·(1 + ln d)·σ)."""
 
     PLAIN = "plain"
     TOPOLOGY_SENSITIVE = "topology_sensitive"
@@ -58,11 +58,10 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a w
 
 
 class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
-    """The settings of a worker; `Settings.from_env` reads them, a keyword each makes them by hand.
+    """The settings of a worker, by `from_env` or by keywords.
 
     The time limits nest: transaction < budget of an attempt < soft limit < hard limit < lease limit, and hard limit
-    plus the longest pause < visibility timeout. They all follow from the budget, so that they cannot be set against
-    each other.
+    plus the longest pause < visibility timeout. All follow from the budget, so they can't contradict each other.
     """
 
     queries: Annotated[str, msgspec.Meta(description="module names, comma-separated"), env("REFRESHER_QUERIES")] = ""

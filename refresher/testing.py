@@ -1,4 +1,4 @@
-"""For an application's own tests: the cache without a worker, a broker or a graph, and with a clock under control.
+"""The cache for an application's tests: without a worker, a broker or a graph, and with a clock under control.
 
 ```python
 from api_client import get_cached
@@ -15,8 +15,7 @@ def test_profile_page() -> None:
         assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]  # refreshed meanwhile
 ```
 
-An async test does the same with ``async with InlineCache() as cache`` and ``await aget_cached(…)``. What one of the two
-has loaded the other reads, for it is one cache.
+An async test does the same with ``async with InlineCache() as cache`` and ``await aget_cached(…)``: it is one cache.
 
 Everything but the broker and the graph is the real thing: the same reader, the same scripts on a real Redis (an
 embedded one, started with the first `InlineCache`; it needs the extra ``demo`` or a ``redis-server`` on PATH), the
@@ -67,7 +66,7 @@ _server: RedisServer | None = None
 
 
 class InlineCache:
-    """A cache for one test: its own namespace, gone at the end.
+    """A cache for one test, in a namespace of its own that is deleted on exit.
 
     While it is entered, `get_cached` and `aget_cached` read from it.
 
@@ -79,7 +78,7 @@ class InlineCache:
     Attributes:
         client: the reader of `get_cached`.
         async_client: that of `aget_cached`.
-        outcomes: what the refreshes came to, in order.
+        outcomes: of the refreshes, in order.
     """
 
     def __init__(self, *, redis_url: str | None = None, tx: Any = None, settings: WorkerSettings | None = None) -> None:
@@ -110,7 +109,7 @@ class InlineCache:
                 register=lambda query: store.run(registration_of(query, policy)),
             ),
         )
-        # Nothing here is slow, but a debugger may sit in a loader: a test is not to fail for that.
+        # Nothing here is slow, but a debugger may stop in a loader: a test must not fail for that.
         reader = ReaderSettings(redis_url=url, namespace=namespace, redis_timeout_seconds=5.0, wait_timeout_ms=60_000)
         self.client: CacheClient = _InlineClient(reader, self._refresh)
         self.async_client: AsyncCacheClient = _AsyncInlineClient(reader, self._refresh)
@@ -119,7 +118,7 @@ class InlineCache:
     def answer(
         self, name: str, loader: Callable[..., Any] | object, *, ttl: Duration = "1h", version: int = 1, **options: Any
     ) -> None:
-        """Say what a query is to load from now on.
+        """Set what a query loads from now on.
 
         Args:
             name: the query's.
@@ -142,7 +141,7 @@ class InlineCache:
         for key in list(self._redis.scan_iter(match=f"{self.client.settings.namespace}:*", count=1_000)):
             self._age(key, by_us)
         for client in (self.client, self.async_client):
-            # Each goes by its own clock for a second, and would not ask where the application's test has it ask.
+            # Each suppresses triggers by its own clock for a second, and would not see that time has passed.
             client._suppressor.forget()  # noqa: SLF001 - nobody else lets time pass
 
     def __enter__(self) -> Self:
@@ -171,7 +170,7 @@ class InlineCache:
         self.__exit__()
 
     def find(self, name: str, version: int) -> Query | None:
-        """Return the query: as `answer` said, else as the application registered it."""
+        """Return the query: that of `answer`, else the application's."""
         return self._own.find(name, version) or registry.find(name, version)
 
     def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:

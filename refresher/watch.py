@@ -1,7 +1,6 @@
-"""A query to watch a deployment by: ``REFRESHER_QUERIES=my_queries,refresher.watch`` and ``refresher doctor --watch``.
+"""The query of ``refresher doctor --watch``, for workers with ``REFRESHER_QUERIES=my_queries,refresher.watch``.
 
-It reads nodes of a label of its own, which the watch makes and removes. Nothing else is touched, and a worker that does
-not import this module knows nothing of it.
+It reads nodes of a label of its own, which the watch creates and removes.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def test_started_with_nothing_said_it_is_for_this_machine_alone_and_its_api_is_c
             assert flower.ask(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
     finally:
         flower.process.kill()
-    assert "warning: Flower on 127.0.0.1 asks nobody for a password" in flower.process.log_file.read_text()
+    assert "warning: Flower on 127.0.0.1 needs no password" in flower.process.log_file.read_text()
 
 
 def test_it_does_not_start_where_anyone_could_get_in(flower_system: FlowerSystem, tmp_path: Path) -> None:

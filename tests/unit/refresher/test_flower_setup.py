@@ -12,7 +12,7 @@ import click
 import pytest
 
 from refresher import flower as flower_setup
-from refresher.flower import DEFAULTS, _Unawaited, format_task, insecure_configuration, set_up_flower
+from refresher.flower import DEFAULTS, _DaemonExecutor, format_task, insecure_configuration, set_up_flower
 from refresher.worker.tasks import RefreshAbandoned, RetryLater
 
 flower_options = pytest.importorskip("flower.options")
@@ -126,14 +126,14 @@ def test_only_the_command_flower_is_set_up(monkeypatch: pytest.MonkeyPatch, comm
 
 
 def test_what_flower_asks_is_answered_or_fails_as_on_any_executor() -> None:
-    with _Unawaited() as executor:
+    with _DaemonExecutor() as executor:
         assert executor.submit(divmod, 7, 2).result(60) == (3, 1)
         with pytest.raises(ZeroDivisionError):
             executor.submit(divmod, 7, 0).result(60)
 
 
 def test_what_is_never_answered_holds_up_neither_the_rest_nor_the_end() -> None:
-    forever, executor = threading.Event(), _Unawaited(max_workers=1)
+    forever, executor = threading.Event(), _DaemonExecutor(max_workers=1)
     asked = executor.submit(forever.wait)
     assert executor.submit(divmod, 7, 2).result(60) == (3, 1)
     assert not asked.done()
