@@ -22,7 +22,7 @@ from api_client.trigger.broker import queue_length
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, ServerMissing
 from tests.servers.neo4j_server import Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.any_reader import KINDS, AnyReader
 from tests.support.requirements import skip_or_fail
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.waiting import eventually
@@ -66,8 +66,8 @@ class System:
         return self._stack.enter_context(CacheClient(ReaderSettings.from_env({**self.env, **changes}), events=events))
 
     def reader(self, kind: str, events: ReaderEvents | None = None, **changes: str) -> AnyReader:
-        """A reader in this process, of one of `ALL_KINDS`."""
-        reader = ALL_KINDS[kind](ReaderSettings.from_env({**self.env, **changes}), events or ReaderEvents())
+        """A reader in this process, of one of `KINDS`."""
+        reader = KINDS[kind](ReaderSettings.from_env({**self.env, **changes}), events or ReaderEvents())
         self._stack.callback(reader.close)
         return reader
 

@@ -11,7 +11,7 @@ import pytest
 from api_client import CacheClient, EntryState, ReaderEvents, RefreshFailed, RefreshReason, RefreshState, UnknownQuery
 from api_client.config.broker import miss_queue, refresh_queue
 from tests.acceptance.conftest import System
-from tests.support.any_reader import ALL_KINDS, KINDS, AnyReader, client_of
+from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.waiting import eventually
 
 
@@ -57,7 +57,7 @@ def stale_entry(client: CacheClient | AnyReader, params: dict[str, Any]) -> int:
     return token
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_stale_value_is_served_at_once_and_refreshed_after(system: System, kind: str) -> None:
     system.start_worker()
     client = system.reader(kind)

@@ -25,7 +25,7 @@ from refresher.ops.doctor import of_keys, of_this_host, readers
 from refresher.ops.findings import Level, rights
 from refresher.settings import WorkerSettings
 from refresher.worker.cache import WorkerLink
-from tests.support.any_reader import ALL_KINDS
+from tests.support.any_reader import KINDS
 from tests.support.canned_http_server import TellingServer
 from tests.support.waiting import eventually
 
@@ -126,22 +126,22 @@ def test_where_redis_does_not_know_the_command_readers_can_not_be_counted() -> N
     assert (found.level, found.said.startswith("can't be counted: ")) == (Level.WARNING, True)
 
 
-@pytest.mark.parametrize("kind", sorted(ALL_KINDS))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_reader_whom_redis_lets_give_no_name_reads_all_the_same(
     own_redis: RedisServer, cache: redis.Redis, kind: str
 ) -> None:
     cache.execute_command("ACL", "SETUSER", "weak", "on", f">{SECRET}", "~*", "&*", "+@all", "-client")
     url = f"redis://weak:{SECRET}@{own_redis.host}:{own_redis.port}/0"
-    reader = ALL_KINDS[kind](reader_settings(url), ReaderEvents())
+    reader = KINDS[kind](reader_settings(url), ReaderEvents())
     try:
         assert reader.get("q", {}, default="nothing", timeout=0) == "nothing"
     finally:
         reader.close()
 
 
-@pytest.mark.parametrize("kind", sorted(ALL_KINDS))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_name_in_the_url_is_the_one_that_is_given(own_redis: RedisServer, cache: redis.Redis, kind: str) -> None:
-    reader = ALL_KINDS[kind](reader_settings(own_redis.url(0) + "?client_name=mine"), ReaderEvents())
+    reader = KINDS[kind](reader_settings(own_redis.url(0) + "?client_name=mine"), ReaderEvents())
     try:
         reader.get("q", {}, default=None, timeout=0)
         assert {one["name"] for one in cache.client_list()} == {"", "mine"}

@@ -10,8 +10,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-import uvloop
-
 from api_client import (
     AsyncCacheClient,
     CacheClient,
@@ -48,13 +46,8 @@ class AnyReader(Protocol):
 class _Awaited:
     """The async reader with the face of the sync one: each call is awaited on an event loop of its own thread."""
 
-    def __init__(
-        self,
-        settings: ReaderSettings,
-        events: ReaderEvents,
-        new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
-    ) -> None:
-        self._loop = new_loop()
+    def __init__(self, settings: ReaderSettings, events: ReaderEvents) -> None:
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="event-loop", daemon=True)
         self._thread.start()
         self.client = AsyncCacheClient(settings, events=events)
@@ -102,7 +95,6 @@ KINDS: dict[str, Callable[[ReaderSettings, ReaderEvents], AnyReader]] = {
     "sync": lambda settings, events: cast("AnyReader", CacheClient(settings, events=events)),
     "async": _Awaited,
 }
-ALL_KINDS = KINDS | {"uvloop": lambda settings, events: _Awaited(settings, events, uvloop.new_event_loop)}
 
 
 def client_of(reader: AnyReader | ClientBase) -> ClientBase:

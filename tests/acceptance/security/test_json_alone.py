@@ -20,7 +20,7 @@ from api_client.protocol.entry import FIXED_HEADER_BYTES
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
 from refresher.worker.celery_fixes.message_guard import DropReason, validate_message
 from tests.acceptance.conftest import System
-from tests.support.any_reader import ALL_KINDS
+from tests.support.any_reader import KINDS
 from tests.support.event_counting_app import EVENT_COUNTS
 from tests.support.poison import QUEUE, envelope
 from tests.support.waiting import eventually
@@ -104,7 +104,7 @@ def test_an_application_that_accepts_pickle_does_not_accept_it_for_a_refresh(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_loads_no_code_from_the_cache(
     running: tuple[System, GuardedProcess], tmp_path: Path, kind: str
 ) -> None:
@@ -136,10 +136,10 @@ PARAMS: tuple[Any, ...] = (
 )
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_refuses_a_wrong_name_or_params_before_it_connects_to_anything(kind: str) -> None:
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
-    reader = ALL_KINDS[kind](ReaderSettings(redis_url=nowhere, broker_url=nowhere), ReaderEvents())
+    reader = KINDS[kind](ReaderSettings(redis_url=nowhere, broker_url=nowhere), ReaderEvents())
     try:
         wrong = [(name, {}) for name in NAMES] + [("q", params) for params in PARAMS]
         for name, params in wrong:

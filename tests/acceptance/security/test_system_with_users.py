@@ -18,7 +18,7 @@ from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
-from tests.support.any_reader import ALL_KINDS, client_of
+from tests.support.any_reader import KINDS, client_of
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.redis_users import Users
 from tests.support.waiting import eventually
@@ -73,7 +73,7 @@ def forget_what_was_denied(system: SystemWithUsers) -> None:
     system.users.broker.forget_denied()
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_reads_refreshes_and_explains(system: SystemWithUsers, kind: str) -> None:
     reader = system.reader(kind, CACHE_LOCAL_MAX_ENTRIES="100", **system.reading)
     params = {"key": f"read by {kind}"}
@@ -89,7 +89,7 @@ def test_a_reader_reads_refreshes_and_explains(system: SystemWithUsers, kind: st
     eventually(lambda: reader.get("long_lived", params) and core.tier.entries, 20, "it is kept")
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemWithUsers, kind: str) -> None:
     reader = system.reader(kind, **system.reading)
     invalidator = system.reader(kind, **system.invalidating)

@@ -18,7 +18,7 @@ from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerDidNotStart, free_port
 from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System
-from tests.support.any_reader import ALL_KINDS, client_of
+from tests.support.any_reader import KINDS, client_of
 from tests.support.authority import HOST, Authority
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
@@ -83,7 +83,7 @@ def running(
         yield system
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_of_any_kind_and_its_tier_and_the_worker_work_over_tls(running: System, kind: str) -> None:
     reader = running.reader(kind, CACHE_LOCAL_MAX_ENTRIES="10")
     params = {"key": kind}
@@ -96,7 +96,7 @@ def test_a_reader_of_any_kind_and_its_tier_and_the_worker_work_over_tls(running:
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_does_not_talk_to_a_server_with_a_wrong_certificate(
     running: System, tls: TlsRedis, kind: str, wrong: str
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_reader_does_not_talk_to_a_server_with_a_wrong_certificate(
     assert tier.is_bypassed
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_systems_authorities_are_trusted_and_no_other_unless_the_url_says_so(
     running: System, tls: TlsRedis, kind: str
 ) -> None:

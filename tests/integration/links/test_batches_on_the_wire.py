@@ -14,7 +14,7 @@ from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.integration.links.conftest import PATIENCE_SECONDS
-from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
 from tests.support.fault_proxy import FaultProxy
@@ -23,12 +23,12 @@ NAMESPACE = "test"
 COUNT = 64
 
 
-@pytest.fixture(params=ALL_KINDS)
+@pytest.fixture(params=KINDS)
 def reader(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> Iterator[AnyReader]:
     settings = ReaderSettings(
         redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=PATIENCE_SECONDS
     )
-    made = ALL_KINDS[request.param](settings, EventRecorder())
+    made = KINDS[request.param](settings, EventRecorder())
     yield made
     made.close()
 

@@ -14,7 +14,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.worker.cache import WorkerLink
 from tests.integration.links.conftest import PATIENCE_SECONDS
-from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
 from tests.support.flushing_proxy import FlushingProxy
@@ -29,12 +29,12 @@ def url(clean_redis: RedisServer) -> Iterator[str]:
         yield proxy.url(clean_redis.url(0))
 
 
-@pytest.fixture(params=ALL_KINDS)
+@pytest.fixture(params=KINDS)
 def reader(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> Iterator[AnyReader]:
     settings = ReaderSettings(
         redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=PATIENCE_SECONDS
     )
-    made = ALL_KINDS[request.param](settings, EventRecorder())
+    made = KINDS[request.param](settings, EventRecorder())
     yield made
     made.close()
 

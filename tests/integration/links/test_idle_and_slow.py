@@ -20,7 +20,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.worker.cache import WorkerLink
 from tests.integration.links.conftest import PATIENCE_SECONDS
-from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
 from tests.support.fault_proxy import FaultProxy
@@ -43,7 +43,7 @@ def make(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> 
     def make_reader(kind: str, **settings: Any) -> AnyReader:
         given = {"redis_timeout_seconds": TIMEOUT_SECONDS, **settings}
         settings_ = ReaderSettings(redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, **given)
-        readers.append(ALL_KINDS[kind](settings_, EventRecorder()))
+        readers.append(KINDS[kind](settings_, EventRecorder()))
         return readers[-1]
 
     yield make_reader
@@ -72,7 +72,7 @@ CALLS: dict[str, Callable[[AnyReader], object]] = {
 
 
 @pytest.mark.usefixtures("idle_for_long")
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("call", sorted(CALLS))
 def test_a_connection_that_was_dropped_while_idle_costs_no_call(
     make: Make, control: redis.Redis, proxy: FaultProxy, kind: str, call: str
@@ -113,7 +113,7 @@ def test_a_silence_on_a_connection_in_use_is_not_followed_by_a_repeat(
     assert proxy.accepted == accepted
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_value_that_takes_longer_than_the_timeout_is_read(
     make: Make, control: redis.Redis, proxy: FaultProxy, kind: str
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_value_that_takes_longer_than_the_timeout_is_read(
     assert time.monotonic() - began > 2 * SHORT_SECONDS, "the proxy was not slow"
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_values_that_take_too_long_fail_alone_and_open_no_breaker(
     make: Make, control: redis.Redis, proxy: FaultProxy, kind: str
 ) -> None:

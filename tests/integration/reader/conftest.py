@@ -14,7 +14,7 @@ from api_client import ReaderSettings
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.support.any_reader import ALL_KINDS, AnyReader, client_of
+from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 from tests.support.waiting import eventually
@@ -39,7 +39,7 @@ def events() -> EventRecorder:
     return EventRecorder()
 
 
-@pytest.fixture(params=ALL_KINDS)
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -66,7 +66,7 @@ def settings(clean_redis: RedisServer) -> dict[str, Any]:
 @pytest.fixture
 def make_reader(kind: str, stack: ExitStack, settings: dict[str, Any], events: EventRecorder) -> MakeReader:
     def make(**changes: Any) -> AnyReader:
-        reader = ALL_KINDS[kind](ReaderSettings(**(settings | changes)), events)
+        reader = KINDS[kind](ReaderSettings(**(settings | changes)), events)
         stack.callback(reader.close)
         tracking, tier = client_of(reader)._tracking, client_of(reader)._tier
         if tracking is not None and tier is not None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import redis
-import uvloop
 
 from api_client import (
     AsyncCacheClient,
@@ -29,7 +28,7 @@ from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import PATIENCE_SECONDS
 from tests.support.waiting import eventually
 
-CLASSES: dict[str, type[ClientBase]] = {"sync": CacheClient, "async": AsyncCacheClient, "uvloop": AsyncCacheClient}
+CLASSES: dict[str, type[ClientBase]] = {"sync": CacheClient, "async": AsyncCacheClient}
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def environment(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("CACHE_REDIS_TIMEOUT", "5s")
 
 
-def run_in(kind: str, client: ClientBase, read: Callable[[Any], Any]) -> Any:
+def run_in(client: ClientBase, read: Callable[[Any], Any]) -> Any:
     """Read within the client's context, as its kind does that; it is closed then."""
     if isinstance(client, CacheClient):
         with client as entered:
@@ -51,8 +50,7 @@ def run_in(kind: str, client: ClientBase, read: Callable[[Any], Any]) -> Any:
         async with client as entered:
             return await read(entered)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop if kind == "uvloop" else None) as runner:
-        return runner.run(within())
+    return asyncio.run(within())
 
 
 def test_it_is_made_from_the_environment_and_closed_by_its_context(
@@ -62,7 +60,7 @@ def test_it_is_made_from_the_environment_and_closed_by_its_context(
     before = len(control.client_list())
     for make in (CLASSES[kind], CLASSES[kind].from_env):
         client = make()
-        assert run_in(kind, client, lambda entered: entered.get("q")) == "v"
+        assert run_in(client, lambda entered: entered.get("q")) == "v"
         assert client.settings.redis_timeout_seconds == 5.0
     eventually(lambda: len(control.client_list()) == before, PATIENCE_SECONDS, "its connections are closed")
 

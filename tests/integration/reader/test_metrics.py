@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from api_client import ReaderSettings
 from api_client.observe.prometheus import PrometheusEvents
 from tests.integration.reader.conftest import MakeReader, NewKey
-from tests.support.any_reader import ALL_KINDS
+from tests.support.any_reader import KINDS
 from tests.support.event_recorder import EventRecorder
 
 
@@ -19,7 +19,7 @@ def test_hits_are_counted_with_age_and_what_was_left(
     kind: str, stack: ExitStack, settings: dict[str, Any], new_key: NewKey
 ) -> None:
     registry = CollectorRegistry()
-    reader = ALL_KINDS[kind](ReaderSettings(**settings), PrometheusEvents(registry))
+    reader = KINDS[kind](ReaderSettings(**settings), PrometheusEvents(registry))
     stack.callback(reader.close)
     new_key("fresh").store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
     new_key("stale").store_value("v", age_seconds=500, ttl_seconds=100)

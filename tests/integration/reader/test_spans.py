@@ -21,7 +21,7 @@ from api_client.protocol.messages import RefreshItem
 from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import NAMESPACE, NewKey
 from tests.integration.reader.test_misses import share_a_wait
-from tests.support.any_reader import ALL_KINDS, AnyReader
+from tests.support.any_reader import KINDS, AnyReader
 from tests.support.fake_worker import PATIENCE_SECONDS
 from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, tree_of
 from tests.support.waiting import eventually
@@ -35,7 +35,7 @@ def memory() -> SpanRecorder:
 @pytest.fixture
 def traced(kind: str, stack: ExitStack, settings: dict[str, Any], memory: SpanRecorder) -> AnyReader:
     events = OTelEvents(tracer_provider=memory.provider, meter_provider=MeterProvider())
-    reader = ALL_KINDS[kind](ReaderSettings(**settings), events)
+    reader = KINDS[kind](ReaderSettings(**settings), events)
     stack.callback(reader.close)
     return reader
 
