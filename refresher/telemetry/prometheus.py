@@ -46,7 +46,8 @@ class GaugeCollector:
     """
 
     def __init__(self, ready: Callable[[], Readiness], gauges: WorkerGauges) -> None:
-        self._ready, self.gauges = ready, gauges
+        self._ready = ready
+        self.gauges: WorkerGauges = gauges
 
     def describe(self) -> list[Metric]:
         """Return nothing: a registry would collect instead."""
