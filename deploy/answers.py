@@ -1,4 +1,4 @@
-"""Exit 0 when an HTTP server of this host says 200: ``python answers.py 5555 /healthcheck``. For health checks."""
+"""Health check: exits with 0 if an HTTP server of this host replies 200: ``python answers.py 5555 /healthcheck``."""
 
 import http.client
 import sys
@@ -7,8 +7,8 @@ TIMEOUT_SECONDS = 3.0
 
 
 def main(port: str, path: str) -> int:
-    """Ask; returns the exit code."""
-    # Not urllib, which would ask a proxy of the environment for a loopback address.
+    """Send the request; return the exit code."""
+    # Not urllib, which would use the environment's proxy even for a loopback address.
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=TIMEOUT_SECONDS)
     try:
         connection.request("GET", path)

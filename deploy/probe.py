@@ -1,12 +1,12 @@
-"""Prove that a worker consumes: send a refresh of nothing through the queue, and wait until a worker tells of its end.
+"""Probe that proves that a worker consumes: sends an empty refresh through the queue, and waits for its end.
 
 ::
 
     python deploy/probe.py                 some worker consumes the queue for misses
     python deploy/probe.py --own-queue     the worker of this host consumes its own queue NAMESPACE.probe.HOSTNAME
 
-A process that runs and answers a ping may all the same have stopped consuming. Needs the broker, neither the cache nor
-the graph: a worker is not ill because the graph is. Exit codes: 0 it consumes, 1 it does not, or nobody could be asked.
+A process that runs and answers a ping may have stopped consuming. The probe needs only the broker, neither cache nor
+graph: an unreachable graph is no fault of the worker. Exit codes: 0 it consumes, 1 it does not, or no broker replies.
 """
 
 import argparse
@@ -30,7 +30,7 @@ RESEND_SECONDS = 5.0
 
 
 def main() -> int:
-    """Probe; returns the exit code."""
+    """Probe; return the exit code."""
     parser = argparse.ArgumentParser(description="Exit 0 when a worker consumes its queue.")
     parser.add_argument("--own-queue", action="store_true", help="probe the worker of this host, by its own queue")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def probe(app: Celery, queue: Queue, host: str, deadline: float) -> bool:
-    """Send until a worker (of ``host``, unless that is empty) has told of one's end, or the time is over."""
+    """Send messages until a worker (on ``host``, unless empty) reports the end of one, or the time is over."""
     task_ids: list[str] = []
     ended: list[str] = []
 
@@ -65,7 +65,7 @@ def probe(app: Celery, queue: Queue, host: str, deadline: float) -> bool:
         receiver = app.events.Receiver(connection, handlers={"task-succeeded": on_succeeded})
         with receiver.consumer_context() as (events, channel, _):
             while not ended and time.monotonic() < deadline:
-                # The first may be over before the broker knows who listens.
+                # The first may end before the broker has registered this listener.
                 task_ids.append(send(app, queue, deadline))
                 resend_at = min(time.monotonic() + (RESEND_SECONDS if len(task_ids) > 1 else 1.0), deadline)
                 while not ended and time.monotonic() < resend_at:
@@ -79,7 +79,7 @@ def probe(app: Celery, queue: Queue, host: str, deadline: float) -> bool:
 
 
 def send(app: Celery, queue: Queue, deadline: float) -> str:
-    """Send a message without items; the task's id. Nobody is to find it later."""
+    """Send a message without items, which expires; return the task's id."""
     task_id = str(uuid4())
     left = max(1.0, deadline - time.monotonic())
     app.send_task(
@@ -93,4 +93,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except (CacheError, OperationalError, OSError) as error:
-        sys.exit(f"error: the broker could not be asked: {without_password(str(error))}")
+        sys.exit(f"error: cannot reach the broker: {without_password(str(error))}")

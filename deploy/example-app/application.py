@@ -1,4 +1,4 @@
-"""An example of an application: it reads through the cache, and shows what all its processes count.
+"""Example application: reads through the cache, and serves the metrics of all its processes.
 
 ::
 
@@ -17,7 +17,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from api_client import CacheError, get_cached
 
-# Far below gunicorn's timeout, which kills a process with all that its other threads do.
+# Far below gunicorn's timeout, which kills the whole process, other threads included.
 WAIT_SECONDS = 5.0
 
 app = Flask(__name__)
@@ -25,13 +25,13 @@ app = Flask(__name__)
 
 @app.get("/people/<int:person_id>/friends")
 def friends(person_id: int) -> list[dict[str, Any]]:
-    """Answer from the cache, at once while there is a value within its grace."""
+    """Return the cached value, at once while there is one within its grace."""
     return get_cached("friends_of", {"person_id": person_id}, type=list[dict[str, Any]], timeout=WAIT_SECONDS)
 
 
 @app.get("/metrics")
 def metrics() -> Response:
-    """Show what every process has counted, whichever is asked. For Prometheus; let a proxy show it to nobody else."""
+    """Return the metrics of all processes, for Prometheus; block this path at a public proxy."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry)
     return Response(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
@@ -39,12 +39,12 @@ def metrics() -> Response:
 
 @app.get("/live")
 def live() -> tuple[str, int]:
-    """Tell that the process answers. Not that the cache does: no restart would bring that back."""
+    """Report that the process replies. Not that the cache does: no restart would bring it back."""
     return "ok\n", 200
 
 
 @app.errorhandler(CacheError)
 def no_value(error: CacheError) -> tuple[dict[str, str], int]:
-    """Nothing to answer with: the load failed, took too long, or the cache is down."""
+    """Handle a missing value: the load failed, took too long, or the cache is down."""
     app.logger.warning("%s", error)
     return {"error": "not available now"}, 503

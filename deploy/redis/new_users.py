@@ -1,13 +1,13 @@
-"""Make the ACL files of cache and broker, with random passwords: ``python3 deploy/redis/new_users.py DIRECTORY``.
+"""Generates the ACL files of cache and broker, with random passwords: ``python3 deploy/redis/new_users.py DIRECTORY``.
 
-DIRECTORY, which is made with mode 0700, gets ``cache.acl`` and ``broker.acl`` (for ``aclfile`` in the two redis.conf;
-they hold hashes alone) and ``passwords`` (a line each: server, user, password). Passwords that are there already are
-kept, so that it can be run again when a template has changed; then ``ACL LOAD`` on each server.
+DIRECTORY, created with mode 0700, gets ``cache.acl`` and ``broker.acl`` (for ``aclfile`` in the two redis.conf; they
+contain only hashes) and ``passwords`` (one line each: server, user, password). Existing passwords are kept, so run it
+again after a change of a template, then ``ACL LOAD`` on each server.
 
-``--cache cluster`` adds the user of replicas to the cache's, ``--cache sentinel`` also that of the Sentinels, and makes
-``sentinel.acl``, for the Sentinels themselves.
+``--cache cluster`` adds the user of replicas to the cache's, ``--cache sentinel`` also that of the Sentinels, and
+creates ``sentinel.acl`` for the Sentinels themselves.
 
-A password of your own choice: ``printf %s "$PASSWORD" | sha256sum`` is what stands behind the # in an ACL file.
+To choose a password: ``printf %s "$PASSWORD" | sha256sum`` prints what follows the # in an ACL file.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 PLACEHOLDER = "#SHA256_OF_PASSWORD"
-# What each ACL file is made of, by what the cache is.
+# The templates of each ACL file, by the cache's topology.
 TEMPLATES = {
     "single": {"cache": ("cache",), "broker": ("broker",)},
     "cluster": {"cache": ("cache", "cache.replica"), "broker": ("broker",)},
@@ -61,7 +61,7 @@ def _read(path: Path) -> dict[tuple[str, str], str]:
 
 
 def _filled(template: str, server: str, passwords: dict[tuple[str, str], str]) -> str:
-    """Return an ACL file: a line a user, no comments, hashes in it; ``passwords`` gets the ones that it had not."""
+    """Return an ACL file: one line per user, hashes, no comments. Missing passwords are added to ``passwords``."""
     lines: list[str] = []
     for line in template.splitlines():
         if line.startswith(" "):

@@ -13,7 +13,7 @@
 {{ include "refresher.secretEnv" (list . "flower" "FLOWER_BASIC_AUTH") }}
 {{- end }}
 {{ include "refresher.secretEnv" (list . "flower" "FLOWER_COOKIE_SECRET") }}
-      # Without it Flower makes one at each start, and who signed in by OAuth signs in again.
+      # Without it Flower generates one at each start, and OAuth users must log in again.
       optional: true
 {{ include "refresher.env" (dict
   "CACHE_NAMESPACE" .Values.namespace
