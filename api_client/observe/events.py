@@ -8,6 +8,8 @@ read never fails for its metrics.
 from __future__ import annotations
 
 import logging
+import signal
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
@@ -101,14 +103,22 @@ class Emitter(Generic[E]):
         for receiver in self._receivers:
             try:
                 getattr(receiver, event.__name__)(*args, **fields)
-            except Exception:  # noqa: BLE001 - logged
-                self.log_failure(event.__name__)
+            except Exception as error:  # noqa: BLE001 - logged
+                self.suppress(error, event.__name__)
 
-    def log_failure(self, name: str) -> None:
-        """Log the exception being handled, if it is the first of the method ``name``."""
+    def suppress(self, error: Exception, name: str) -> None:
+        """Log an error if it is the first of the method ``name``; raise it again if it is a signal handler's."""
+        if _is_raised_by_signal_handler(error):
+            raise error
         if name not in self._failed:
             self._failed.add(name)
-            log.exception("event handler %s raised; its further errors are ignored", name)
+            log.error("event handler %s raised; its further errors are ignored", name, exc_info=error)
+
+
+def _is_raised_by_signal_handler(error: Exception) -> bool:
+    """Return whether a signal handler raised it, and so ends the whole call that the event belongs to."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 class CompositeEvents(ReaderEvents):
@@ -130,8 +140,8 @@ class CompositeEvents(ReaderEvents):
                     ttl_remaining_seconds=ttl_remaining_seconds,
                     triggered=triggered,
                 )
-            except Exception:  # noqa: BLE001 - logged
-                self._emitter.log_failure("hit")
+            except Exception as error:  # noqa: BLE001 - logged
+                self._emitter.suppress(error, "hit")
 
     def miss(self, query: str) -> None:
         """Record a read that waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import signal
 from typing import Any
 
 import pytest
@@ -63,6 +64,20 @@ def test_one_that_raises_is_logged_once_and_ignored_and_the_others_are_called(
         f"event handler {name} raised; its further errors are ignored"
     ]
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize("name", ["hit", "miss"])
+def test_an_exception_of_a_signal_handler_ends_the_call_all_the_same(name: str) -> None:
+    def time_out(*_: Any) -> None:
+        raise TimeoutError
+
+    interrupted = type("Interrupted", (ReaderEvents,), {name: lambda *_, **__: signal.raise_signal(signal.SIGUSR1)})()
+    before = signal.signal(signal.SIGUSR1, time_out)
+    try:
+        with pytest.raises(TimeoutError):
+            getattr(CompositeEvents(interrupted), name)(**fields_of(getattr(ReaderEvents, name)))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_spans_are_those_of_the_first_that_records_any() -> None:
