@@ -18,7 +18,7 @@ from api_client.transport.pubsub import Notifications
 from api_client.trigger import backlog as triggers
 from api_client.trigger import publisher as publisher_module
 from refresher.embedded import RedisServer
-from tests.support.interrupting import Bytecodes, Interrupted
+from tests.support.opcode_interrupts import Interrupted, OpcodeInterrupt
 from tests.support.publisher_harness import PublisherHarness, ScriptedBroker
 from tests.support.waiting import eventually
 
@@ -60,10 +60,10 @@ def notifications() -> Iterator[Notifications]:
     made.close()
 
 
-def at_each_bytecode(run: Callable[[Bytecodes], Any], *modules: Any) -> int:
+def at_each_bytecode(run: Callable[[OpcodeInterrupt], Any], *modules: Any) -> int:
     """Call with an interruption at the first bytecode of the modules, the second …, until none is left to meet it."""
     for number in range(1, MORE_THAN_ENOUGH):
-        bytecodes = Bytecodes(number, Interrupted, *modules)
+        bytecodes = OpcodeInterrupt(number, Interrupted, *modules)
         run(bytecodes)
         if not bytecodes.has_raised:
             return number
@@ -78,7 +78,7 @@ def test_after_an_interrupted_trigger_the_next_one_is_published(
     if not is_first:
         assert benches[0].publisher.submit(benches[0].trigger(0))
 
-    def hand_over(bytecodes: Bytecodes) -> None:
+    def hand_over(bytecodes: OpcodeInterrupt) -> None:
         if is_first:  # its thread is to be started
             benches.append(PublisherHarness(clean_redis, script))
         bench = benches[-1]
@@ -97,7 +97,7 @@ def test_after_an_interrupted_trigger_the_next_one_is_published(
 
 
 def test_an_interrupted_listener_is_forgotten_and_the_next_one_is_heard_of(notifications: Notifications) -> None:
-    def listen(bytecodes: Bytecodes) -> None:
+    def listen(bytecodes: OpcodeInterrupt) -> None:
         listener = None
         with suppress(Interrupted), bytecodes.traced():
             try:

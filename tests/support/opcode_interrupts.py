@@ -1,34 +1,57 @@
-"""An exception raised before each bytecode instruction of some modules in turn, as a signal handler could raise it."""
+"""An exception before a chosen bytecode instruction of some modules, as a signal handler may raise one there."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import Any
 
 
 class Interrupted(BaseException):
-    """What the interrupt raises."""
+    """What the handler raises."""
 
 
-class _Tracer:
-    """Raises once, before the ``number``-th instruction of the modules' functions."""
+class InterruptedByTimer(Exception):
+    """What the handler raises: one that `except Exception` catches."""
 
-    def __init__(self, files: Collection[str], number: int) -> None:
-        self._files, self._left = files, number
-        self.has_raised = False
 
-    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename not in self._files:
+class OpcodeInterrupt:
+    """Counts the instructions that this thread executes in some modules; raises ``error`` before the ``number``th."""
+
+    def __init__(self, number: int, error: type[BaseException], *modules: ModuleType) -> None:
+        self._number, self._error = number, error
+        self._files = {module.__file__ for module in modules}
+        self.count: int = 0
+
+    @property
+    def has_raised(self) -> bool:
+        """Whether ``number`` instructions were reached."""
+        return self.count >= self._number
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        """Count in here, in what is called from here on."""
+        before = sys.gettrace()
+        sys.settrace(self._call)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _call(self, frame: FrameType, event: str, _: Any) -> Any:
+        if self.has_raised or frame.f_code.co_filename not in self._files:
             return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            self._left -= 1
-            if not self._left:
-                self.has_raised = True
-                raise Interrupted
-        return self
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._in_frame
+
+    def _in_frame(self, _: FrameType, event: str, __: Any) -> Any:
+        if event == "opcode" and not self.has_raised:
+            self.count += 1
+            if self.has_raised:
+                raise self._error
+        return self._in_frame
 
 
 def interrupted_at_each_opcode(call: Callable[[], object], *modules: ModuleType) -> Iterator[int]:
@@ -36,20 +59,15 @@ def interrupted_at_each_opcode(call: Callable[[], object], *modules: ModuleType)
 
     It ends after the first call that no interrupt has met. An interrupt that the call has swallowed is an error.
     """
-    files = {module.__file__ or "" for module in modules}
     number, is_met = 0, True
     while is_met:
         number += 1
-        tracer, before = _Tracer(files, number), sys.gettrace()
-        sys.settrace(tracer)
+        interrupt, has_left = OpcodeInterrupt(number, Interrupted, *modules), False
         try:
-            call()
+            with interrupt.traced():
+                call()
         except Interrupted:
             has_left = True
-        else:
-            has_left = False
-        finally:
-            sys.settrace(before)
-        assert has_left == tracer.has_raised, f"the interrupt at instruction {number} was swallowed"
-        is_met = tracer.has_raised
+        assert has_left == interrupt.has_raised, f"the interrupt at instruction {number} was swallowed"
+        is_met = interrupt.has_raised
         yield number

@@ -20,7 +20,8 @@ RESOURCE_OF: Final = {
     "redis_server": "redis",
     "clocked_redis": "redis",
     "redis_binary": "redis",
-    "oldest_redis": "redis",
+    "oldest_redis": "second_redis",
+    "oldest": "second_redis",
     "arcadedb": "graph",
     "neo4j_server": "neo4j",
     "neo4j": "neo4j",
@@ -31,7 +32,7 @@ RESOURCE_OF: Final = {
 
 FOLDERS: Final = {"tests/integration/helm/": "k8s", "tests/model/": "spin"}
 UNIT: Final = "tests/unit/"
-NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "browser", "k8s", "container", "spin"})
+NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "second_redis", "browser", "k8s", "container", "spin"})
 SHOWN_FILES: Final = 15
 
 

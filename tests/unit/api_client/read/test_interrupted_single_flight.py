@@ -14,7 +14,7 @@ import pytest
 from api_client.protocol.clock import monotonic_seconds
 from api_client.read import coalescing
 from api_client.read.coalescing import AsyncSingleFlight, SingleFlight
-from tests.support.interrupting import Bytecodes, Interrupted, InterruptedByTimer
+from tests.support.opcode_interrupts import Interrupted, InterruptedByTimer, OpcodeInterrupt
 from tests.support.waiting import eventually
 
 NEVER_SECONDS = 3_600.0
@@ -38,7 +38,7 @@ def test_an_interrupted_leader_leaves_the_lead_to_its_follower(error: type[BaseE
 
         def run(number: int) -> bool:
             flights, following = SingleFlight(monotonic_seconds), list[Future[Any]]()
-            bytecodes = Bytecodes(number, error, coalescing)
+            bytecodes = OpcodeInterrupt(number, error, coalescing)
 
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:
                 (flight,) = flights._flights.values()
@@ -62,7 +62,7 @@ def test_an_interrupted_follower_leaves_leader_and_others_as_they_were(error: ty
 
         def run(number: int) -> bool:
             flights, has_gone = SingleFlight(monotonic_seconds), list[bool]()
-            bytecodes = Bytecodes(number, error, coalescing)
+            bytecodes = OpcodeInterrupt(number, error, coalescing)
 
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:
                 (flight,) = flights._flights.values()
@@ -87,7 +87,7 @@ def test_an_interrupted_follower_leaves_leader_and_others_as_they_were(error: ty
 @pytest.mark.parametrize("followers", [0, 3])
 def test_tasks_that_are_interrupted_leave_none_waiting(error: type[BaseException], followers: int) -> None:
     async def share(number: int) -> bool:
-        flights, bytecodes = AsyncSingleFlight(monotonic_seconds), Bytecodes(number, error, coalescing)
+        flights, bytecodes = AsyncSingleFlight(monotonic_seconds), OpcodeInterrupt(number, error, coalescing)
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the interrupted one's
 
         async def lead(_: float, read_begins: Callable[[], None]) -> bytes:
