@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
@@ -13,13 +13,15 @@ from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitT
 from api_client.explain import Explanation, explain_reads
 from api_client.local.entry import NOT_KEPT
 from api_client.protocol.keys import CacheKey
+from api_client.protocol.lease import Call
 from api_client.protocol.model import NO_DEFAULT, Entry, Invalidation, NoDefault, ReadResult, RefreshState
 from api_client.protocol.params import Params
 from api_client.read.aio import AsyncReadPath, AsyncWaitRunner
 from api_client.read.batch import AnyCall
 from api_client.read.evaluate import Freshness
 from api_client.read.requirements import ReadOptions, parse_flag
-from api_client.transport.aio_cluster import open_async_link
+from api_client.transport.aio_link import open_async_link
+from api_client.transport.scripts import adrive, none_failed
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
 
 if TYPE_CHECKING:
@@ -140,16 +142,12 @@ class AsyncCacheClient(ClientBase):
                 return await asyncio.to_thread(
                     self._invalidate_on_replicas, key, invalidation, replicas, all_versions=all_versions
                 )
-            rounds = invalidation.rounds()
-            calls = next(rounds)
-            while True:
-                running = [self._aio.run(call, key.query) for call in calls]
-                # Begun in one tick, they go out in one write.
-                replies = [await running[0]] if len(running) == 1 else await asyncio.gather(*running)
-                try:
-                    calls = rounds.send(replies)
-                except StopIteration as done:
-                    return Invalidation(done.value[key.version], None, done.value)
+
+            async def run(calls: Sequence[Call[Any]]) -> Sequence[Any]:
+                return none_failed(await self._aio.run_each(calls, key.query))
+
+            generations = await adrive(invalidation.rounds(), run)
+            return Invalidation(generations[key.version], None, generations)
 
     async def refresh(
         self,

@@ -26,6 +26,7 @@ from api_client.protocol import lease
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import Call
+from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions
 from api_client.protocol.model import NO_DEFAULT, Entry, Invalidation, NoDefault, ReadResult, RefreshState
 from api_client.protocol.params import Params
 from api_client.read.batch import AnyCall, Batch
@@ -34,11 +35,10 @@ from api_client.read.evaluate import ANY, Freshness
 from api_client.read.requirements import ReadOptions, parse_bookmarks, parse_duration, parse_flag, parse_freshness
 from api_client.read.sync import ReadPath, SyncWaitRunner
 from api_client.threads import Waker
-from api_client.transport.cluster import open_link
-from api_client.transport.live_versions import KnownVersions, VersionedInvalidation, none_failed, read_versions
+from api_client.transport.link import open_link
 from api_client.transport.pubsub import Notifications
 from api_client.transport.redis_py import connect_to_any
-from api_client.transport.scripts import read_scripts
+from api_client.transport.scripts import drive, none_failed, read_scripts
 from api_client.trigger.broker import Broker, CeleryBroker
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
@@ -91,7 +91,7 @@ class ClientBase:
         self._suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
         self._decisions = DecisionLog()
         self._publisher = Publisher(
-            settings, self._link.store, self._make_broker(), self._suppressor, self._events,
+            settings, self._link, self._make_broker(), self._suppressor, self._events,
             monotonic=monotonic_seconds, decisions=self._decisions,
         )  # fmt: skip
         self._tier, self._tracking = open_local_tier(settings, master)
@@ -348,13 +348,8 @@ class CacheClient(ClientBase):
         ) as invalidation:
             if replicas:
                 return self._invalidate_on_replicas(key, invalidation, replicas, all_versions=all_versions)
-            rounds = invalidation.rounds()
-            calls = next(rounds)
-            while True:
-                try:
-                    calls = rounds.send(none_failed(self._link.run_each(calls, key.query)))
-                except StopIteration as done:
-                    return Invalidation(done.value[key.version], None, done.value)
+            generations = drive(invalidation.rounds(), lambda calls: none_failed(self._link.run_each(calls, key.query)))
+            return Invalidation(generations[key.version], None, generations)
 
     def refresh(
         self,

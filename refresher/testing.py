@@ -58,7 +58,7 @@ from refresher.graph.failures import classify_error
 from refresher.graph.loader import call_loader
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.settings import WorkerSettings
-from refresher.worker.cache import TranslatingStore, WorkerLink
+from refresher.worker.cache import WorkerLink
 from refresher.worker.version_registration import registration_of
 
 _RECORD_TIMES: Final = ("since", "until", "limit", "claimed_at", "published")
@@ -91,7 +91,7 @@ class InlineCache:
         self._tx, self._max_value_bytes = tx, policy.max_value_bytes
         self.outcomes: list[Outcome] = []
         policy = msgspec.structs.replace(policy, redis_url=url, namespace=namespace)
-        store = TranslatingStore(self._link.store)
+        store = self._link.store
         self._refresher = Refresher(
             policy,
             RefreshDeps(

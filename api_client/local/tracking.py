@@ -27,11 +27,10 @@ from api_client.local.tier import LocalTier
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import entry_prefix, tier_channel
 from api_client.threads import OwnThread, Waker
-from api_client.transport.error_replies import error_reply, is_passing
 from api_client.transport.pool import give_up_after
 from api_client.transport.redis_py import connection_maker, reason
 from api_client.transport.sentinel import MasterAddress
-from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, pack, pack_all
+from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, error_reply, is_passing, pack, pack_all
 
 PROBE_SECONDS: Final = 0.25
 

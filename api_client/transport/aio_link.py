@@ -1,23 +1,26 @@
-"""The async reader's link to Redis: as `api_client.transport.link`, awaited, with the same health."""
+"""The async link to Redis: as `api_client.transport.link`, awaited, with the same health and the same plans."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from redis.exceptions import ConnectionError, NoScriptError, RedisError
+from redis.exceptions import ConnectionError, RedisError
 
+from api_client.config.redis_url import Address, read_url
 from api_client.errors import CacheUnavailable
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call
-from api_client.transport.error_replies import is_wrong_node
+from api_client.transport import cluster
+from api_client.transport.cluster import ClusterState, FindSlots, LearnClock, Nodes, Pause, Send, Step
 from api_client.transport.health import TIME_REQUEST, Health
-from api_client.transport.multiplexed import AsyncConnections
+from api_client.transport.multiplexed import AsyncConnections, Multiplexed
 from api_client.transport.redis_py import async_connection_maker
-from api_client.transport.scripts import by_hash, by_text
-from api_client.transport.wire import Command, pack
+from api_client.transport.scripts import adrive, none_failed, script_plan
+from api_client.transport.wire import Command, is_wrong_node, pack
 
 T = TypeVar("T")
 
@@ -32,7 +35,7 @@ class AsyncCacheLink:
         health.master.on_change(self._connections.leave)
 
     def begin_read(self, key: CacheKey) -> asyncio.Future[Any] | None:
-        """Ask for an entry with this tick's write, as `read` does, and at the cost of no coroutine; None: `read` it.
+        """Request an entry with this tick's write, as `read` does, and at the cost of no coroutine; None: `read` it.
 
         The future is its caller's alone. Its result goes to `end_read`, its RedisError to `read_again`.
         """
@@ -66,37 +69,29 @@ class AsyncCacheLink:
 
     async def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
         """Return the bytes of several entries, in one round trip."""
-        query, names = keys[0].query, [key.entry for key in keys]
-        self.health.check(query)
-        try:
-            connection = self._connections.current()
-            if connection is None:
-                replies = await self._connections.get_all(names)
-            else:
-                try:
-                    replies = await connection.get_all(names)
-                except ConnectionError:
-                    replies = await self._connections.get_all(names)
-        except (RedisError, OSError) as error:
-            raise self.health.failure(error, query) from error
+        names = [key.entry for key in keys]
+        replies = await self._exchange(lambda connection: connection.get_all(names), keys[0].query)
         return [self.end_read(reply, key) for reply, key in zip(replies, keys, strict=True)]
 
-    async def ask_all(self, commands: Sequence[Command], query: str | None) -> list[object]:
+    async def ask_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
         """Send commands in one write and return their replies; an error reply is returned as an exception."""
-        return list(await asyncio.gather(*(self._ask(pack(*command), query) for command in commands)))
+        requests = [pack(*command) for command in commands]
+        replies = await self._exchange(lambda connection: connection.ask_all(requests), query)
+        if any(map(is_wrong_node, replies)):
+            # A demoted master: the next connection finds the new one.
+            self._connections.drop()
+        else:
+            self.health.breaker.succeeded()
+        return replies
 
     async def run(self, call: Call[T], query: str) -> T:
-        """Run one step of the lease record. One whose script Redis has forgotten is sent again with it."""
-        await self._make.look()
-        reply = await self._ask(pack(*by_hash(call)), query)
-        if isinstance(reply, NoScriptError):
-            reply = await self._ask(pack(*by_text(call)), query)
-        if isinstance(reply, RedisError):
-            if is_wrong_node(reply):
-                # A demoted master: the next connection finds the new one.
-                self._connections.drop()
-            raise self.health.failure(reply, query) from reply
-        return call.parse(reply)
+        """Run one step of the lease record."""
+        return none_failed(await self.run_each([call], query))[0]
+
+    async def run_each(self, calls: Sequence[Call[T]], query: str) -> list[T | CacheUnavailable]:
+        """Run steps in one write (two when Redis has forgotten a script); one that fails ends alone."""
+        replies = await adrive(script_plan(calls), lambda commands: self._ask_each(commands, query))
+        return [self._result(call, reply, query) for call, reply in zip(calls, replies, strict=True)]
 
     async def now_us(self) -> int:
         """Return Redis' time; asks Redis only when it never has been asked."""
@@ -107,36 +102,150 @@ class AsyncCacheLink:
     async def learn_clock(self) -> None:
         """Ask Redis for its time."""
         asked_at = monotonic_seconds()
-        self.health.learn_time(await self._ask(TIME_REQUEST, None), asked_at=asked_at)
+        (reply,) = await self._exchange(lambda connection: connection.ask_all([TIME_REQUEST]), None)
+        self.health.breaker.succeeded()
+        self.health.learn_time(reply, asked_at=asked_at)
 
     def close(self) -> None:
         """Close this event loop's connection."""
         self._connections.close()
 
     def leave(self) -> None:
-        """Leave the connections of all event loops, from any thread; what is due on them may be asked again."""
+        """Leave the connections of all event loops, from any thread; what is due on them may be requested again."""
         self._connections.leave()
+
+    async def _exchange(self, exchange: Callable[[Multiplexed], Awaitable[T]], query: str | None) -> T:
+        """Send and receive; where the connection was closed meanwhile once more, on a new one."""
+        self.health.check(query)
+        try:
+            if (connection := self._connections.current()) is not None:
+                with suppress(ConnectionError):
+                    return await exchange(connection)
+            return await exchange(await self._connections.opened())
+        except (RedisError, OSError) as error:
+            raise self.health.failure(error, query) from error
 
     async def _read_anew(self, key: CacheKey) -> bytes | None:
         try:
-            reply = await self._connections.get(key.entry)
+            reply = await (await self._connections.opened()).get(key.entry)
         except (RedisError, OSError) as error:
             raise self.health.failure(error, key.query) from error
         return self.end_read(reply, key)
 
-    async def _ask(self, request: bytes, query: str | None) -> object:
-        self.health.check(query)
-        reply: object
-        try:
-            connection = self._connections.current()
-            if connection is None:
-                reply = await self._connections.ask(request)
-            else:
+    async def _ask_each(self, commands: Sequence[Command], query: str | None) -> list[Any]:
+        """Send what writes; where it fails, the failure is each one's reply."""
+        await self._make.look()
+        return await _in_place(self.ask_all(commands, query), len(commands))
+
+    def _result(self, call: Call[T], reply: Any, query: str) -> T | CacheUnavailable:
+        if isinstance(reply, RedisError):
+            return self._health_of(call.keys[0]).failure(reply, query)
+        return reply if isinstance(reply, CacheUnavailable) else call.parse(reply)
+
+    def _health_of(self, _key: str) -> Health:
+        return self.health
+
+
+class AsyncClusterLink(AsyncCacheLink):
+    """As `AsyncCacheLink`: each key's node is asked, in one round trip; see `ClusterLink`."""
+
+    health: ClusterState
+
+    def __init__(self, url: str, timeout_seconds: float, reply_seconds: float, health: ClusterState) -> None:
+        # Its connections are those of the nodes' own links.
+        told, self.health, self._timeout_seconds = read_url(url), health, timeout_seconds
+        self._finding: dict[asyncio.AbstractEventLoop, asyncio.Task[CacheUnavailable | None]] = {}
+        self._nodes = Nodes(
+            lambda node: AsyncCacheLink(told.url_of(node), timeout_seconds, reply_seconds, health.health_of(node))
+        )
+        health.on_slots_changed(self._nodes.keep_only)
+
+    def begin_read(self, key: CacheKey) -> None:
+        """Leave it to `read`: more than one step may be needed."""
+
+    async def read(self, key: CacheKey) -> bytes | None:
+        """Return the entry's bytes, its times by the reader's clock; else as `AsyncCacheLink.read`."""
+        return none_failed(await self.read_all([key]))[0]
+
+    async def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
+        """Return the bytes of several entries, each node's in one write; a node's error is that of its keys."""
+        return await adrive(cluster.read_entries(self.health, keys), self._do)
+
+    async def ask_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
+        """Send commands, each to the node of its key."""
+        replies = await self._ask_each(commands, query)
+        for reply in replies:
+            if isinstance(reply, CacheUnavailable):
+                raise reply
+        return replies
+
+    async def learn_clock(self) -> None:
+        """Learn the time of one node as the reader's: what is learnt of the others at their first reads shifts theirs.
+
+        Raises:
+            CacheUnavailable: none has answered.
+        """
+        await adrive(cluster.learn_clocks(self.health, every=False), self._do)
+
+    def close(self) -> None:
+        """Close this event loop's connections."""
+        for node in self._nodes.all():
+            node.close()
+
+    def leave(self) -> None:
+        """Leave the connections of all event loops, to all nodes."""
+        self._nodes.keep_only(())
+
+    async def _ask_each(self, commands: Sequence[Command], query: str | None) -> list[Any]:
+        replies = await adrive(cluster.replies(self.health, commands), self._do)
+        return cluster.about(replies, query)
+
+    def _health_of(self, key: str) -> Health:
+        return self.health.health_of_owner(key)
+
+    async def _do(self, step: Step) -> Any:
+        match step:
+            case Send(by_node):
+                replies = await asyncio.gather(
+                    *(
+                        _in_place(self._nodes[node].ask_all(commands), len(commands))
+                        for node, commands in by_node.items()
+                    )
+                )
+                return dict(zip(by_node, replies, strict=True))
+            case Pause(duration_seconds):
+                await asyncio.sleep(duration_seconds)
+            case FindSlots(besides):
+                return await self._find_slots(besides)
+            case LearnClock(node):
                 try:
-                    reply = await connection.ask(request)
-                except ConnectionError:
-                    reply = await self._connections.ask(request)
-        except (RedisError, OSError) as error:
-            raise self.health.failure(error, query) from error
-        self.health.breaker.succeeded()
-        return reply
+                    await self._nodes[node].learn_clock()
+                except CacheUnavailable as error:
+                    return error
+        return None
+
+    async def _find_slots(self, besides: Collection[Address]) -> CacheUnavailable | None:
+        """Carry out `find_slots`, once for all tasks of the loop that want that."""
+        loop = asyncio.get_running_loop()
+        finding = self._finding.get(loop)
+        if finding is None:
+            plan = cluster.find_slots(self.health, besides, self._timeout_seconds)
+            finding = self._finding[loop] = loop.create_task(adrive(plan, self._do))
+            finding.add_done_callback(lambda _: self._finding.pop(loop, None))
+        # A caller that is cancelled leaves it to the others.
+        return await asyncio.shield(finding)
+
+
+def open_async_link(url: str, timeout_seconds: float, reply_seconds: float, health: Health) -> AsyncCacheLink:
+    """Return the link for a URL; ``health`` is that of the sync link to the same."""
+    if isinstance(health, ClusterState):
+        return AsyncClusterLink(url, timeout_seconds, reply_seconds, health)
+    return AsyncCacheLink(url, timeout_seconds, reply_seconds, health)
+
+
+async def _in_place(exchange: Awaitable[list[Any]], count: int) -> list[Any]:
+    """Return the replies of a node; its failure stands in the place of each."""
+    try:
+        return await exchange
+    except CacheUnavailable as error:
+        return [error] * count

@@ -1,337 +1,391 @@
-"""The sync reader's link to a cluster: a link to each node that has slots."""
+"""Routing in a cluster, without I/O: which node has which slot, how each node is, and what its clock shows.
+
+Plans (see `scripts`) yield the steps of an exchange with the nodes; the links carry them out, sync and async.
+
+Each node has a clock of its own, and stamps its entries by it. One clock is the reader's (`Health.clock`); the times in
+an entry of another node are shifted by the difference of the two, so that nothing else has to know of nodes.
+"""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from redis.exceptions import RedisError, ResponseError
+from redis.crc import key_slot
+from redis.exceptions import AskError, MovedError, RedisError, TryAgainError
 
-from api_client.config.redis_url import Address, Topology, read_url
+from api_client.config.redis_url import Address
 from api_client.errors import CacheUnavailable
 from api_client.protocol.clock import monotonic_seconds
+from api_client.protocol.entry import moved
 from api_client.protocol.keys import CacheKey
-from api_client.protocol.lease import Call
-from api_client.transport.cluster_state import (
-    ASKING,
-    MAX_REDIRECTIONS,
-    SLOTS_REQUEST,
-    TRY_AGAIN_SECONDS,
-    ClusterState,
-    is_to_be_repeated,
-    leads_elsewhere,
-    may_have_moved,
-)
-from api_client.transport.error_replies import is_wrong_type
-from api_client.transport.link import CacheLink
-from api_client.transport.scripts import Steps, by_text
+from api_client.transport.health import Health, is_outage
 from api_client.transport.wire import Command
+
+SLOTS: Final = 16_384
+MAX_ROUNDS: Final = 5
+TRY_AGAIN_SECONDS: Final = 0.02
+REFRESH_SECONDS: Final = 1.0
+MIN_SHIFT_US: Final = 10_000  # what clocks that are kept by one source differ by, and a round trip's half
+
+SLOTS_REQUEST: Final = ("CLUSTER", "SLOTS")
+ASKING: Final = ("ASKING",)
 
 T = TypeVar("T")
 
 
-class ClusterLink(CacheLink):
-    """As `CacheLink`: each key's node is asked, in one round trip.
+class Send(NamedTuple):
+    """Step: send commands, each node's in one round trip, all nodes at one time.
 
-    A node that is down makes its own keys unavailable, at once while its breaker is open; the others go on. Who has
-    which slot is asked when a node does not answer (once a second at most), and together with the clocks; a node that
-    has one no more says who does.
+    Send back the replies by node; where one has failed, its CacheUnavailable in the place of each.
     """
 
-    health: ClusterState
+    by_node: Mapping[Address, Sequence[Command]]
 
-    def __init__(self, url: str, timeout_seconds: float, reply_seconds: float) -> None:
-        # Its parts are those of the nodes' own links.
-        self._url, self._timeout_seconds, self._reply_seconds = read_url(url), timeout_seconds, reply_seconds
-        self.health = ClusterState(self._url.members)
-        self._store = ClusterStore(self)
-        self._nodes: dict[Address, CacheLink] = {}
-        self._lock, self._learning = threading.RLock(), threading.RLock()
-        self.health.on_slots_changed(self._keep_only)
 
-    @property
-    def store(self) -> Steps:
-        """What runs steps for the publisher."""
-        return self._store
+class Pause(NamedTuple):
+    """Step: sleep."""
 
-    def read(self, key: CacheKey) -> bytes | None:
-        """Return the entry's bytes, its times by the reader's clock; else as `CacheLink.read`."""
-        owner, raw = self._routed(
-            key.entry, key.query, lambda node: node.read(key), lambda node: _read_for_once(node, key)
-        )
-        return self._by_own_clock(raw, owner)
+    duration_seconds: float
 
-    def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
-        """Return the bytes of several entries, all nodes asked at one time; a node's error is that of its keys."""
-        found: list[bytes | CacheUnavailable | None] = [None] * len(keys)
-        places_of: dict[Address, list[int]] = {}
-        for place, key in enumerate(keys):
-            try:
-                places_of.setdefault(self._owner(key.entry, key.query), []).append(place)
-            except CacheUnavailable as error:
-                found[place] = error
-        under_way = [
-            (owner, places, self._begun(owner, [keys[place] for place in places]))
-            for owner, places in sorted(places_of.items())  # in one order: no two threads wait for each other
-        ]
-        for owner, places, begun in under_way:
-            replies = self._replies(begun, len(places))
-            for place, reply in zip(places, replies, strict=True):
-                found[place] = self._found(keys[place], reply, owner)
-        return found
 
-    def begin_all(self, commands: Sequence[Command], query: str | None) -> Callable[[], list[object]]:
-        """Send commands to the node of the first one's key."""
-        return self._node(self._owner(str(commands[0][1]), query)).begin_all(commands, query)
+class FindSlots(NamedTuple):
+    """Step: carry out `find_slots`, once for all who want that at one time. Send back what it returns."""
 
-    def run(self, call: Call[T], query: str | None) -> T:
-        """Run one step of the lease record."""
-        return self._routed(
-            call.keys[0], query, lambda node: node.run(call, query), lambda node: _run_for_once(node, call, query)
-        )[1]
+    besides: Collection[Address] = ()
 
-    def run_each(self, calls: Sequence[Call[T]], query: str | None) -> list[T | CacheUnavailable]:
-        """Run steps, those of one node in one round trip; one that fails ends alone."""
-        places_of: dict[Address | None, list[int]] = {}
-        for place, call in enumerate(calls):
-            places_of.setdefault(self.health.owner(call.keys[0]), []).append(place)
-        results: dict[int, T | CacheUnavailable] = {}
-        for owner, places in places_of.items():
-            results.update(zip(places, self._run_at(owner, [calls[place] for place in places], query), strict=True))
-        return [results[place] for place in range(len(calls))]
 
-    def run_and_wait(self, call: Call[T], query: str, *, replicas: int, timeout_seconds: float) -> tuple[T, int]:
-        """Run one step and wait for replicas of its node: its reply, and how many have it."""
+class LearnClock(NamedTuple):
+    """Step: have a node's link learn the node's time. Send back its CacheUnavailable, or None."""
 
-        def step(node: CacheLink) -> tuple[T, int]:
-            return node.run_and_wait(call, query, replicas=replicas, timeout_seconds=timeout_seconds)
+    address: Address
 
-        # Nobody counts replicas while a slot moves.
-        return self._routed(call.keys[0], query, step, lambda node: (_run_for_once(node, call, query), 0))[1]
 
-    def learn_clock(self) -> None:
-        """Ask every node for its time, and one for the slots.
+Step: TypeAlias = Send | Pause | FindSlots | LearnClock
+Plan: TypeAlias = Generator[Step, Any, T]
 
-        Raises:
-            CacheUnavailable: none has answered.
-        """
-        failed = self._learn_slots()
-        learnt: list[Address] = []
-        for address in self.health.masters():
-            try:
-                self._node(address).learn_clock()
-                learnt.append(address)
-            except CacheUnavailable as error:
-                failed = error
-        if not learnt:
-            raise failed or self.health.no_owner(None)
-        self.health.learn_from(learnt[0])
 
-    def close(self) -> None:
-        """Close the connections to all nodes."""
-        self._keep_only(())
+class ClusterState(Health):
+    """Slots and nodes, shared by the sync and the async link. Thread-safe; no I/O.
 
-    def _routed(
-        self, key: str, query: str | None, step: Callable[[CacheLink], T], for_once: Callable[[CacheLink], T]
-    ) -> tuple[Address, T]:
-        """Do a step at the node that has the key's slot, wherever that leads: the node, and the reply.
+    ``clock`` is the reader's, ``breaker`` is not used: each node has one.
 
-        ``for_once`` is the step at a node to which the slot is only moving.
-        """
-        owner = self._owner(key, query)
-        for left in reversed(range(MAX_REDIRECTIONS)):
-            try:
-                return owner, step(self._node(owner))
-            except CacheUnavailable as error:
-                redirection = self.health.redirected(error.__cause__, owner)
-                if redirection is not None and redirection.is_ask:
-                    return redirection.address, for_once(self._node(redirection.address))
-                if not left:
-                    raise
-                if redirection is not None:
-                    owner = redirection.address
-                elif is_to_be_repeated(error.__cause__):
-                    time.sleep(TRY_AGAIN_SECONDS)
-                else:
-                    owner = self._other_owner(error, owner, key)
-        raise AssertionError("the last round has returned or raised")
+    Args:
+        seeds: the nodes that the URL names.
+        breaks: as for `Health`, of each node.
+    """
 
-    def _owner(self, key: str, query: str | None) -> Address:
-        owner = self.health.owner(key)
-        if owner is None and (not self.health.is_known or self.health.is_due_once()):
-            failed = self._learn_slots()
-            owner = self.health.owner(key)
-            if owner is None and failed is not None:
-                raise failed if query is None else failed.about(query)
-        if owner is None:
-            raise self.health.no_owner(query)
-        return owner
+    def __init__(self, seeds: Sequence[Address], *, breaks: bool = True) -> None:
+        super().__init__()
+        self._seeds, self._breaks = list(seeds), breaks
+        self._owners: list[Address | None] = [None] * SLOTS
+        self._healths: dict[Address, Health] = {}
+        self._on_slots_changed: list[Callable[[Collection[Address]], object]] = []
+        self._lock = threading.RLock()
+        self._refresh_at = 0.0
+        self.is_known: bool = False
 
-    def _other_owner(self, error: CacheUnavailable, owner: Address, key: str) -> Address:
-        """Return who has the slot now that its node has failed; raise ``error`` where it is the same."""
-        if may_have_moved(error):
-            if self.health.is_due_once():
-                self._learn_slots(besides=(owner,))
-            other = self.health.owner(key)
-            if other not in (None, owner):
-                return other
-        raise error
+    def on_slots_changed(self, keep_only: Callable[[Collection[Address]], object]) -> None:
+        """Have ``keep_only`` called with the nodes that may be asked, on whatever thread updates the slots."""
+        self._on_slots_changed.append(keep_only)
 
-    def _learn_slots(self, besides: Collection[Address] = ()) -> CacheUnavailable | None:
-        """Ask for the slots, for two timeouts at most; the error where nobody has told."""
-        was_known = self.health.is_known
-        try:  # in here, for a signal handler may raise as soon as it is held
-            # Without slots all wait for who asks for them.
-            if not self._learning.acquire(timeout=0 if was_known else 2 * self._timeout_seconds):
-                return None
-            return None if self.health.is_known and not was_known else self._ask_for_slots(besides)
-        finally:
-            try:  # noqa: SIM105 - one call more could be interrupted
-                self._learning.release()
-            except RuntimeError:  # another thread has it
-                pass
+    def owner(self, key: str) -> Address | None:
+        """Return the node that has a key's slot; None where none is known to."""
+        return self._owners[key_slot(key.encode())]
 
-    def _ask_for_slots(self, besides: Collection[Address]) -> CacheUnavailable | None:
-        failed: CacheUnavailable | None = None
-        began = monotonic_seconds()
-        for address in self.health.slot_sources(besides):
-            try:
-                (reply,) = self._node(address).ask_all([SLOTS_REQUEST], None)
-            except CacheUnavailable as error:
-                failed = error
-            else:
-                if self.health.take(reply, address):
-                    return None
-                failed = self._node(address).health.failure(reply, None) if isinstance(reply, RedisError) else None
-            if monotonic_seconds() - began >= self._timeout_seconds:
-                break
-        self.health.slots_refreshed(began)
-        return failed
+    def masters(self) -> list[Address]:
+        """Return the nodes that have slots, always in the same order."""
+        return sorted({owner for owner in self._owners if owner is not None})
 
-    def _node(self, address: Address) -> CacheLink:
-        found = self._nodes.get(address)
+    def slot_sources(self, besides: Collection[Address] = ()) -> list[Address]:
+        """Return the nodes to ask about the slots: the masters that answer, those that do not, the URL's nodes."""
+        known = [address for address in self.masters() if address not in besides]
+        known.sort(key=lambda address: self.health_of(address).breaker.is_open)
+        return known + [seed for seed in self._seeds if seed not in known and seed not in besides]
+
+    def health_of(self, address: Address) -> Health:
+        """Return the breaker and the clock of one node."""
+        found = self._healths.get(address)
         if found is None:
             with self._lock:
-                found = self._nodes.get(address)
-                if found is None:
-                    url, health = self._url.url_of(address), self.health.health_of(address)
-                    found = self._nodes[address] = CacheLink(url, self._timeout_seconds, self._reply_seconds, health)
+                found = self._healths.setdefault(address, Health(breaks=self._breaks))
         return found
 
-    def _keep_only(self, kept: Collection[Address]) -> None:
+    def health_of_owner(self, key: str) -> Health:
+        """Return the health of the node that has a key's slot."""
+        owner = self.owner(key)
+        return self if owner is None else self.health_of(owner)
+
+    def is_due_once(self) -> bool:
+        """Tell whether the slots may be asked for; then not again for a second."""
         with self._lock:
-            gone = [self._nodes.pop(address) for address in list(self._nodes) if address not in kept]
-        for node in gone:
-            node.close()
+            now = monotonic_seconds()
+            if now < self._refresh_at:
+                return False
+            self._refresh_at = now + REFRESH_SECONDS
+            return True
 
-    def _begun(self, owner: Address, keys: Sequence[CacheKey]) -> Callable[[], list[object]] | CacheUnavailable:
+    def slots_refreshed(self, began: float) -> None:
+        """Record that a search begun then (monotonic seconds) has failed; nobody is held up soon again."""
+        now = monotonic_seconds()
+        with self._lock:
+            self._refresh_at = now + max(REFRESH_SECONDS, 2 * (now - began))
+
+    def update_slots(self, reply: object, source: Address) -> bool:
+        """Take over the reply to CLUSTER SLOTS; False where it is an error, or names no slot."""
+        if not isinstance(reply, list) or not reply:
+            return False
+        owners: list[Address | None] = [None] * SLOTS
+        for first, last, master, *_ in reply:
+            owners[first : last + 1] = [_address(master[0], master[1], source)] * (last + 1 - first)
+        with self._lock:
+            self._owners = owners
+            self.is_known = True
+            for gone in self._healths.keys() - set(owners) - set(self._seeds):
+                del self._healths[gone]
+        kept = {*self.masters(), *self._seeds}
+        for keep_only in self._on_slots_changed:
+            keep_only(kept)
+        return True
+
+    def redirected(self, error: BaseException | None, source: Address) -> tuple[Address, bool] | None:
+        """Return the node to which a reply leads, and whether for once (after ASKING); a moved slot is recorded."""
+        if not isinstance(error, AskError):  # a MovedError is one
+            return None
+        address = _address(error.host, error.port, source)
+        if not isinstance(error, MovedError):
+            return address, True  # it has this key already, and not yet its slot
+        with self._lock:
+            self._owners[error.slot_id] = address
+        return address, False
+
+    def to_reader_clock(self, raw: bytes | None, address: Address) -> bytes | None:
+        """Return an entry of a node with its times by the reader's clock."""
+        clock = self.health_of(address).clock
+        if not raw or not clock.is_known or not self.clock.is_known:
+            return raw
+        by_us = self.clock.at_us(0.0) - clock.at_us(0.0)
+        return raw if abs(by_us) < MIN_SHIFT_US else moved(raw, by_us)
+
+    def learn_from(self, address: Address) -> None:
+        """Make a node's clock the reader's."""
+        self.clock.learn(self.health_of(address).clock.now_us(), asked_at=monotonic_seconds())
+
+    def no_owner(self) -> CacheUnavailable:
+        """Return the error for a key whose slot no node is known to have."""
+        return CacheUnavailable("the cache's cluster can't be used: no node is known to have this key")
+
+
+@dataclass(slots=True)
+class Request:
+    """Commands that go to one node together, by the key of the first; and what came of them."""
+
+    key: str
+    commands: list[Command]
+    node: Address = ("", 0)
+    is_ask: bool = False
+    replies: list[Any] = field(default_factory=list)
+
+
+def route(state: ClusterState, commands: Sequence[Command]) -> Plan[list[Request]]:
+    """Have commands done by the nodes that have their keys' slots, wherever that leads; returns them with replies.
+
+    In the place of a reply may stand an error reply, or the CacheUnavailable of the node. A command without a key goes
+    with the one before it. Whatever was sent to the wrong node is sent again: all of it may be repeated.
+    """
+    requests = _requests(commands)
+    due: list[Request] = []
+    for request in requests:
+        owner = yield from _owner(state, request.key)
+        if isinstance(owner, CacheUnavailable):
+            request.replies = [owner] * len(request.commands)
+        else:
+            request.node = owner
+            due.append(request)
+    for left in reversed(range(MAX_ROUNDS)):
+        yield from _exchange(due)
+        due = (yield from _misdirected(state, due)) if left else []
+        if not due:
+            break
+    return requests
+
+
+def replies(state: ClusterState, commands: Sequence[Command]) -> Plan[list[Any]]:
+    """Route commands; returns their replies alone."""
+    requests = yield from route(state, commands)
+    return [reply for request in requests for reply in request.replies]
+
+
+def about(replies: list[Any], query: str | None) -> list[Any]:
+    """Return replies whose failures are about ``query``."""
+    if query is None:
+        return replies
+    return [reply.about(query) if isinstance(reply, CacheUnavailable) else reply for reply in replies]
+
+
+def read_entries(state: ClusterState, keys: Sequence[CacheKey]) -> Plan[Sequence[bytes | CacheUnavailable | None]]:
+    """Read entries, their times by the reader's clock; a failure of one stands in its place."""
+    requests = yield from route(state, [("GET", key.entry) for key in keys])
+    found: list[bytes | CacheUnavailable | None] = []
+    for key, request in zip(keys, requests, strict=True):
         try:
-            return self._node(owner).begin_all([("GET", key.entry) for key in keys], keys[0].query)
+            found.append((yield from _entry(state, key, request)))
         except CacheUnavailable as error:
-            return error
-
-    @staticmethod
-    def _replies(begun: Callable[[], list[object]] | CacheUnavailable, count: int) -> Sequence[object]:
-        if not isinstance(begun, CacheUnavailable):
-            try:
-                return begun()
-            except CacheUnavailable as error:
-                begun = error
-        return [begun] * count
-
-    def _found(self, key: CacheKey, reply: object, owner: Address) -> bytes | CacheUnavailable | None:
-        """Return what came of one of many: an error of its own leads to a read of its own, which goes further."""
-        try:
-            if isinstance(reply, CacheUnavailable):
-                self._other_owner(reply, owner, key.entry)
-            elif not isinstance(reply, RedisError) or is_wrong_type(reply):
-                return self._by_own_clock(self._node(owner).health.entry_of(reply, key.query), owner)
-            return self.read(key)
-        except CacheUnavailable as error:
-            return error.about(key.query)
-
-    def _by_own_clock(self, raw: bytes | None, owner: Address) -> bytes | None:
-        if not self.health.health_of(owner).clock.is_known:
-            self._node(owner).learn_clock()
-        if not self.health.clock.is_known:
-            self.health.learn_from(owner)
-        return self.health.shifted(raw, owner)
-
-    def _run_at(
-        self, owner: Address | None, calls: Sequence[Call[T]], query: str | None
-    ) -> Sequence[T | CacheUnavailable]:
-        """Run what one node has to do; what it leads elsewhere, or what has no node yet, is run alone."""
-        if owner is None:
-            return [self._run_alone(call, query) for call in calls]
-        try:
-            results = self._node(owner).run_each(calls, query)
-        except CacheUnavailable as error:
-            results = [error] * len(calls)
-        return [
-            self._run_alone(call, query, result, owner) if isinstance(result, CacheUnavailable) else result
-            for call, result in zip(calls, results, strict=True)
-        ]
-
-    def _run_alone(
-        self, call: Call[T], query: str | None, failed: CacheUnavailable | None = None, owner: Address | None = None
-    ) -> T | CacheUnavailable:
-        """Run one of many, where that can come to more than what it has met."""
-        try:
-            if failed is not None and owner is not None and not leads_elsewhere(failed):
-                self._other_owner(failed, owner, call.keys[0])
-            return self.run(call, query)
-        except CacheUnavailable as error:
-            return error
+            found.append(error.about(key.query))
+    return found
 
 
-def _read_for_once(node: CacheLink, key: CacheKey) -> bytes | None:
-    _, reply = node.ask_all([ASKING, ("GET", key.entry)], key.query)
-    return node.health.entry_of(reply, key.query)
+def find_slots(
+    state: ClusterState, besides: Collection[Address], timeout_seconds: float
+) -> Plan[CacheUnavailable | None]:
+    """Ask one node after the other for the slots, for two timeouts at most; the last error where none has answered."""
+    failed: CacheUnavailable | None = None
+    began = monotonic_seconds()
+    for address in state.slot_sources(besides):
+        (reply,) = (yield Send({address: [SLOTS_REQUEST]}))[address]
+        if state.update_slots(reply, address):
+            return None
+        failed = state.health_of(address).failure(reply, None) if isinstance(reply, RedisError) else reply
+        if monotonic_seconds() - began >= timeout_seconds:
+            break
+    state.slots_refreshed(began)
+    return failed if isinstance(failed, CacheUnavailable) else None
 
 
-def _run_for_once(node: CacheLink, call: Call[T], query: str | None) -> T:
-    _, reply = node.ask_all([ASKING, by_text(call)], query)
-    if isinstance(reply, RedisError):
-        raise node.health.failure(reply, query) from reply
-    return call.parse(reply)
+def learn_clocks(state: ClusterState, *, every: bool) -> Plan[None]:
+    """Refresh the slots and learn the time of every node; of none but one, unless ``every``: where one is needed soon.
 
-
-class ClusterStore:
-    """Runs steps as `LeaseStore` does, on the nodes of a link: where one is down, its breaker answers for it."""
-
-    def __init__(self, link: ClusterLink) -> None:
-        self._link = link
-
-    def run(self, call: Call[T]) -> T:
-        """Run one step.
-
-        Raises:
-            CacheUnavailable.
-        """
-        return self._link.run(call, None)
-
-    def run_all(self, calls: Sequence[Call[T]]) -> list[T]:
-        """Run steps, those of one node in one round trip.
-
-        Raises:
-            CacheUnavailable: all have failed.
-            redis.exceptions.ResponseError: some have: run alone, each has a result of its own.
-        """
-        replies = self._link.run_each(calls, None)
-        done = [reply for reply in replies if not isinstance(reply, CacheUnavailable)]
-        for reply in replies:
-            if isinstance(reply, CacheUnavailable):
-                raise ResponseError("some of the steps have failed") if done else reply
-        return done
-
-
-def open_link(url: str, timeout_seconds: float, reply_seconds: float) -> CacheLink:
-    """Return the sync reader's link for a URL; nothing is sent yet. Times as for `Connections`.
+    That of the others is learnt then at their first reads.
 
     Raises:
-        ConfigurationError: the URL can't be used.
+        CacheUnavailable: no node has answered.
     """
-    link = ClusterLink if read_url(url).topology is Topology.CLUSTER else CacheLink
-    return link(url, timeout_seconds, reply_seconds)
+    failed = (yield FindSlots()) if every or not state.is_known else None
+    learnt: list[Address] = []
+    for address in state.masters():
+        error = yield LearnClock(address)
+        if error is None:
+            learnt.append(address)
+            if not every:
+                break
+        failed = error or failed
+    if not learnt:
+        raise failed or state.no_owner()
+    state.learn_from(learnt[0])
+
+
+def _requests(commands: Sequence[Command]) -> list[Request]:
+    requests: list[Request] = []
+    for command in commands:
+        if command[0] in {"WAIT", "TIME"}:
+            requests[-1].commands.append(command)
+        else:
+            requests.append(Request(str(command[3 if command[0] in {"EVALSHA", "EVAL"} else 1]), [command]))
+    return requests
+
+
+def _owner(state: ClusterState, key: str) -> Plan[Address | CacheUnavailable]:
+    failed: CacheUnavailable | None = None
+    owner = state.owner(key)
+    if owner is None and (not state.is_known or state.is_due_once()):
+        failed = yield FindSlots()
+        owner = state.owner(key)
+    return owner or failed or state.no_owner()
+
+
+def _exchange(due: Sequence[Request]) -> Plan[None]:
+    by_node: dict[Address, list[Command]] = {}
+    for request in due:
+        if request.is_ask:
+            by_node.setdefault(request.node, []).append(ASKING)
+        by_node.setdefault(request.node, []).extend(request.commands)
+    replies = yield Send(by_node)
+    received: dict[Address, Iterator[Any]] = {node: iter(replies[node]) for node in by_node}
+    for request in due:
+        if request.is_ask:
+            next(received[request.node])
+        request.replies = list(islice(received[request.node], len(request.commands)))
+
+
+def _misdirected(state: ClusterState, sent: Sequence[Request]) -> Plan[list[Request]]:
+    """Return the requests to be sent again: to another node, or to one that has asked for patience."""
+    again: list[Request] = []
+    pauses = False
+    for request in sent:
+        error = request.replies[0]
+        if not isinstance(error, Exception):
+            continue
+        cause = error.__cause__ if isinstance(error, CacheUnavailable) else error
+        if (redirection := state.redirected(cause, request.node)) is not None:
+            request.node, request.is_ask = redirection
+        elif isinstance(cause, TryAgainError):  # a slot is on its way, and one of two keys has arrived
+            pauses = True
+        elif is_outage(error) and (other := (yield from _other_owner(state, request))) is not None:
+            request.node, request.is_ask = other, False
+        else:
+            continue
+        again.append(request)
+    if pauses:
+        yield Pause(TRY_AGAIN_SECONDS)
+    return again
+
+
+def _other_owner(state: ClusterState, request: Request) -> Plan[Address | None]:
+    """Return the node that has the slot now that its node has failed; None where it is the same."""
+    if state.is_due_once():
+        yield FindSlots(besides=(request.node,))
+    other = state.owner(request.key)
+    return None if other == request.node else other
+
+
+def _entry(state: ClusterState, key: CacheKey, request: Request) -> Plan[bytes | None]:
+    (reply,) = request.replies
+    if isinstance(reply, CacheUnavailable):
+        raise reply
+    health = state.health_of(request.node)
+    raw = health.entry_of(reply, key.query)
+    if not health.clock.is_known and (failed := (yield LearnClock(request.node))) is not None:
+        raise failed
+    if not state.clock.is_known:
+        state.learn_from(request.node)
+    return state.to_reader_clock(raw, request.node)
+
+
+def _address(host: Any, port: Any, source: Address) -> Address:
+    name = host.decode() if isinstance(host, bytes) else str(host or "")
+    # A node that does not know its own address reports none: it is where it was asked.
+    return (name if name not in {"", "?"} else source[0]), int(port)
+
+
+class Closes(Protocol):
+    """A link that can be closed, from any thread."""
+
+    def leave(self) -> None:
+        """Leave the node: close connections, those in use as soon as they are not."""
+
+
+L = TypeVar("L", bound=Closes)
+
+
+class Nodes(Generic[L]):
+    """Links to the nodes of a cluster, each made when it is first needed. Thread-safe, without a lock."""
+
+    def __init__(self, make: Callable[[Address], L]) -> None:
+        self._make = make
+        self._links: dict[Address, L] = {}
+
+    def __getitem__(self, address: Address) -> L:
+        return self._links.get(address) or self._links.setdefault(address, self._make(address))
+
+    def all(self) -> list[L]:
+        """Return those that have been made."""
+        return list(self._links.values())
+
+    def keep_only(self, kept: Collection[Address]) -> None:
+        """Leave the nodes that are in the cluster no more."""
+        for address in [address for address in list(self._links) if address not in kept]:
+            if (link := self._links.pop(address, None)) is not None:
+                link.leave()

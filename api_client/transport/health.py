@@ -1,33 +1,36 @@
-"""What a link knows of its Redis: whether it answers, and what time it has. No I/O in here."""
+"""Health of a Redis as its links know it: whether it answers, and what time it has. No I/O."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from redis.exceptions import ConnectionError, RedisError, TimeoutError
+from redis.exceptions import ClusterDownError, ConnectionError, RedisError, ResponseError, TimeoutError
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol.clock import RedisClock
 from api_client.transport.breaker import Breaker
-from api_client.transport.error_replies import is_wrong_node, is_wrong_type
 from api_client.transport.pool import AllInUse, SlowReply
 from api_client.transport.redis_py import reason
 from api_client.transport.sentinel import MasterAddress
-from api_client.transport.wire import pack
+from api_client.transport.wire import is_wrong_node, is_wrong_type, pack
 
 TIME_REQUEST = pack("TIME")
 
 
 class Health:
-    """The breaker and the clock of one link. Both links ask `check` before they send, and report what came.
+    """The breaker and the clock of one link. Links call `check` before they send, and report what came.
 
     ``master`` is where it is, behind Sentinels.
+
+    Args:
+        breaks: whether the breaker opens; a link that is patient has none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, breaks: bool = True) -> None:
         self.master: MasterAddress = MasterAddress()
         self.clock: RedisClock = RedisClock()
-        self.breaker: Breaker = Breaker()
+        self.breaker: Breaker = Breaker() if breaks else Breaker(threshold=sys.maxsize)
 
     def check(self, query: str | None) -> None:
         """Refuse at once while Redis is being left alone after repeated failures.
@@ -41,10 +44,10 @@ class Health:
             )
 
     def failure(self, error: Exception, query: str | None) -> CacheUnavailable:
-        """Note what was raised or answered, and return the error for the caller; its cause is ``error``."""
+        """Record what was raised or replied, and return the error for the caller; its cause is ``error``."""
         if isinstance(error, AllInUse | SlowReply):
             return self._unavailable(str(error), error, query)
-        # An answer, even a refusal (out of memory, say), is no reason to stop asking: reads may go on well.
+        # A reply, even a refusal (out of memory, say), is no reason to stop asking: reads may go on well.
         if isinstance(error, ConnectionError | TimeoutError | OSError):
             self.breaker.failed()
             self.clock.forget()
@@ -75,7 +78,7 @@ class Health:
         return entry
 
     def learn_time(self, reply: Any, *, asked_at: float) -> None:
-        """Take over TIME's reply to what was asked at ``asked_at`` (monotonic seconds).
+        """Take over TIME's reply to a request of ``asked_at`` (monotonic seconds).
 
         Raises:
             CacheUnavailable: an error reply.
@@ -84,3 +87,16 @@ class Health:
             raise self.failure(reply, None)
         whole_seconds, microseconds = reply
         self.clock.learn(int(whole_seconds) * 1_000_000 + int(microseconds), asked_at=asked_at)
+
+
+def is_outage(reply: object) -> bool:
+    """Tell whether no node has done what was sent: silence, a lost connection, a node that is down or loads its data.
+
+    Another node may, or this one later. Any other refusal is the node's own.
+    """
+    cause = reply.__cause__ if isinstance(reply, CacheUnavailable) else reply
+    if cause is None:  # without a cause the breaker is open, or no node is known
+        return reply is not None
+    return isinstance(cause, Exception) and (
+        isinstance(cause, ClusterDownError) or not isinstance(cause, ResponseError)
+    )

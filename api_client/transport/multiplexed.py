@@ -81,6 +81,10 @@ class Multiplexed(asyncio.Protocol):
         """Read several strings with one write."""
         return await asyncio.gather(*map(self.get, keys))
 
+    async def ask_all(self, requests: Sequence[bytes]) -> list[Any]:
+        """Send several commands with one write."""
+        return await asyncio.gather(*map(self.ask, requests))
+
     def close(self, why: Exception) -> None:
         """Close it; what is due fails, and so does what is asked from now on."""
         self._fail(why)
@@ -217,22 +221,6 @@ class AsyncConnections:
             return None
         return connection
 
-    async def get(self, key: str) -> Any:
-        """Read one string, on a connection that is made where there is none; its reply is as for `Multiplexed.get`.
-
-        Raises:
-            redis.exceptions.RedisError, OSError: no connection, or no reply on it.
-        """
-        return await (await self._opened()).get(key)
-
-    async def get_all(self, keys: Sequence[str]) -> list[Any]:
-        """Read several strings with one write, as `get`."""
-        return await (await self._opened()).get_all(keys)
-
-    async def ask(self, request: bytes) -> Any:
-        """Send one command, as `get`."""
-        return await (await self._opened()).ask(request)
-
     def drop(self) -> None:
         """Leave this loop's connection; what is due on it may be asked again, on the next one."""
         self._close(ConnectionError("it was given up"))
@@ -256,8 +244,12 @@ class AsyncConnections:
         if connection is not None:
             connection.close(why)
 
-    async def _opened(self) -> Multiplexed:
-        """Return a connection that is not lost. Those who come while it is being made wait for the same one."""
+    async def opened(self) -> Multiplexed:
+        """Return a connection that is not lost. Those who come while it is being made wait for the same one.
+
+        Raises:
+            redis.exceptions.RedisError, OSError: it can't be made.
+        """
         connection = self.current()
         if connection is not None:
             return connection

@@ -16,19 +16,19 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import time_ns
-from typing import Final
+from typing import Final, TypeVar
 
 from redis.exceptions import RedisError
 
 from api_client.config.broker import queue_name, system_of
 from api_client.config.settings import ReaderSettings
-from api_client.errors import twin
+from api_client.errors import CacheUnavailable, twin
 from api_client.observe.events import ReaderEvents
 from api_client.protocol import lease, messages
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.protocol.messages import RefreshReason
 from api_client.transport.breaker import Breaker
-from api_client.transport.scripts import Steps, run_each
+from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger, TriggerDropped
 from api_client.trigger.backpressure import Backpressure
 from api_client.trigger.broker import Broker
@@ -36,6 +36,8 @@ from api_client.trigger.history import DecisionLog, TriggerOutcome
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS, TriggerSuppressor
 
 log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 REPUBLISH_SECONDS: Final = 5.0  # then 10, 20 …: while the workers are down, doubles must not fill the queue
 SLOW_SECONDS: Final = 1.0  # a refresh that has been queued for longer hints at a long queue
@@ -57,7 +59,7 @@ class Publication:
     def __init__(
         self,
         settings: ReaderSettings,
-        store: Steps,
+        link: CacheLink,
         broker: Broker,
         suppressor: TriggerSuppressor,
         decisions: DecisionLog,
@@ -65,7 +67,7 @@ class Publication:
         *,
         monotonic: Callable[[], float],
     ) -> None:
-        self._settings, self._store, self._broker = settings, store, broker
+        self._settings, self._link, self._broker = settings, link, broker
         self._suppressor, self._decisions, self._events, self._monotonic = suppressor, decisions, events, monotonic
         self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, longest_pause_seconds=30.0, monotonic=monotonic)
         self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
@@ -100,6 +102,12 @@ class Publication:
         _resolve_future(trigger, TriggerDropped(why))
         self._unclaim([trigger.claim_id], [trigger])
 
+    def _run_each(self, calls: Sequence[Call[T]]) -> Sequence[T | Exception]:
+        try:
+            return self._link.run_each(calls)
+        except Exception as error:  # noqa: BLE001 - reported to the caller of each of them
+            return [error] * len(calls)
+
     def _apply_backpressure(self, triggers: list[Trigger]) -> list[Trigger]:
         """Drop early refreshes beyond what the queue may hold; the others go on."""
         early = [trigger for trigger in triggers if trigger.reason is RefreshReason.EARLY]
@@ -121,7 +129,7 @@ class Publication:
     def _claim(self, triggers: Sequence[Trigger]) -> list[_Ready]:
         """Claim; return what was granted, and what has been queued so long that it is due to be published again."""
         claim_ids, began_ns = [uuid.uuid4().hex for _ in triggers], time_ns()
-        replies = run_each(self._store, [self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
+        replies = self._run_each([self._claim_call(*each) for each in zip(triggers, claim_ids, strict=True)])
         granted, queued, is_slow = [], [], False
         for trigger, claim_id, reply in zip(triggers, claim_ids, replies, strict=True):
             trigger.trace.claimed(began_ns)
@@ -193,7 +201,7 @@ class Publication:
     def _claim_republish(self, queued: Sequence[Trigger]) -> list[_Ready]:
         """Return what is due to be published again: its message may be lost with a worker, or was never sent."""
         calls = [lease.republish(each.key, interval_seconds=REPUBLISH_SECONDS) for each in queued]
-        replies = run_each(self._store, calls)
+        replies = self._run_each(calls)
         due = []
         for trigger, number in zip(queued, replies, strict=True):
             if isinstance(number, Exception):
@@ -246,7 +254,7 @@ class Publication:
             for trigger, claim_id in zip(triggers, claim_ids, strict=True)
             if claim_id
         ]
-        run_each(self._store, calls)  # where Redis can't be asked the claims run out
+        self._run_each(calls)  # where Redis can't be asked the claims run out
 
     def _triggered(self, one: _Ready) -> None:
         key = one.trigger.key
@@ -271,8 +279,9 @@ class Publication:
         if isinstance(error, TriggerDropped):
             self._dropped(trigger, error)
             return
-        self._events.trigger_failed(trigger.key.query, why=type(error).__name__)
-        self._record_outcome(trigger, TriggerOutcome.FAILED, type(error).__name__)
+        why = type(error.__cause__ if isinstance(error, CacheUnavailable) and error.__cause__ else error).__name__
+        self._events.trigger_failed(trigger.key.query, why=why)
+        self._record_outcome(trigger, TriggerOutcome.FAILED, why)
         if trigger.done is None and not isinstance(error, (RedisError, OSError, *_broker_errors())):
             log.error("unexpected error in the refresh publisher", exc_info=error)
         _resolve_future(trigger, error)

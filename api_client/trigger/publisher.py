@@ -21,7 +21,7 @@ from api_client.config.settings import ReaderSettings
 from api_client.observe.events import ReaderEvents
 from api_client.observe.tracing import NULL_TRACE
 from api_client.threads import OwnThread, Waker
-from api_client.transport.scripts import Steps
+from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Backlog, Trigger, TriggerDropped
 from api_client.trigger.broker import Broker
 from api_client.trigger.claim_and_publish import Publication
@@ -46,7 +46,7 @@ class Publisher:
 
     Args:
         settings: a reader's.
-        store: runs lease steps.
+        link: runs lease steps.
         broker: where to publish.
         suppressor: of the process; updated by the claims' replies.
         events: the metrics hooks.
@@ -58,7 +58,7 @@ class Publisher:
     def __init__(
         self,
         settings: ReaderSettings,
-        store: Steps,
+        link: CacheLink,
         broker: Broker,
         suppressor: TriggerSuppressor,
         events: ReaderEvents,
@@ -69,7 +69,7 @@ class Publisher:
     ) -> None:
         self._broker, self._spans = broker, events.spans
         self._publication = Publication(
-            settings, store, broker, suppressor, decisions or DecisionLog(), events, monotonic=monotonic
+            settings, link, broker, suppressor, decisions or DecisionLog(), events, monotonic=monotonic
         )
         self._is_closing = False
         self._begin(backlog)

@@ -138,7 +138,7 @@ class OurTriggers(Duplicate):
         settings = place.patient_settings()
         self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
         self._publication = Publication(
-            settings, self._link.store, self._broker,
+            settings, self._link, self._broker,
             TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), monotonic=monotonic_seconds,
         )  # fmt: skip
         self._triggers: Sequence[Trigger] = ()
@@ -184,7 +184,7 @@ class OurClaim(Duplicate):
 
     def ask_again(self) -> None:
         claim_id = uuid.uuid4().hex
-        self._link.store.run(
+        self._link.run(
             lease.claim(self._key, claim_id=claim_id, seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
         )
 

@@ -13,7 +13,7 @@ from typing import Final
 from api_client.protocol import lease
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
-from api_client.transport.scripts import LeaseStore
+from api_client.transport.scripts import Steps
 
 log: Final = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class HeldLease:
 class Renewals:
     """One thread per process, started with the first lease."""
 
-    def __init__(self, store: LeaseStore, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
+    def __init__(self, store: Steps, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
         self._store, self._monotonic = store, monotonic
         self._held: set[HeldLease] = set()
         self._changed = threading.Condition()

@@ -28,7 +28,7 @@ from refresher.graph.loader import Graph
 from refresher.graph.pool_process import process_is_ending
 from refresher.queries import Registry, registry
 from refresher.settings import WorkerSettings
-from refresher.worker.cache import TranslatingStore, WorkerLink
+from refresher.worker.cache import WorkerLink
 from refresher.worker.celery_fixes.soft_limit import soft_limit
 from refresher.worker.slots import NodeSlots, QuerySlots
 from refresher.worker.version_registration import VersionRegistration
@@ -60,7 +60,7 @@ class Runtime:
         self.refresher: Refresher = Refresher(settings, self._deps(broker, events))
 
     def _deps(self, broker: Broker, events: WorkerEvents) -> RefreshDeps:
-        store = TranslatingStore(self._cache.store)
+        store = self._cache.store
         return RefreshDeps(
             records=self.spans.records(store),
             origin=self.spans.origin(self.graph),

@@ -13,11 +13,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import signals
-from redis.exceptions import RedisError
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol.lease import Call
-from api_client.transport.live_versions import register
+from api_client.protocol.live_versions import register
 from refresher.flow.ports import Records
 from refresher.queries import Query, Registry
 from refresher.settings import WorkerSettings
@@ -100,7 +99,7 @@ class VersionHeartbeat:
         """Register all of them now.
 
         Raises:
-            redis.exceptions.RedisError, OSError: Redis could not be reached, or refused.
+            CacheUnavailable: Redis could not be reached, or refused.
         """
         calls = [registration_of(query, self._settings) for query in self._queries]
         # Connections of its own, each time: a process of the pool that is forked meanwhile must not use them.
@@ -114,8 +113,8 @@ class VersionHeartbeat:
             try:
                 self.beat()
                 has_failed = False
-            except (RedisError, OSError) as error:
+            except CacheUnavailable as error:
                 if not has_failed:
-                    log.warning("could not register the queries' versions (%s); retrying", type(error).__name__)
+                    log.warning("could not register the queries' versions (%s); retrying", error)
                 has_failed = True
             self._stopped.wait(HEARTBEAT_SECONDS)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from typing import Any, TypeAlias
 
 import pytest
 import redis
 from redis.exceptions import MasterDownError, NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
-from api_client.transport.error_replies import error_reply, is_passing, is_wrong_node, is_wrong_type
-from api_client.transport.pool import Connections
-from api_client.transport.redis_py import connect, connection_maker
-from api_client.transport.scripts import CommandExecutor, PooledExecutor, RedisPyExecutor
-from api_client.transport.wire import Command
+from api_client.transport.link import CacheLink
+from api_client.transport.redis_py import connect
+from api_client.transport.scripts import ask_by_redis_py
+from api_client.transport.wire import Command, error_reply, is_passing, is_wrong_node, is_wrong_type
 from refresher.embedded import RedisServer, free_port
+
+AskAll: TypeAlias = Callable[[Sequence[Command]], list[Any]]
 
 TIMEOUT_SECONDS = 20.0
 WRITES = "return redis.call('SET', KEYS[1], 'x')"
@@ -86,31 +89,25 @@ MET = {
 }
 
 
-def thin(url: str, stack: ExitStack) -> CommandExecutor:
-    make = connection_maker(url, timeout_seconds=TIMEOUT_SECONDS)
-    connections = Connections(make, timeout_seconds=TIMEOUT_SECONDS, reply_seconds=TIMEOUT_SECONDS)
-    stack.callback(connections.drop_idle)
-    return PooledExecutor(make, connections)
+def by_link(url: str, stack: ExitStack) -> AskAll:
+    return stack.enter_context(closing(CacheLink(url, TIMEOUT_SECONDS, TIMEOUT_SECONDS))).ask_all
 
 
-def redis_py(url: str, stack: ExitStack) -> CommandExecutor:
-    return RedisPyExecutor(stack.enter_context(connect(url, timeout_seconds=TIMEOUT_SECONDS)))
+def by_redis_py(url: str, stack: ExitStack) -> AskAll:
+    return partial(ask_by_redis_py, stack.enter_context(connect(url, timeout_seconds=TIMEOUT_SECONDS)))
 
 
-@pytest.mark.parametrize("make_way", [thin, redis_py])
+@pytest.mark.parametrize("connected", [by_link, by_redis_py])
 @pytest.mark.parametrize("what", MET)
 def test_what_a_script_meets_is_told_by_the_class(
-    any_redis: RedisServer, client: redis.Redis, what: str, make_way: Callable[[str, ExitStack], CommandExecutor]
+    any_redis: RedisServer, client: redis.Redis, what: str, connected: Callable[[str, ExitStack], AskAll]
 ) -> None:
     brought, script, expected = MET[what]
     key = uuid.uuid4().hex
     command: Command = ("EVAL", script, 1, key)
     with ExitStack() as stack, brought(any_redis, client, key) as url:
-        way = make_way(url, stack)
-        (reply,) = way.ask_all([command])
-        with pytest.raises(expected) as raised:
-            way.ask(command)
-    assert type(reply) is type(raised.value) is expected
+        (reply,) = connected(url, stack)([command])
+    assert type(reply) is expected
     assert is_wrong_node(reply) == (expected in {ReadOnlyError, MasterDownError})
     assert is_wrong_type(reply) == (what == "WRONGTYPE")
     assert is_passing(reply) == (what == "MASTERDOWN")

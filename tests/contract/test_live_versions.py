@@ -11,7 +11,7 @@ import redis
 from api_client.protocol import lease
 from api_client.protocol.entry import decode_header, encode
 from api_client.protocol.keys import CacheKey, make_key, versions_key
-from api_client.transport.live_versions import KnownVersions, VersionedInvalidation, read_versions, register
+from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions, register
 from api_client.transport.scripts import LeaseStore
 from tests.support.lease_world import ClockedWorld, World, a_header, acquire_call
 

@@ -7,10 +7,9 @@ from importlib.resources import files
 
 import pytest
 
-from api_client.protocol import lease
+from api_client.protocol import lease, live_versions
 from api_client.protocol.keys import make_key, versions_key
 from api_client.protocol.lease import Call
-from api_client.transport import live_versions
 from api_client.transport.scripts import SCRIPTS
 
 FOLDER = files("api_client.protocol") / "lua"

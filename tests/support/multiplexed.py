@@ -19,17 +19,27 @@ SHORT_SECONDS = 0.3
 COUNT = 64
 
 
+class OneByOne(AsyncConnections):
+    """Connections that are asked one thing."""
+
+    async def get(self, key: str) -> Any:
+        return await (await self.opened()).get(key)
+
+    async def ask(self, request: bytes) -> Any:
+        return await (await self.opened()).ask(request)
+
+
 def patient(
     url: str, timeout_seconds: float = PATIENCE_SECONDS, *, reply_seconds: float = PATIENCE_SECONDS
-) -> AsyncConnections:
+) -> OneByOne:
     maker = async_connection_maker(url, timeout_seconds=timeout_seconds)
-    return AsyncConnections(maker, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
+    return OneByOne(maker, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
 
 
 @asynccontextmanager
 async def opened(
     url: str, timeout_seconds: float = PATIENCE_SECONDS, *, reply_seconds: float = PATIENCE_SECONDS
-) -> AsyncIterator[AsyncConnections]:
+) -> AsyncIterator[OneByOne]:
     """Connections of which this loop's is open."""
     connections = patient(url, timeout_seconds, reply_seconds=reply_seconds)
     assert await connections.ask(pack("PING")) == b"PONG"

@@ -12,7 +12,7 @@ import redis
 from api_client import ReaderSettings, RefreshReason
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.messages import RefreshItem
-from api_client.transport.scripts import LeaseStore
+from api_client.transport.link import CacheLink
 from api_client.trigger.broker import Broker
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher, Trigger
@@ -21,6 +21,7 @@ from refresher.embedded import RedisServer
 from tests.support.event_recorder import EventRecorder
 
 NAMESPACE = "cache"
+TIMEOUT_SECONDS = 20.0
 
 
 class ScriptedBroker(Broker):
@@ -82,11 +83,12 @@ class PublisherHarness:
 
     def __init__(self, server: RedisServer, broker: Broker, **settings: object) -> None:
         self.client = redis.Redis.from_url(server.url(0))
+        self.link = CacheLink(server.url(0), TIMEOUT_SECONDS, TIMEOUT_SECONDS)
         self.broker, self.events, self.clock, self.decisions = broker, EventRecorder(), Clock(), DecisionLog()
         self.asked = TriggerSuppressor(monotonic=self.clock)
         self.publisher = Publisher(
             ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]
-            LeaseStore(self.client), broker, self.asked, self.events, monotonic=self.clock, decisions=self.decisions,
+            self.link, broker, self.asked, self.events, monotonic=self.clock, decisions=self.decisions,
         )  # fmt: skip
 
     def trigger(self, n: int, reason: RefreshReason = RefreshReason.STALE, **changes: object) -> Trigger:
@@ -112,6 +114,7 @@ class PublisherHarness:
 
     def close(self) -> None:
         self.publisher.close()
+        self.link.close()
         self.client.close()
 
 

@@ -14,7 +14,6 @@ from api_client.protocol import lease
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
 from api_client.transport.link import CacheLink
-from api_client.transport.scripts import run_each
 from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.fault_proxy import FaultProxy
 
@@ -26,8 +25,7 @@ ALL_WAYS: dict[str, Callable[[CacheLink, Claims], Sequence[Any]]] = {
     "and-wait": lambda link, calls: [
         link.run_and_wait(call, "q", replicas=0, timeout_seconds=SHORT_SECONDS)[0] for call in calls
     ],
-    "of-waits": lambda link, calls: link.run_each(calls, "q"),
-    "publishers": lambda link, calls: run_each(link.store, calls),
+    "together": lambda link, calls: link.run_each(calls, "q"),
 }
 
 
@@ -82,8 +80,7 @@ def test_a_connection_that_was_closed_meanwhile_is_replaced(
 
 def test_a_step_that_redis_refuses_ends_alone(link: CacheLink, control: redis.Redis) -> None:
     control.set(key(2).record, "no record")
-    for way in ("of-waits", "publishers"):
-        assert claimed(ALL_WAYS[way](link, claims(1, 2, 3))) == [True, False, True]
+    assert claimed(link.run_each(claims(1, 2, 3), "q")) == [True, False, True]
     with pytest.raises(CacheUnavailable, match="WRONGTYPE"):
         link.run(claims(2)[0], "q")
     with pytest.raises(CacheUnavailable, match="WRONGTYPE"):

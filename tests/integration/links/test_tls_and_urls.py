@@ -15,12 +15,12 @@ import redis
 import uvloop
 from redis.exceptions import AuthenticationError, ConnectionError
 
-from api_client.transport.multiplexed import AsyncConnections
 from api_client.transport.pool import Connections
-from api_client.transport.redis_py import async_connection_maker, connect, connection_maker
+from api_client.transport.redis_py import connect, connection_maker
 from api_client.transport.wire import pack
 from refresher.embedded import RedisServer, ServerDidNotStart, free_port
 from tests.integration.links.conftest import PATIENCE_SECONDS
+from tests.support.multiplexed import patient
 from tests.support.requirements import skip_or_fail
 
 Ask: TypeAlias = Callable[..., list[Any]]
@@ -37,8 +37,7 @@ def ask_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
 
 
 async def _ask(url: str, commands: tuple[tuple[str, ...], ...]) -> list[Any]:
-    maker = async_connection_maker(url, timeout_seconds=PATIENCE_SECONDS)
-    connections = AsyncConnections(maker, timeout_seconds=PATIENCE_SECONDS, reply_seconds=PATIENCE_SECONDS)
+    connections = patient(url)
     try:
         return [await connections.ask(pack(*command)) for command in commands]
     finally:

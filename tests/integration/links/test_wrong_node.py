@@ -12,9 +12,8 @@ import redis
 
 from api_client import CacheUnavailable, ReaderEvents, ReaderSettings
 from api_client.protocol.keys import make_key
-from api_client.transport.error_replies import is_wrong_node
 from api_client.transport.scripts import LeaseStore
-from api_client.transport.wire import reply_reader
+from api_client.transport.wire import is_wrong_node, reply_reader
 from refresher.embedded import RedisServer, free_port
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey

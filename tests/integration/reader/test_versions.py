@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from api_client import CachedQuery, EntryState, Invalidation, InvalidQuery
-from api_client.transport.live_versions import register
+from api_client.protocol.live_versions import register
 from api_client.transport.scripts import LeaseStore
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of

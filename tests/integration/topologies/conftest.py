@@ -13,7 +13,7 @@ import redis
 
 from api_client import CacheUnavailable, ReaderEvents, ReaderSettings
 from api_client.protocol.keys import make_key
-from api_client.transport.cluster import ClusterLink
+from api_client.transport.link import ClusterLink
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer, ServerMissing

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -16,8 +16,8 @@ from redis.crc import key_slot
 
 from api_client import CacheUnavailable, ConfigurationError, Entry, EntryState, ReaderSettings
 from api_client.protocol.lease import invalidate
-from api_client.transport.redis_py import connect
-from api_client.transport.scripts import LeaseStore
+from api_client.transport.link import open_link
+from refresher.worker.cache import WorkerLink
 from tests.integration.topologies.conftest import (
     KEYS,
     PATIENCE_SECONDS,
@@ -130,12 +130,12 @@ def test_an_invalidation_asks_the_replicas_of_the_key_s_own_node(make_reader: Ma
     assert (invalidated.generation > 0, invalidated.replicated) == (True, False)
 
 
-def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, new_key: NewKey) -> None:
+def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, new_key: NewKey, stack: ExitStack) -> None:
     keys = [new_key(n) for n in KEYS]
-    store = keys[0].store
+    link = stack.enter_context(closing(open_link(cluster.url(), PATIENCE_SECONDS, PATIENCE_SECONDS)))
     claims = [claim_call(key.key, f"claim-{n}", seen=None, force=False, bookmarks=()) for n, key in enumerate(keys)]
     for _ in range(2):  # once with scripts that no node knows, once with those that each does
-        replies = store.run_all(claims)
+        replies = link.run_all(claims)
         assert [
             reply.claim_number == int(key.record()["claim_number"]) for reply, key in zip(replies, keys, strict=True)
         ]
@@ -287,13 +287,13 @@ def test_a_step_whose_script_a_node_has_forgotten_is_sent_again_as_one_command(
     """Nothing can make the node forget the script again in between."""
     key = reader.key("q", {"n": 1})
     with (
-        connect(cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client,
+        closing(WorkerLink(cluster.url())) as link,
         cluster.client(cluster.node_of(key.entry)) as node,
     ):
-        store, step = LeaseStore(client), invalidate(key, hard=False, bookmarks=(), retention_seconds=60)
+        step = invalidate(key, hard=False, bookmarks=(), retention_seconds=60)
         runs = {
             "reader": lambda: reader.invalidate("q", {"n": 1}, version=1).generation,
-            "worker": lambda: store.run(step),
+            "worker": lambda: link.store.run(step),
         }
         first = runs[who]()
         node.script_flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api_client.protocol.keys import make_key, versions_key
-from api_client.transport.live_versions import register
+from api_client.protocol.live_versions import register
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from tests.integration.topologies.conftest import NAMESPACE, TIMEOUT_SECONDS, MakeReader

@@ -11,13 +11,10 @@ A version that the writer does not find was registered later: its first load beg
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
-from api_client.errors import CacheError
 from api_client.protocol.keys import MAX_VERSION, CacheKey, key_of_version, versions_key
 from api_client.protocol.lease import Call
-
-T = TypeVar("T")
 
 MAX_QUERIES_REMEMBERED: Final = 4_096
 
@@ -94,14 +91,6 @@ class VersionedInvalidation:
         if new := sorted(registered - generations.keys()):
             generations |= zip(new, (yield [self.call(version) for version in new]), strict=True)
         return generations
-
-
-def none_failed(replies: Sequence[T | CacheError]) -> list[T]:
-    """Return the replies of a round trip; raise the first error among them."""
-    for reply in replies:
-        if isinstance(reply, CacheError):
-            raise reply
-    return [reply for reply in replies if not isinstance(reply, CacheError)]
 
 
 def _versions(reply: Sequence[bytes]) -> frozenset[int]:
