@@ -27,9 +27,10 @@ from api_client.local.tier import LocalTier
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import entry_prefix, tier_channel
 from api_client.threads import OwnThread, Waker
-from api_client.transport.pool import give_up_after
-from api_client.transport.redis_py import connection_maker, reason
+from api_client.transport.connection_maker import connection_maker
+from api_client.transport.redis_py import reason
 from api_client.transport.sentinel import MasterAddress
+from api_client.transport.sockets import set_io_timeout
 from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, error_reply, is_passing, pack, pack_all
 
 PROBE_SECONDS: Final = 0.25
@@ -93,7 +94,7 @@ class InvalidationStream:
             raise _refusal(answers[1], "SUBSCRIBE")
         if answers[2] != "OK":
             raise _refusal(answers[2], "CLIENT TRACKING")
-        give_up_after(sock, PROBE_SECONDS, self)
+        set_io_timeout(sock, PROBE_SECONDS, self)
         self._received_at = self._probed_at = self._monotonic()
 
     def listen(self) -> tuple[list[str], bool]:
@@ -135,7 +136,7 @@ class InvalidationStream:
         self._probed_at, self._awaits_reply = now, True
         return True
 
-    def end_if_overdue(self) -> None:
+    def close_if_stalled(self) -> None:
         """End a `listen` that signals have prolonged: no probe is sent meanwhile."""
         since = self._listening_since
         if since is not None and self._monotonic() - since > PROBE_SECONDS + self._timeout_seconds:
@@ -308,7 +309,8 @@ class TrackingLink:
             self._sleep(GATHER_SECONDS)
         if stream.probe():
             self._tier.drop_expired()
-            self._make.look()
+            if self._make.resolver is not None:
+                self._make.resolver.poll()
 
     def _leave(self) -> None:
         """Leave the node, as the readers do: it pushes nothing of what changes at another."""

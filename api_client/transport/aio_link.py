@@ -16,9 +16,9 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call
 from api_client.transport import cluster
 from api_client.transport.cluster import ClusterState, FindSlots, LearnClock, Nodes, Pause, Send, Step
+from api_client.transport.connection_maker import async_connection_maker
 from api_client.transport.health import TIME_REQUEST, Health
 from api_client.transport.multiplexed import AsyncConnections, Multiplexed
-from api_client.transport.redis_py import async_connection_maker
 from api_client.transport.scripts import adrive, none_failed, script_plan
 from api_client.transport.wire import Command, is_wrong_node, pack
 
@@ -134,7 +134,8 @@ class AsyncCacheLink:
 
     async def _ask_each(self, commands: Sequence[Command], query: str | None) -> list[Any]:
         """Send what writes; where it fails, the failure is each one's reply."""
-        await self._make.look()
+        if self._make.resolver is not None:
+            await self._make.resolver.poll()
         return await _in_place(self.ask_all(commands, query), len(commands))
 
     def _result(self, call: Call[T], reply: Any, query: str) -> T | CacheUnavailable:

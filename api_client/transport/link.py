@@ -16,9 +16,9 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call
 from api_client.transport import cluster
 from api_client.transport.cluster import ClusterState, FindSlots, LearnClock, Nodes, Pause, Send, Step
+from api_client.transport.connection_maker import READER, connection_maker
 from api_client.transport.health import TIME_REQUEST, Health
 from api_client.transport.pool import Connections
-from api_client.transport.redis_py import READER, connection_maker
 from api_client.transport.scripts import by_text_and_wait, drive, none_failed, script_plan
 from api_client.transport.wire import Command, is_wrong_node, pack, pack_all, pack_get
 
@@ -121,7 +121,7 @@ class CacheLink:
     def learn_clock(self) -> None:
         """Ask Redis for its time; behind Sentinels ask them, too, whether this still is the master."""
         self.health.check(None)
-        self._make.look()
+        self._poll_sentinels()
         asked_at = monotonic_seconds()
         self.health.learn_time(self._translated(lambda: self._connections.ask(TIME_REQUEST), None), asked_at=asked_at)
 
@@ -132,7 +132,8 @@ class CacheLink:
     def close(self) -> None:
         """Close the connections, as `leave`, and those to the Sentinels."""
         self._connections.leave()
-        self._make.close()
+        if self._make.resolver is not None:
+            self._make.resolver.close()
 
     def _ask_patiently(self, commands: Sequence[Command], query: str | None) -> list[Any]:
         if self._patience is None:
@@ -142,8 +143,12 @@ class CacheLink:
     def _ask_each(self, commands: Sequence[Command], query: str | None) -> list[Any]:
         """Send what writes; where it fails, the failure is each one's reply."""
         if not self.health.breaker.is_waiting():
-            self._make.look()
+            self._poll_sentinels()
         return _in_place(lambda: self.ask_all(commands, query), len(commands))
+
+    def _poll_sentinels(self) -> None:
+        if self._make.resolver is not None:
+            self._make.resolver.poll()
 
     def _result(self, call: Call[T], reply: Any, query: str | None) -> T | CacheUnavailable:
         if isinstance(reply, RedisError):

@@ -2,130 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
-import struct
 import threading
-import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from os import getpid
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import hiredis
 from redis.exceptions import ConnectionError, TimeoutError
 
 from api_client.protocol.clock import monotonic_seconds
-from api_client.threads import start_thread
+from api_client.transport.sockets import set_io_timeout
 from api_client.transport.wire import CHUNK_BYTES, LARGE_CHUNK_BYTES, NEEDS_MORE, reply_reader
 
-LOOK_SECONDS: Final = 0.5
-"""Between two looks."""
-
-
-class Watched(Protocol):
-    """What may wait for too long."""
-
-    def end_if_overdue(self) -> None:
-        """End the wait, from another thread, where it should have ended by itself long ago. Raises nothing."""
-
-
-class Watch:
-    """Looks after what it is given for as long as that lives. Its thread is there while there is something.
-
-    `add` is safe against exceptions from signal handlers at any point: only the watch's own thread takes its lock.
-    """
-
-    def __init__(self, *, look_seconds: float = LOOK_SECONDS) -> None:
-        self._look_seconds = look_seconds
-        # Without callbacks, as a WeakSet has: a signal handler's exception in one would keep the dead there for ever.
-        self._watched: set[weakref.ref[Watched]] = set()
-        self._running = threading.Lock()
-        self.pid: int = os.getpid()
-
-    def add(self, watched: Watched) -> bool:
-        """Look after it from now on; False where the system has no thread left for that."""
-        self._watched.add(
-            weakref.ref(watched)
-        )  # before the look at the thread, which looks again after it has let go of the lock
-        if not self._running.locked():
-            try:
-                start_thread(self._run, "cache-overdue")
-            except RuntimeError:
-                return False
-        return True
-
-    def _run(self) -> None:
-        while self._watched and self._running.acquire(blocking=False):
-            try:
-                while self._watched:
-                    self._look()
-                    time.sleep(self._look_seconds)
-            finally:
-                self._running.release()
-
-    def _look(self) -> None:
-        for reference in self._watched.copy():
-            watched = reference()
-            if watched is None:
-                self._watched.discard(reference)
-            else:
-                watched.end_if_overdue()
-
-
-_watch = Watch()
-
-
-def watch() -> Watch:
-    """Return the process's own; a forked child, also of a fork that runs no hooks of Python's, gets another one."""
-    global _watch  # noqa: PLW0603 - one for each process
-    if _watch.pid != os.getpid():
-        _watch = Watch()  # its thread is not there, and another one of the parent may have held its lock
-    return _watch
-
-
-KEEPALIVE_IDLE_SECONDS: Final = 30
-KEEPALIVE_INTERVAL_SECONDS: Final = 10
-KEEPALIVE_PROBES: Final = 3
-
-
-def keepalive_options() -> Mapping[int, int]:
-    """Return the socket options of TCP's keepalive: sooner than a firewall forgets a connection on which nothing goes.
-
-    The system's own begins after two hours.
-    """
-    idle = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)  # Linux, macOS
-    wanted = {
-        idle: KEEPALIVE_IDLE_SECONDS,
-        getattr(socket, "TCP_KEEPINTVL", None): KEEPALIVE_INTERVAL_SECONDS,
-        getattr(socket, "TCP_KEEPCNT", None): KEEPALIVE_PROBES,
-    }
-    return {option: value for option, value in wanted.items() if option is not None}
-
-
-def give_up_after(sock: socket.socket, timeout_seconds: float, watched: Watched) -> float | None:
-    """Bound each send and receive; return what Python's own timeout of the socket is then (None: the kernel's holds).
-
-    Python's costs a poll() before each call, and what has come waits for the interpreter's lock twice. With the
-    kernel's, a silence is a BlockingIOError, and ``watched`` is looked after, for signals prolong it. TLS needs
-    Python's, and so does who makes no socket that blocks, as gevent: the kernel's does nothing there.
-    """
-    if not isinstance(sock, ssl.SSLSocket):
-        sock.settimeout(None)
-        if os.get_blocking(sock.fileno()) and watch().add(watched):
-            bound = struct.pack("@ll", *divmod(max(1, round(timeout_seconds * 1e6)), 1_000_000))
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
-            return None
-    sock.settimeout(timeout_seconds)
-    return timeout_seconds
-
-
-AT_LEAST_SECONDS: Final = 0.05
-OVERDUE_SECONDS: Final = 1.0
+MIN_WAIT_SECONDS: Final = 0.05
+STALLED_SECONDS: Final = 1.0
 """Beyond the timeout: a thread whose reply is there may wait for the interpreter's lock, and is not ended."""
 IDLE_SECONDS: Final = 10.0
 """After this long without a request a firewall may have dropped the connection without a word."""
@@ -159,7 +54,7 @@ class Connection:
         self._timeout_seconds, self._reply_seconds = timeout_seconds, reply_seconds
         self._reader = reply_reader()
         self._sent_at = monotonic_seconds()
-        self._was_idle = self._is_overdue = False
+        self._was_idle = self._is_stalled = False
         self._waits_since: float | None = None
 
     def connect(self) -> None:
@@ -170,7 +65,7 @@ class Connection:
         """
         self._made.connect()
         self._socket: socket.socket = self._made._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
-        self._usual_timeout = give_up_after(self._socket, self._timeout_seconds, self)
+        self._usual_timeout = set_io_timeout(self._socket, self._timeout_seconds, self)
         self._receive = self._socket.recv
 
     def ask(self, request: bytes) -> Any:
@@ -215,11 +110,11 @@ class Connection:
         except (OSError, hiredis.ProtocolError) as error:
             raise self._translated(error) from error
 
-    def end_if_overdue(self) -> None:
+    def close_if_stalled(self) -> None:
         """End a wait that signals have prolonged beyond its timeout, from another thread."""
         waits_since = self._waits_since
-        if waits_since is not None and monotonic_seconds() - waits_since > self._timeout_seconds + OVERDUE_SECONDS:
-            self._is_overdue = True
+        if waits_since is not None and monotonic_seconds() - waits_since > self._timeout_seconds + STALLED_SECONDS:
+            self._is_stalled = True
             with suppress(OSError):  # it has been closed
                 self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -231,7 +126,7 @@ class Connection:
         """Receive what comes first. A thread that has waited for another server meanwhile still takes what is there."""
         bound_seconds = self._timeout_seconds / 2 if self._was_idle else self._timeout_seconds
         left_seconds = self._sent_at + bound_seconds - monotonic_seconds()
-        self._socket.settimeout(max(left_seconds, AT_LEAST_SECONDS))
+        self._socket.settimeout(max(left_seconds, MIN_WAIT_SECONDS))
         self._reader.feed(self._received())
         self._socket.settimeout(self._usual_timeout)
         self._was_idle = False
@@ -262,7 +157,7 @@ class Connection:
     def _translated(self, error: Exception) -> Exception:
         # With the kernel's timeout, a silence is a read that would block; a wait that was ended, a closed connection.
         silence = socket.timeout | BlockingIOError | ssl.SSLWantReadError | ssl.SSLWantWriteError
-        if not self._is_overdue and not isinstance(error, silence):
+        if not self._is_stalled and not isinstance(error, silence):
             return ConnectionError(f"{type(error).__name__}: {error}")
         if self._was_idle:
             return ConnectionError("it did not answer after it had been idle")
@@ -271,22 +166,11 @@ class Connection:
 
 MAX_CONNECTIONS: Final = 64
 POLL_SECONDS: Final = 0.05
-"""How often a waiting thread looks for a connection by itself: an interrupted thread wakes nobody."""
+"""The interval at which a waiting thread looks for a connection by itself: an interrupted thread wakes none."""
 
 
 class AllInUse(TimeoutError):
     """No connection was free in time. That says nothing about Redis: the calls that use them report its failures."""
-
-
-class _Waiter:
-    """A thread that waits while all connections are in use, for one of them or for a place to open one."""
-
-    __slots__ = ("connection", "woken")
-
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
-        self.woken = threading.Lock()
-        self.woken.acquire()
 
 
 class Connections:
@@ -295,10 +179,9 @@ class Connections:
     No lock guards it, since an exception could leave one held. Its state changes by single operations of C containers;
     the open connections are those that are alive, so an interrupted call loses its connection and never the place.
 
-    The connection used last is taken first, so that few stay warm; while threads wait, one that is given back goes to
-    the first of them, for a thread that reads again and again would keep it from them. A connection that the server
-    has closed meanwhile, or that is silent after it has been idle for long, is replaced and its request sent once more:
-    everything sent here may be repeated. Any other silence is not followed by a repeat.
+    The connection used last is taken first, so that few stay warm. One that the server has closed meanwhile, or that is
+    silent after it has been idle for long, is replaced and its request sent once more: everything sent here may be
+    repeated. Any other silence is not followed by a repeat.
 
     A forked child, also of a fork that runs no hooks of Python's, starts without connections.
 
@@ -376,7 +259,7 @@ class Connections:
 
     def _reset(self) -> None:
         self._idle: deque[Connection] = deque()
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[threading.Lock] = deque()  # each held until its thread is woken
         self._open: set[weakref.ref[Connection]] = set()
         self._epoch = object()  # connections of an earlier one lead to a node that was left
         self._pid = getpid()
@@ -391,13 +274,11 @@ class Connections:
 
     def _give_back(self, connection: Connection) -> None:
         connection.is_reused = True
-        if self._waiting and self._wake(connection):
-            return
         self._idle.append(connection)
         if connection.epoch is not self._epoch:
             self.drop_idle()
-        elif self._waiting:  # since the first look; a thread that comes after the second finds the connection
-            self._wake()
+        elif self._waiting:
+            self._wake_one()
 
     def _sent(self, request: bytes) -> Connection:
         """Return a connection on which the request has been sent."""
@@ -421,17 +302,12 @@ class Connections:
     def _discard(self, connection: Connection) -> None:
         self._open.discard(connection.place)  # first: the place counts, whatever interrupts the rest
         connection.close()
-        self._wake()
+        self._wake_one()
 
-    def _wake(self, connection: Connection | None = None) -> bool:
-        """Let the first waiting thread have a connection, or look for one; False where none waits."""
-        try:
-            waiter = self._waiting.popleft()
-        except IndexError:
-            return False
-        waiter.connection = connection
-        waiter.woken.release()
-        return True
+    def _wake_one(self) -> None:
+        """Have the first waiting thread look for a connection, or for a place to open one."""
+        with suppress(IndexError):
+            self._waiting.popleft().release()
 
     def _open_one(self) -> Connection | None:
         """Return a new connection; None where there are enough."""
@@ -456,30 +332,18 @@ class Connections:
     def _wait(self) -> Connection:
         """Wait for a connection that is given back, or for a place to open one."""
         deadline = monotonic_seconds() + self._timeout_seconds
-        waiter = _Waiter()
-        self._waiting.append(waiter)
-        try:
-            while True:
+        while (left_seconds := deadline - monotonic_seconds()) > 0:
+            woken = threading.Lock()
+            woken.acquire()
+            self._waiting.append(woken)
+            try:
                 try:
-                    return self._idle.pop()
+                    return self._idle.pop()  # since the last look
                 except IndexError:
                     if (connection := self._open_one()) is not None:
                         return connection
-                left_seconds = deadline - monotonic_seconds()
-                if left_seconds <= 0:
-                    raise AllInUse(f"all {self._max_connections} connections are in use, and none came free in time")
-                is_woken = waiter.woken.acquire(timeout=min(left_seconds, POLL_SECONDS))
-                connection, waiter.connection = waiter.connection, None
-                if connection is not None:  # also without being woken, where its giver was interrupted
-                    return connection
-                if is_woken:
-                    self._waiting.appendleft(waiter)
-        finally:
-            self._end_wait(waiter)
-
-    def _end_wait(self, waiter: _Waiter) -> None:
-        """Leave the queue, and what the waiter was given and has not taken to the next one."""
-        with suppress(ValueError):
-            self._waiting.remove(waiter)
-        if waiter.connection is not None:
-            self._give_back(waiter.connection)
+                woken.acquire(timeout=min(left_seconds, POLL_SECONDS))
+            finally:
+                with suppress(ValueError):
+                    self._waiting.remove(woken)
+        raise AllInUse(f"all {self._max_connections} connections are in use, and none came free in time")

@@ -23,6 +23,7 @@ import redis
 
 from api_client.protocol.clock import monotonic_seconds
 from api_client.threads import OwnThread
+from api_client.transport.redis_py import open_pubsub
 
 log: Final = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class Notifications:
     def _hold(self, wait: _Wait) -> None:
         """Hold one connection for as long as it is good and wanted; after its loss, pause."""
         left = self._left
-        pubsub: Any = self._client.pubsub()  # type: ignore[no-untyped-call]
+        pubsub = open_pubsub(self._client)
         try:
             subscribed: set[str] = set()
             while not self._is_over() and self._left == left:

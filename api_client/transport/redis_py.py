@@ -1,15 +1,11 @@
-"""The edge to redis-py: how its clients are made, and the one place where its errors become ours."""
+"""Clients of redis-py, and the one place where its errors become ours."""
 
 from __future__ import annotations
 
-# Or socket.getaddrinfo() imports it at the first connection, where a signal handler's exception can leave the import's
-# lock held: each thread that connects would then wait for it forever.
-import encodings.idna  # noqa: F401
-import functools
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Self, cast
 
 import redis
 from redis import BlockingConnectionPool, ConnectionPool, RedisCluster
@@ -26,12 +22,9 @@ from redis.exceptions import (
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
-from api_client._version import __version__
-from api_client.config.environment import without_password
 from api_client.config.redis_url import RedisUrl, Topology, read_url
-from api_client.errors import CacheUnavailable, ConfigurationError
-from api_client.protocol.lease import process_identity
-from api_client.transport.pool import keepalive_options
+from api_client.errors import CacheUnavailable
+from api_client.transport.connection_maker import lead_to_master, readable, resolve_by, socket_options
 from api_client.transport.sentinel import MasterAddress, RoundRobin, SentinelResolver
 from api_client.transport.wire import pack_bytes_only
 
@@ -141,63 +134,6 @@ def node_of(client: redis.Redis, key: str) -> redis.Redis:
     return client
 
 
-READER: Final = "reader"
-WORKER: Final = "refresher"
-
-
-class NamedConnection(NamedTuple):
-    """What a name says: who connected, of which release, and the process, as lease records name it."""
-
-    who: str
-    version: str
-    process: str
-
-
-def read_name(name: str) -> NamedConnection | None:
-    """Return what a connection's name says; None: it is not one of ours."""
-    parts = name.split("/", 2)
-    return (
-        NamedConnection(*parts) if len(parts) == len(NamedConnection._fields) and parts[0] in {READER, WORKER} else None
-    )
-
-
-def giving_name(who: str) -> Callable[[Any], None]:
-    """Return what begins a connection of redis-py as it would itself, and names it unless its URL does.
-
-    A server that refuses names is used all the same.
-    """
-
-    def begin(connection: Any) -> None:
-        connection.on_connect()
-        if not connection.client_name:
-            connection.send_command(*_command(who))
-            with suppress(ResponseError):
-                connection.read_response()
-
-    return begin
-
-
-def giving_name_async(who: str) -> Callable[[Any], Awaitable[None]]:
-    """As `giving_name`, of redis.asyncio."""
-
-    async def begin(connection: Any) -> None:
-        await connection.on_connect()
-        if not connection.client_name:
-            await connection.send_command(*_command(who))
-            with suppress(ResponseError):
-                await connection.read_response()
-
-    return begin
-
-
-def _command(who: str) -> tuple[str, ...]:
-    # At each connecting: a process that was forked connects anew.
-    return "CLIENT", "SETNAME", f"{who}/{__version__}/{process_identity()}"
-
-
-if TYPE_CHECKING:
-    from api_client.transport.aio_sentinel import AsyncMasterFinder
-
 HEALTH_CHECK_SECONDS: Final = 15
 MAX_CONNECTIONS: Final = 64
 
@@ -223,19 +159,19 @@ def connect(
     told = read_url(url)
     retry = retry or Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
     if told.topology is Topology.CLUSTER:
-        return cast("redis.Redis", LazyCluster(told, _socket_options(url, timeout_seconds), retry))
-    with _readable(url):
+        return cast("redis.Redis", LazyCluster(told, socket_options(url, timeout_seconds), retry))
+    with readable(url):
         pool = _MasterPool.from_url(
             told.node_url,
             # More threads than this share connections; they wait for one no longer than for a reply.
             max_connections=MAX_CONNECTIONS,
             timeout=timeout_seconds,
-            **_socket_options(url, timeout_seconds),
+            **socket_options(url, timeout_seconds),
             health_check_interval=HEALTH_CHECK_SECONDS,
             retry=retry,
         )
     if told.topology is Topology.SENTINEL:
-        pool.finder = _lead_to_master(pool, told, known or MasterAddress(), timeout_seconds)
+        pool.resolver = lead_to_master(pool, told, known or MasterAddress(), timeout_seconds)
     pack_bytes_only(pool)
     # It owns the pool: closing it closes the connections.
     return redis.Redis.from_pool(pool)
@@ -251,21 +187,21 @@ def connect_to_any(url: str, *, timeout_seconds: float, known: MasterAddress | N
         return connect(url, timeout_seconds=timeout_seconds, known=known)
     client = connect(told.node_url, timeout_seconds=timeout_seconds)
     connection_class = SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection
-    _let_find(client.connection_pool, RoundRobin(told.members), connection_class)
+    resolve_by(client.connection_pool, RoundRobin(told.members), connection_class)
     return client
 
 
 class _MasterPool(BlockingConnectionPool):
     """A pool that behind Sentinels hands out no connection to a node that is known to be the master no longer."""
 
-    finder: SentinelResolver | None = None
+    resolver: SentinelResolver | None = None
 
     def get_connection(self, *args: Any, **options: Any) -> Any:
         """Return a connection, as redis-py does."""
-        if self.finder is not None:
-            self.finder.look()
+        if self.resolver is not None:
+            self.resolver.poll()
         connection: Any = super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
-        if self.finder is not None and self.finder.has_moved_from((connection.host, connection.port)):
+        if self.resolver is not None and self.resolver.has_moved_from((connection.host, connection.port)):
             try:
                 connection.disconnect()
                 connection.connect()
@@ -275,159 +211,9 @@ class _MasterPool(BlockingConnectionPool):
         return connection
 
 
-@functools.cache
-def _driver_info() -> dict[str, Any]:
-    """Return what connections say of their package, looked up once.
-
-    Else redis-py reads the package's metadata at each connection, and imports for that in the middle of a read: an
-    exception from a signal handler can leave CPython's lock of imports held.
-    """
-    try:
-        from redis.driver_info import DriverInfo
-    except ImportError:  # an older redis-py looks it up when it is imported
-        return {}
-    return {"driver_info": DriverInfo()}
-
-
-class ConnectionMaker:
-    """Makes single connections of redis-py, not connected yet, for `connections`.
-
-    They speak RESP2, whose replies come in the order of the requests and with nothing between them.
-
-    Args:
-        pool: whose connections; nothing else of it is used.
-        finder: who knows where the master is, behind Sentinels.
-    """
-
-    def __init__(self, pool: Any, finder: SentinelResolver | None = None) -> None:
-        self._class, self._options = pool.connection_class, _driver_info() | pool.connection_kwargs
-        self._finder = finder
-
-    def __call__(self) -> Any:
-        """Return a new one."""
-        return self._class(**self._options)
-
-    def look(self) -> None:
-        """Ask the Sentinels, if there are any and it is due, whether the master is another one."""
-        if self._finder is not None:
-            self._finder.look()
-
-    def close(self) -> None:
-        """Close what was opened to find the way."""
-        if self._finder is not None:
-            self._finder.close()
-
-
-class AsyncConnectionMaker:
-    """Makes single connections of redis.asyncio, as `ConnectionMaker` does."""
-
-    def __init__(self, pool: Any, finder: AsyncMasterFinder | None = None) -> None:
-        self._class, self._options = pool.connection_class, _driver_info() | pool.connection_kwargs
-        self._finder = finder
-
-    def __call__(self) -> Any:
-        """Return a new one."""
-        return self._class(**self._options)
-
-    async def look(self) -> None:
-        """Ask the Sentinels, if there are any and it is due, whether the master is another one."""
-        if self._finder is not None:
-            await self._finder.look()
-
-
-def connection_maker(
-    url: str, *, timeout_seconds: float, known: MasterAddress | None = None, who: str = READER
-) -> ConnectionMaker:
-    """Return what makes single connections, as sync readers and workers use them.
-
-    Args:
-        url, timeout_seconds, known: as for `connect`.
-        who: begins the connections' names, see `connection_names`.
-
-    Raises:
-        ConfigurationError: the URL can't be used.
-    """
-    told = read_url(url)
-    with _readable(url):
-        pool = redis.ConnectionPool.from_url(
-            told.node_url, protocol=2, **_socket_options(url, timeout_seconds), retry=Retry(NoBackoff(), 0),
-            redis_connect_func=giving_name(who),
-        )  # fmt: skip
-    pack_bytes_only(pool)
-    if told.topology is not Topology.SENTINEL:
-        return ConnectionMaker(pool)
-    return ConnectionMaker(pool, _lead_to_master(pool, told, known or MasterAddress(), timeout_seconds))
-
-
-def async_connection_maker(
-    url: str, *, timeout_seconds: float, known: MasterAddress | None = None
-) -> AsyncConnectionMaker:
-    """Return what makes single connections of redis.asyncio, as `connection_maker` does.
-
-    Raises:
-        ConfigurationError: the URL can't be used.
-    """
-    # Imported here: an application that never awaits need not load asyncio.
-    import redis.asyncio
-    from redis.asyncio.retry import Retry as AsyncRetry
-    from redis.asyncio.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
-
-    from api_client.transport.aio_sentinel import AsyncMasterFinder
-
-    told, finder = read_url(url), None
-    with _readable(url):
-        pool = redis.asyncio.ConnectionPool.from_url(
-            told.node_url, protocol=2, **_socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0),
-            redis_connect_func=giving_name_async(READER),
-        )  # fmt: skip
-    if told.topology is Topology.SENTINEL:
-        options = _sentinel_options(told, pool)
-        finder = AsyncMasterFinder(
-            known or MasterAddress(), told.master_name, told.members, options, timeout_seconds=timeout_seconds
-        )
-        connection_class = SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection
-        _let_find(pool, finder, connection_class)
-    return AsyncConnectionMaker(pool, finder)
-
-
-def _sentinel_options(told: RedisUrl, pool: Any) -> dict[str, Any]:
-    """Return user and password for the Sentinels; over TLS what the data nodes' connections know of certificates."""
-    options: dict[str, Any] = dict(told.sentinel_options)
-    if told.uses_tls:
-        tls = {name: value for name, value in pool.connection_kwargs.items() if name.startswith("ssl_")}
-        options |= {"ssl": True, **tls}
-    return options
-
-
-def _lead_to_master(pool: Any, told: RedisUrl, known: MasterAddress, timeout_seconds: float) -> SentinelResolver:
-    """Have a pool's connections look for the master when they connect; return who finds it."""
-    options = _sentinel_options(told, pool)
-    finder = SentinelResolver(known, told.master_name, told.members, options, timeout_seconds=timeout_seconds)
-    _let_find(pool, finder, SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection)
-    return finder
-
-
-def _let_find(pool: Any, finder: object, connection_class: type) -> None:
-    pool.connection_class = connection_class
-    options = {name: value for name, value in pool.connection_kwargs.items() if name not in {"host", "port"}}
-    pool.connection_kwargs = options | {"connection_pool": finder}
-
-
-def _socket_options(url: str, timeout_seconds: float) -> dict[str, Any]:
-    options: dict[str, Any] = {"socket_connect_timeout": timeout_seconds, "socket_timeout": timeout_seconds}
-    if not url.startswith("unix:"):  # a unix socket has none, and redis-py refuses the word
-        options |= {"socket_keepalive": True, "socket_keepalive_options": keepalive_options()}
-    return options
-
-
-@contextmanager
-def _readable(url: str) -> Iterator[None]:
-    try:
-        yield
-    except ValueError:
-        # redis-py's own words may quote a part of the password.
-        allowed = "allowed is a URL that redis-py can read, special characters in user and password percent-encoded"
-        raise ConfigurationError("CACHE_REDIS_URL", f"'{without_password(url)}'", allowed) from None
+def open_pubsub(client: redis.Redis) -> Any:
+    """Return a `PubSub` of a client. By itself redis-py would add a handler to the application's logging."""
+    return client.pubsub(push_handler_func=lambda message: message)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

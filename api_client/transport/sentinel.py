@@ -1,10 +1,10 @@
-"""Asks Sentinels where the master is, for connections of redis-py that go there.
+"""Sentinel: where the master is, for connections of redis-py that go there.
 
 redis-py's own `SentinelConnectionPool` does not bound how long that takes, and loses a Sentinel when two threads find
-another one at once; so its connections get a finder in the place of their pool.
+another one at once; so its connections get a resolver in the place of their pool.
 
 In a failover that was ordered, or that a partition has caused, the old master goes on as one for some seconds: what is
-written to it then is lost. Nothing on its connections tells, so who writes asks the Sentinels once a second.
+written to it then is lost. Nothing on its connections shows that, so links that write poll the Sentinels once a second.
 """
 
 from __future__ import annotations
@@ -21,77 +21,83 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from api_client.config.redis_url import Address
 from api_client.protocol.clock import monotonic_seconds
-from api_client.transport.pool import keepalive_options
+from api_client.transport.sockets import keepalive_options
 from api_client.transport.wire import pack_bytes_only
 
-IS_MASTER: Final = True
-LOOK_SECONDS: Final = 1.0
-LOOK_UNANSWERED_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 1.0
+POLL_UNANSWERED_SECONDS: Final = 5.0
 
 
 class MasterAddress:
-    """Where the master was when it was found last; tells those who have connections to another one. Thread-safe."""
+    """Where the master was when it was found last; notifies the owners of connections to another one. Thread-safe."""
 
     def __init__(self) -> None:
         self.address: Address | None = None
-        self._leave: list[Callable[[], object]] = []
+        self._on_change: list[Callable[[], object]] = []
 
     def on_change(self, leave: Callable[[], object]) -> None:
         """Have ``leave`` called, on whatever thread finds it out, when the master is another one than before."""
-        self._leave.append(leave)
+        self._on_change.append(leave)
 
-    def require(self, master_name: str) -> Address:
-        """Return where it was last, while no Sentinel tells: if it is one no more, its refusals say so.
-
-        Raises:
-            redis.exceptions.ConnectionError: nobody has ever told.
-        """
-        if self.address is None:
-            # redis-py's own words are long, and name connections.
-            raise MasterNotFoundError(f"no Sentinel that answers knows a master {master_name!r} that is up")
-        return self.address
-
-    def found(self, address: Address) -> None:
-        """Note where the master is."""
+    def update(self, address: Address) -> None:
+        """Record where the master is."""
         before, self.address = self.address, address
         if before not in (None, address):
-            for leave in self._leave:
+            for leave in self._on_change:
                 leave()
 
 
-class RateLimiter:
-    """When who has good connections asks the Sentinels again: once a second, later where none has answered."""
+class MasterSearch:
+    """What the sync and the async resolver share: when to poll, and what came of it. No I/O.
 
-    def __init__(self) -> None:
+    Args:
+        known: is updated.
+        master_name: what the Sentinels call it.
+    """
+
+    # What redis-py's connections look at.
+    is_master = True
+    check_connection = False
+
+    def __init__(self, known: MasterAddress, master_name: str) -> None:
+        self._known, self._master_name = known, master_name
         self._next_at = 0.0
 
-    def is_due(self) -> bool:
-        """Tell whether to ask now; then the next second is granted to whoever was told so."""
+    def _is_due_once(self) -> bool:
+        """Tell whether to poll beside good connections; then the next second is granted to the caller."""
         now = monotonic_seconds()
         if now < self._next_at:
             return False
-        self._next_at = now + LOOK_SECONDS
+        self._next_at = now + POLL_SECONDS
         return True
 
-    def back_off(self) -> None:
-        """Ask later: no Sentinel has answered."""
-        self._next_at = monotonic_seconds() + LOOK_UNANSWERED_SECONDS
+    def _polled(self, address: Address | None) -> None:
+        """Record what such a poll has found; where no Sentinel has answered the next one is later."""
+        if address is None:
+            self._next_at = monotonic_seconds() + POLL_UNANSWERED_SECONDS
+
+    def _found_or_known(self, found: Address | None) -> Address:
+        """Return the master's address, the last known one where no Sentinel knows: its refusals say what it is now.
+
+        Raises:
+            redis.exceptions.ConnectionError: it was never known.
+        """
+        address = found or self._known.address
+        if address is None:
+            # redis-py's own words are long, and name connections.
+            raise MasterNotFoundError(f"no Sentinel that answers knows a master {self._master_name!r} that is up")
+        return address
 
 
-class SentinelResolver:
+class SentinelResolver(MasterSearch):
     """Finds the master at each connecting. Thread-safe: those who ask at one time share an answer.
 
     Args:
-        known: is told of it.
-        master_name: what the Sentinels call it.
+        known, master_name: as for `MasterSearch`.
         members: the Sentinels; the one that has answered last is asked first.
         options: of the connections to them (redis-py's words).
         timeout_seconds: to ask all of them, about; each has its share.
     """
-
-    # What redis-py's connections look at, and call.
-    is_master = IS_MASTER
-    check_connection = False
 
     def __init__(
         self,
@@ -102,7 +108,8 @@ class SentinelResolver:
         *,
         timeout_seconds: float,
     ) -> None:
-        self._known, self._master_name, self._timeout_seconds = known, master_name, timeout_seconds
+        super().__init__(known, master_name)
+        self._timeout_seconds = timeout_seconds
         # One that has closed an idle connection is tried again; a silent one is not.
         retry = Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
         asked_with = sentinel_options(options, members, timeout_seconds, retry)
@@ -110,61 +117,59 @@ class SentinelResolver:
         for sentinel in self._sentinel.sentinels:
             pack_bytes_only(sentinel.connection_pool)
         self._asking = threading.RLock()
-        self._told: Address | None = None
-        self._told_at = -1.0
-        self._look_times = RateLimiter()
+        self._found: Address | None = None
+        self._found_at = -1.0
 
     def get_master_address(self) -> Address:
-        """Return the master's address, the last known one where no Sentinel tells.
+        """Return the master's address, the last known one where no Sentinel knows.
 
         Raises:
-            redis.exceptions.ConnectionError: no Sentinel has ever told.
+            redis.exceptions.ConnectionError: no Sentinel has ever known.
             redis.exceptions.TimeoutError: others who ask have taken all the time.
         """
-        return self._asked() or self._known.require(self._master_name)
+        return self._found_or_known(self._ask())
 
     def has_moved_from(self, address: Address) -> bool:
         """Tell whether the master is known, and not at ``address``."""
         return self._known.address not in (None, address)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Ask again where that is due, as connections that are good do not."""
-        if self._look_times.is_due():
+        if self._is_due_once():
             try:
-                told = self._asked()
+                found = self._ask()
             except (ConnectionError, TimeoutError):
-                told = None
-            if told is None:
-                self._look_times.back_off()
+                found = None
+            self._polled(found)
 
     def close(self) -> None:
         """Close the connections to the Sentinels."""
         self._sentinel.close()
 
-    def _asked(self) -> Address | None:
-        """Ask, or share what another thread has been told since; None where no Sentinel knows."""
+    def _ask(self) -> Address | None:
+        """Ask, or share what another thread has found since; None where no Sentinel knows."""
         came_at = monotonic_seconds()
         try:  # in here, for a signal handler may raise as soon as it is held
             if not self._asking.acquire(timeout=2 * self._timeout_seconds):
                 raise TimeoutError("the Sentinels did not answer in time")
-            if self._told_at >= came_at:
-                return self._told
+            if self._found_at >= came_at:
+                return self._found
             asked_at = monotonic_seconds()
             try:
                 host, port = self._sentinel.discover_master(self._master_name)
-                self._told = str(host), int(port)
+                self._found = str(host), int(port)
             except MasterNotFoundError:
-                self._told = None
-            self._told_at = asked_at
-            told = self._told
+                self._found = None
+            self._found_at = asked_at
+            found = self._found
         finally:
             try:  # noqa: SIM105 - one call more could be interrupted
                 self._asking.release()
             except RuntimeError:  # another thread has it
                 pass
-        if told is not None:
-            self._known.found(told)
-        return told
+        if found is not None:
+            self._known.update(found)
+        return found
 
 
 def sentinel_options(
@@ -184,9 +189,9 @@ def sentinel_options(
 
 
 class RoundRobin:
-    """Leads each connection to the next one of some nodes; a finder without Sentinels."""
+    """Leads each connection to the next one of some nodes; a resolver without Sentinels."""
 
-    is_master = IS_MASTER
+    is_master = True
     check_connection = False
 
     def __init__(self, members: Sequence[Address]) -> None:

@@ -25,7 +25,8 @@ from api_client.explain import duration
 from api_client.protocol import lease
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import ClaimStatus
-from api_client.transport.redis_py import READER, connect, node_of, read_name, reason
+from api_client.transport.connection_maker import READER, read_name
+from api_client.transport.redis_py import connect, node_of, open_pubsub, reason
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from refresher.ops.broker import queues_of
@@ -460,7 +461,7 @@ def _bus(client: redis.Redis, settings: WorkerSettings) -> Finding:
     """Listen on a channel of the kind that readers wait on, and publish to it."""
     channel, sent = _key(settings).channel, uuid.uuid4().hex.encode()
     try:
-        with client.pubsub() as listener:  # type: ignore[no-untyped-call] # as redis-py declares it
+        with open_pubsub(client) as listener:
             listener.subscribe(channel)
             listener.get_message(timeout=TIMEOUT_SECONDS)  # that it is subscribed
             client.publish(channel, sent)

@@ -17,9 +17,10 @@ from redis.retry import Retry
 
 from api_client.config.redis_url import Topology, read_url
 from api_client.protocol.clock import monotonic_seconds
+from api_client.transport.connection_maker import WORKER
 from api_client.transport.health import is_outage
 from api_client.transport.link import CacheLink, open_link
-from api_client.transport.redis_py import WORKER, connect
+from api_client.transport.redis_py import connect
 from api_client.transport.wire import is_wrong_node
 
 TIMEOUT_SECONDS: Final = 2.0

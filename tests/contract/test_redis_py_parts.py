@@ -10,8 +10,8 @@ import struct
 import pytest
 import uvloop
 
+from api_client.transport.connection_maker import async_connection_maker, connection_maker
 from api_client.transport.pool import Connection
-from api_client.transport.redis_py import async_connection_maker, connection_maker
 from refresher.embedded import RedisServer
 
 TIMEOUT_SECONDS = 12.5

@@ -48,8 +48,8 @@ def test_an_error_of_any_kind_does_not_end_the_renewals(world: World, monkeypatc
             raise failure
         return real(calls)
 
-    monkeypatch.setattr(store, "run_all", run_all)
     held = held_for(world, store, granted_seconds=3.0, lease_seconds=1.0)
+    monkeypatch.setattr(store, "run_all", run_all)
     with renewals.holding(held):
         before = world.record()["until"]
         eventually(lambda: world.record()["until"] != before, 5, "it is renewed after the error")

@@ -43,7 +43,7 @@ class Refusing:
 
     subscribed = False
 
-    def pubsub(self) -> Refusing:
+    def pubsub(self, **_: object) -> Refusing:
         return self
 
     def subscribe(self, *_: str) -> None:

@@ -24,8 +24,9 @@ from typing import Any, Final, TypeAlias
 from api_client import AsyncCacheClient, CacheClient, ReaderSettings
 from api_client.local.tier import LocalTier
 from api_client.local.tracking import TrackingLink
-from api_client.transport.pool import Connections, watch
-from api_client.transport.redis_py import connection_maker
+from api_client.transport.connection_maker import connection_maker
+from api_client.transport.pool import Connections
+from api_client.transport.sockets import watchdog
 from api_client.transport.wire import pack
 
 WITHIN_SECONDS: Final = 10.0
@@ -93,7 +94,7 @@ class _Thing:
     def __init__(self) -> None:
         self.was_looked_at = False
 
-    def end_if_overdue(self) -> None:
+    def close_if_stalled(self) -> None:
         self.was_looked_at = True
 
 
@@ -102,7 +103,7 @@ def watches(_: str) -> tuple[Act, AbstractContextManager[Any]]:
 
     def be_watched(name: str) -> object:
         thing = _Thing()
-        watch().add(thing)
+        watchdog().add(thing)
         return name if _within(lambda: thing.was_looked_at) else "nobody looks after it"
 
     return be_watched, nullcontext()

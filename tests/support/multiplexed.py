@@ -10,8 +10,8 @@ from typing import Any
 
 import redis
 
+from api_client.transport.connection_maker import async_connection_maker
 from api_client.transport.multiplexed import AsyncConnections, Multiplexed
-from api_client.transport.redis_py import async_connection_maker
 from api_client.transport.wire import pack
 
 PATIENCE_SECONDS = 20.0

@@ -11,8 +11,8 @@ import pytest
 import redis
 import uvloop
 
+from api_client.transport.connection_maker import connection_maker
 from api_client.transport.pool import Connections
-from api_client.transport.redis_py import connection_maker
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
 

@@ -128,23 +128,6 @@ def test_more_threads_than_connections_are_all_served(
     assert not connections._waiting
 
 
-def test_one_that_waits_gets_the_connection_before_those_who_ask_again_and_again(
-    connections: Connections, connect: Connect, proxy: FaultProxy, pool: ThreadPoolExecutor
-) -> None:
-    # The one who gives it back asks at once; whoever waits would never get it, as long as it can be faster.
-    one = connect(max_connections=1)
-    order: list[str] = []
-    proxy.holds_replies()
-    first = pool.submit(lambda: (one.ask(GET), one.ask(GET), order.append("again")))
-    eventually(lambda: one._open, PATIENCE_SECONDS, "the connection is in use")
-    second = pool.submit(lambda: (one.ask(GET), order.append("waiter")))
-    eventually(lambda: one._waiting, PATIENCE_SECONDS, "the second one waits")
-    proxy.passes()
-    first.result(PATIENCE_SECONDS)
-    second.result(PATIENCE_SECONDS)
-    assert order == ["waiter", "again"]
-
-
 def test_a_place_that_an_error_has_freed_goes_to_who_waits(
     connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
 ) -> None:

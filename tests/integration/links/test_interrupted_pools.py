@@ -13,8 +13,9 @@ import redis
 
 from api_client.transport import pool as connection
 from api_client.transport import pool as connections
-from api_client.transport import pool as overdue
-from api_client.transport.pool import Connections, Watch
+from api_client.transport import sockets
+from api_client.transport.pool import Connections
+from api_client.transport.sockets import SocketWatchdog
 from api_client.transport.wire import pack, pack_get
 from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
 from tests.support.opcode_interrupts import Interrupted, interrupted_at_each_opcode
@@ -63,7 +64,7 @@ def _quick_collections() -> Iterator[None]:
 def test_a_call_may_be_interrupted_at_any_instruction(connect: Connect, control: redis.Redis, name: str) -> None:
     pool = connect(max_connections=2)
     number = 0
-    for number in interrupted_at_each_opcode(lambda: CALLS[name](pool), connections, connection, overdue):
+    for number in interrupted_at_each_opcode(lambda: CALLS[name](pool), connections, connection, sockets):
         assert is_usable(pool), f"after an interrupt at instruction {number}"
         assert pool.ask(GET) == b"value"
     assert number > MIN_INSTRUCTIONS
@@ -125,13 +126,13 @@ class Thing:
     def __init__(self) -> None:
         self.was_looked_at = threading.Event()
 
-    def end_if_overdue(self) -> None:
+    def close_if_stalled(self) -> None:
         self.was_looked_at.set()
 
 
 def test_the_watch_over_sockets_goes_on_whatever_interrupts_those_who_add_to_it() -> None:
-    watch, number = Watch(look_seconds=0.001), 0
-    for number in interrupted_at_each_opcode(lambda: watch.add(Thing()), overdue):
+    watch, number = SocketWatchdog(check_seconds=0.001), 0
+    for number in interrupted_at_each_opcode(lambda: watch.add(Thing()), sockets):
         thing = Thing()
         assert watch.add(thing)
         assert thing.was_looked_at.wait(PATIENCE_SECONDS), f"after an interrupt at instruction {number}"
@@ -139,7 +140,7 @@ def test_the_watch_over_sockets_goes_on_whatever_interrupts_those_who_add_to_it(
 
 
 def test_what_the_watch_looks_after_goes_without_python_code_that_a_signal_could_interrupt() -> None:
-    watch, things, called = Watch(look_seconds=0.001), [Thing()], list[str]()
+    watch, things, called = SocketWatchdog(check_seconds=0.001), [Thing()], list[str]()
     assert watch.add(things[0])
     assert things[0].was_looked_at.wait(PATIENCE_SECONDS)
 
@@ -156,4 +157,4 @@ def test_what_the_watch_looks_after_goes_without_python_code_that_a_signal_could
 def test_the_interrupts_of_these_tests_are_raised() -> None:
     """A tracer that met nothing would make all of the above green."""
     with pytest.raises(Interrupted):
-        next(interrupted_at_each_opcode(overdue.watch, overdue)) and (_ for _ in ()).throw(Interrupted)
+        next(interrupted_at_each_opcode(sockets.watchdog, sockets)) and (_ for _ in ()).throw(Interrupted)

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import pytest
 
-from api_client.transport import pool as overdue
-from api_client.transport.pool import Watch, give_up_after
+from api_client.transport import sockets
+from api_client.transport.sockets import SocketWatchdog, set_io_timeout
 from benchmarks.silent_server import SilentServer
 from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
 from tests.support.fault_proxy import FaultProxy
@@ -54,7 +54,7 @@ class Thing:
     def __init__(self) -> None:
         self.looks = 0
 
-    def end_if_overdue(self) -> None:
+    def close_if_stalled(self) -> None:
         self.looks += 1
 
 
@@ -63,7 +63,7 @@ def watching_threads() -> int:
 
 
 def test_one_thread_looks_after_all_and_ends_with_the_last() -> None:
-    watch, others = Watch(look_seconds=0.01), watching_threads()
+    watch, others = SocketWatchdog(check_seconds=0.01), watching_threads()
     for _ in range(2):  # it comes again, too
         things = [Thing(), Thing()]
         assert all(map(watch.add, things))
@@ -77,7 +77,7 @@ def test_one_thread_looks_after_all_and_ends_with_the_last() -> None:
 def test_a_read_that_takes_no_longer_than_it_may_is_not_ended(
     connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overdue, "_watch", Watch(look_seconds=0.01))
+    monkeypatch.setattr(sockets, "_watchdog", SocketWatchdog(check_seconds=0.01))
     connections, accepted = connect(), proxy.accepted
     proxy.slows(0.5)
     assert [connections.ask(b"PING\r\n") for _ in range(3)] == [b"PONG"] * 3
@@ -91,7 +91,7 @@ def test_a_connection_that_is_idle_for_long_is_not_ended(
     eventually(lambda: connections.ask(b"PING\r\n"), PATIENCE_SECONDS, "a connection")
     (connection,), accepted = connections._idle, proxy.accepted
     monkeypatch.setattr("api_client.transport.pool.monotonic_seconds", lambda: 1e9)
-    connection.end_if_overdue()
+    connection.close_if_stalled()
     monkeypatch.undo()
     assert connections.ask(b"PING\r\n") == b"PONG"
     assert proxy.accepted == accepted
@@ -103,8 +103,8 @@ def test_without_a_thread_to_look_after_them_reads_are_bounded_by_the_clock(
     def none_left(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(overdue, "_watch", Watch())
-    monkeypatch.setattr(overdue, "start_thread", none_left)
+    monkeypatch.setattr(sockets, "_watchdog", SocketWatchdog())
+    monkeypatch.setattr(sockets, "start_thread", none_left)
     connections = connect()
     assert connections.ask(b"PING\r\n") == b"PONG"
     (connection,) = connections._idle
@@ -112,18 +112,18 @@ def test_without_a_thread_to_look_after_them_reads_are_bounded_by_the_clock(
 
 
 def test_a_forked_child_has_a_watch_of_its_own() -> None:
-    before, thing = overdue.watch(), Thing()
+    before, thing = sockets.watchdog(), Thing()
     before.add(thing)
     pid = os.fork()
     if not pid:
         other = Thing()
-        watch, is_own = overdue.watch(), False
+        watch, is_own = sockets.watchdog(), False
         with suppress(BaseException):
             is_own = watch is not before and watch.add(other)
             eventually(lambda: other.looks and watching_threads() == 1, PATIENCE_SECONDS, "a look")
         os._exit(0 if is_own and other.looks else 1)
     assert os.waitpid(pid, 0)[1] == 0
-    assert overdue.watch() is before
+    assert sockets.watchdog() is before
 
 
 class NeverBlocking(socket.socket):
@@ -138,5 +138,5 @@ def test_where_the_kernels_timeout_does_nothing_pythons_is_used() -> None:
     with SilentServer() as server, NeverBlocking() as sock, socket.socket() as plain:
         host, _, port = server.url.removeprefix("redis://").partition("/")[0].partition(":")
         sock.connect((host, int(port)))
-        assert give_up_after(sock, 0.3, Thing()) == sock.gettimeout() == 0.3
-        assert give_up_after(plain, 0.3, Thing()) is plain.gettimeout() is None
+        assert set_io_timeout(sock, 0.3, Thing()) == sock.gettimeout() == 0.3
+        assert set_io_timeout(plain, 0.3, Thing()) is plain.gettimeout() is None

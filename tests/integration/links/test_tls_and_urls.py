@@ -15,8 +15,9 @@ import redis
 import uvloop
 from redis.exceptions import AuthenticationError, ConnectionError
 
+from api_client.transport.connection_maker import connection_maker
 from api_client.transport.pool import Connections
-from api_client.transport.redis_py import connect, connection_maker
+from api_client.transport.redis_py import connect
 from api_client.transport.wire import pack
 from refresher.embedded import RedisServer, ServerDidNotStart, free_port
 from tests.integration.links.conftest import PATIENCE_SECONDS

@@ -26,7 +26,9 @@ def test_a_node_that_has_left_the_cluster_is_left(make_reader: MakeReader, clust
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
     assert connections_of(cluster, left) > before
     # As CLUSTER SLOTS would say it, whoever has asked.
-    assert link_of(reader).health.take([[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port))
+    assert link_of(reader).health.update_slots(
+        [[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port)
+    )
     eventually(lambda: connections_of(cluster, left) <= before, PATIENCE_SECONDS, "its connections are closed")
     # It has its slots all the same, and says so.
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)

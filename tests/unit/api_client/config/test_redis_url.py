@@ -6,7 +6,7 @@ import pytest
 
 from api_client import ConfigurationError, ReaderSettings
 from api_client.config.redis_url import Topology, read_url
-from api_client.transport.redis_py import async_connection_maker, connection_maker
+from api_client.transport.connection_maker import async_connection_maker, connection_maker
 from refresher.settings import WorkerSettings
 
 CANARY = "c4nary-s3cret"
@@ -92,12 +92,12 @@ def test_no_password_is_shown() -> None:
 def test_over_tls_the_sentinels_are_asked_over_tls_with_the_same_certificates() -> None:
     url = "rediss+sentinel://:data@h:1/m?ssl_ca_certs=%2Fca.pem&sentinel_password=other"
     for maker in (connection_maker(url, timeout_seconds=3.0), async_connection_maker(url, timeout_seconds=3.0)):
-        finder = maker._finder
-        assert finder is not None
+        resolver = maker.resolver
+        assert resolver is not None
         made = maker()
         assert made.__class__.__name__ == "SentinelManagedSSLConnection"
         assert made.password == "data"
-    options = connection_maker(url, timeout_seconds=3.0)._finder._sentinel.sentinel_kwargs  # type: ignore[union-attr]
+    options = connection_maker(url, timeout_seconds=3.0).resolver._sentinel.sentinel_kwargs  # type: ignore[union-attr]
     assert {name: options[name] for name in ("ssl", "ssl_ca_certs", "password", "socket_timeout")} == {
         "ssl": True, "ssl_ca_certs": "/ca.pem", "password": "other", "socket_timeout": 3.0,
     }  # fmt: skip
