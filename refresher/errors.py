@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from api_client.protocol.lease import BookmarkFault
@@ -58,17 +59,8 @@ class LoadFailed(RefresherError):
         return self.kind if self.__cause__ is None else f"{self.kind}: {type(self.__cause__).__name__}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _load_failed, (self.kind, str(self), self.is_transient, self.max_attempts, self.bookmarks)
-
-
-def _load_failed(
-    kind: str,
-    message: str,
-    is_transient: bool,  # noqa: FBT001
-    max_attempts: int | None,
-    bookmarks: BookmarkFault,
-) -> LoadFailed:
-    return LoadFailed(kind, message, is_transient=is_transient, max_attempts=max_attempts, bookmarks=bookmarks)
+        options = {name: getattr(self, name) for name in ("is_transient", "max_attempts", "bookmarks")}
+        return functools.partial(LoadFailed, **options), (self.kind, str(self))
 
 
 def message_of(error: BaseException) -> str:

@@ -15,10 +15,9 @@ from api_client.protocol.clock import monotonic_seconds
 from refresher.errors import LoadFailed
 from refresher.flow.events import NO_SPANS, WorkerSpans
 from refresher.flow.ports import RunsQueries
-from refresher.graph.deadlines import Deadlines
+from refresher.graph.deadlines import Deadlines, pool_has_limits, process_is_ending
 from refresher.graph.driver import open_driver
 from refresher.graph.failures import bookmark_failure, classify_error
-from refresher.graph.pool_process import pool_has_limits, process_is_ending
 from refresher.graph.transaction import ReadTransaction
 from refresher.graph.values import rows_of
 from refresher.queries import Loaded, Query

@@ -9,8 +9,8 @@ from celery import Celery, signals
 from refresher.ops.health_server import HealthServer
 from refresher.settings import WorkerSettings
 from refresher.telemetry.prometheus import MetricsServer
+from refresher.worker.celery_fixes import warn_of_unchecked_versions
 from refresher.worker.celery_fixes.app import redact_debug_loggers, remove_decompressors
-from refresher.worker.celery_fixes.fixes import warn_of_unchecked_versions
 from refresher.worker.runtime import PerProcess
 from refresher.worker.slots import NodeSlots
 

@@ -23,9 +23,9 @@ from refresher.flow.refresh import Refresher
 from refresher.flow.renewals import Renewals
 from refresher.flow.run import Run
 from refresher.graph import values
+from refresher.graph.deadlines import process_is_ending
 from refresher.graph.failures import classify_error
 from refresher.graph.loader import Graph
-from refresher.graph.pool_process import process_is_ending
 from refresher.queries import Registry, registry
 from refresher.settings import WorkerSettings
 from refresher.worker.cache import WorkerLink

@@ -1,1 +1,30 @@
-"""Changes to Celery and kombu, one subject per file; `fixes` lists each with its reason. Nothing else patches them."""
+"""Changes to Celery and kombu, one subject per file; nothing else patches them. docs/upstream/README.md lists each."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import version
+from typing import Final
+
+from packaging.requirements import Requirement
+
+log: Final = logging.getLogger(__name__)
+
+CHECKED: Final = tuple(
+    map(Requirement, ("celery>=5.6,<5.8", "kombu>=5.6,<5.8", "billiard>=4.3.2,<4.4", "amqp>=5.3,<5.5"))
+)
+"""The versions with which the fixes have been checked."""
+
+
+def warn_of_unchecked_versions() -> None:
+    """Log which installed libraries are outside of `CHECKED`. The fixes are applied all the same.
+
+    Without them a fault of the broker or a malformed message ends the worker: an unchecked fix is the smaller risk.
+    """
+    for requirement in CHECKED:
+        installed = version(requirement.name)
+        if not requirement.specifier.contains(installed, prereleases=True):
+            log.warning(
+                "the fixes of Celery and kombu have not been checked with %s %s, but with %s",
+                requirement.name, installed, requirement.specifier,
+            )  # fmt: skip

@@ -13,27 +13,35 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from refresher.worker.celery_fixes import fixes
+from refresher.worker import celery_fixes
+from refresher.worker.celery_fixes import CHECKED, warn_of_unchecked_versions
 from refresher.worker.celery_fixes.consumer import RefreshConsumer
-from refresher.worker.celery_fixes.fixes import CHECKED, FIXES, Fix, warn_of_unchecked_versions
 
 ROOT = Path(__file__).parents[5]
-PACKAGE = "refresher.worker.celery_fixes"
+LIST = ROOT / "docs/upstream/README.md"
+FIXES = [line.strip("| ").split(" | ") for line in LIST.read_text().splitlines() if line.startswith("| `")]
 
 
-@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.where)
-def test_a_fix_names_code_report_and_test_that_there_are(fix: Fix) -> None:
-    module, _, name = fix.where.partition(":")
-    assert operator.attrgetter(name)(importlib.import_module(f"{PACKAGE}.{module}"))
-    assert fix.upstream.startswith("https://github.com/celery/") or (ROOT / fix.upstream).is_file()
-    file, _, test = fix.test.partition("::")
-    assert f"def {test}(" in (ROOT / file).read_text()
+@pytest.mark.parametrize(("where", "fault", "upstream", "test"), FIXES, ids=[fix[0] for fix in FIXES])
+def test_a_fix_names_code_report_and_test_that_there_are(where: str, fault: str, upstream: str, test: str) -> None:
+    assert fault
+    module, _, name = where.strip("`").partition(":")
+    assert operator.attrgetter(name)(importlib.import_module(f"{celery_fixes.__name__}.{module}"))
+    link = re.fullmatch(r"\[[\w#]+\]\((.+)\)", upstream)
+    assert link
+    assert link[1].startswith("https://github.com/celery/") or (LIST.parent / link[1]).is_file()
+    file, _, function = test.strip("`").partition("::")
+    assert f"def {function}(" in (ROOT / file).read_text()
 
 
 def test_each_module_of_the_package_is_part_of_a_fix() -> None:
-    parts = {"__init__", "fixes", "refused_commands"}  # the last names, in a log line, what `consumer` survived
-    modules = {path.stem for path in (ROOT / PACKAGE.replace(".", "/")).glob("*.py")} - parts
-    assert modules == {fix.where.partition(":")[0] for fix in FIXES}
+    parts = {"__init__", "refused_commands"}  # the latter names, in a log line, what `consumer` survived
+    modules = {path.stem for path in Path(celery_fixes.__file__).parent.glob("*.py")} - parts
+    assert modules == {where.strip("`").partition(":")[0] for where, *_ in FIXES}
+
+
+def test_each_report_is_listed() -> None:
+    assert all(f"({report.name})" in LIST.read_text() for report in LIST.parent.glob("*.md") if report != LIST)
 
 
 def test_the_checked_versions_are_those_that_the_project_allows_and_installs(caplog: pytest.LogCaptureFixture) -> None:
@@ -53,7 +61,7 @@ def test_the_checked_versions_are_those_that_the_project_allows_and_installs(cap
 def test_a_worker_says_which_versions_are_unchecked(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(fixes, "version", lambda name: "6.0.0rc1" if name == "celery" else str(LOWEST[name]))
+    monkeypatch.setattr(celery_fixes, "version", lambda name: "6.0.0rc1" if name == "celery" else str(LOWEST[name]))
     warn_of_unchecked_versions()
     (line,) = caplog.messages
     assert line == "the fixes of Celery and kombu have not been checked with celery 6.0.0rc1, but with <5.8,>=5.6"
