@@ -111,7 +111,7 @@ def set_up_sdk() -> None:
 
 
 def _send_what_is_left() -> None:
-    """Flush for at most `FLUSH_SECONDS`: a collector that hangs holds nobody up."""
+    """Flush for at most `FLUSH_SECONDS`: a hanging collector delays no exit."""
     sending = threading.Thread(target=_flush, name="otel-flush", daemon=True)
     sending.start()
     sending.join(FLUSH_SECONDS)

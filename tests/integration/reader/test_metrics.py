@@ -1,4 +1,4 @@
-"""A reader that counts for Prometheus: each kind of it tells of its hits, fresh, stale and invalidated."""
+"""Readers that count for Prometheus: each kind reports its hits, fresh, stale and invalidated."""
 
 from __future__ import annotations
 

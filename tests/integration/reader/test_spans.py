@@ -86,7 +86,7 @@ def test_each_message_goes_on_with_the_trace_of_the_read_that_decided(
         assert item.trace["traceparent"].startswith(f"00-{send.trace}-{send.id}-")
 
 
-def test_hits_that_ask_for_nothing_have_no_spans(traced: AnyReader, new_key: NewKey, memory: SpanRecorder) -> None:
+def test_hits_that_trigger_nothing_have_no_spans(traced: AnyReader, new_key: NewKey, memory: SpanRecorder) -> None:
     new_key("fresh").store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
     traced.get("fresh", {})
     traced.get_many([("fresh", {}), ("fresh", {})])
@@ -139,10 +139,10 @@ def test_a_batch_has_one_wait_and_its_refreshes_are_within(
         "refresh m1 INTERNAL", "refresh m2 INTERNAL", "send test.refresh-miss PRODUCER",
     }  # fmt: skip
     assert named(memory, "refresh stale").parent == wait.parent == named(memory, "GET").id
-    asked = [*sent_items(refresh_queue(NAMESPACE)), *sent_items(miss_queue(NAMESPACE))]
-    assert {item.query for item in asked} == {"stale", "m1", "m2"}
-    assert all(wait.trace in item.trace["traceparent"] for item in asked if item.trace)
-    assert all(item.trace for item in asked)
+    published = [*sent_items(refresh_queue(NAMESPACE)), *sent_items(miss_queue(NAMESPACE))]
+    assert {item.query for item in published} == {"stale", "m1", "m2"}
+    assert all(wait.trace in item.trace["traceparent"] for item in published if item.trace)
+    assert all(item.trace for item in published)
 
 
 def test_a_wait_in_vain_says_by_which_error(traced: AnyReader, memory: SpanRecorder) -> None:

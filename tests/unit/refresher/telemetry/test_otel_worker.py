@@ -97,8 +97,8 @@ def test_each_event_counts_what_it_counts_for_prometheus(name: str) -> None:
 
 
 def test_an_item_goes_on_with_the_trace_of_its_message(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
-    with events.spans.processing(ITEM, REQUEST, SETTINGS) as tell:
-        tell(COMMITTED)
+    with events.spans.processing(ITEM, REQUEST, SETTINGS) as record_outcome:
+        record_outcome(COMMITTED)
     (span,) = memory.spans
     assert (span.kind, span.name, span.failed) == ("CONSUMER", "process cache.refresh", False)
     assert TRACE["traceparent"] == f"00-{span.trace}-{span.parent}-01"
@@ -121,8 +121,8 @@ def test_one_without_a_trace_begins_its_own_and_one_that_can_be_no_key_shows_not
 def test_given_up_and_to_be_retried_are_failures(
     memory: SpanRecorder, events: OTelWorkerEvents, kind: OutcomeKind
 ) -> None:
-    with events.spans.processing(ITEM, REQUEST, SETTINGS) as tell:
-        tell(Outcome(kind, "q", why="deadlock"))
+    with events.spans.processing(ITEM, REQUEST, SETTINGS) as record_outcome:
+        record_outcome(Outcome(kind, "q", why="deadlock"))
     (span,) = memory.spans
     is_failed = kind in {OutcomeKind.FAILED, OutcomeKind.RETRY}
     assert span.failed == is_failed
@@ -135,13 +135,13 @@ def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, eve
     failure = LoadFailed("deadlock", "c4nary", is_transient=True)
     origin = events.spans.origin(Parts(failure, Loaded(1, degree=7)))
     again = msgspec.structs.replace(ITEM, attempt=2)
-    with events.spans.processing(again, REQUEST, SETTINGS) as tell:
+    with events.spans.processing(again, REQUEST, SETTINGS) as record_outcome:
         records.run(Call("acquire", (), (), int))
         with pytest.raises(LoadFailed):
             origin.load(some_query(degree="D"), {}, (), 1.0)
         origin.load(some_query(degree="D"), {}, (), 1.0)
         records.run(Call("commit", (), (), int))
-        tell(COMMITTED)
+        record_outcome(COMMITTED)
     assert tree_of(memory.spans, "refresher.attempt", "refresher.degree", "error.type") == [
         "process cache.refresh CONSUMER refresher.attempt=2",
         "  acquire CLIENT",
@@ -152,7 +152,7 @@ def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, eve
     assert not any(any(span.texts) or "c4nary" in str(span) for span in memory.spans)
 
 
-def test_a_cache_that_can_t_be_asked_is_the_failure_of_its_step(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
+def test_an_unavailable_cache_is_the_failure_of_its_step(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
     records = events.spans.records(Parts(CacheUnavailable("gone")))
     with pytest.raises(CacheUnavailable), events.spans.processing(ITEM, REQUEST, SETTINGS):
         records.run(Call("acquire", (), (), int))
@@ -165,7 +165,7 @@ def test_a_cache_that_can_t_be_asked_is_the_failure_of_its_step(memory: SpanReco
 IN_MODULE = "MATCH (n) RETURN n"
 
 
-def ask_thrice(tx: Any, n: str) -> None:
+def run_three(tx: Any, n: str) -> None:
     tx.run("RETURN $n", n=n)
     tx.run(IN_MODULE)
     tx.run(f"RETURN '{n}'")
@@ -174,9 +174,9 @@ def ask_thrice(tx: Any, n: str) -> None:
 def test_a_query_s_text_is_shown_as_it_stands_in_code_or_not_at_all(
     memory: SpanRecorder, events: OTelWorkerEvents
 ) -> None:
-    asked = some_query(ask_thrice, degree="RETURN 1")
-    tx = events.spans.transaction(cast("Any", Parts()), asked, SETTINGS)
-    ask_thrice(tx, "c4nary")
+    loaded = some_query(run_three, degree="RETURN 1")
+    tx = events.spans.transaction(cast("Any", Parts()), loaded, SETTINGS)
+    run_three(tx, "c4nary")
     tx.run("RETURN 1")
     assert [(span.name, span["db.query.text"]) for span in memory.spans] == [
         ("query q", "RETURN $n"),

@@ -131,7 +131,7 @@ def test_an_sdk_that_is_there_already_is_used_as_it_is(monkeypatch: pytest.Monke
     assert spans_of(made) is not NO_SPANS
 
 
-def test_what_is_left_is_sent_at_the_end_and_a_collector_that_hangs_holds_nobody_up(
+def test_what_is_left_is_sent_at_the_end_and_a_hanging_collector_delays_no_exit(
     monkeypatch: pytest.MonkeyPatch, set_ups: list[int]
 ) -> None:
     flushing, release = threading.Event(), threading.Event()
