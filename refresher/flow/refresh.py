@@ -39,7 +39,6 @@ from refresher.flow.run import (
     bookmarks_of,
     hard_ttl_seconds,
     header_of,
-    key_and_params,
     learned_lease_seconds,
     letter_of,
 )
@@ -68,7 +67,7 @@ class Refresher:
         """
         settings, deps = self._settings, self._deps
         try:
-            key, params = key_and_params(item, settings.namespace)
+            key = item.key(settings.namespace)
         except InvalidQuery as error:
             # Its text may hold a param's value.
             log.warning("invalid refresh request for %.100r: %s", item.query, type(error).__name__)
@@ -95,7 +94,7 @@ class Refresher:
         run = Run(item, key, query, nonce, reply, deps.monotonic(), deps.monotonic)
         if reply.attempts >= settings.max_attempts:
             return self._abandon(run, reply.attempts, _taken_over())
-        return self._load_under_lease(run, params)
+        return self._load_under_lease(run)
 
     def hand_back_all(self) -> None:
         """Put all runs of this process back into the queue, since it ends; raises nothing."""
@@ -114,14 +113,14 @@ class Refresher:
             return self._abandon(run, attempt, failure)
         return self._retry_later(run, attempt, failure, pause_seconds)
 
-    def _load_under_lease(self, run: Run, params: dict[str, Any]) -> Outcome:
+    def _load_under_lease(self, run: Run) -> Outcome:
         query = run.key.query
         self._deps.events.acquired(query)
         learned = learned_lease_seconds(run.before.run if run.before else None, self._settings, self._jitter_seconds())
         with self._deps.keep_lease(HeldLease(run.key, run.token, run.nonce, run.lease.left_seconds, learned)):
             self._running[run.nonce] = run
             try:
-                return self._run_with_retries(run, params)
+                return self._run_with_retries(run)
             except (KeyboardInterrupt, SystemExit):
                 # Any other end of this process, the hard time limit's too, is the main process's to count: handed back,
                 # a load that ends its process, or hangs, would go round forever.
@@ -132,11 +131,11 @@ class Refresher:
                 del self._running[run.nonce]
                 self._deps.events.ended(query)
 
-    def _run_with_retries(self, run: Run, params: dict[str, Any]) -> Outcome:
+    def _run_with_retries(self, run: Run) -> Outcome:
         attempt = run.item.attempt
         while True:
             try:
-                return replace(self._load_and_commit(run, params), attempts=attempt)
+                return replace(self._load_and_commit(run), attempts=attempt)
             except LoadFailed as failure:
                 pause_seconds = self._pause_seconds(attempt, failure)
                 if pause_seconds is None:
@@ -146,12 +145,11 @@ class Refresher:
                 self._report_retry(run, attempt, failure, pause_seconds)
             self._deps.sleep(pause_seconds)
             attempt += 1
-            params = run.key.params  # the loader may have changed those that it was given
 
-    def _load_and_commit(self, run: Run, params: dict[str, Any]) -> Outcome:
+    def _load_and_commit(self, run: Run) -> Outcome:
         try:
             with self._deps.interruptible():
-                entry, keep_seconds = self._load(run, params)
+                entry, keep_seconds = self._load(run)
         except BaseException as error:  # noqa: BLE001 - it is raised again, or what it means
             failure = self._deps.failure_of(error)
             try:
@@ -162,9 +160,10 @@ class Refresher:
                 del failure  # else its traceback, which has this frame, would keep the value that was loaded
         return self._commit(run, entry, keep_seconds)
 
-    def _load(self, run: Run, params: dict[str, Any]) -> tuple[bytes, float]:
+    def _load(self, run: Run) -> tuple[bytes, float]:
         """Return the new entry, and for how long Redis is to keep it. All code of the query's author runs in here."""
-        query, settings = _checked_query(run, params), self._settings
+        settings, params = self._settings, run.key.params  # this attempt's own: the loader may change them
+        query = _checked_query(run, params)
         read_started_us = run.now_us()
         left_seconds = settings.budget_seconds - run.elapsed_seconds()
         timeout_seconds = max(0.01, min(settings.transaction_timeout_seconds, left_seconds))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 from api_client.protocol.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header
-from api_client.protocol.keys import CacheKey, make_key
+from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireReply
 from api_client.protocol.messages import RefreshItem
 from refresher.errors import LoadFailed, message_of
@@ -74,18 +74,6 @@ class Run:
     def lead_seconds(self) -> float:
         """Return δ's sample: from the claim until now, the wait in the queue included."""
         return max(0.0, (self.now_us() - self.lease.claimed_at_us) / 1e6)
-
-
-def key_and_params(item: RefreshItem, namespace: str) -> tuple[CacheKey, dict[str, Any]]:
-    """Return the key of an item and the params that its loader is called with: parsed and made canonical here alone.
-
-    Raises:
-        InvalidQuery: there can be no such key.
-    """
-    params = item.decoded_params
-    key = make_key(namespace, item.query, params, item.version)
-    # The text is canonical where our publisher wrote it.
-    return key, params if item.params == key.canonical_params else key.params
 
 
 def _readable(header: bytes, digest: bytes) -> Header | None:
