@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from refresher.checker.watched_nodes import READ_NODE, WATCH_QUERY
+from refresher.checker.nodes import READ_NODE, WATCH_QUERY
 from refresher.queries import query
 
 if TYPE_CHECKING:

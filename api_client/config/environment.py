@@ -84,6 +84,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                     raise ConfigurationError(name, error.shown, error.allowed) from error.__cause__
             raise
 
+    def variable_of(self, field: str) -> str:
+        """Return the environment variable that a field's value is from: its fallback where that alone holds it."""
+        note = _annotations(type(self))[field]
+        name = _first_set(os.environ, note, field)
+        return name if name and os.environ[name].strip() == getattr(self, field) else variable(note, field)
+
     def __repr__(self) -> str:
         shown = (f"{field}={_shown(note, getattr(self, field))}" for field, note in _annotations(type(self)).items())
         return f"{type(self).__name__}({', '.join(shown)})"

@@ -1,6 +1,5 @@
-"""The outside checker: holds what readers were told against what a writer did to the graph.
+"""The outside checker: compares what readers got with what a writer did to the graph. It knows nothing of the cache.
 
-It knows nothing of how the cache works. `writing` raises versions in the graph and invalidates, `reading` notes what
-readers are told, `judging` compares the two; `watching` does it all in one process. The demo, the soak test and
-``refresher doctor --watch`` use the same parts.
+`writer` increments versions in the graph and invalidates, `reader` records what reads return, `oracle` compares the
+two; `monitor` runs all of it in one process. The demo, the soak test and ``refresher doctor --watch`` use it.
 """

@@ -1,4 +1,4 @@
-"""As whom a watch writes to the graph."""
+"""Settings of the graph's user that a watch writes as."""
 
 from __future__ import annotations
 

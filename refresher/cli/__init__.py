@@ -1,4 +1,4 @@
-"""The command ``refresher``: a command a file, see `refresher.cli.commands`."""
+"""The command ``refresher``: one file each, listed in `refresher.cli.commands`; arguments and output, no logic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command line; exit codes: 0 done, 1 something is wrong (one line says what), 2 wrong usage.
 
-    Whatever a command raises on purpose ends here as one line, never as a traceback; Ctrl-C as 130.
+    An expected error ends here as one line, never as a traceback; Ctrl-C as 130.
     """
     try:
         _run()

@@ -1,31 +1,39 @@
-"""What several commands do with their arguments."""
+"""Arguments that several commands take, and the cache that they are about."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+import redis
 import typer
+from redis.exceptions import RedisError
 
 from api_client.config.durations import seconds
+from api_client.config.environment import without_password as shown_url
 from api_client.config.settings import SharedSettings
-from api_client.errors import InvalidQuery
+from api_client.errors import CacheUnavailable, InvalidQuery
 from api_client.protocol.keys import CacheKey, make_key
+from api_client.transport.redis_py import connect, reason
+
+TIMEOUT_SECONDS: Final = 2.0
 
 QueryName: TypeAlias = Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")]
 ParamList: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME=VALUE|JSON", help="Its params: person_id=42 name=Ada, or one JSON object."),
 ]
-Version: TypeAlias = Annotated[int, typer.Option(min=1, help="The version that readers ask for.")]
+Version: TypeAlias = Annotated[int, typer.Option(min=1, help="The version that readers read.")]
 
 
 def key_of(settings: SharedSettings, query: str, params: list[str] | None, version: int) -> CacheKey:
-    """Return the key that a command is about.
+    """Return the key of a query and params.
 
     Raises:
-        typer.BadParameter: there can't be such a key.
+        typer.BadParameter: not a valid key.
     """
     try:
         return make_key(settings.namespace, query, params_of(params or []), version)
@@ -33,11 +41,28 @@ def key_of(settings: SharedSettings, query: str, params: list[str] | None, versi
         raise typer.BadParameter(str(error)) from None
 
 
+@contextmanager
+def opened_cache(url: str) -> Iterator[redis.Redis]:
+    """Open CACHE_REDIS_URL.
+
+    Raises:
+        CacheUnavailable: it can't be used; the message names it, without its password.
+    """
+    client = connect(url, timeout_seconds=TIMEOUT_SECONDS)
+    try:
+        yield client
+    except (RedisError, OSError) as error:
+        shown = shown_url(url)
+        raise CacheUnavailable(f"the cache at CACHE_REDIS_URL={shown} can't be used: {reason(error)}") from error
+    finally:
+        client.close()
+
+
 def without_password(url: str | None) -> str | None:
     """Refuse a password on the command line, where everyone on the machine can read it.
 
     Raises:
-        typer.BadParameter: there is one, or this is no URL.
+        typer.BadParameter: it has one, or is not a URL.
     """
     try:
         has_password = url is not None and (urlsplit(url).password is not None or "password=" in urlsplit(url).query)
@@ -52,7 +77,7 @@ def duration_of(text: str, option: str) -> float:
     """Return a duration in seconds.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: not a duration.
     """
     try:
         return seconds(text)
@@ -85,7 +110,7 @@ def _object(argument: str) -> dict[str, Any]:
     try:
         decoded = json.loads(argument)
     except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"no JSON: {error}") from None
+        raise typer.BadParameter(f"not JSON: {error}") from None
     if not isinstance(decoded, dict):
         raise typer.BadParameter("allowed is NAME=VALUE, or a JSON object")
     return decoded

@@ -33,15 +33,15 @@ app: Final = typer.Typer(
 # What fits on a line of the list; --help of a command says the rest.
 app.command(short_help="Watch it work, with a worker that is killed.")(demo)
 app.command(short_help="List the queries that a worker here can load.")(queries)
-app.command(short_help="Show what is cached, under way, waiting and failing.")(status)
-app.command(short_help="Tell why a value is refreshed now, or not.")(explain)
-app.command(short_help="Show what Redis has of a key, field by field.")(inspect)
-app.command(short_help="Load keys that are not there yet.")(warm)
+app.command(short_help="Show what is cached, queued, running and failing.")(status)
+app.command(short_help="Show why a value is or isn't being refreshed.")(explain)
+app.command(short_help="Show a key's state in Redis, field by field.")(inspect)
+app.command(short_help="Load keys that are not cached yet.")(warm)
 app.command(short_help="Load a value now.")(refresh)
-app.command(short_help="Make a value stale from now on, or gone.")(invalidate)
-app.command(short_help="Look at all parts, and say how to mend what is wrong.")(doctor)
-app.command(short_help="Ask this host's worker whether it is ready, or live.")(health)
-app.add_typer(dead, short_help="See, retry or drop refreshes that were given up.")
+app.command(short_help="Make a value stale, or drop it.")(invalidate)
+app.command(short_help="Check all parts, and show how to fix what is wrong.")(doctor)
+app.command(short_help="Query whether this host's worker is ready, or live.")(health)
+app.add_typer(dead, short_help="List, retry or drop abandoned refreshes.")
 
 
 def expected_errors() -> tuple[type[Exception], ...]:

@@ -11,18 +11,17 @@ import typer
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from api_client.explain import details_of, duration, reason_of
-from refresher.cli.arguments import duration_of
-from refresher.cli.cache import opened_cache
-from refresher.cli.shown import as_json, compact, counted, plain, print_table, time_of
+from refresher.cli.arguments import duration_of, opened_cache
+from refresher.cli.output import as_json, compact, counted, plain, print_table, time_of
 from refresher.flow.dead_letters import MAX_KEPT
-from refresher.ops.dead_keys import DeadKey, DeadKeys, KeyStatus, Retried, RetryResult
+from refresher.ops.dead_keys import DeadKey, DeadKeys, KeyStatus, RetryOutcome, RetryResult
 
 DEFAULT_MOST: Final = 50
 MAX_PARAMS_CHARACTERS: Final = 60
 MASKED: Final = "(not kept)"
 
 dead: Final = typer.Typer(
-    name="dead", help="Refreshes that were given up: what failed, why, and what is to be done about it.",
+    name="dead", help="Refreshes that were abandoned: what failed, why, and how to go on.",
     no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
 
@@ -32,16 +31,16 @@ Every: TypeAlias = Annotated[bool, typer.Option("--all", help="All keys.")]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")]
 
 
-@dead.command("list", short_help="List the keys that were given up.")
+@dead.command("list", short_help="List the dead keys.")
 def list_letters(
     query: Annotated[str | None, typer.Option("--query", metavar="NAME", help="Of this query alone.")] = None,
-    most: Annotated[int, typer.Option(min=1, max=MAX_KEPT, help="So many, those that failed last.")] = DEFAULT_MOST,
+    most: Annotated[int, typer.Option(min=1, max=MAX_KEPT, help="At most this many, latest first.")] = DEFAULT_MOST,
     as_json_: Json = False,
 ) -> None:
-    """List the keys that were given up, those that failed last first, and how each stands now.
+    """List the keys whose refresh was abandoned, latest failure first, and the state of each.
 
-    A key is quarantined or cooling for as long as told; queued, running or retrying; refreshed since; or idle: then the
-    next reader asks. One that was refreshed since needs nothing any more: drop it, or leave it.
+    A key is quarantined or cooling (for the time shown); queued, running or retrying; refreshed since; or idle: then
+    the next reader triggers a refresh. One that was refreshed since needs nothing more: drop it, or leave it.
     """
     with _dead_keys() as (keys, _):
         found = [one for one in keys.all() if query in {None, one.letter.query}]
@@ -60,7 +59,7 @@ def list_letters(
 def show(
     identifier: Annotated[str, typer.Argument(metavar="ID", help="As `dead list` shows it.")], as_json_: Json = False
 ) -> None:
-    """Show one: its params, the failure's whole text, and why the key is refreshed now or not.
+    """Show one: its params, the failure's whole text, and why the key is or isn't being refreshed.
 
     Exits with 1 when there is no such letter.
     """
@@ -75,9 +74,9 @@ def show(
         ("params", MASKED if letter.params is None else plain(compact(letter.params))),
         ("failed", f"{time_of(letter.at_us)}, {letter.kind} after {counted(letter.attempts, 'attempt')}"),
         ("because", MASKED if letter.message is None else plain(letter.message)),
-        ("in a row", str(letter.failures) if letter.failures else "not counted: no fault of the key"),
+        ("in a row", str(letter.failures) if letter.failures else "not counted (infrastructure failure)"),
         ("letters", str(len(one.letters))),
-        ("now", f"{_standing(one)}; {reason_of(one.now)}"),
+        ("now", f"{_status_text(one)}; {reason_of(one.now)}"),
         *details_of(one.now),
         ("key", one.key.entry),
     ]
@@ -91,38 +90,38 @@ def retry(
     query: OfQuery = None,
     every: Every = False,
     wait: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to wait for what comes of it; 0: not at all.")
+        str, typer.Option(metavar="DURATION", help="How long to wait for the result; 0: not at all.")
     ] = "30s",
     as_json_: Json = False,
 ) -> None:
-    """Refresh keys now, also those in quarantine, and tell what came of each.
+    """Refresh keys now, also those in quarantine, and print the result of each.
 
     The letter of a key that is refreshed is dropped; every other one stays, and a refresh that fails again keeps the
-    key in quarantine, longer. Exits with 0 when every key was refreshed (with --wait 0: asked for), else with 1.
+    key in quarantine, longer. Exits with 0 when every key was refreshed (with --wait 0: triggered), else with 1.
     """
     wait_seconds = duration_of(wait, "--wait")
     with _dead_keys() as (keys, settings), CacheClient(settings) as client:
         chosen = _chosen(keys.all(), identifiers, query, every=every)
         results = keys.retry(chosen, client, wait_seconds=wait_seconds)
-    _tell(
+    _print_results(
         [({"result": result.what.value, "why": result.why}, _retried_line(result), result.dead) for result in results],
         json=as_json_,
     )
-    fine = {Retried.REFRESHED} if wait_seconds else {Retried.REFRESHED, Retried.ASKED}
+    fine = {RetryOutcome.REFRESHED} if wait_seconds else {RetryOutcome.REFRESHED, RetryOutcome.PENDING}
     raise typer.Exit(0 if all(result.what in fine for result in results) else 1)
 
 
-@dead.command(short_help="Forget failures, so that the next reader asks.")
+@dead.command(short_help="Forget failures; the next reader triggers a refresh.")
 def drop(identifiers: Ids = None, query: OfQuery = None, every: Every = False, as_json_: Json = False) -> None:
-    """Forget failures: the letters go, and a pause that is left ends, so that the next reader asks.
+    """Forget failures: the letters go, and a backoff ends, so that the next reader triggers a refresh.
 
-    Exits with 1 when a letter that was named is not there; then none is dropped.
+    Exits with 1 when a named letter does not exist; then none is dropped.
     """
     with _dead_keys() as (keys, _):
         dropped = [(one, keys.drop(one)) for one in _chosen(keys.all(), identifiers, query, every=every)]
-    _tell(
+    _print_results(
         [
-            ({"result": "dropped", "ended_pause": ended}, "dropped" + (", its pause is over" if ended else ""), one)
+            ({"result": "dropped", "ended_pause": ended}, "dropped" + (", backoff ended" if ended else ""), one)
             for one, ended in dropped
         ],
         json=as_json_,
@@ -137,10 +136,10 @@ def _dead_keys() -> Iterator[tuple[DeadKeys, ReaderSettings]]:
 
 
 def _chosen(found: Sequence[DeadKey], ids: list[str] | None, query: str | None, *, every: bool) -> list[DeadKey]:
-    """Return the keys that a command is about.
+    """Return the keys that were named.
 
     Raises:
-        typer.BadParameter: none of the three ways to name them was used, or several.
+        typer.BadParameter: not exactly one of IDs, query and --all.
     """
     if [bool(ids), query is not None, every].count(True) != 1:
         raise typer.BadParameter("allowed is one of: IDs, --query NAME, --all")
@@ -149,32 +148,32 @@ def _chosen(found: Sequence[DeadKey], ids: list[str] | None, query: str | None, 
     by_id = {letter.id: one for one in found for letter in one.letters}
     missing = [identifier for identifier in ids if identifier not in by_id]
     if missing:
-        typer.echo(f"error: there is no dead letter {plain(missing[0], 60)}", err=True)
+        typer.echo(f"error: no dead letter {plain(missing[0], 60)}", err=True)
         raise typer.Exit(1)
     return list({by_id[identifier].letter.id: by_id[identifier] for identifier in ids}.values())
 
 
-def _tell(told: Sequence[tuple[dict[str, Any], str, DeadKey]], *, json: bool) -> None:
+def _print_results(results: Sequence[tuple[dict[str, Any], str, DeadKey]], *, json: bool) -> None:
     if json:
-        typer.echo(as_json([{"id": one.letter.id, "query": one.letter.query, **record} for record, _, one in told]))
+        typer.echo(as_json([{"id": one.letter.id, "query": one.letter.query, **record} for record, _, one in results]))
         return
-    for _, line, one in told[:DEFAULT_MOST]:
+    for _, line, one in results[:DEFAULT_MOST]:
         typer.echo(f"{one.letter.id}  {one.letter.query}: {line}")
-    if len(told) > DEFAULT_MOST:
-        typer.echo(f"and {len(told) - DEFAULT_MOST} more: --json tells all")
-    typer.echo(counted(len(told), "key"))
+    if len(results) > DEFAULT_MOST:
+        typer.echo(f"and {len(results) - DEFAULT_MOST} more: --json prints all")
+    typer.echo(counted(len(results), "key"))
 
 
 def _retried_line(result: RetryResult) -> str:
     why = f" ({plain(result.why, 200)})" if result.why else ""
-    paused = f", {_standing(result.dead)}" if result.what is Retried.FAILED_AGAIN else ""
+    paused = f", {_status_text(result.dead)}" if result.what is RetryOutcome.FAILED_AGAIN else ""
     return f"{result.what.value}{why}{paused}"
 
 
-def _standing(one: DeadKey) -> str:
-    if one.standing in {KeyStatus.QUARANTINED, KeyStatus.COOLING}:
-        return f"{one.standing.value} for {duration(one.left_seconds)} more"
-    return "refreshed since" if one.standing is KeyStatus.REFRESHED else one.standing.value
+def _status_text(one: DeadKey) -> str:
+    if one.status in {KeyStatus.QUARANTINED, KeyStatus.COOLING}:
+        return f"{one.status.value} for {duration(one.left_seconds)} more"
+    return "refreshed since" if one.status is KeyStatus.REFRESHED else one.status.value
 
 
 def _record_of(one: DeadKey) -> dict[str, Any]:
@@ -183,7 +182,7 @@ def _record_of(one: DeadKey) -> dict[str, Any]:
         "id": letter.id, "query": letter.query, "version": letter.version, "params": letter.params,
         "key": one.key.entry, "kind": letter.kind, "message": letter.message, "attempts": letter.attempts,
         "failures": letter.failures, "letters": len(one.letters), "at": time_of(letter.at_us),
-        "state": one.standing.value, "state_left": round(one.left_seconds, 3),
+        "state": one.status.value, "state_left": round(one.left_seconds, 3),
     }  # fmt: skip
 
 
@@ -199,7 +198,7 @@ def _print_table(found: Sequence[DeadKey]) -> None:
         params = MASKED if letter.params is None else plain(compact(letter.params), MAX_PARAMS_CHARACTERS)
         cells = (
             letter.id, letter.query, params, letter.kind, str(letter.attempts), str(letter.failures or "–"),
-            time_of(letter.at_us), _standing(one),
+            time_of(letter.at_us), _status_text(one),
         )  # fmt: skip
         table.add_row(*(Text(cell) for cell in cells))
     print_table(table)

@@ -23,7 +23,7 @@ _Neo4jUri: TypeAlias = Annotated[
         metavar="URI",
         callback=without_password,
         help="Your own Neo4j, without Person nodes; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from the "
-        "environment. What was loaded is removed in the end.",
+        "environment. What was loaded is removed at the end.",
     ),
 ]
 _RedisUrl: TypeAlias = Annotated[
@@ -32,7 +32,7 @@ _RedisUrl: TypeAlias = Annotated[
         metavar="URL",
         callback=without_password,
         help="Your own Redis, cache and broker both; behind Sentinels or a cluster it is the cache alone. "
-        "REDIS_PASSWORD is read from the environment. The demo's keys are removed in the end.",
+        "REDIS_PASSWORD is read from the environment. The demo's keys are removed at the end.",
     ),
 ]
 
@@ -45,17 +45,17 @@ def demo(
     no_chaos: Annotated[bool, typer.Option("--no-chaos", help="Don't kill the worker in the middle.")] = False,
     graph: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Your own graph: an edge list, two columns a line; may be gzipped."),
+        typer.Option(metavar="FILE", help="Your own graph: an edge list as CSV, two columns; may be gzipped."),
     ] = None,
     neo4j_uri: _Neo4jUri = None,
     redis_url: _RedisUrl = None,
     readers: Annotated[int, typer.Option(min=1, max=MAX_READERS, help="Reader processes.")] = DEFAULT_READERS,
-    seed: Annotated[int, typer.Option(min=0, help="Of the graph and of what is asked for.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the graph and of the traffic.")] = 1,
 ) -> None:
     """Watch it work: a graph, skewed traffic, a worker that is killed, and no read that waits for it.
 
-    Starts Redis, a graph database, a Celery worker and Flower, all embedded and gone in the end; exits with 1 when a
-    read failed or the cache broke a promise.
+    Starts Redis, a graph database, a Celery worker and Flower, all embedded and removed at the end. Exits with 1 when a
+    read failed or the cache broke a guarantee.
     """
     try:
         from rich.console import Console

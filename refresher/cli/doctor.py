@@ -11,14 +11,15 @@ import typer
 
 from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
-from refresher.cli.shown import as_json, plain
+from refresher.cli.output import as_json, plain
 from refresher.errors import RefresherError
-from refresher.ops.doctor import findings, readable
-from refresher.ops.findings import Finding, Level
+from refresher.ops.doctor.checkup import findings
+from refresher.ops.doctor.findings import Finding, Level
+from refresher.ops.doctor.host import flower_address
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from refresher.checker.watching import WatchResult
+    from refresher.checker.monitor import WatchResult
 
 DEFAULT_WATCH_SECONDS: Final = 30.0
 DEFAULT_READS_PER_SECOND: Final = 50.0
@@ -27,66 +28,62 @@ MAX_SHOWN: Final = 20
 
 def doctor(
     watch: Annotated[
-        bool, typer.Option("--watch", help="Also write to the graph, invalidate, read, and judge what readers got.")
+        bool, typer.Option("--watch", help="Also write to the graph, invalidate, read, and check what readers got.")
     ] = False,
     seconds: Annotated[
         float, typer.Option(min=1, max=86_400, help="How long to watch; Ctrl-C ends it before.")
     ] = DEFAULT_WATCH_SECONDS,
     reads_per_second: Annotated[
-        float, typer.Option(min=1, max=1_000, help="How much is read while watching.")
+        float, typer.Option(min=1, max=1_000, help="Reads per second while watching.")
     ] = DEFAULT_READS_PER_SECOND,
     flower: Annotated[
-        str, typer.Option(metavar="URL", help="Also ask Flower there, such as http://127.0.0.1:5555.")
+        str, typer.Option(metavar="URL", help="Also check Flower there, such as http://127.0.0.1:5555.")
     ] = "",
     as_reader: Annotated[
-        bool, typer.Option("--as-reader", help="In a reader's environment: look at what it needs alone.")
+        bool, typer.Option("--as-reader", help="In a reader's environment: check only what it needs.")
     ] = False,
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
 ) -> None:
-    """Look at cache, readers, broker, workers and graph, say what is wrong, and how to mend it.
+    """Check cache, readers, broker, workers and graph, and show what is wrong and how to fix it.
 
     Everything is taken from the environment, as workers and readers take it. --watch needs workers that know the query
     refresher.watch (REFRESHER_QUERIES=…,refresher.watch), and a user of the graph that may write:
-    REFRESHER_WATCH_USER and REFRESHER_WATCH_PASSWORD. It makes four nodes RefresherWatch, and removes them.
+    REFRESHER_WATCH_USER and REFRESHER_WATCH_PASSWORD. It creates four nodes RefresherWatch, and removes them.
 
-    Exits with 1 when there is a problem, or when a promise of the cache was broken while it watched.
+    Exits with 1 when there is a problem, or when the cache broke a guarantee while it watched.
     """
-    if flower:
-        _check(flower)
+    try:
+        _ = flower and flower_address(flower)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--flower") from None
     worker, reader = WorkerSettings.from_env(), ReaderSettings.from_env()
     watched: WatchResult | None = None
-    found = list(_told(findings(worker, reader, flower_url=flower, as_reader=as_reader), as_json_))
+    found = list(_printed(findings(worker, reader, flower_url=flower, as_reader=as_reader), as_json_))
     if watch:
         try:
             watched = _watch(worker, reader, seconds, reads_per_second)
         except (CacheError, RefresherError) as error:
-            found += _told([Finding("watch", Level.PROBLEM, str(error))], as_json_)
+            found += _printed([Finding(Level.PROBLEM, str(error), check="watch")], as_json_)
     is_good = all(one.level is not Level.PROBLEM for one in found) and (watched is None or _is_good(watched))
     if as_json_:
-        typer.echo(as_json({"ok": is_good, "findings": [asdict(one) for one in found], "watch": _record_of(watched)}))
+        records = [one.record() for one in found]
+        typer.echo(as_json({"ok": is_good, "findings": records, "watch": _record_of(watched)}))
     elif watched is not None:
         _print_watch(watched)
     raise typer.Exit(0 if is_good else 1)
 
 
-def _told(several: Iterable[Finding], is_quiet: bool) -> Iterator[Finding]:
-    """Print findings as they come, unless they are told as JSON in the end."""
+def _printed(several: Iterable[Finding], is_quiet: bool) -> Iterator[Finding]:
+    """Print findings as they come, unless they are printed as JSON at the end."""
     for finding in several:
         if not is_quiet:
             _print(finding)
         yield finding
 
 
-def _check(url: str) -> None:
-    try:
-        readable(url)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--flower") from None
-
-
 def _watch(worker: WorkerSettings, reader: ReaderSettings, seconds: float, reads_per_second: float) -> WatchResult:
+    from refresher.checker.monitor import watch
     from refresher.checker.settings import WatchSettings
-    from refresher.checker.watching import watch
     from refresher.graph.driver import open_driver
 
     who = WatchSettings.from_env()
@@ -104,11 +101,11 @@ def _is_good(watched: WatchResult) -> bool:
 def _print(finding: Finding) -> None:
     mark = {Level.OK: "ok", Level.WARNING: "warning", Level.PROBLEM: "PROBLEM"}[finding.level]
     typer.secho(
-        f"{mark:<9}{finding.check}: {plain(finding.said)}",
+        f"{mark:<9}{finding.check}: {plain(finding.message)}",
         fg={Level.OK: None, Level.WARNING: "yellow", Level.PROBLEM: "red"}[finding.level],
     )
-    if finding.mend:
-        typer.echo(f"{'':<9}→ {finding.mend}")
+    if finding.remedy:
+        typer.echo(f"{'':<9}→ {finding.remedy}")
 
 
 def _print_watch(watched: WatchResult) -> None:
@@ -122,7 +119,7 @@ def _print_watch(watched: WatchResult) -> None:
     for sentence in watched.broken[:MAX_SHOWN]:
         typer.secho(f"BROKEN   {sentence}", fg="red")
     if len(watched.broken) > MAX_SHOWN:
-        typer.echo(f"and {len(watched.broken) - MAX_SHOWN} more: --json tells all")
+        typer.echo(f"and {len(watched.broken) - MAX_SHOWN} more: --json prints all")
     if _is_good(watched):
         typer.echo("no read that began after an invalidation got an older value as fresh")
 

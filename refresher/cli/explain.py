@@ -14,9 +14,8 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.model import EntryState
 from api_client.transport.redis_py import node_of
 from api_client.trigger.broker import CeleryBroker
-from refresher.cli.arguments import ParamList, QueryName, Version, key_of
-from refresher.cli.cache import opened_cache
-from refresher.cli.shown import as_json
+from refresher.cli.arguments import ParamList, QueryName, Version, key_of, opened_cache
+from refresher.cli.output import as_json
 
 NAME_COLUMNS: Final = 10
 
@@ -29,12 +28,12 @@ def explain(
     version: Version = 1,
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object; durations in seconds.")] = False,
 ) -> None:
-    """Tell why a cached value is refreshed now, or not: what is left of it, how likely a refresh is, and whose it is.
+    """Show why a value is or isn't being refreshed: its time left, the probability of a refresh, and by which worker.
 
-    Redis and broker are those of the environment (CACHE_REDIS_URL, CACHE_BROKER_URL, CACHE_NAMESPACE). What a reader
-    drew last is known to its process alone: there, client.explain() tells it.
+    Redis and broker are those of the environment (CACHE_REDIS_URL, CACHE_BROKER_URL, CACHE_NAMESPACE). A reader's last
+    draw is known to its process alone: there, client.explain() shows it.
 
-    Exits with 1 when the cache could not be asked.
+    Exits with 1 when the cache could not be queried.
     """
     settings = ReaderSettings.from_env()
     key = key_of(settings, query, params, version)
@@ -42,7 +41,7 @@ def explain(
     if as_json_:
         typer.echo(as_json(asdict(explained)))
     else:
-        _print(explained)
+        _print(explained, settings.variable_of("broker_url"))
 
 
 def _replies(settings: ReaderSettings, key: CacheKey) -> list[Any]:
@@ -56,7 +55,7 @@ def _replies(settings: ReaderSettings, key: CacheKey) -> list[Any]:
 
 
 def _queue_length(settings: ReaderSettings) -> int | None:
-    """Return how many refreshes wait; None where the broker can't be asked, which explains no less of the entry."""
+    """Return how many refreshes are queued; None without the broker, which explains no less of the entry."""
     with closing(CeleryBroker(settings.broker_url, settings.namespace)) as broker:
         try:
             return broker.waiting()
@@ -64,7 +63,7 @@ def _queue_length(settings: ReaderSettings) -> int | None:
             return None
 
 
-def _print(explained: Explanation) -> None:
+def _print(explained: Explanation, broker_variable: str) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -82,6 +81,6 @@ def _print(explained: Explanation) -> None:
     for name, line in details_of(explained):
         table.add_row(name, Text(line))
     if explained.queue_length is None:
-        table.add_row("queue", Text("the broker at CACHE_BROKER_URL can't be asked"))
+        table.add_row("queue", Text(f"the broker at {broker_variable} can't be queried"))
     table.add_row("key", Text(explained.key))
     console.print(table)

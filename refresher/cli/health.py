@@ -8,31 +8,31 @@ from typing import Annotated
 import typer
 
 from api_client.errors import ConfigurationError
-from refresher.cli.shown import as_json, plain
-from refresher.ops.health_client import ask_health, nearby
+from refresher.cli.output import as_json, plain
+from refresher.ops.health_client import fetch_health, nearby
 from refresher.settings import WorkerSettings
 
 
 def health(
-    ready: Annotated[bool, typer.Option("--ready/--live", help="What to ask for.")] = True,
+    ready: Annotated[bool, typer.Option("--ready/--live", help="Which of the two to check.")] = True,
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Ask the worker of this host whether it is ready, or live, at CACHE_HEALTH_PORT.
+    """Query whether the worker of this host is ready, or live, at CACHE_HEALTH_PORT.
 
     Exits with 1 when it is not, or does not answer.
     """
     settings = WorkerSettings.from_env()
     if not settings.health_port:
-        raise ConfigurationError("CACHE_HEALTH_PORT", "0", "it has to be the worker's")
+        raise ConfigurationError("CACHE_HEALTH_PORT", "0", "it must be the worker's")
     try:
         path = "/ready" if ready else "/live"
-        is_good, record = ask_health(settings.health_address, settings.health_port, path)
+        is_good, record = fetch_health(settings.health_address, settings.health_port, path)
     except (OSError, http.client.HTTPException, ValueError) as error:
         where = f"{nearby(settings.health_address)}:{settings.health_port}"
         is_good, record = False, {"ok": False, "checks": {"worker": f"does not answer at {where}: {error}"}}
     if as_json_:
         typer.echo(as_json(record))
     else:
-        for name, said in record["checks"].items():
-            typer.echo(f"{name:<10}{plain(str(said))}")
+        for name, result in record["checks"].items():
+            typer.echo(f"{name:<10}{plain(str(result))}")
     raise typer.Exit(0 if is_good else 1)

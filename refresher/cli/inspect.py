@@ -12,10 +12,9 @@ from api_client.config.settings import ReaderSettings
 from api_client.errors import InvalidQuery
 from api_client.explain import duration
 from api_client.protocol.keys import CacheKey, check_query_name
-from refresher.cli.arguments import ParamList, Version, key_of
-from refresher.cli.cache import opened_cache
-from refresher.cli.shown import as_json, plain, time_of
-from refresher.ops.inspect import MIN_DIGEST, Inspection, found_by_digest, inspected
+from refresher.cli.arguments import ParamList, Version, key_of, opened_cache
+from refresher.cli.output import as_json, plain, time_of
+from refresher.ops.inspect import MIN_DIGEST, Inspection, find_by_digest, inspect_key
 from refresher.ops.scan import KeyNames
 
 NAME_COLUMNS: Final = 17
@@ -34,12 +33,12 @@ def inspect(
         bool, typer.Option("--json", help="As one JSON object; durations in seconds, times in µs since 1970.")
     ] = False,
 ) -> None:
-    """Show what Redis has of a key, field by field: the entry's header, the lease record, dead letters. No values.
+    """Show a key's state in Redis, field by field: the entry's header, the lease record, dead letters. No values.
 
     The key is given by its name (cache:e1:{…}), by a query and params, or by a query and the hex digits that Flower and
-    logs show of it. What it means for the next read is told by explain.
+    logs show. What the state means for the next read, explain shows.
 
-    Exits with 1 when there is nothing of the key.
+    Exits with 1 when Redis has nothing of the key.
     """
     settings = ReaderSettings.from_env()
     with opened_cache(settings.redis_url) as client:
@@ -47,7 +46,7 @@ def inspect(
         if key is None and params and len(params) == 1 and _DIGITS.fullmatch(params[0]):
             key = _found(client, settings.namespace, name, version, params[0])
         key = key or key_of(settings, name, params, version)
-        seen = inspected(client, settings.namespace, key)
+        seen = inspect_key(client, settings.namespace, key)
     if as_json_:
         typer.echo(as_json(_record(seen)))
     else:
@@ -59,20 +58,18 @@ def inspect(
 def _named(namespace: str, name: str) -> CacheKey:
     key = KeyNames(namespace).key(name)
     if key is None:
-        raise typer.BadParameter(f"{plain(name, 80)!r} is no key of CACHE_NAMESPACE={namespace}, such as "
+        raise typer.BadParameter(f"{plain(name, 80)!r} is not a key of CACHE_NAMESPACE={namespace}, such as "
                                  f"{namespace}:e1:{{friends_of:1:…}}")  # fmt: skip
     return key
 
 
 def _found(client: Any, namespace: str, query: str, version: int, digits: str) -> CacheKey:
     try:
-        key = found_by_digest(client, namespace, check_query_name(query), version, digits)
+        key = find_by_digest(client, namespace, check_query_name(query), version, digits)
     except InvalidQuery as error:
         raise typer.BadParameter(str(error)) from None
     if key is None:
-        typer.echo(
-            f"error: Redis has nothing of a key of {query} v{version} whose digits begin with {digits}", err=True
-        )
+        typer.echo(f"error: Redis has no key of {query} v{version} whose digits begin with {digits}", err=True)
         raise typer.Exit(1)
     return key
 
@@ -92,7 +89,7 @@ def _lines(seen: Inspection) -> Iterator[str]:
     yield ""
     yield f"entry {seen.key.entry}"
     if not seen.is_there:
-        yield "  there is none"
+        yield "  none"
     else:
         if seen.unreadable:
             yield _line("unreadable", seen.unreadable)
@@ -101,7 +98,7 @@ def _lines(seen: Inspection) -> Iterator[str]:
     yield ""
     yield f"record {seen.key.record}"
     if not seen.record:
-        yield "  there is none: nothing is going on"
+        yield "  none (idle)"
     else:
         yield from (_line(name, _shown(name, value, seen.now_us)) for name, value in seen.record.items())
         yield _line("dropped", _dropped(seen.record_left))

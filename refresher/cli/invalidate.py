@@ -10,7 +10,7 @@ import typer
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from refresher.cli.arguments import ParamList, QueryName, key_of
-from refresher.cli.shown import as_json
+from refresher.cli.output import as_json
 
 
 def invalidate(
@@ -21,12 +21,12 @@ def invalidate(
     bookmark: Annotated[
         list[str] | None, typer.Option(metavar="BOOKMARK", help="The graph's, of the write; may be repeated.")
     ] = None,
-    replicas: Annotated[int, typer.Option(min=0, help="Wait until so many replicas of the cache have it.")] = 0,
+    replicas: Annotated[int, typer.Option(min=0, help="Wait until this many replicas of the cache have it.")] = 0,
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Make a value stale from now on in all its versions, whatever is being loaded; the next read has it refreshed.
+    """Make a value stale in all its versions, whatever is being loaded; the next read triggers a refresh.
 
-    Exits with 1 where fewer replicas than asked for have it.
+    Exits with 1 when fewer replicas than requested have it.
     """
     settings = ReaderSettings.from_env()
     key = key_of(settings, query, params, version or 1)

@@ -9,7 +9,7 @@ import typer
 
 from api_client.errors import ConfigurationError
 from api_client.explain import duration
-from refresher.cli.shown import as_json, plain, print_table
+from refresher.cli.output import as_json, plain, print_table
 from refresher.queries import Query, import_queries, registry
 from refresher.settings import WorkerSettings
 
@@ -22,7 +22,7 @@ def queries(as_json_: Annotated[bool, typer.Option("--json", help="As JSON; dura
     settings = WorkerSettings.from_env()
     import_queries(settings.query_modules)
     if not len(registry):
-        raise ConfigurationError("REFRESHER_QUERIES", repr(settings.queries), "it names the modules that use @query")
+        raise ConfigurationError("REFRESHER_QUERIES", repr(settings.queries), "name the modules that use @query")
     if as_json_:
         typer.echo(as_json([_record_of(one, settings) for one in registry]))
         return

@@ -10,11 +10,11 @@ from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from api_client.protocol.model import RefreshState
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of
-from refresher.cli.shown import as_json
+from refresher.cli.output import as_json
 
 _WORDS = {
-    RefreshState.TRIGGERED: "asked for",
-    RefreshState.SUPPRESSED: "somebody is at it already",
+    RefreshState.TRIGGERED: "triggered",
+    RefreshState.SUPPRESSED: "already in progress",
 }
 
 
@@ -27,9 +27,9 @@ def refresh(
     ] = "30s",
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Have a value loaded now, whether it is fresh or failed a moment ago, and wait until it is there.
+    """Load a value now, even if it is fresh or has just failed, and wait for it.
 
-    Exits with 1 when it is not there in time, or the refresh failed; the error says which.
+    Exits with 1 when the wait timed out, or the refresh failed; the error says which.
     """
     wait_seconds = duration_of(wait, "--wait")
     settings = ReaderSettings.from_env()

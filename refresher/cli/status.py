@@ -1,7 +1,8 @@
-"""``refresher status``."""
+"""``refresher status``: once, live, or as a page."""
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from collections.abc import Iterable
@@ -12,16 +13,23 @@ import typer
 
 from api_client.config.settings import ReaderSettings
 from api_client.explain import duration
-from refresher.cli.serve_status import DEFAULT_PORT, DEFAULT_WEB_SECONDS, serve
-from refresher.cli.shown import as_json, compact, counted, plain, wide_console
+from refresher.cli.output import as_json, compact, counted, plain, wide_console
+from refresher.ops.addresses import LOOPBACK
 from refresher.ops.broker import WorkerSeen
-from refresher.ops.scan import DEFAULT_MOST_KEYS, KeysSeen, QueryKeys
-from refresher.ops.status import WORKERS_KEPT_SECONDS, Status, Watcher
+from refresher.ops.scan import DEFAULT_MAX_KEYS, KeysSeen, QueryKeys
+from refresher.ops.status import WORKERS_TTL_SECONDS, Status, StatusPoller
+from refresher.web.api import StatusApi
+from refresher.web.history import History
+from refresher.web.server import USER, StatusServer
+from refresher.web.settings import WebSettings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 DEFAULT_WATCH_SECONDS: Final = 2.0
+DEFAULT_PORT: Final = 5556
+DEFAULT_WEB_SECONDS: Final = 5.0
+PASSWORD_BYTES: Final = 18
 UNKNOWN: Final = "–"
 _PARTS: Final = ("cache", "queues", "workers", "dead")
 _COLUMNS: Final = (
@@ -30,16 +38,16 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-Once: TypeAlias = Annotated[bool, typer.Option("--once", help="Look once and end, on a terminal too.")]
+Once: TypeAlias = Annotated[bool, typer.Option("--once", help="Show once and end, on a terminal too.")]
 Watch: TypeAlias = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0.5, max=3600, help="Look again so often, until Ctrl-C. [default: 2]"),
+    typer.Option(metavar="SECONDS", min=0.5, max=3600, help="Repeat at this interval, until Ctrl-C. [default: 2]"),
 ]
 MostKeys: TypeAlias = Annotated[
-    int, typer.Option(metavar="N", min=1_000, max=100_000_000, help="Look at about so many keys at most, each time.")
+    int, typer.Option(metavar="N", min=1_000, max=100_000_000, help="Scan at most about N keys, each time.")
 ]
 Json: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="As one JSON object; with --watch one a line; durations in seconds.")
+    bool, typer.Option("--json", help="As one JSON object; with --watch one per line; durations in seconds.")
 ]
 Web: TypeAlias = Annotated[bool, typer.Option("--web", help="Serve a page instead, with plots and a button to retry.")]
 Port: TypeAlias = Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0: any that is free.")]
@@ -49,37 +57,37 @@ Address: TypeAlias = Annotated[str, typer.Option(help="Where the page listens.")
 def status(
     once: Once = False,
     watch: Watch = None,
-    keys: MostKeys = DEFAULT_MOST_KEYS,
+    keys: MostKeys = DEFAULT_MAX_KEYS,
     as_json_: Json = False,
     web: Web = False,
     port: Port = DEFAULT_PORT,
     address: Address = "127.0.0.1",
 ) -> None:
-    """Show by query what the cache holds and what is being refreshed, how much waits, and which workers answer.
+    """Show by query what the cache holds and what is being refreshed, the queue lengths, and the workers.
 
-    On a terminal it goes on until Ctrl-C, elsewhere it looks once. Where there are more keys than --keys, it is told
-    that only some were looked at, and nothing is estimated from them.
+    On a terminal it repeats until Ctrl-C, elsewhere it shows once. Where there are more keys than --keys, it says that
+    it is a sample, and estimates nothing from it.
 
-    The page of --web asks for the user refresher and a password: REFRESHER_STATUS_PASSWORD, or one that is drawn and
+    The page of --web requires the user refresher and a password: REFRESHER_STATUS_PASSWORD, or a random one, which is
     printed. It has no encryption of its own.
 
-    Exits with 1 when the cache or the broker could not be asked.
+    Exits with 1 when the cache or the broker could not be queried.
     """
     if once and watch is not None:
         raise typer.BadParameter("allowed is one of: --once, --watch")
     if web:
         if once or as_json_:
             raise typer.BadParameter("--web allows neither --once nor --json")
-        serve(address, port, most_keys=keys, every_seconds=watch or DEFAULT_WEB_SECONDS)
+        _serve(address, port, max_keys=keys, every_seconds=watch or DEFAULT_WEB_SECONDS)
         return
     goes_on = watch is not None or (not once and not as_json_ and sys.stdout.isatty())
-    watcher = Watcher(
-        ReaderSettings.from_env(), most_keys=keys, workers_kept_seconds=WORKERS_KEPT_SECONDS if goes_on else 0.0
+    poller = StatusPoller(
+        ReaderSettings.from_env(), max_keys=keys, workers_ttl_seconds=WORKERS_TTL_SECONDS if goes_on else 0.0
     )
     if goes_on:
-        _watch(watcher, watch or DEFAULT_WATCH_SECONDS, as_json_=as_json_)
+        _watch(poller, watch or DEFAULT_WATCH_SECONDS, as_json_=as_json_)
         return
-    seen = watcher.look()
+    seen = poller.poll()
     if as_json_:
         typer.echo(as_json(record_of(seen)))
     else:
@@ -88,28 +96,55 @@ def status(
 
 
 def record_of(seen: Status) -> dict[str, Any]:
-    """Return a moment as JSON has it."""
+    """Return a sample as JSON has it."""
     return {"ok": seen.is_whole, **asdict(seen)}
 
 
-def _watch(watcher: Watcher, seconds: float, *, as_json_: bool) -> None:
+def _serve(address: str, port: int, *, max_keys: int, every_seconds: float) -> None:
+    """Serve the status page until Ctrl-C; exits with 1 where the address can't be used."""
+    settings, given = ReaderSettings.from_env(), WebSettings.from_env().password
+    poller = StatusPoller(settings, max_keys=max_keys, workers_ttl_seconds=WORKERS_TTL_SECONDS)
+    history = History(poller.poll, every_seconds)
+    password = given or secrets.token_urlsafe(PASSWORD_BYTES)
+    try:
+        server = StatusServer((address, port), StatusApi(settings, history), password)
+    except OSError as error:
+        typer.echo(f"error: can't serve the page at {address}:{port}: {error}", err=True)
+        raise typer.Exit(1) from None
+    shown = "of REFRESHER_STATUS_PASSWORD" if given else password
+    typer.echo(f"status page: http://{address}:{server.server_port}/  user {USER}, password {shown}; Ctrl-C to stop")
+    if address not in LOOPBACK:
+        typer.echo(
+            "warning: not encrypted, anyone on the way can read the password: put a TLS proxy in front", err=True
+        )
+    history.start()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return
+    finally:
+        history.close()
+        server.server_close()
+
+
+def _watch(poller: StatusPoller, seconds: float, *, as_json_: bool) -> None:
     try:
         if as_json_:
             while True:
-                typer.echo(compact(record_of(watcher.look())))
+                typer.echo(compact(record_of(poller.poll())))
                 time.sleep(seconds)
-        _show_live(watcher, seconds)
+        _show_live(poller, seconds)
     except KeyboardInterrupt:
         return
 
 
-def _show_live(watcher: Watcher, seconds: float) -> None:
+def _show_live(poller: StatusPoller, seconds: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    with Live(Text("looking …"), console=wide_console(), auto_refresh=False) as live:
+    with Live(Text("loading …"), console=wide_console(), auto_refresh=False) as live:
         while True:
-            live.update(_shown(watcher.look(), ends="Ctrl-C ends it"), refresh=True)
+            live.update(_shown(poller.poll(), ends="Ctrl-C to stop"), refresh=True)
             time.sleep(seconds)
 
 
@@ -132,30 +167,30 @@ def _shown(seen: Status, ends: str = "") -> RenderableType:
 
 
 def _lines(seen: Status) -> Iterable[tuple[str, bool]]:
-    """Return a line for each of `_PARTS`, and whether it tells of a problem."""
+    """Return one line for each of `_PARTS`, and whether it is a problem."""
     keys, dead, queues, workers = seen.keys, seen.dead, seen.queues, seen.workers
     if keys is None:
         yield seen.problems["keys"], True
     elif keys.problem:
-        yield f"what is in it can't be told: {keys.problem}", True
+        yield f"can't be scanned: {keys.problem}", True
     else:
         yield _of_cache(keys), False
     if queues is None:
         yield seen.problems["queues"], True
     else:
-        yield f"{queues.refresh} waiting, and {queues.miss} for which readers wait", False
+        yield f"{queues.refresh} background and {queues.miss} blocking refreshes queued", False
     if workers is None:
         yield seen.problems["workers"], True
     elif workers:
         yield f"{len(workers)}: {', '.join(map(_of_worker, workers))}", False
     else:
-        yield "none answers: nothing is refreshed", True
+        yield "none replies: nothing is refreshed", True
     if dead is None:
         yield seen.problems["dead"], True
     else:
         open_, quarantined = sum(dead.open.values()), sum(dead.quarantined.values())
         more = f", {quarantined} in quarantine: refresher dead list" if open_ else ""
-        yield f"{counted(open_, 'key')} given up{more}", False
+        yield f"{counted(open_, 'dead key')}{more}", False
 
 
 def _of_worker(one: WorkerSeen) -> str:
@@ -167,7 +202,7 @@ def _of_cache(keys: KeysSeen) -> str:
     if not keys.is_sample:
         return entries
     of = f" of {keys.keys_of_server:,} keys" if keys.keys_of_server is not None else ""
-    return f"a sample, not all{of}: {entries} seen"
+    return f"a sample{of}: {entries} seen"
 
 
 def _table(keys: KeysSeen, seen: Status) -> RenderableType:
@@ -194,14 +229,14 @@ def _lists(keys: KeysSeen) -> Iterable[RenderableType]:
     from rich.text import Text
 
     if keys.runs:
-        yield Text("\nloading now, the longest first", style="bold")
+        yield Text("\nrunning loads, longest first", style="bold")
         yield from (Text(plain(f"{one.query} {one.key}  {duration(one.lasts)}  {one.by}")) for one in keys.runs)
     if keys.hottest:
-        looks = ", looks at headers among them" if keys.is_counted else ""
-        yield Text(f"\nread most (Redis' own count, logarithmic, 0 to 255{looks})", style="bold")
+        looks = ", including header reads by this command" if keys.is_counted else ""
+        yield Text(f"\nmost read (Redis' own count, logarithmic, 0 to 255{looks})", style="bold")
         yield from (Text(plain(f"{one.query} {one.key}  {one.accesses}")) for one in keys.hottest)
     elif keys.hottest_problem:
-        yield Text(f"\nwhich keys are read most is not known: {plain(keys.hottest_problem)}", style="dim")
+        yield Text(f"\nmost read: unknown, {plain(keys.hottest_problem)}", style="dim")
 
 
 def _time(seconds: float | None) -> str:

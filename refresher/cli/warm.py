@@ -17,8 +17,8 @@ from api_client.errors import CacheError, InvalidQuery
 from api_client.protocol.keys import make_key
 from api_client.protocol.model import Entry, EntryState
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of
-from refresher.cli.shown import as_json, plain
-from refresher.cli.shown import counted as number_of
+from refresher.cli.output import as_json, plain
+from refresher.cli.output import counted as number_of
 
 MAX_FAILURES_SHOWN: Final = 10
 
@@ -31,17 +31,17 @@ def warm(
     version: Version = 1,
     file: Annotated[
         str | None,
-        typer.Option("--from", metavar="FILE", help="JSON Lines: the params of a key each, as an object; - is stdin."),
+        typer.Option("--from", metavar="FILE", help="JSON Lines: one object of params per key; - is stdin."),
     ] = None,
-    at_once: Annotated[int, typer.Option(min=1, max=1_000, help="So many keys are asked for together.")] = 50,
+    at_once: Annotated[int, typer.Option(min=1, max=1_000, help="How many keys are read together.")] = 50,
     timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long those that are asked for together are waited for.")
+        str, typer.Option(metavar="DURATION", help="How long to wait for keys that are read together.")
     ] = "30s",
     as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Read keys, so that those that are not there yet are loaded: before a deploy, say, whose version starts cold.
+    """Load the keys that are not cached yet: before a deploy, say, whose version starts cold.
 
-    What is there already is left as it is. Exits with 1 when a key could not be loaded; all others are, all the same.
+    Cached values stay as they are. Exits with 1 when a key could not be loaded; all others are, all the same.
     """
     timeout_seconds = duration_of(timeout, "--timeout")
     settings = ReaderSettings.from_env()
@@ -61,15 +61,15 @@ def warm(
                     counted["loaded" if answer.state is EntryState.MISS else "there"] += 1
                 else:
                     failed.append((one, answer))
-    _tell(query, len(keys), counted, failed, json_wanted=as_json_)
+    _print_result(query, len(keys), counted, failed, json_wanted=as_json_)
     raise typer.Exit(1 if failed else 0)
 
 
 def _params_in(file: str, settings: ReaderSettings, query: str, version: int) -> Iterator[dict[str, Any]]:
-    """Read the params of all keys, before the first is asked for.
+    """Parse the params of all keys, before the first is read.
 
     Raises:
-        typer.BadParameter: the file can't be read, or names the line that is wrong, and why.
+        typer.BadParameter: the file can't be read, or a line is wrong, which the message names.
     """
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
@@ -81,12 +81,12 @@ def _params_in(file: str, settings: ReaderSettings, query: str, version: int) ->
         try:
             found = json.loads(line)
             if not isinstance(found, dict):
-                raise typer.BadParameter(f"line {number} is no JSON object", param_hint="--from")
+                raise typer.BadParameter(f"line {number} is not a JSON object", param_hint="--from")
             make_key(settings.namespace, query, found, version)
         except InvalidQuery as error:
             raise typer.BadParameter(f"line {number}: {error}", param_hint="--from") from None
         except (ValueError, RecursionError) as error:
-            raise typer.BadParameter(f"line {number} is no JSON: {error}", param_hint="--from") from None
+            raise typer.BadParameter(f"line {number} is not JSON: {error}", param_hint="--from") from None
         yield found
 
 
@@ -98,13 +98,8 @@ def _shown(parts: Sequence[list[dict[str, Any]]], *, hidden: bool) -> Iterator[l
     yield from track(parts, "warming", console=console, transient=True, disable=hidden or not console.is_terminal)
 
 
-def _tell(
-    query: str,
-    keys: int,
-    counted: Counter[str],
-    failed: Sequence[Failure],
-    *,
-    json_wanted: bool,
+def _print_result(
+    query: str, keys: int, counted: Counter[str], failed: Sequence[Failure], *, json_wanted: bool
 ) -> None:
     if json_wanted:
         failures = [{"params": params, "error": type(error).__name__, "why": str(error)} for params, error in failed]
@@ -113,6 +108,6 @@ def _tell(
     for params, error in failed[:MAX_FAILURES_SHOWN]:
         typer.echo(f"error: {plain(json.dumps(params, ensure_ascii=False), 80)}: {error}", err=True)
     if len(failed) > MAX_FAILURES_SHOWN:
-        typer.echo(f"error: and {len(failed) - MAX_FAILURES_SHOWN} more: --json tells all", err=True)
-    told = f"{counted['there']} there already, {counted['loaded']} loaded, {len(failed)} failed"
-    typer.echo(f"{query}: {number_of(keys, 'key')}; {told}")
+        typer.echo(f"error: and {len(failed) - MAX_FAILURES_SHOWN} more: --json prints all", err=True)
+    counts = f"{counted['there']} already cached, {counted['loaded']} loaded, {len(failed)} failed"
+    typer.echo(f"{query}: {number_of(keys, 'key')}; {counts}")

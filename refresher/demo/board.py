@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from refresher.demo.counters import Histogram, Tally
 
 if TYPE_CHECKING:
-    from refresher.checker.judging import Checker
+    from refresher.checker.oracle import Checker
     from refresher.demo.reader_thread import Notes
 
 WINDOW_SECONDS: Final = 2.0

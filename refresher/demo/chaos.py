@@ -11,7 +11,7 @@ from refresher.demo.places import LEASE_SECONDS, QUEUE_TTL_SECONDS
 from refresher.demo.processes import START_SECONDS
 
 if TYPE_CHECKING:
-    from refresher.checker.writing import Writer
+    from refresher.checker.writer import Writer
     from refresher.demo.board import Board
     from refresher.demo.processes import Workers
     from refresher.demo.readers import Readers

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 from api_client import CacheClient, CacheError, Entry, EntryState, ReaderEvents, RefreshReason, RefreshState
-from refresher.checker.judging import Observation
+from refresher.checker.oracle import Observation
 from refresher.demo.counters import Tally
 
 Key: TypeAlias = tuple[str, dict[str, object]]

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from api_client import CacheClient
-from refresher.checker.judging import Checker
-from refresher.checker.writing import Watched, Writer, check_repairs
+from refresher.checker.oracle import Checker
+from refresher.checker.writer import WatchedQuery, Writer, check_repairs
 from refresher.demo.board import Board
 from refresher.demo.chaos import Chaos, Stage
 from refresher.demo.display import FRAMES_PER_SECOND, Display, display_on
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from refresher.demo.processes import Workers
     from refresher.demo.worker_events import WorkerEvents
 
-_WATCHED: Final = Watched(
+_WATCHED: Final = WatchedQuery(
     CHECKED_QUERY, "name",
     "MATCH (p:Person {name: $name}) SET p.version = p.version + 1 RETURN p.version AS version",
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""What an operator looks at: status, health, doctor, dead keys. Nothing here loads."""
+"""Inspection and health for operators: status, doctor, dead keys, a worker's health. Nothing here loads."""

@@ -1,4 +1,4 @@
-"""What waits in the broker, and which workers answer. Each step is bounded in time, on a silent broker too."""
+"""Queue lengths, and the workers that reply. Each step is bounded in time, on a silent broker too."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
+from redis.exceptions import RedisError
+
 from api_client.config.broker import miss_queue, queues, refresh_queue
+from api_client.config.environment import without_password
 from api_client.config.settings import SharedSettings
+from api_client.transport.redis_py import reason
 from api_client.trigger.broker import CeleryBroker, display_name, queue_length
 
 TIMEOUT_SECONDS: Final = 0.5
 LINK_SECONDS: Final = 2.0
 """More than the second for which kombu's Redis transport listens to a queue at a time."""
 ANSWER_SECONDS: Final = 1.0
-"""How long workers have to answer: nobody knows how many there are."""
+"""How long workers have to reply: their number is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """How many refreshes wait: of early and stale values, and of misses, for which somebody waits."""
+    """Refreshes that are queued: in the background (of early and stale values), and blocking (of misses)."""
 
     refresh: int
     miss: int
@@ -28,7 +32,7 @@ class Queues:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """A worker that answered. ``taken`` are the refreshes that it began since its start, by query; ``uptime`` in s."""
+    """A worker that replied. ``taken`` are the refreshes that it began since its start, by query; ``uptime`` in s."""
 
     name: str
     pool: str
@@ -37,8 +41,19 @@ class WorkerSeen:
     uptime: int
 
 
-def queues_of(settings: SharedSettings) -> Queues:
-    """Ask how many refreshes wait; raises what the broker raises."""
+def broker_place(settings: SharedSettings) -> str:
+    """Return the variable that names the broker, and its URL without a password."""
+    return f"{settings.variable_of('broker_url')}={without_password(settings.broker_url)}"
+
+
+def fault_text(error: Exception) -> str:
+    """Describe what cache or broker have raised; kombu wraps what a transport raises. Nothing in it is a secret."""
+    found = error if isinstance(error, RedisError | OSError) else error.__cause__ or error
+    return reason(found) if isinstance(found, RedisError | OSError) else type(found).__name__
+
+
+def queue_lengths(settings: SharedSettings) -> Queues:
+    """Count the queued refreshes; raises what the broker raises."""
     url, namespace = settings.broker_url, settings.namespace
     with (
         closing(CeleryBroker(url, namespace)) as broker,
@@ -50,22 +65,23 @@ def queues_of(settings: SharedSettings) -> Queues:
         )
 
 
-def workers_of(settings: SharedSettings) -> list[WorkerSeen]:
-    """Ask workers for a sign of life: those that take refreshes of this namespace; raises what the broker raises."""
-    from api_client.trigger.private_app import (
-        PublishingApp,  # here: it imports Celery, for which no other command has time
-    )
+def consumed_queues(app: Any, answer_seconds: float) -> dict[str, set[str]]:
+    """Return the queues that each worker consumes, by its name; raises what the broker raises."""
+    replies = app.control.inspect(timeout=answer_seconds).active_queues() or {}
+    return {name: {queue["name"] for queue in consumed} for name, consumed in replies.items()}
 
-    app = PublishingApp.to(settings.broker_url, LINK_SECONDS)
+
+def running_workers(settings: SharedSettings) -> list[WorkerSeen]:
+    """Return the workers that consume a queue of this namespace; raises what the broker raises."""
+    # Here: it imports Celery, for which no other command has time.
+    from api_client.trigger.private_app import PublishingApp
+
     wanted = {queue.name for queue in queues(settings.namespace, settings.broker_url)}
-    try:
-        consumed = app.control.inspect(timeout=ANSWER_SECONDS).active_queues() or {}
-        ours = sorted(name for name, some in consumed.items() if wanted & {queue["name"] for queue in some})
-        # The second question has an end: it is known who has to answer.
+    with closing(PublishingApp.to(settings.broker_url, LINK_SECONDS)) as app:
+        ours = sorted(name for name, names in consumed_queues(app, ANSWER_SECONDS).items() if wanted & names)
+        # This request ends early: it is known who has to reply.
         known = app.control.inspect(destination=ours, timeout=ANSWER_SECONDS, limit=len(ours))
         stats = (known.stats() or {}) if ours else {}
-    finally:
-        app.close()
     return [_worker(name, stats.get(name, {})) for name in ours]
 
 
@@ -81,7 +97,7 @@ def _worker(name: str, stats: dict[str, Any]) -> WorkerSeen:
 
 
 def _by_query(total: Mapping[str, int]) -> dict[str, int]:
-    """Return Celery's counts of a worker's tasks, which go by the names that monitors show, as counts of refreshes."""
+    """Return Celery's counts of a worker's tasks, which it keeps by the names that monitors show, by query."""
     begins = display_name("")
     return {name.removeprefix(begins): count for name, count in total.items() if name.startswith(begins)}
 

@@ -1,4 +1,7 @@
-"""What a worker looks at when it starts. It comes up all the same: what is missing may be there in a moment."""
+"""Checks of cache, broker, graph and queries: logged at a worker's start, and repeated by its health and by doctor.
+
+A worker starts all the same: what is missing may be there in a moment.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from redis.exceptions import NoPermissionError, RedisError
 from api_client.config.environment import without_password
 from api_client.errors import ConfigurationError
 from api_client.protocol.keys import make_key
-from api_client.transport.redis_py import connect, reason
+from api_client.transport.redis_py import connect, node_of, reason
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
-from refresher.ops.findings import missing_to_notify, user_of
+from refresher.ops.broker import broker_place
+from refresher.ops.permissions import Permissions, user_of
 from refresher.queries import registry
 from refresher.settings import WorkerSettings
 
@@ -26,7 +30,7 @@ READY_KEY: Final = "refresher.ready"
 
 
 def log_problems(settings: WorkerSettings) -> list[str]:
-    """Log what is wrong around a starting worker, in words that say how to mend it; the problems, as text."""
+    """Log what is wrong around a starting worker, each with its remedy; returns the texts."""
     problems = [
         problem for problem in (cache_problem(settings), graph_problem(settings), _queries(settings)) if problem
     ]
@@ -36,45 +40,46 @@ def log_problems(settings: WorkerSettings) -> list[str]:
 
 
 def cache_problem(settings: WorkerSettings) -> str | None:
-    """Return what is wrong with the cache, in words; None: it answers, and takes what is written."""
+    """Return what is wrong with the cache, as text; None: it is reachable and writable."""
     client = connect(settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)
+    key = make_key(settings.namespace, READY_KEY, None, 1).entry
     try:
-        # Changes nothing, for there is no such key; a replica, a full server and a user without the right refuse it.
-        client.set(make_key(settings.namespace, READY_KEY, None, 1).entry, b"", xx=True)
-        missing = missing_to_notify(client, settings.namespace)
+        # Changes nothing, for there is no such key; a replica, a full server and a missing permission refuse it.
+        client.set(key, b"", xx=True)
+        missing = " ".join(Permissions(node_of(client, key), settings.namespace).missing_to_notify())
     except (RedisError, OSError) as error:
         url = without_password(settings.redis_url)
         return f"the cache at CACHE_REDIS_URL={url} can't be used: {reason(error)}; refreshes fail until it can"
     finally:
         client.close()
-    if missing is not None:
+    if missing:
         user = user_of(settings.redis_url)
         return (
-            f"the user {user} of CACHE_REDIS_URL lacks the right {missing}: what is committed is stored, but readers "
-            f"that wait for it are not notified, and poll; ACL SETUSER {user} {missing}"
+            f"the user {user} of CACHE_REDIS_URL lacks the permission {missing}: commits are stored, but readers that "
+            f"wait for them are not notified, and poll; ACL SETUSER {user} {missing}"
         )
     return None
 
 
 def broker_memory_problem(settings: WorkerSettings) -> str | None:
-    """Return what keeps a broker on Redis from taking messages, in words; None: nothing does, or it is no Redis."""
+    """Return what keeps a broker on Redis from taking messages, as text; None: nothing does, or it is not a Redis."""
     if urlsplit(settings.broker_url).scheme not in {"redis", "rediss"}:
         return None
     client = connect(settings.broker_url, timeout_seconds=TIMEOUT_SECONDS)
     try:
-        # As above. A full one goes on telling how many messages wait.
+        # As above. A full one still reports its queue lengths.
         client.set(f"{settings.namespace}.{READY_KEY}", b"", xx=True)
     except NoPermissionError:
-        return None  # who may publish need not have this right
+        return None  # a user that may publish need not have this permission
     except (RedisError, OSError) as error:
-        return f"the broker at CACHE_BROKER_URL={without_password(settings.broker_url)} can't be used: {reason(error)}"
+        return f"the broker at {broker_place(settings)} can't be used: {reason(error)}"
     finally:
         client.close()
     return None
 
 
 def graph_problem(settings: WorkerSettings) -> str | None:
-    """Return what is wrong with the graph, in words; None: its configured database answers the configured user."""
+    """Return what is wrong with the graph, as text; None: its configured database is usable for the configured user."""
     try:
         with closing(Graph(settings)) as graph:
             graph.verify()

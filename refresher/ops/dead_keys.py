@@ -1,11 +1,11 @@
-"""Keys that were given up: their dead letters beside how each stands now, and what can be done about them.
+"""Dead keys: keys whose refresh was abandoned. Their dead letters, their state now, and the ways to clear them.
 
 ::
 
-    letter ──▶ retry: refresh() passes the pause ──▶ committed ──▶ letters dropped
-                                                 ├─▶ given up again ──▶ a newer letter takes its place
-                                                 └─▶ not known in time ──▶ the letter stays
-           └─▶ drop: the letters go; a pause that is left is ended, and the count with it
+    letter ──▶ retry: refresh() passes the backoff ──▶ committed ──▶ letters dropped
+                                                   ├─▶ failed again ──▶ a newer letter takes its place
+                                                   └─▶ not known in time ──▶ the letter stays
+           └─▶ drop: the letters go; a backoff that is left is ended, and the count of failures with it
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_PAUSE_SECONDS: Final = 0.5
 
 
 class KeyStatus(StrEnum):
-    """How a key that was given up stands now."""
+    """State of a dead key now."""
 
     REFRESHED = "refreshed"  # a later run has committed: the letter is history
     QUARANTINED = "quarantined"
@@ -44,22 +44,22 @@ class KeyStatus(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     RETRYING = "retrying"
-    IDLE = "idle"  # the next reader asks
+    IDLE = "idle"  # the next reader triggers a refresh
 
 
-class Retried(StrEnum):
-    """What came of a retry."""
+class RetryOutcome(StrEnum):
+    """Result of a retry; the values are printed, and documented."""
 
     REFRESHED = "refreshed"
     FAILED_AGAIN = "failed again"
-    ASKED = "asked for"  # not known yet, or not waited for
+    PENDING = "asked for"  # not known yet, or not waited for
     NOT_KEPT = "params not kept"
-    NOT_ASKED = "could not be asked for"
+    REQUEST_FAILED = "could not be asked for"
 
 
 @dataclass(frozen=True, slots=True)
 class DeadKey:
-    """A key that was given up: its newest letter, how many it has, and how it stands."""
+    """A key whose refresh was abandoned: its newest letter, all of them, and its state."""
 
     key: CacheKey
     letter: DeadLetter
@@ -67,8 +67,8 @@ class DeadKey:
     now: Explanation
 
     @property
-    def standing(self) -> KeyStatus:
-        """How the key stands now."""
+    def status(self) -> KeyStatus:
+        """The key's state now."""
         record = self.now.record
         if record is not None and record.left > 0:
             if record.state is RecordState.COOLING:
@@ -79,16 +79,16 @@ class DeadKey:
 
     @property
     def left_seconds(self) -> float:
-        """For how long it stands so; 0 where that has no end of its own."""
+        """How long the state lasts; 0 where it has no end of its own."""
         return self.now.record.left if self.now.record is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RetryResult:
-    """What came of the retry of one key; ``why`` says more where there is more to say."""
+    """Result of the retry of one key; ``why`` is the cause, where there is one."""
 
     dead: DeadKey
-    what: Retried
+    what: RetryOutcome
     why: str = ""
 
 
@@ -100,7 +100,7 @@ class DeadKeys:
         self._letters, self._store = DeadLetters(client, settings.namespace), LeaseStore(client)
 
     def all(self) -> list[DeadKey]:
-        """Return all of them, those that failed last first."""
+        """Return all of them, latest failure first."""
         by_key: dict[tuple[str, int, str], list[DeadLetter]] = {}
         for letter in self._letters.newest():
             by_key.setdefault((letter.query, letter.version, letter.digest), []).append(letter)
@@ -111,8 +111,8 @@ class DeadKeys:
         ]
 
     def drop(self, dead: DeadKey) -> bool:
-        """Forget the key's failures: its letters go, and a pause that is left ends. Returns whether one was ended."""
-        ended = dead.standing in {KeyStatus.COOLING, KeyStatus.QUARANTINED} and self._end_pause(dead.key)
+        """Forget the key's failures: its letters go, and a backoff ends. Returns whether one was ended."""
+        ended = dead.status in {KeyStatus.COOLING, KeyStatus.QUARANTINED} and self._end_backoff(dead.key)
         self._drop_letters(dead)
         return ended
 
@@ -125,57 +125,57 @@ class DeadKeys:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> list[RetryResult]:
-        """Refresh keys now, whether they pause or not, and wait for what comes of it, at most ``wait_seconds``.
+        """Refresh keys now, also those that back off, and wait for the results, at most ``wait_seconds``.
 
         The letters of those that are refreshed are dropped. All others stay.
         """
-        results = [self._ask(dead, client) for dead in chosen]
+        results = [self._trigger(dead, client) for dead in chosen]
         deadline, pause_seconds = monotonic() + wait_seconds, FIRST_PAUSE_SECONDS
-        while any(result.what is Retried.ASKED for result in results) and monotonic() < deadline:
+        while any(result.what is RetryOutcome.PENDING for result in results) and monotonic() < deadline:
             sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, MAX_PAUSE_SECONDS)
-            results = self._looked_at(results)
+            results = self._polled(results)
         for result in results:
-            if result.what is Retried.REFRESHED:
+            if result.what is RetryOutcome.REFRESHED:
                 self._drop_letters(result.dead)
         return results
 
-    def _ask(self, dead: DeadKey, client: CacheClient) -> RetryResult:
+    def _trigger(self, dead: DeadKey, client: CacheClient) -> RetryResult:
         letter = dead.letter
         if letter.params is None:
-            return RetryResult(dead, Retried.NOT_KEPT, "drop it, and the next reader asks")
+            return RetryResult(dead, RetryOutcome.NOT_KEPT, "drop it, and the next reader triggers a refresh")
         try:
             state = client.refresh(letter.query, letter.params, version=letter.version)
         except CacheError as error:
-            return RetryResult(dead, Retried.NOT_ASKED, str(error))
-        return RetryResult(dead, Retried.ASKED, "one is under way" if state is RefreshState.SUPPRESSED else "")
+            return RetryResult(dead, RetryOutcome.REQUEST_FAILED, str(error))
+        return RetryResult(dead, RetryOutcome.PENDING, "one is under way" if state is RefreshState.SUPPRESSED else "")
 
-    def _looked_at(self, results: Iterable[RetryResult]) -> list[RetryResult]:
-        """Look once more at those of which it is not known yet."""
-        looked = list(results)
-        asked = [number for number, result in enumerate(looked) if result.what is Retried.ASKED]
-        explained = self._explained([looked[number].dead.key for number in asked])
-        for number, now in zip(asked, explained, strict=True):
-            before = looked[number].dead.now.token
-            dead = replace(looked[number].dead, now=now)
+    def _polled(self, results: Iterable[RetryResult]) -> list[RetryResult]:
+        """Return the results, with those that are pending looked up again."""
+        polled = list(results)
+        pending = [number for number, result in enumerate(polled) if result.what is RetryOutcome.PENDING]
+        explained = self._explained([polled[number].dead.key for number in pending])
+        for number, now in zip(pending, explained, strict=True):
+            before = polled[number].dead.now.token
+            dead = replace(polled[number].dead, now=now)
             # Another token, too: it need not be a larger one where Redis' clock was set back, and the entry had gone.
-            if dead.standing is KeyStatus.REFRESHED or now.token not in {0, before}:
-                looked[number] = RetryResult(dead, Retried.REFRESHED)
-            elif dead.standing in {KeyStatus.COOLING, KeyStatus.QUARANTINED} and now.record is not None:
-                looked[number] = RetryResult(dead, Retried.FAILED_AGAIN, now.record.kind)
-        return looked
+            if dead.status is KeyStatus.REFRESHED or now.token not in {0, before}:
+                polled[number] = RetryResult(dead, RetryOutcome.REFRESHED)
+            elif dead.status in {KeyStatus.COOLING, KeyStatus.QUARANTINED} and now.record is not None:
+                polled[number] = RetryResult(dead, RetryOutcome.FAILED_AGAIN, now.record.kind)
+        return polled
 
     def _explained(self, keys: Sequence[CacheKey]) -> list[Explanation]:
-        """Explain keys, in one round trip a node."""
+        """Explain keys, in one round trip per node."""
         of_node: dict[int, tuple[redis.Redis, list[CacheKey]]] = {}
         for key in keys:
             node = node_of(self._client, key.entry)
             of_node.setdefault(id(node), (node, []))[1].append(key)
-        told = {key: now for node, some in of_node.values() for key, now in _explained_by(node, some)}
-        return [told[key] for key in keys]
+        explained = {key: now for node, some in of_node.values() for key, now in _explained_by(node, some)}
+        return [explained[key] for key in keys]
 
-    def _end_pause(self, key: CacheKey) -> bool:
-        """End a pause and its count: a forced claim that is taken back leaves the key as if nothing had been."""
+    def _end_backoff(self, key: CacheKey) -> bool:
+        """End a backoff and its count: a forced claim that is taken back leaves the key without a history."""
         retention_seconds, claim_id = self._settings.record_retention_seconds, uuid.uuid4().hex
         reply = self._store.run(
             lease.claim(

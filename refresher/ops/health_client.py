@@ -1,4 +1,4 @@
-"""Asks the ports of workers, and Flower's, what they say: of their health, their metrics."""
+"""HTTP client for the ports of workers and of Flower: health and metrics."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any, Final
 
 TIMEOUT_SECONDS: Final = 5.0
 MAX_BYTES: Final = 65_536
-_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - who listens there is asked nearby
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a server's address, not ours
 
 
-def ask_health(address: str, port: int, path: str) -> tuple[bool, dict[str, Any]]:
-    """Return whether the worker says that all is well, and what it says of each part, in ``checks``.
+def fetch_health(address: str, port: int, path: str) -> tuple[bool, dict[str, Any]]:
+    """Return whether the worker is well, and its record, whose ``checks`` has each part.
 
     Raises:
-        OSError, http.client.HTTPException: nobody answers, or no HTTP.
-        ValueError: what answers is no worker's health.
+        OSError, http.client.HTTPException: no reply, or not HTTP.
+        ValueError: not a worker's health.
     """
     status, body = get(address, port, path)
     record = json.loads(body[:MAX_BYTES])
     if not isinstance(record, dict) or not isinstance(record.get("checks"), dict):
-        raise ValueError("what listens there is no worker's health")
+        raise ValueError("what listens there is not a worker's health")
     return status == HTTPStatus.OK, record
 
 
 def get(address: str, port: int, path: str, *, over_tls: bool = False) -> tuple[int, bytes]:
-    """Return what is answered there, status and body; raises what `http.client` raises."""
-    # Not urllib, which would ask a proxy of the environment.
+    """Return status and body; raises what `http.client` raises."""
+    # Not urllib, which would use a proxy of the environment.
     make = http.client.HTTPSConnection if over_tls else http.client.HTTPConnection
     connection = make(nearby(address), port, timeout=TIMEOUT_SECONDS)
     try:
@@ -40,5 +40,5 @@ def get(address: str, port: int, path: str, *, over_tls: bool = False) -> tuple[
 
 
 def nearby(address: str) -> str:
-    """Return where one who listens at ``address`` can be asked on this host."""
+    """Return the address by which this host reaches a server that listens at ``address``."""
     return _ANYWHERE.get(address, address)

@@ -1,4 +1,4 @@
-"""A worker's health over HTTP: ``/live`` and ``/ready``, 200 or 503, with what is wrong as JSON. Nothing else."""
+"""A worker's health over HTTP: ``/live`` and ``/ready``, 200 or 503, with the faults as JSON. Nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from refresher.ops.health import Health, Heartbeat, Phase, Verdict
-from refresher.ops.http import QuietHandler, QuietServer
+from refresher.ops.http import MinimalHTTPHandler, MinimalHTTPServer
 from refresher.settings import WorkerSettings
 
 log: Final = logging.getLogger(__name__)
@@ -24,18 +24,18 @@ class HealthServer:
 
     Args:
         settings: whose address and port.
-        pulse: of the worker's loop.
-        health: what is told; it is closed with this.
+        heartbeat: of the worker's loop.
+        health: what is served; it is closed with this.
     """
 
-    def __init__(self, settings: WorkerSettings, pulse: Heartbeat, health: Health) -> None:
-        self._settings, self._pulse, self._health = settings, pulse, health
-        self._server: QuietServer | None = None
+    def __init__(self, settings: WorkerSettings, heartbeat: Heartbeat, health: Health) -> None:
+        self._settings, self._heartbeat, self._health = settings, heartbeat, health
+        self._server: MinimalHTTPServer | None = None
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Begin to serve. What keeps it from that is logged; a worker that nobody can ask still refreshes."""
-        self._pulse.beat()
+        """Begin to serve. A failure is logged; a worker without its health port still refreshes."""
+        self._heartbeat.beat()
         if not self._settings.health_port:
             return
         address, port = self._settings.health_address, self._settings.health_port
@@ -49,14 +49,14 @@ class HealthServer:
         log.info("health: http://%s:%s/ready and /live", address, port)
 
     def after_fork(self) -> None:
-        """In a process of the pool: let go of the port, which is the main process's."""
+        """In a process of the pool: close the port, which is the main process's."""
         if self._server is not None and self._pid != os.getpid():
             self._server.socket.close()
             self._server = None
 
     def stopping(self) -> None:
-        """Tell from now on that no more messages are taken."""
-        self._pulse.enter(Phase.STOPPING, is_heard=False)
+        """Report from now on that no more messages are consumed."""
+        self._heartbeat.enter(Phase.STOPPING, can_beat=False)
 
     def close(self) -> None:
         """Stop serving."""
@@ -67,8 +67,8 @@ class HealthServer:
         self._health.close()
 
 
-def _server(address: str, port: int, verdicts: dict[str, Callable[[], Verdict]]) -> QuietServer:
-    class Handler(QuietHandler):
+def _server(address: str, port: int, verdicts: dict[str, Callable[[], Verdict]]) -> MinimalHTTPServer:
+    class Handler(MinimalHTTPHandler):
         timeout = REQUEST_SECONDS
 
         def do_GET(self) -> None:  # noqa: N802 - the name that http.server looks for
@@ -91,4 +91,4 @@ def _server(address: str, port: int, verdicts: dict[str, Callable[[], Verdict]])
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-    return QuietServer((address, port), Handler)
+    return MinimalHTTPServer((address, port), Handler)

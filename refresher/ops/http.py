@@ -1,4 +1,4 @@
-"""An HTTP server for a few readers: a thread each, and nothing in the log of what is no fault of ours."""
+"""Minimal HTTP server: one thread per request, no access log, no versions in headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 log: Final = logging.getLogger(__name__)
 
 
-class QuietServer(ThreadingHTTPServer):
+class MinimalHTTPServer(ThreadingHTTPServer):
     """Listens at once, on an IPv4 or an IPv6 address; `serve_forever` serves.
 
     Raises:
@@ -25,22 +25,22 @@ class QuietServer(ThreadingHTTPServer):
         super().__init__(where, handler)
 
     def server_bind(self) -> None:
-        """Bind without asking anyone for the address's name, which may take seconds."""
+        """Bind without resolving the address's name, which may take seconds."""
         TCPServer.server_bind(self)
         self.server_name: str = str(self.server_address[0])
         self.server_port: int = self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Show nothing of one that hung up."""
+        """Log nothing of a client that hung up."""
         log.debug("a request was not answered", exc_info=True)
 
 
-class QuietHandler(BaseHTTPRequestHandler):
-    """Answers, tells no versions, and logs no requests."""
+class MinimalHTTPHandler(BaseHTTPRequestHandler):
+    """Sends no versions, and logs no requests."""
 
     def version_string(self) -> str:
-        """Return what the header Server says."""
+        """Return the header Server."""
         return "refresher"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a line a request would hide all others."""
+        """Log nothing: one line per request would hide all others."""

@@ -1,6 +1,6 @@
-"""What Redis has of one key, field by field: the header of its entry, its lease record, its dead letters. No values.
+"""The state of one key in Redis, field by field: its entry's header, its lease record, its dead letters. No values.
 
-What it means for the next read is another question: `api_client.explain` answers it.
+What it means for the next read is `api_client.explain`'s to say.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _HIDDEN: Final = frozenset({"nonce"})
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What there is of a key. Durations in seconds, times in µs of Redis' clock.
+    """The state of a key. Durations in seconds, times in µs of Redis' clock.
 
-    ``entry`` are its header's fields, ``record`` those of the lease record as they stand, ``dead_letters`` the ids of
-    the key's. ``unreadable`` says why an entry that is there can't be read. ``entry_left`` and ``record_left`` are what
-    is left until Redis drops them; None: it never does.
+    ``entry`` has its header's fields, ``record`` those of the lease record, ``dead_letters`` the ids of the key's.
+    ``unreadable`` is the reason why an entry can't be read. ``entry_left`` and ``record_left`` are the times until
+    Redis drops them; None: it never does.
     """
 
     key: CacheKey
@@ -46,8 +46,8 @@ class Inspection:
     dead_letters: tuple[str, ...]
 
 
-def inspected(client: redis.Redis, namespace: str, key: CacheKey) -> Inspection:
-    """Look at a key; errors of Redis come as redis-py raises them."""
+def inspect_key(client: redis.Redis, namespace: str, key: CacheKey) -> Inspection:
+    """Return the state of a key; errors of Redis come as redis-py raises them."""
     with node_of(client, key.entry).pipeline(transaction=False) as pipeline:
         pipeline.time()
         pipeline.getrange(key.entry, 0, MAX_HEADER_BYTES)
@@ -77,13 +77,13 @@ def inspected(client: redis.Redis, namespace: str, key: CacheKey) -> Inspection:
     )  # fmt: skip
 
 
-def found_by_digest(client: redis.Redis, namespace: str, query: str, version: int, digits: str) -> CacheKey | None:
+def find_by_digest(client: redis.Redis, namespace: str, query: str, version: int, digits: str) -> CacheKey | None:
     """Find a key by the first hex digits of its digest, as Flower and logs show them; None: there is none in Redis.
 
-    Goes through all keys in small steps, for ten seconds at most.
+    Scans all keys in small steps, for ten seconds at most.
 
     Raises:
-        InvalidQuery: several keys begin so, or not all could be looked at in time.
+        InvalidQuery: several keys begin with the digits, or not all could be scanned in time.
     """
     names, found = KeyNames(namespace), set[CacheKey]()
     deadline = time.monotonic() + FIND_SECONDS

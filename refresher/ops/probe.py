@@ -1,4 +1,4 @@
-"""Asks what may never answer: on a thread of its own, at most one at a time, and the answer is kept for a while."""
+"""Runs a possibly hanging probe on a daemon thread, with a timeout and a cached result."""
 
 from __future__ import annotations
 
@@ -11,77 +11,77 @@ T = TypeVar("T")
 
 
 class ProbeTimeout(Exception):
-    """What was asked has not answered in time. It is still being asked, and nobody asks it a second time meanwhile."""
+    """The probe has not returned in time. It is still running, and is not started a second time meanwhile."""
 
 
-class Asked(Generic[T]):
-    """Something that is asked, and does not hold up who wants to know. Thread-safe.
+class CachedProbe(Generic[T]):
+    """A call that may hang, and never holds up its caller. Thread-safe.
 
     ::
 
-        within(2) ──▶ thread: ask() ──────────▶ answer, kept for kept_seconds
-                  └─▶ 2 s are over: ProbeTimeout, at once for everyone after, until it answers
+        result(2) ──▶ thread: probe() ──────────▶ result, cached for ttl_seconds
+                  └─▶ after 2 s: ProbeTimeout, at once for every later caller, until it returns
 
     Args:
-        ask: what to call; may raise, may hang.
-        kept_seconds: for how long an answer, an error too, stands for the next ones.
+        probe: what to call; may raise, may hang.
+        ttl_seconds: how long a result, an error too, is reused.
         monotonic: the clock.
     """
 
     def __init__(
-        self, ask: Callable[[], T], *, kept_seconds: float = 0.0, monotonic: Callable[[], float] = time.monotonic
+        self, probe: Callable[[], T], *, ttl_seconds: float = 0.0, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._ask, self._kept_seconds, self._monotonic = ask, kept_seconds, monotonic
+        self._probe, self._ttl_seconds, self._monotonic = probe, ttl_seconds, monotonic
         self._lock = threading.Lock()
-        self._done: threading.Event | None = None  # while it is being asked
-        self._began_at = 0.0
-        self._answered_at: float | None = None
-        self._answer: Callable[[], T] = _none_yet
+        self._done: threading.Event | None = None  # while it runs
+        self._started_at = 0.0
+        self._finished_at: float | None = None
+        self._result: Callable[[], T] = _no_result
 
-    def begin(self) -> threading.Event | None:
-        """Ask now, unless that is going on or an answer stands; returns what is set once there is one."""
+    def start(self) -> threading.Event | None:
+        """Start the probe unless it runs or its result is cached; returns the event of its end, None when cached."""
         with self._lock:
-            if self._done is None and not self._is_kept():
-                self._done, self._began_at = threading.Event(), self._monotonic()
+            if self._done is None and not self._is_cached():
+                self._done, self._started_at = threading.Event(), self._monotonic()
                 # A daemon: one that hangs must not keep the process from ending.
-                threading.Thread(target=self._run, args=(self._done,), name="asked", daemon=True).start()
+                threading.Thread(target=self._run, args=(self._done,), name="probe", daemon=True).start()
             return self._done
 
-    def within(self, seconds: float) -> T:
-        """Return the answer, or raise what was raised instead of it.
+    def result(self, timeout: float) -> T:
+        """Return the result, or raise what the probe raised.
 
         Raises:
-            ProbeTimeout: there is none ``seconds`` after it was asked, by whomever.
+            ProbeTimeout: there is none ``timeout`` seconds after the probe was started, by whichever caller.
         """
-        done = self.begin()
-        if done is not None and not done.wait(max(0.0, self._began_at + seconds - self._monotonic())):
+        done = self.start()
+        if done is not None and not done.wait(max(0.0, self._started_at + timeout - self._monotonic())):
             raise ProbeTimeout
-        return self._answer()
+        return self._result()
 
-    def _is_kept(self) -> bool:
-        return self._answered_at is not None and self._monotonic() - self._answered_at < self._kept_seconds
+    def _is_cached(self) -> bool:
+        return self._finished_at is not None and self._monotonic() - self._finished_at < self._ttl_seconds
 
     def _run(self, done: threading.Event) -> None:
         try:
-            value = self._ask()
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for
-            self._settle(done, _raising(error))
+            value = self._probe()
+        except Exception as error:  # noqa: BLE001 - raised by `result`
+            self._finish(done, _raising(error))
         else:
-            self._settle(done, lambda: value)
+            self._finish(done, lambda: value)
 
-    def _settle(self, done: threading.Event, answer: Callable[[], T]) -> None:
+    def _finish(self, done: threading.Event, result: Callable[[], T]) -> None:
         with self._lock:
-            self._answer, self._answered_at, self._done = answer, self._monotonic(), None
+            self._result, self._finished_at, self._done = result, self._monotonic(), None
         done.set()
 
 
-def _none_yet() -> NoReturn:
+def _no_result() -> NoReturn:
     raise ProbeTimeout
 
 
 def _raising(error: Exception) -> Callable[[], NoReturn]:
-    def answer() -> NoReturn:
-        # It is raised for each who asks: without this, its traceback would grow each time.
+    def result() -> NoReturn:
+        # It is raised for every caller: without this, its traceback would grow each time.
         raise error.with_traceback(None)
 
-    return answer
+    return result

@@ -1,8 +1,7 @@
-"""What lies in the cache, by query, from a bounded look at its keys: names of many, headers of a few.
+"""The cache's content by query, from a bounded scan of its keys: names of many, headers of a few.
 
-Readers pay for it with some tenths of a millisecond now and then: SCAN goes through the keys in small steps. Before
-7.2, Redis takes the reading of a header for an access, and goes by these when it evicts: no more than some hundred are
-read.
+It costs readers some tenths of a millisecond now and then: SCAN goes through the keys in small steps. Before 7.2, Redis
+counts the reading of a header as an access, by which it evicts: at most some hundred are read.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _HEX_DIGITS: Final = 2 * DIGEST_BYTES
 
 
 class KeyNames:
-    """Tells what the keys of a namespace are."""
+    """Parser of the names of a namespace's keys."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace: str = namespace
@@ -43,11 +42,11 @@ class KeyNames:
         return name[len(self._entry_prefix) + 1 :].partition(":")[0]
 
     def is_record(self, name: str) -> bool:
-        """Tell whether a name is that of a lease record."""
+        """Return whether a name is a lease record's."""
         return name.startswith(self._record_prefix)
 
     def key(self, name: str) -> CacheKey | None:
-        """Return the key that an entry, a record or a channel is named after; None: it is none of this namespace."""
+        """Return the key of an entry's, a record's or a channel's name; None: not one of this namespace."""
         query, _, rest = name.partition("{")[2].removesuffix("}").partition(":")
         version, _, digest = rest.partition(":")
         if not version.isdecimal() or len(version) > len("65535") or len(digest) != _HEX_DIGITS:
@@ -60,7 +59,7 @@ class KeyNames:
 
 
 SCAN_COUNT: Final = 1_000
-DEFAULT_MOST_KEYS: Final = 100_000
+DEFAULT_MAX_KEYS: Final = 100_000
 SCAN_SECONDS: Final = 2.0
 MAX_HEADERS: Final = 500
 MAX_HEADERS_OF_QUERY: Final = 100
@@ -68,7 +67,7 @@ HEADER_BYTES: Final = 1_024
 """Enough for all but those with many bookmarks, which are left out."""
 MAX_RECORDS: Final = 2_000
 MAX_COUNTED: Final = 2_000
-"""Keys whose count of accesses is asked for."""
+"""Keys whose count of accesses is read."""
 MAX_SHOWN: Final = 10
 _FIELDS: Final = ("state", "since", "until", "by", "claimed_at", "failures")
 _UNDER_WAY: Final = frozenset({RecordState.QUEUED, RecordState.RUNNING, RecordState.RETRYING})
@@ -77,11 +76,11 @@ _NO_COUNTS: Final = "Redis counts accesses under a maxmemory-policy of LFU alone
 
 @dataclass(slots=True)
 class QueryKeys:
-    """What was seen of a query's keys. Durations in seconds.
+    """Counts of a query's keys. Durations in seconds.
 
     ``keys`` are entries. ``headers`` of them were read: of these ``stale`` are past their soft expiry, for
     ``oldest_stale`` at most, and ``lead`` is the median of their δ. Records by their state: ``lapsed`` are those whose
-    time is over without an end, since a message or a worker was lost; ``longest_wait`` is that of the oldest queued.
+    time has run out because a message or a worker was lost; ``longest_wait`` is that of the oldest queued.
     """
 
     query: str
@@ -101,7 +100,7 @@ class QueryKeys:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A load that goes on: ``key`` as Flower shows it, ``by`` the process, ``lasts`` since the claim, in seconds."""
+    """A running load: ``key`` as Flower shows it, ``by`` the process, ``lasts`` since the claim, in seconds."""
 
     query: str
     key: str
@@ -121,10 +120,10 @@ class HotKey:
 
 @dataclass(slots=True)
 class KeysSeen:
-    """What a look at the keys has shown. ``is_sample``: not all keys were looked at, of ``keys_of_server``.
+    """The result of a scan. ``is_sample``: not all of the ``keys_of_server`` were scanned.
 
-    ``problem`` and ``hottest_problem`` say why there is nothing, where there is nothing. ``is_counted``: Redis has
-    counted the looks at headers as accesses. ``unreadable`` are the headers that no reader can read, by why.
+    ``problem`` and ``hottest_problem`` are the reasons why a part is missing. ``is_counted``: Redis has counted the
+    reading of headers as accesses. ``unreadable`` counts the headers that no reader can read, by reason.
     """
 
     is_sample: bool = False
@@ -142,18 +141,18 @@ class KeysSeen:
         return self.queries.setdefault(query, QueryKeys(query))
 
 
-def look_at_keys(client: redis.Redis, namespace: str, *, most_keys: int = DEFAULT_MOST_KEYS) -> KeysSeen:
-    """Look at a cache's keys, at most about so many.
+def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MAX_KEYS) -> KeysSeen:
+    """Scan at most about ``max_keys`` of a cache's keys.
 
     Raises:
-        redis.exceptions.RedisError: it can't be asked. That it forbids to look is told in what is returned.
+        redis.exceptions.RedisError: Redis can't be used. A missing permission is a ``problem`` of the result.
     """
     seen, names = KeysSeen(), KeyNames(namespace)
     nodes = nodes_of(client)
     deadline = time.monotonic() + SCAN_SECONDS
     leads: dict[str, list[float]] = {}
     for node in nodes:
-        found = _scanned(node, names, most_keys // len(nodes), deadline, seen)
+        found = _scanned(node, names, max_keys // len(nodes), deadline, seen)
         if seen.problem:
             return seen
         entries = [name for name in found if (query := names.query_of_entry(name)) is not None and _count(seen, query)]
@@ -169,16 +168,16 @@ def look_at_keys(client: redis.Redis, namespace: str, *, most_keys: int = DEFAUL
 
 
 def nodes_of(client: redis.Redis) -> list[redis.Redis]:
-    """Return a client for each part of the cache that has keys of its own: of a cluster its masters, else the same."""
+    """Return a client for each node that has keys of its own: of a cluster its masters, else the same client."""
     if isinstance(client, LazyCluster):
         return [client.get_redis_connection(node) for node in client.get_primaries()]
     return [client]
 
 
-def _scanned(node: redis.Redis, names: KeyNames, most_keys: int, deadline: float, seen: KeysSeen) -> list[str]:
-    """Return names of keys, each once, in Redis' own order, which has nothing to do with what they are."""
+def _scanned(node: redis.Redis, names: KeyNames, max_keys: int, deadline: float, seen: KeysSeen) -> list[str]:
+    """Return names of keys, each once, in Redis' own order, which does not depend on their kind."""
     found: dict[str, None] = {}
-    cursor, steps_left = 0, max(1, most_keys // SCAN_COUNT)
+    cursor, steps_left = 0, max(1, max_keys // SCAN_COUNT)
     seen.keys_of_server = _added(seen.keys_of_server, _keys_of(node))
     while steps_left and time.monotonic() < deadline:
         steps_left -= 1
@@ -196,7 +195,7 @@ def _scanned(node: redis.Redis, names: KeyNames, most_keys: int, deadline: float
 
 
 def _keys_of(node: redis.Redis) -> int | None:
-    """Return how many keys the database has, of whatever; None where that may not be asked."""
+    """Return how many keys the database has, of any kind; None without the permission."""
     database = node.connection_pool.connection_kwargs.get("db") or 0
     try:
         of_database = node.info("keyspace").get(f"db{database}", {"keys": 0})
@@ -226,7 +225,7 @@ def _few_of_each(entries: Iterable[str], names: KeyNames) -> list[CacheKey]:
 
 
 def _read_headers(node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen) -> dict[str, list[float]]:
-    """Note what the entries' headers say; returns their δ by query."""
+    """Count the entries' headers; returns their δ by query."""
     leads: dict[str, list[float]] = {}
     with node.pipeline(transaction=False) as pipeline:
         pipeline.execute_command("CLIENT", "NO-TOUCH", "ON")  # type: ignore[no-untyped-call] # as redis-py declares it
@@ -272,10 +271,10 @@ def _read_records(node: redis.Redis, found: Sequence[str], names: KeyNames, seen
     now_us = int(seconds) * 1_000_000 + int(microseconds)
     for key, reply in zip(keys, replies, strict=True):
         if not isinstance(reply, Exception):
-            _note_record(key, [(part or b"").decode(errors="replace") for part in reply], now_us, seen)
+            _count_record(key, [(part or b"").decode(errors="replace") for part in reply], now_us, seen)
 
 
-def _note_record(key: CacheKey, fields: Sequence[str], now_us: int, seen: KeysSeen) -> None:
+def _count_record(key: CacheKey, fields: Sequence[str], now_us: int, seen: KeysSeen) -> None:
     state, since, until, by, claimed_at, failures = fields
     if state not in _UNDER_WAY and state != RecordState.COOLING:
         return
@@ -298,7 +297,7 @@ def _number(text: str) -> int:
 
 
 def _rank(node: redis.Redis, entries: Sequence[str], names: KeyNames, seen: KeysSeen) -> None:
-    """Note how often Redis has counted accesses. It counts under an LFU policy alone; asking is no access."""
+    """Record the counts of accesses, which Redis keeps under an LFU policy alone; reading a count is no access."""
     if seen.hottest_problem or not entries:
         return
     with node.pipeline(transaction=False) as pipeline:
@@ -307,7 +306,7 @@ def _rank(node: redis.Redis, entries: Sequence[str], names: KeyNames, seen: Keys
         counts = pipeline.execute(raise_on_error=False)
     refused = next((count for count in counts if isinstance(count, RedisError)), None)
     if isinstance(refused, NoPermissionError):
-        seen.hottest_problem = "this user of CACHE_REDIS_URL may not ask OBJECT FREQ"
+        seen.hottest_problem = "this user of CACHE_REDIS_URL may not use OBJECT FREQ"
     elif refused is not None:
         seen.hottest_problem = _NO_COUNTS if "LFU" in str(refused) else reason(refused)
     hot = [(name, count) for name, count in zip(entries, counts, strict=False) if isinstance(count, int)]

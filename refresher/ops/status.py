@@ -1,25 +1,24 @@
-"""How the cache, its queues and its workers stand now: asked side by side, none of them holds up the others.
+"""The state of cache, queues and workers: probed side by side, so that none of them holds up the others.
 
-Nothing here is estimated. What can't be known is missing, and it is said why.
+Nothing here is estimated. What can't be known is missing, with the reason.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from redis.exceptions import RedisError
-
 from api_client.config.environment import without_password
 from api_client.config.settings import SharedSettings
-from api_client.transport.redis_py import connect, reason
-from refresher.ops.broker import Queues, WorkerSeen, queues_of, workers_of
+from api_client.transport.redis_py import connect
+from refresher.ops.broker import Queues, WorkerSeen, broker_place, fault_text, queue_lengths, running_workers
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
-from refresher.ops.probe import Asked, ProbeTimeout
-from refresher.ops.scan import DEFAULT_MOST_KEYS, KeysSeen, look_at_keys
+from refresher.ops.probe import CachedProbe, ProbeTimeout
+from refresher.ops.scan import DEFAULT_MAX_KEYS, KeysSeen, scan_keys
 
 T = TypeVar("T")
 
@@ -27,13 +26,13 @@ TIMEOUT_SECONDS: Final = 2.0
 CACHE_SECONDS: Final = 6.0
 BROKER_SECONDS: Final = 4.0
 WORKERS_SECONDS: Final = 8.0
-WORKERS_KEPT_SECONDS: Final = 10.0
-"""For how long the workers' answer stands where things are looked at again and again."""
+WORKERS_TTL_SECONDS: Final = 10.0
+"""How long the workers' replies are reused by a caller that polls."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadSeen:
-    """Keys that were given up, by query: those that are not refreshed since, and of them those in quarantine."""
+    """Dead keys by query: those that are not refreshed since, and of them those in quarantine."""
 
     open: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, int] = field(default_factory=dict)
@@ -41,7 +40,7 @@ class DeadSeen:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One moment. A part is None where it could not be asked; ``problems`` says why, by part.
+    """One sample. A part is None where it could not be probed; ``problems`` says why, by part.
 
     ``at`` is in seconds since 1970, by this machine's clock.
     """
@@ -55,78 +54,67 @@ class Status:
 
     @property
     def is_whole(self) -> bool:
-        """Whether cache and broker could be asked. Workers may be forbidden to ask, and none may be there."""
+        """Whether cache and broker replied. Workers may be forbidden to probe, or there may be none."""
         return not self.problems.keys() & {"keys", "dead", "queues"}
 
 
-class Watcher:
-    """Looks again and again. What hangs is not asked a second time before it has answered or failed.
+class StatusPoller:
+    """Samples the state repeatedly; a probe that hangs is not started again before it has ended.
 
     Args:
         settings: where cache and broker are.
-        most_keys: about how many keys to look at, each time.
-        workers_kept_seconds: for how long the workers' answer stands; it takes a second or two.
+        max_keys: about how many keys to scan, each time.
+        workers_ttl_seconds: how long the workers' replies are reused; they take a second or two.
     """
 
     def __init__(
-        self, settings: SharedSettings, *, most_keys: int = DEFAULT_MOST_KEYS, workers_kept_seconds: float = 0.0
+        self, settings: SharedSettings, *, max_keys: int = DEFAULT_MAX_KEYS, workers_ttl_seconds: float = 0.0
     ) -> None:
         self._settings = settings
-        self._keys = Asked(
-            lambda: self._of_cache(lambda client: look_at_keys(client, settings.namespace, most_keys=most_keys))
+        self._keys = CachedProbe(
+            lambda: self._of_cache(lambda client: scan_keys(client, settings.namespace, max_keys=max_keys))
         )
-        self._dead = Asked(lambda: self._of_cache(lambda client: _dead(DeadKeys(client, settings))))
-        self._queues = Asked(lambda: queues_of(settings))
-        self._workers = Asked(lambda: workers_of(settings), kept_seconds=workers_kept_seconds)
+        self._dead = CachedProbe(lambda: self._of_cache(lambda client: _dead(DeadKeys(client, settings))))
+        self._queues = CachedProbe(lambda: queue_lengths(settings))
+        self._workers = CachedProbe(lambda: running_workers(settings), ttl_seconds=workers_ttl_seconds)
 
-    def look(self) -> Status:
-        """Return how things stand now; takes 8 s at most, and 1 to 2 s where all is well."""
-        for part in (self._keys, self._dead, self._queues, self._workers):
-            part.begin()
+    def poll(self) -> Status:
+        """Return the state now; takes 8 s at most, and 1 to 2 s where all is well."""
+        for probe in (self._keys, self._dead, self._queues, self._workers):
+            probe.start()
         problems: dict[str, str] = {}
         return Status(
             at=time.time(),
-            keys=self._told("keys", self._keys, CACHE_SECONDS, problems),
-            dead=self._told("dead", self._dead, CACHE_SECONDS, problems),
-            queues=self._told("queues", self._queues, BROKER_SECONDS, problems),
-            workers=self._told("workers", self._workers, WORKERS_SECONDS, problems),
+            keys=self._result("keys", self._keys, CACHE_SECONDS, problems),
+            dead=self._result("dead", self._dead, CACHE_SECONDS, problems),
+            queues=self._result("queues", self._queues, BROKER_SECONDS, problems),
+            workers=self._result("workers", self._workers, WORKERS_SECONDS, problems),
             problems=problems,
         )
 
-    def _of_cache(self, ask: Callable[[Any], T]) -> T:
+    def _of_cache(self, probe: Callable[[Any], T]) -> T:
         with closing(connect(self._settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)) as client:
-            return ask(client)
+            return probe(client)
 
-    def _told(self, part: str, asked: Asked[T], seconds: float, problems: dict[str, str]) -> T | None:
+    def _result(self, part: str, probe: CachedProbe[T], timeout: float, problems: dict[str, str]) -> T | None:
         try:
-            return asked.within(seconds)
+            return probe.result(timeout)
         except ProbeTimeout:
-            problems[part] = f"{self._place(part)} did not answer within {seconds:g} s"
+            problems[part] = f"{self._place(part)} did not answer within {timeout:g} s"
         except Exception as error:  # noqa: BLE001 - whatever cache and broker raise
-            problems[part] = f"{self._place(part)} can't be asked: {_why(error)}"
+            problems[part] = f"{self._place(part)} can't be queried: {fault_text(error)}"
         return None
 
     def _place(self, part: str) -> str:
         if part in {"keys", "dead"}:
             return f"the cache at CACHE_REDIS_URL={without_password(self._settings.redis_url)}"
         what = "the broker" if part == "queues" else "the workers of the broker"
-        return f"{what} at CACHE_BROKER_URL={without_password(self._settings.broker_url)}"
-
-
-def _why(error: Exception) -> str:
-    # kombu wraps what a transport raises.
-    cause = error.__cause__ or error
-    if isinstance(cause, RedisError | OSError):
-        return reason(cause)
-    return type(cause).__name__
+        return f"{what} at {broker_place(self._settings)}"
 
 
 def _dead(dead_keys: DeadKeys) -> DeadSeen:
-    open_, quarantined = dict[str, int](), dict[str, int]()
-    for dead in dead_keys.all():
-        query = dead.letter.query
-        if dead.standing is not KeyStatus.REFRESHED:
-            open_[query] = open_.get(query, 0) + 1
-        if dead.standing is KeyStatus.QUARANTINED:
-            quarantined[query] = quarantined.get(query, 0) + 1
-    return DeadSeen(open_, quarantined)
+    keys = [(dead.letter.query, dead.status) for dead in dead_keys.all()]
+    return DeadSeen(
+        open=dict(Counter(query for query, status in keys if status is not KeyStatus.REFRESHED)),
+        quarantined=dict(Counter(query for query, status in keys if status is KeyStatus.QUARANTINED)),
+    )

@@ -1,4 +1,4 @@
-"""The status page: ``refresher status --web``. Beside Flower's, since Flower has no way in for pages of others.
+"""The status page: ``refresher status --web``. No state of its own but an hour of samples in memory.
 
-It needs the cache, of which Flower knows nothing, and may ask for refreshes, which Flower's users may not.
+It stands beside Flower, which has no extension point for pages, no access to the cache, and read-only users.
 """

@@ -1,4 +1,4 @@
-"""What the page's plots show: looks of the last hour, taken while the page is served, kept in memory alone."""
+"""Samples for the page's plots: the last hour, polled while the page is served, kept in memory alone."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ MAX_KEPT: Final = 720
 
 
 class History:
-    """Looks every few seconds, on a thread of its own, from `start` to `close`.
+    """Polls every few seconds, on a thread of its own, from `start` to `close`.
 
     Args:
-        look: returns how things stand; must not raise.
-        every_seconds: the pause between two looks.
+        poll: returns the state; must not raise.
+        every_seconds: the pause between two polls.
     """
 
-    def __init__(self, look: Callable[[], Status], every_seconds: float) -> None:
-        self._look = look
+    def __init__(self, poll: Callable[[], Status], every_seconds: float) -> None:
+        self._poll = poll
         self.every_seconds: float = every_seconds
         self._samples: deque[dict[str, Any]] = deque(maxlen=MAX_KEPT)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, name="history", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self.latest: Status | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to poll."""
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more. A look that is under way is not waited for."""
+        """Stop polling, without waiting for a poll in progress."""
         self._over.set()
 
     def since(self, at: float) -> list[dict[str, Any]]:
         """Return the samples that were taken after ``at``, in seconds since 1970."""
         return [sample for sample in list(self._samples) if sample["at"] > at]
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         while not self._over.is_set():
-            seen = self._look()
+            seen = self._poll()
             self._samples.append(sample_of(seen))
             self.latest = seen
             self._over.wait(self.every_seconds)
 
 
 def sample_of(seen: Status) -> dict[str, Any]:
-    """Return what a look adds to the plots; what it could not tell is null there, and a gap in the line."""
+    """Return the sample of a state; what is unknown is null, and a gap in the line."""
     rows = seen.keys.queries if seen.keys is not None and not seen.keys.problem else {}
     return {
         "at": seen.at,
@@ -57,8 +57,8 @@ def sample_of(seen: Status) -> dict[str, Any]:
         "stale_for": {name: row.oldest_stale or 0.0 for name, row in rows.items() if row.headers},
         "lead": {name: row.lead for name, row in rows.items() if row.lead is not None},
         "totals": {
-            "waiting": seen.queues.refresh if seen.queues is not None else None,
-            "misses waiting": seen.queues.miss if seen.queues is not None else None,
-            "given up": sum(seen.dead.open.values()) if seen.dead is not None else None,
+            "background refreshes": seen.queues.refresh if seen.queues is not None else None,
+            "blocking refreshes": seen.queues.miss if seen.queues is not None else None,
+            "dead keys": sum(seen.dead.open.values()) if seen.dead is not None else None,
         },
     }

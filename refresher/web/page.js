@@ -1,18 +1,19 @@
 "use strict";
 
-// All that is shown of others is set as text, never as markup.
-const COLOURS = 6; // as many queries are drawn: the eye follows no more, and the table has all
-const MOST_SAMPLES = 720;
+// Text from elsewhere is set as text, never as markup.
+const COLOURS = 6; // at most this many queries are drawn: the eye follows no more, and the table has all
+const MAX_SAMPLES = 720;
 const PLOT = { width: 460, height: 170, left: 56, right: 8, top: 8, bottom: 22 };
 const PLOTS = [
   ["under_way", "Queued, running and retrying, by query", count],
-  ["stale_for", "Oldest stale value of those looked at, by query", time],
+  ["stale_for", "Oldest stale value of those sampled, by query", time],
   ["lead", "Lead time (median δ), by query", time],
-  ["totals", "Waiting in the broker, and keys given up", count],
+  ["totals", "Queued in the broker, and dead keys", count],
 ];
 const token = document.querySelector('meta[name="refresher-token"]').content;
+const RETRYING = "retrying …";
 const samples = [];
-const told = new Map(); // what came of a retry, by letter
+const results = new Map(); // of retries, by letter
 let drawnQueries = [];
 
 function element(name, text, kind) {
@@ -68,7 +69,7 @@ function table(id, heads, rows, empty) {
 
 function showProblems(problems) {
   const shown = [...at("problems").children].map((one) => one.textContent);
-  if (shown.join("\n") === problems.join("\n")) return; // not read out again at each look
+  if (shown.join("\n") === problems.join("\n")) return; // not read out again at each poll
   at("problems").hidden = problems.length === 0;
   at("problems").replaceChildren(...problems.map((one) => element("li", one)));
 }
@@ -78,11 +79,11 @@ function showFigures(status) {
   const seen = keys && !keys.problem;
   const entries = seen ? Object.values(keys.queries).reduce((sum, row) => sum + row.keys, 0) : null;
   const figures = [
-    [seen && keys.is_sample ? "entries seen, of more" : "entries", count(entries)],
-    ["waiting", count(queues && queues.refresh)],
-    ["misses waiting", count(queues && queues.miss)],
+    [seen && keys.is_sample ? "entries sampled" : "entries", count(entries)],
+    ["background refreshes", count(queues && queues.refresh)],
+    ["blocking refreshes", count(queues && queues.miss)],
     ["workers", workers ? count(workers.length) : "–"],
-    ["keys given up", dead ? count(sum(dead.open)) : "–"],
+    ["dead keys", dead ? count(sum(dead.open)) : "–"],
     ["in quarantine", dead ? count(sum(dead.quarantined)) : "–"],
   ];
   at("figures").replaceChildren(...figures.map(([name, value]) => {
@@ -97,40 +98,40 @@ function sum(counts) { return Object.values(counts).reduce((total, one) => total
 function showQueries(keys, dead) {
   const n = "number";
   const heads = [["query"], ["keys", n], ["stale", n], ["stale for", n], ["lead", n], ["queued", n], ["oldest", n],
-    ["running", n], ["retrying", n], ["cooling", n], ["lapsed", n], ["given up", n]];
+    ["running", n], ["retrying", n], ["cooling", n], ["lapsed", n], ["dead", n]];
   const rows = Object.values(keys ? keys.queries : {}).sort((a, b) => (a.query < b.query ? -1 : 1)).map((row) => [
     [row.query, "name"], [count(row.keys), n], [row.headers ? `${row.stale} of ${row.headers}` : "–", n],
     [time(row.oldest_stale), n], [time(row.lead), n], [count(row.queued), n], [time(row.longest_wait), n],
     [count(row.running), n], [count(row.retrying), n], [count(row.cooling), n], [count(row.lapsed), n],
     [dead ? count(dead.open[row.query] || 0) : "–", n],
   ]);
-  table("queries", heads, rows, keys && !keys.problem ? "no keys in the cache" : "not known");
+  table("queries", heads, rows, keys && !keys.problem ? "no keys in the cache" : "unknown");
   at("sample").hidden = !(keys && keys.is_sample);
   if (keys && keys.is_sample) {
     const of = keys.keys_of_server === null ? "" : ` of ${count(keys.keys_of_server)} keys`;
-    at("sample").textContent = `Not all${of} were looked at: what is counted here is of a sample, and not scaled up.`;
+    at("sample").textContent = `A sample${of}: counts are of the sample, not scaled up.`;
   }
 }
 
 function showRest(status) {
-  const keys = status.keys || { runs: [], hottest: [], hottest_problem: "not known" };
+  const keys = status.keys || { runs: [], hottest: [], hottest_problem: "unknown" };
   table("runs", [["query"], ["key"], ["for", "number"], ["by"]],
     keys.runs.map((run) => [[run.query, "name"], [element("code", run.key)], [time(run.lasts), "number"], [run.by, "text"]]),
-    status.keys && !status.keys.problem ? "nothing" : "not known");
+    status.keys && !status.keys.problem ? "nothing" : "unknown");
   at("counted").hidden = !(keys.is_counted && keys.hottest.length);
   table("hottest", [["query"], ["key"], ["accesses (log, 0 to 255)", "number"]],
     keys.hottest.map((hot) => [[hot.query, "name"], [element("code", hot.key)], [count(hot.accesses), "number"]]),
-    keys.hottest_problem || "not known");
+    keys.hottest_problem || "unknown");
   table("workers", [["name"], ["pool"], ["processes", "number"], ["refreshes taken, by query", "text"], ["up", "number"]],
     (status.workers || []).map((one) => [[one.name, "name"], [one.pool], [count(one.processes), "number"],
       [Object.entries(one.taken).map(([query, taken]) => `${query} ${count(taken)}`).join(", "), "text"],
       [time(one.uptime), "number"]]),
-    status.workers ? "none answers: nothing is refreshed" : "not known");
+    status.workers ? "none replies: nothing is refreshed" : "unknown");
 }
 
 function showLetters(letters, problem) {
   const pressed = at("letters").querySelector("button:active");
-  if (pressed) return; // drawn anew it would not be clicked
+  if (pressed) return; // a redraw would lose the click
   const focused = at("letters").contains(document.activeElement) ? document.activeElement.dataset.letter : undefined;
   const n = "number";
   const heads = [["action"], ["query"], ["key"], ["failed"], ["because", "text"], ["attempts", n], ["in a row", n], ["when"],
@@ -145,33 +146,33 @@ function showLetters(letters, problem) {
 
 function button(letter) {
   const cell = element("span");
-  const state = told.get(letter.id);
-  const made = element("button", state === "asking" ? "asking …" : "Retry");
-  made.disabled = state === "asking" || !letter.params;
-  made.title = letter.params ? `Refresh ${letter.query} ${letter.key} now` : "its params were not kept: a reader has to ask";
+  const state = results.get(letter.id);
+  const made = element("button", state === RETRYING ? RETRYING : "Retry");
+  made.disabled = state === RETRYING || !letter.params;
+  made.title = letter.params ? `Refresh ${letter.query} ${letter.key} now` : "its params were not kept: only a read can refresh it";
   made.setAttribute("aria-label", `${made.textContent} ${letter.query} ${letter.key}`);
   made.dataset.letter = letter.id;
   made.addEventListener("click", () => retry(letter.id));
   cell.append(made);
-  if (state && state !== "asking") cell.append(element("span", ` ${state}`));
+  if (state && state !== RETRYING) cell.append(element("span", ` ${state}`));
   return cell;
 }
 
 async function retry(id) {
-  told.set(id, "asking");
-  await look();
+  results.set(id, RETRYING);
+  await poll();
   try {
     const answer = await fetch("retry", {
       method: "POST", body: JSON.stringify({ ids: [id] }),
       headers: { "Content-Type": "application/json", "X-Refresher-Token": token },
     });
-    const said = await answer.json();
-    const [result] = said.results || [];
-    told.set(id, result ? [result.result, result.why].filter(Boolean).join(": ") : said.error);
+    const record = await answer.json();
+    const [result] = record.results || [];
+    results.set(id, result ? [result.result, result.why].filter(Boolean).join(": ") : record.error);
   } catch (error) {
-    told.set(id, "could not be asked for");
+    results.set(id, "request failed");
   }
-  await look();
+  await poll();
 }
 
 function showPlots() {
@@ -241,27 +242,27 @@ function path(field, name, number, top, first, last) {
     const x = PLOT.left + ((one.at - first) / (last - first)) * (PLOT.width - PLOT.left - PLOT.right);
     const y = PLOT.height - PLOT.bottom - Math.min(1, value / top) * (PLOT.height - PLOT.bottom - PLOT.top);
     d += `${isDrawing ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
-    if (!isDrawing) d += `h0.1`; // a single look is seen, too
+    if (!isDrawing) d += `h0.1`; // a single sample is visible, too
     isDrawing = true;
   }
   return drawn("path", { d: d || "M0 0", class: `s${number % COLOURS}` });
 }
 
-async function look() {
+async function poll() {
   const since = samples.length ? samples[samples.length - 1].at : 0;
   let answer;
   try {
     answer = await (await fetch(`status.json?since=${since}`)).json();
   } catch (error) {
-    showProblems(["The page's server does not answer: what stands here is old."]);
+    showProblems(["The page's server does not answer: this page is outdated."]);
     return 5;
   }
   const status = answer.status;
   if (status) {
     const fresh = answer.samples.filter((one) => one.at > (samples.length ? samples[samples.length - 1].at : 0));
     samples.push(...fresh);
-    samples.splice(0, Math.max(0, samples.length - MOST_SAMPLES));
-    const why = status.keys && status.keys.problem ? [`What is in the cache can't be told: ${status.keys.problem}`] : [];
+    samples.splice(0, Math.max(0, samples.length - MAX_SAMPLES));
+    const why = status.keys && status.keys.problem ? [`The cache can't be scanned: ${status.keys.problem}`] : [];
     showProblems([...new Set([...Object.values(status.problems), ...why])]);
     showFigures(status);
     showQueries(status.keys, status.dead);
@@ -274,6 +275,6 @@ async function look() {
 }
 
 (async function goOn() {
-  const seconds = await look();
+  const seconds = await poll();
   setTimeout(goOn, 1000 * seconds);
 })();

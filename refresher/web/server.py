@@ -1,4 +1,4 @@
-"""Serves the status page: to those alone who have the password, and nothing that another site's page could set off."""
+"""Server of the status page: password, CSRF token, and no content from elsewhere."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 from redis.exceptions import RedisError
 
 from api_client.errors import CacheError
-from refresher.ops.http import QuietHandler, QuietServer
-from refresher.web.desk import MAX_SHOWN, StatusApi
+from refresher.ops.http import MinimalHTTPHandler, MinimalHTTPServer
+from refresher.web.api import MAX_SHOWN, StatusApi
 
 log: Final = logging.getLogger(__name__)
 
@@ -38,17 +38,17 @@ _HEADERS: Final = {
 }
 
 
-class StatusServer(QuietServer):
+class StatusServer(MinimalHTTPServer):
     """The page's server; `serve_forever` serves.
 
     Args:
         where: address and port.
-        desk: what answers.
+        api: the data.
         password: of the one user.
     """
 
-    def __init__(self, where: tuple[str, int], desk: StatusApi, password: str) -> None:
-        self.desk: StatusApi = desk
+    def __init__(self, where: tuple[str, int], api: StatusApi, password: str) -> None:
+        self.api: StatusApi = api
         self.credentials: bytes = f"{USER}:{password}".encode()
         self.token: str = secrets.token_urlsafe(24)
         folder = files("refresher.web")
@@ -61,7 +61,7 @@ class StatusServer(QuietServer):
         super().__init__(where, _Handler)
 
 
-class _Handler(QuietHandler):
+class _Handler(MinimalHTTPHandler):
     server: StatusServer
     timeout = REQUEST_SECONDS
 
@@ -70,19 +70,19 @@ class _Handler(QuietHandler):
             return
         parts = urlsplit(self.path)
         if parts.path == "/status.json":
-            self._answer(HTTPStatus.OK, self.server.desk.status(_since(parts.query)))
+            self._answer(HTTPStatus.OK, self.server.api.status(_since(parts.query)))
         elif parts.path in self.server.pages:
             self._send(HTTPStatus.OK, *self.server.pages[parts.path])
         else:
-            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+            self._refuse(HTTPStatus.NOT_FOUND, "no such page")
 
     def do_POST(self) -> None:  # noqa: N802 - as do_GET
         if not self._may_enter():
             return
-        if not self._is_of_the_page():
-            self._refuse(HTTPStatus.FORBIDDEN, "this did not come from the page: load it again")
+        if not self._has_csrf_token():
+            self._refuse(HTTPStatus.FORBIDDEN, "invalid CSRF token: reload the page")
         elif urlsplit(self.path).path != "/retry":
-            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+            self._refuse(HTTPStatus.NOT_FOUND, "no such page")
         elif (ids := self._ids()) is None:
             self._refuse(HTTPStatus.BAD_REQUEST, 'allowed is {"ids": [text, …]}')
         else:
@@ -90,9 +90,9 @@ class _Handler(QuietHandler):
 
     def _retry(self, ids: list[str]) -> None:
         try:
-            self._answer(HTTPStatus.OK, {"results": self.server.desk.retry(ids)})
+            self._answer(HTTPStatus.OK, {"results": self.server.api.retry(ids)})
         except (CacheError, RedisError, OSError) as error:
-            log.warning("a retry was asked for and could not be made: %s", type(error).__name__)
+            log.warning("a retry failed: %s", type(error).__name__)
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "cache or broker can't be used")
 
     def _may_enter(self) -> bool:
@@ -104,11 +104,11 @@ class _Handler(QuietHandler):
         if hmac.compare_digest(given, self.server.credentials):
             return True
         challenge = {"WWW-Authenticate": 'Basic realm="refresher", charset="UTF-8"'}
-        self._answer(HTTPStatus.UNAUTHORIZED, {"error": "user and password are wanted"}, challenge)
+        self._answer(HTTPStatus.UNAUTHORIZED, {"error": "authentication required"}, challenge)
         return False
 
-    def _is_of_the_page(self) -> bool:
-        """Tell whether the page asks: that alone has the token, and a browser says where a request is from."""
+    def _has_csrf_token(self) -> bool:
+        """Return whether the page sent the request: it alone has the token, and a browser adds the origin."""
         origin = self.headers.get("Origin")
         given = self.headers.get(CSRF_HEADER, "").encode()
         is_same = origin is None or urlsplit(origin).netloc == self.headers.get("Host")

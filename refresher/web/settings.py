@@ -10,7 +10,7 @@ from api_client.config.environment import Settings, env
 
 
 class WebSettings(Settings, frozen=True, kw_only=True):
-    """The password of the page; without one each start draws its own, and prints it."""
+    """The password of the page; without one each start makes a random one, and prints it."""
 
     password: Annotated[
         str,

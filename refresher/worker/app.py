@@ -21,7 +21,7 @@ from api_client.trigger.private_app import PrivateApp
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.events import CompositeWorkerEvents, WorkerEvents
 from refresher.flower import set_up_flower
-from refresher.ops.health import Health, Heartbeat, PulseStep
+from refresher.ops.health import Health, Heartbeat, HeartbeatStep
 from refresher.ops.health_server import HealthServer
 from refresher.queries import import_from_working_directory, import_queries, registry
 from refresher.settings import WorkerSettings
@@ -117,10 +117,10 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     def broker() -> CeleryBroker:
         return CeleryBroker(settings.broker_url, settings.namespace)
 
-    app.refresher_pulse = Heartbeat()
+    app.refresher_loop_heartbeat = Heartbeat()
     app.refresher_shutdown = shutdown = ShutdownFlag()
     # The main process queries with connections of its own, which its children must not use.
-    health = Health(settings, app.refresher_pulse)
+    health = Health(settings, app.refresher_loop_heartbeat)
     letters = functools.partial(_letters, settings)
 
     def gauges() -> WorkerGauges:
@@ -142,7 +142,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     app.refresher_events = functools.cache(build_events)
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
-    app.steps["consumer"].add(PulseStep)
+    app.steps["consumer"].add(HeartbeatStep)
     app.refresher_heartbeat = VersionHeartbeat(settings, registry)
     app.refresher_heartbeat.connect(app)
     app.refresher_lifecycle = Lifecycle(
@@ -151,7 +151,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         slots=slots,
         runtimes=runtimes,
         metrics=metrics,
-        health=HealthServer(settings, app.refresher_pulse, health),
+        health=HealthServer(settings, app.refresher_loop_heartbeat, health),
     )
 
 

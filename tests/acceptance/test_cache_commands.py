@@ -61,7 +61,7 @@ def test_keys_are_warmed_from_a_file_and_those_that_fail_are_named(commands: Com
     file.write_text("\n".join(json.dumps({"key": key}) for key in ("there", "a", "b", "bad", "c")) + "\n\n")
     done = commands.run("warm", "long_lived", "--from", str(file), "--at-once", "2", "--timeout", "60s")
     assert done.returncode == 1
-    assert done.stdout == "long_lived: 5 keys; 1 there already, 3 loaded, 1 failed\n"
+    assert done.stdout == "long_lived: 5 keys; 1 already cached, 3 loaded, 1 failed\n"
     assert done.stderr.startswith('error: {"key": "bad"}: the refresh of \'long_lived\' failed (transient)')
     assert [commands.system.loads(key) for key in ("there", "a", "b", "c")] == [1, 1, 1, 1]
     again = commands.run("warm", "long_lived", "--from", "-", "--json", stdin='{"key": "a"}\n{"key": "d"}\n')
@@ -96,7 +96,7 @@ def test_a_value_is_refreshed_and_waited_for(commands: Commands) -> None:
 
 def test_a_refresh_that_is_not_waited_for_is_asked_for_once(idle: Commands) -> None:
     first = idle.run("refresh", "long_lived", "key=a", "--wait", "0")
-    assert (first.returncode, first.stdout) == (0, "long_lived v1: asked for\n")
+    assert (first.returncode, first.stdout) == (0, "long_lived v1: triggered\n")
     second = idle.run("refresh", "long_lived", "key=a", "--wait", "0", "--json")
     assert json.loads(second.stdout)["refresh"] == "suppressed"
     late = idle.run("refresh", "long_lived", "key=a", "--wait", "100ms")

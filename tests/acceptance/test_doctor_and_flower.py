@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from refresher.ops import doctor as doctor_flower
-from refresher.ops.findings import Level
+from refresher.ops.doctor.findings import Level
 from tests.acceptance.conftest import System
+from tests.support.doctor import run_check
 from tests.support.flower import Flower
 from tests.support.waiting import eventually
 
@@ -18,8 +18,8 @@ def test_a_flower_hears_of_the_worker_until_it_is_gone(system: System, tmp_path:
     system.start_worker()
     flower = Flower(system.env, tmp_path)
     try:
-        eventually(lambda: doctor_flower.flower(flower.url).level is Level.OK, 90, "it hears")
+        eventually(lambda: run_check("flower", flower_url=flower.url).level is Level.OK, 90, "it hears")
     finally:
         flower.process.kill()
-    found = doctor_flower.flower(flower.url)
-    assert (found.level, found.said.startswith(f"no Flower at {flower.url}: ")) == (Level.WARNING, True)
+    found = run_check("flower", flower_url=flower.url)
+    assert (found.level, found.message.startswith(f"no Flower at {flower.url}: ")) == (Level.WARNING, True)

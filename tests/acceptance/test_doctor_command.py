@@ -17,7 +17,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer, free_port
 from refresher.flow.dead_letters import DeadLetters
-from refresher.ops import doctor
+from refresher.ops.doctor import deployment
 from tests.acceptance.conftest import System
 from tests.contract.test_dead_letters import a_letter
 from tests.support.waiting import eventually
@@ -31,12 +31,12 @@ class Office:
 
     def __init__(self, system: System, patch: pytest.MonkeyPatch) -> None:
         self.system, self._patch = system, patch
-        patch.setattr(doctor, "TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
-        patch.setattr(doctor, "ANSWER_SECONDS", 0.1)  # there is no worker to wait for
+        patch.setattr(deployment, "TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
+        patch.setattr(deployment, "ANSWER_SECONDS", 0.1)  # there is no worker to wait for
 
     def start_worker(self, **changes: str) -> None:
         self.system.start_worker(**changes)
-        self._patch.setattr(doctor, "ANSWER_SECONDS", 5.0)  # a busy machine's worker takes its time
+        self._patch.setattr(deployment, "ANSWER_SECONDS", 5.0)  # a busy machine's worker takes its time
 
     def run(self, *arguments: str, **changes: str) -> Result:
         return CliRunner().invoke(app, ["doctor", *arguments], env={**self.system.env, **changes})
@@ -70,17 +70,17 @@ def test_what_is_well_is_said_line_by_line(office: Office) -> None:
     done = office.run()
     assert done.exit_code == 0
     assert "ok       workers: 1 consume: worker-1@test\n" in done.output
-    assert "→ a server each: allkeys-lru for the cache, noeviction for the broker" in done.output
+    assert "→ one server each: allkeys-lru for the cache, noeviction for the broker" in done.output
     assert [key for key in office.system.cache.scan_iter() if b":v1:" not in key] == []  # it leaves nothing
 
 
 def test_without_workers_or_with_those_of_another_namespace_it_says_so(office: Office) -> None:
     level, said, mend = office.finding("workers", exit_code=1)
-    assert (level, said) == ("problem", "none answers: nothing is refreshed")
+    assert (level, said) == ("problem", "none replies: nothing is refreshed")
     assert mend.startswith("celery -A refresher worker")
     office.start_worker(CACHE_NAMESPACE="other")
     level, said, _ = office.finding("workers", exit_code=1)
-    why = "1 answer, none consumes cache.refresh and cache.refresh-miss"
+    why = "1 reply, none consumes cache.refresh and cache.refresh-miss"
     assert (level, said) == ("problem", f"{why}: nothing is refreshed")
 
 
@@ -98,7 +98,7 @@ def test_as_a_reader_it_leaves_out_what_readers_have_nothing_to_do_with(office: 
     ("policy", "bound", "check", "level", "words"),
     [
         ("volatile-ttl", "100mb", "eviction", "problem", "drops the lease records first"),
-        ("allkeys-lru", "0", "eviction", "warning", "has no bound"),
+        ("allkeys-lru", "0", "eviction", "warning", "has no maxmemory"),
         ("noeviction", "100mb", "eviction", "warning", "every refresh fails"),
         ("allkeys-lru", "100mb", "eviction", "ok", "allkeys-lru, 104,857,600 bytes"),
         ("allkeys-lru", "100mb", "broker's memory", "problem", "drops queues"),
@@ -149,7 +149,7 @@ def test_keys_in_quarantine_are_a_warning(office: Office) -> None:
     level, said, mend = office.finding("dead letters", exit_code=1)
     assert (level, said, mend) == (
         "warning",
-        "keys that were given up: 1 syntax; of them in quarantine: 0",
+        "open: 1 syntax; 0 of them in quarantine",
         "correct the query's Cypher, restart the workers; then refresher dead list",
     )
 
@@ -168,7 +168,7 @@ def test_a_full_broker_is_a_problem(office: Office) -> None:
     assert said["broker's memory"][0] == "problem"
     assert "nothing can be published" in said["broker's memory"][1]
     assert said["workers"][0] == "problem"
-    assert said["workers"][1].startswith("can't be asked: it answered")
+    assert said["workers"][1].startswith("no reply: it answered")
 
 
 def test_refreshes_that_wait_for_long_fail_or_were_lost_are_a_warning(office: Office) -> None:
@@ -177,11 +177,11 @@ def test_refreshes_that_wait_for_long_fail_or_were_lost_are_a_warning(office: Of
     assert office.finding("refreshes", exit_code=1)[:2] == ("ok", "1 queued, 0 running, none for long")
     office.system.cache.hincrby(key.record, "claimed_at", -20_000_000)
     level, said, _ = office.finding("refreshes", exit_code=1)
-    assert (level, said.startswith("1 are queued, the oldest for ")) == ("warning", True)
+    assert (level, said.startswith("1 queued, the oldest for ")) == ("warning", True)
     office.system.cache.hset(key.record, "state", "retrying")
-    assert office.finding("refreshes", exit_code=1)[1] == "1 failed and will be tried again"
+    assert office.finding("refreshes", exit_code=1)[1] == "1 failed and will be retried"
     office.system.cache.hset(key.record, "until", 1)
-    assert office.finding("refreshes", exit_code=1)[1] == "1 were lost: a worker or a message is gone"
+    assert office.finding("refreshes", exit_code=1)[1] == "1 lost: a worker or a message is gone"
 
 
 def test_a_worker_of_this_host_is_asked_for_its_health_and_its_metrics(office: Office) -> None:
@@ -193,7 +193,7 @@ def test_a_worker_of_this_host_is_asked_for_its_health_and_its_metrics(office: O
     levels = office.levels(**ports)
     assert (levels["worker here"], levels["metrics here"]) == ("ok", "ok")
     swapped = {"CACHE_METRICS_PORT": ports["CACHE_HEALTH_PORT"]}
-    assert office.finding("metrics here", **swapped)[1].endswith("is no worker")
+    assert office.finding("metrics here", **swapped)[1].endswith("is not a worker")
 
 
 def test_a_wrong_setting_is_one_error(office: Office) -> None:
@@ -243,7 +243,7 @@ def test_a_watch_sees_a_cache_that_keeps_old_values(office: Office) -> None:
     thread.start()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("refresher.checker.watching.REPAIR_SECONDS", 0.5)
+            patch.setattr("refresher.checker.monitor.REPAIR_SECONDS", 0.5)
             told = office.told("--watch", "--seconds", "5", exit_code=1, **WATCHING)
     finally:
         over.set()

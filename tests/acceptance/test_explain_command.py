@@ -103,7 +103,7 @@ def test_a_key_that_nobody_has_asked_for_is_no_failure(cache: Cache) -> None:
 def test_without_a_broker_the_rest_is_told(cache: Cache) -> None:
     done = cache.explain("friends_of", CACHE_BROKER_URL=f"redis://:{SECRET}@127.0.0.1:{free_port()}/1")
     assert done.returncode == 0
-    assert "the broker at CACHE_BROKER_URL can't be asked" in done.stdout
+    assert "the broker at CACHE_BROKER_URL can't be queried" in done.stdout
     assert SECRET not in done.stdout + done.stderr
 
 

@@ -104,7 +104,7 @@ def _stops(proxied: Proxied, pid: int) -> None:
     proxied.system.client().refresh("long_lived", {"key": "a", "hold": "gate"})
     eventually(lambda: proxied.system.loads("a") == 1, 30, "it loads")
     os.kill(pid, signal.SIGTERM)
-    eventually(lambda: proxied.ask("/ready")[1].get("consumer") == "takes no messages: stopping", 30, "it stops")
+    eventually(lambda: proxied.ask("/ready")[1].get("consumer") == "consumes no messages: stopping", 30, "it stops")
     assert proxied.is_live()
     proxied.system.open_gate("gate")
 

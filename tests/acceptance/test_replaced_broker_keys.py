@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from refresher.cli.commands import app
-from refresher.ops import doctor
+from refresher.ops.doctor import deployment
 from tests.acceptance.conftest import System
 from tests.support.waiting import eventually
 
@@ -50,8 +50,8 @@ def findings(system: System) -> list[tuple[str, str, str]]:
 
 @pytest.fixture(autouse=True)
 def _doctor_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "TIMEOUT_SECONDS", 10.0)
-    monkeypatch.setattr(doctor, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(deployment, "TIMEOUT_SECONDS", 10.0)
+    monkeypatch.setattr(deployment, "ANSWER_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize("key", USED_WHILE_RUNNING)

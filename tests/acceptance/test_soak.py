@@ -24,9 +24,9 @@ import pytest
 import redis
 
 from api_client import CacheClient, EntryState
-from refresher.checker.judging import Checker, Invalidated, Observation
-from refresher.checker.watched_nodes import MAKE_NODES, REMOVE_NODES
-from refresher.checker.writing import check_repairs
+from refresher.checker.nodes import CREATE_NODES, REMOVE_NODES
+from refresher.checker.oracle import Checker, Invalidated, Observation
+from refresher.checker.writer import check_repairs
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import ROOT, System
 from tests.acceptance.soak.faults import Faults, Happened
@@ -105,7 +105,7 @@ def nodes_in(graph: ArcadeDbServer) -> Iterator[None]:
         driver.session(database=graph.database) as session,
     ):
         session.run(REMOVE_NODES, names=names).consume()
-        session.run(MAKE_NODES, names=names).consume()
+        session.run(CREATE_NODES, names=names).consume()
         yield
         session.run(REMOVE_NODES, names=names).consume()
 

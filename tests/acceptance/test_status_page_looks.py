@@ -17,7 +17,7 @@ from refresher.flow.dead_letters import DeadLetters
 from refresher.ops.broker import Queues, WorkerSeen
 from refresher.ops.scan import HotKey, KeysSeen, QueryKeys, Run
 from refresher.ops.status import DeadSeen, Status
-from refresher.web.desk import StatusApi
+from refresher.web.api import StatusApi
 from refresher.web.history import History, sample_of
 from refresher.web.server import StatusServer
 from tests.contract.test_dead_letters import a_letter
@@ -35,8 +35,8 @@ LOOKS, LOOK_SECONDS, BEGAN_AT = 90, 5, 1_790_000_000
 NAMES = ("friends_of", "paths_between", "recommended", "reachable")
 MANY = (*(f"query_{number:02}" for number in range(48)), "q" * 100, "a.very.long_name-" * 5)
 WIDTHS = (1300, 390)
-AWAY = "the cache at CACHE_REDIS_URL=redis://:**@127.0.0.1:6379/0 can't be asked: Connection refused"
-BROKER_AWAY = "at CACHE_BROKER_URL=amqp://reader:**@broker:5672// can't be asked: ConnectionRefusedError"
+AWAY = "the cache at CACHE_REDIS_URL=redis://:**@127.0.0.1:6379/0 can't be queried: Connection refused"
+BROKER_AWAY = "at CACHE_BROKER_URL=amqp://reader:**@broker:5672// can't be queried: ConnectionRefusedError"
 # Texts whose colour does not stand out from what is behind it (WCAG 2.1, AA: 4.5 to 1).
 FAINT_TEXTS = """() => {
   const rgb = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -146,7 +146,7 @@ def test_an_empty_system(browser: Browser, clean_redis: RedisServer) -> None:
     with shown(browser, clean_redis, empty) as page:
         looks_right(page, "empty")
         assert page.locator("#queries").inner_text() == "no keys in the cache"
-        assert page.locator("#workers").inner_text() == "none answers: nothing is refreshed"
+        assert page.locator("#workers").inner_text() == "none replies: nothing is refreshed"
         assert page.locator("#letters").inner_text() == "none"
         assert page.locator("#problems").is_hidden()
 
@@ -178,7 +178,7 @@ def test_a_busy_one_by_keyboard(browser: Browser, clean_redis: RedisServer) -> N
         names = page.locator("table").evaluate_all(
             "all => all.map((one) => one.ariaLabelledByElements?.[0].textContent)"
         )
-        assert names == ["By query", "Given up", "Loading now", "Read most", "Workers"]
+        assert names == ["By query", "Dead letters", "Running loads", "Most read", "Workers"]
 
 
 def test_fifty_queries_and_names_as_long_as_may_be(browser: Browser, clean_redis: RedisServer) -> None:
@@ -196,10 +196,10 @@ def test_fifty_queries_and_names_as_long_as_may_be(browser: Browser, clean_redis
 @pytest.mark.parametrize(
     ("look", "problems", "places"),
     [
-        pytest.param(cache_away, [AWAY], {"queries": "not known", "runs": "not known"}, id="cache"),
+        pytest.param(cache_away, [AWAY], {"queries": "unknown", "runs": "unknown"}, id="cache"),
         pytest.param(
             broker_away, [f"the broker {BROKER_AWAY}", f"the workers of the broker {BROKER_AWAY}"],
-            {"workers": "not known"}, id="broker",
+            {"workers": "unknown"}, id="broker",
         ),
     ],
 )  # fmt: skip
@@ -214,7 +214,7 @@ def test_a_server_that_is_away(
 
 def test_the_page_says_when_its_server_is_gone(browser: Browser, clean_redis: RedisServer) -> None:
     with shown(browser, clean_redis, empty) as page:
-        page.evaluate("asked = window.fetch; window.fetch = () => Promise.reject(new TypeError()); look()")
-        assert page.locator("#problems").inner_text() == "The page's server does not answer: what stands here is old."
-        page.evaluate("window.fetch = asked; look()")
+        page.evaluate("asked = window.fetch; window.fetch = () => Promise.reject(new TypeError()); poll()")
+        assert page.locator("#problems").inner_text() == "The page's server does not answer: this page is outdated."
+        page.evaluate("window.fetch = asked; poll()")
         assert page.locator("#problems").is_hidden()

@@ -64,7 +64,7 @@ def test_a_user_that_may_not_notify_is_named_with_the_right_that_it_lacks(
 ) -> None:
     client.execute_command("ACL", "SETUSER", "weak", "on", ">pw-of-test", "~*", "&*", "+@all", taken)
     told = str(cache_problem(settings(f"redis://weak:pw-of-test@127.0.0.1:{server.port}/0")))
-    assert f"the user weak of CACHE_REDIS_URL lacks the right {missing}: " in told
+    assert f"the user weak of CACHE_REDIS_URL lacks the permission {missing}: " in told
     assert f"ACL SETUSER weak {missing}" in told
     assert "pw-of-test" not in told
 

@@ -14,7 +14,7 @@ from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
-from refresher.ops.dead_keys import DeadKeys, Retried
+from refresher.ops.dead_keys import DeadKeys, RetryOutcome
 from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
 
 NAMESPACE = "test"
@@ -48,5 +48,5 @@ def test_it_is_refreshed_though_its_token_is_below_the_letter_s(
         retrying = pool.submit(dead.retry, dead.all(), client, wait_seconds=PATIENCE_SECONDS)
         assert key.load("new") < ahead
         (result,) = retrying.result(PATIENCE_SECONDS)
-    assert result.what is Retried.REFRESHED
+    assert result.what is RetryOutcome.REFRESHED
     assert letters.newest() == []

@@ -19,14 +19,13 @@ from api_client.protocol.entry import MAGIC
 from api_client.protocol.keys import make_key
 from refresher.cli.commands import app
 from refresher.embedded import RedisServer, free_port
-from refresher.ops import doctor as doctor_flower
-from refresher.ops import doctor as doctor_readers
-from refresher.ops.doctor import of_keys, of_this_host, readers
-from refresher.ops.findings import Level, rights
-from refresher.settings import WorkerSettings
+from refresher.ops.doctor import keys as doctor_keys
+from refresher.ops.doctor.checkup import CHECKS
+from refresher.ops.doctor.findings import Level
 from refresher.worker.cache import WorkerLink
 from tests.support.any_reader import KINDS
 from tests.support.canned_http_server import TellingServer
+from tests.support.doctor import run_check
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +44,7 @@ def own_redis() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def cache(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
-    monkeypatch.setattr(doctor_readers, "QUIET_SECONDS", 3_600)  # a busy machine takes its time between two lines
+    monkeypatch.setattr(doctor_keys, "MIN_SILENCE_SECONDS", 3_600)  # a busy machine takes its time between two lines
     with redis.Redis.from_url(own_redis.url(0)) as client:
         yield client
 
@@ -54,35 +53,36 @@ def reader_settings(url: str) -> ReaderSettings:
     return ReaderSettings(redis_url=url, broker_url="redis://127.0.0.1:1/0")
 
 
-def said(cache: redis.Redis) -> str:
-    found = readers(cache)
-    assert (found.level is Level.OK) != bool(found.mend)
-    return found.said
+def said(url: str) -> str:
+    found = run_check("readers", redis_url=url)
+    assert (found.level is Level.OK) != bool(found.remedy)
+    return found.message
 
 
 def test_readers_are_counted_by_process_and_release_and_others_are_none(
     own_redis: RedisServer, cache: redis.Redis
 ) -> None:
-    assert said(cache) == "none is connected to this cache"
+    assert said(own_redis.url(0)) == "none is connected to this cache"
     with CacheClient(reader_settings(own_redis.url(0))) as client, cache.client() as other:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda number: client.get("q", {"n": number}, default=None, timeout=0), range(20)))
-        assert said(cache) == f"processes that are connected: 1 of {__version__}"
+        assert said(own_redis.url(0)) == f"processes connected: 1 of {__version__}"
         other.execute_command("CLIENT", "SETNAME", "reader/0.0.9/elsewhere:1")
-        assert said(cache) == f"processes that are connected: 1 of 0.0.9, 1 of {__version__}"
+        assert said(own_redis.url(0)) == f"processes connected: 1 of 0.0.9, 1 of {__version__}"
         other.execute_command("CLIENT", "SETNAME", f"refresher/{__version__}/elsewhere:1")
-        assert said(cache) == f"processes that are connected: 1 of {__version__}"
+        assert said(own_redis.url(0)) == f"processes connected: 1 of {__version__}"
         other.execute_command("CLIENT", "SETNAME", "reader/of-something-else")
-        assert said(cache) == f"processes that are connected: 1 of {__version__}"
+        assert said(own_redis.url(0)) == f"processes connected: 1 of {__version__}"
 
 
 def test_two_hosts_with_the_same_names_are_two_and_a_long_silence_is_told() -> None:
     """As Redis tells of connections: a test can't wait for it."""
     one = {"name": "reader/0.1.0/app:1", "addr": "10.0.0.1:4711", "idle": "75"}
     connections = [one, {**one, "addr": "10.0.0.2:4711"}, {**one, "addr": "10.0.0.2:4712", "idle": "12"}, {"name": ""}]
-    found = readers(SimpleNamespace(client_list=lambda: connections))  # type: ignore[arg-type]
-    assert (found.level, found.said) == (
-        Level.OK, "processes that are connected: 2 of 0.1.0; none has asked for 12.0 s",
+    cache = SimpleNamespace(client_list=lambda: connections)
+    found = doctor_keys.readers(SimpleNamespace(cache=cache))  # type: ignore[arg-type]
+    assert (found.level, found.message) == (
+        Level.OK, "processes connected: 2 of 0.1.0; no request for 12.0 s",
     )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def test_a_worker_is_no_reader(own_redis: RedisServer, cache: redis.Redis) -> No
     try:
         link.store.run(lease.invalidate(make_key("cache", "q", {}, 1), hard=True, bookmarks=(), retention_seconds=1))
         assert any(one["name"].startswith(f"refresher/{__version__}/") for one in cache.client_list())
-        assert said(cache) == "none is connected to this cache"
+        assert said(own_redis.url(0)) == "none is connected to this cache"
     finally:
         link.close()
 
@@ -100,10 +100,10 @@ def test_a_reader_that_awaits_is_counted_until_it_has_gone(own_redis: RedisServe
     async def said_meanwhile() -> str:
         async with AsyncCacheClient(reader_settings(own_redis.url(0))) as client:
             await client.get("q", {}, default=None, timeout=0)
-            return said(cache)
+            return said(own_redis.url(0))
 
-    assert asyncio.run(said_meanwhile()) == f"processes that are connected: 1 of {__version__}"
-    eventually(lambda: said(cache) == "none is connected to this cache", 30, "its connection is gone")
+    assert asyncio.run(said_meanwhile()) == f"processes connected: 1 of {__version__}"
+    eventually(lambda: said(own_redis.url(0)) == "none is connected to this cache", 30, "its connection is gone")
 
 
 def test_who_may_not_list_connections_is_told_which_right_that_takes(
@@ -111,19 +111,17 @@ def test_who_may_not_list_connections_is_told_which_right_that_takes(
 ) -> None:
     cache.execute_command("ACL", "SETUSER", "weak", "on", f">{SECRET}", "~*", "&*", "+@all", "-client")
     url = f"redis://weak:{SECRET}@{own_redis.host}:{own_redis.port}/0"
-    with redis.Redis.from_url(url) as weak:
-        found = readers(weak)
-        assert (found.level, found.mend) == (Level.WARNING, "sign in as operator (docs/security.md)")
-        assert rights(weak, url, "cache").said.endswith("need: +client|list")
+    found = run_check("readers", redis_url=url)
+    assert (found.level, found.remedy) == (Level.WARNING, "sign in as operator (docs/security.md)")
+    assert run_check("rights", redis_url=url).message.endswith("need: +client|list")
 
 
 def test_where_redis_does_not_know_the_command_readers_can_not_be_counted() -> None:
     with RedisServer.start(extra_config={"rename-command": "CLIENT NO-CLIENT"}) as server:
-        with redis.Redis.from_url(server.url(0)) as client:
-            found = readers(client)
+        found = run_check("readers", redis_url=server.url(0))
         with CacheClient(reader_settings(server.url(0))) as reader:
             assert reader.get("q", {}, default="nothing", timeout=0) == "nothing"
-    assert (found.level, found.said.startswith("can't be counted: ")) == (Level.WARNING, True)
+    assert (found.level, found.message.startswith("can't be counted: ")) == (Level.WARNING, True)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -162,55 +160,57 @@ def test_entries_that_nobody_can_read_are_counted(
     clean_redis: RedisServer, written: bytes, why: str, mend: str
 ) -> None:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
-        none = next(of_keys(client, WorkerSettings()))
-        assert (none.level, none.said) == (Level.OK, "0 looked at, all readable")
+        none = run_check("entries", redis_url=clean_redis.url(0))
+        assert (none.level, none.message) == (Level.OK, "0 sampled, all readable")
         client.set(make_key("cache", "q", {}, 1).entry, written)
-        found = next(of_keys(client, WorkerSettings()))
-    assert (found.level, found.said) == (Level.WARNING, f"of 1 looked at, readers take 1 for misses: {why}")
-    assert mend in found.mend
+        found = run_check("entries", redis_url=clean_redis.url(0))
+    assert (found.level, found.message) == (
+        Level.WARNING, f"of 1 sampled, 1 are unreadable and count as misses: {why}",
+    )  # fmt: skip
+    assert mend in found.remedy
 
 
 @pytest.mark.parametrize(
     ("metrics", "level", "words"),
     [
-        (WORKERS_METRICS + DROPPED, Level.WARNING, "has dropped messages unread: 2 body"),
+        (WORKERS_METRICS + DROPPED, Level.WARNING, "messages rejected since its start: 2 body"),
         (WORKERS_METRICS + DROPPED.replace("2.0", "0.0"), Level.OK, "served at CACHE_METRICS_PORT="),
-        (DROPPED, Level.WARNING, "is no worker"),
+        (DROPPED, Level.WARNING, "is not a worker"),
     ],
     ids=["dropped", "none dropped", "no worker"],
 )
 def test_messages_that_the_worker_here_dropped_are_told(metrics: str, level: Level, words: str) -> None:
     with TellingServer([metrics]) as server:
-        (found,) = of_this_host(WorkerSettings(metrics_port=server.port))
-    assert (found.level, words in found.said) == (level, True)
+        found = run_check("metrics here", metrics_port=server.port)
+    assert (found.level, words in found.message) == (level, True)
 
 
 def test_a_flower_that_has_heard_of_workers_is_well() -> None:
     with TellingServer(["OK", ONLINE.format("a@h", 1) + ONLINE.format("b@h", 0) + ONLINE.format("c@h", 1)]) as server:
-        found = doctor_flower.flower(server.url + "/")
-    said = f"answers at {server.url}; workers that it has heard of: 2"
-    assert (found.level, found.said, found.mend) == (Level.OK, said, "")
+        found = run_check("flower", flower_url=server.url + "/")
+    message = f"reachable at {server.url}, 2 workers online"
+    assert (found.level, found.message, found.remedy) == (Level.OK, message, "")
 
 
 @pytest.mark.parametrize(
     ("bodies", "status", "words"),
     [
-        (["OK", ONLINE.format("a@h", 0)], 200, "and has heard of no worker"),
-        (["OK", "nothing of that kind"], 200, "and has heard of no worker"),
-        (["no"], 403, "/healthcheck is answered with 403: this needs Flower's own address"),
+        (["OK", ONLINE.format("a@h", 0)], 200, "but reports no workers"),
+        (["OK", "nothing of that kind"], 200, "but reports no workers"),
+        (["no"], 403, "/healthcheck replied 403: use Flower's own address"),
     ],
     ids=["one that has gone", "no metrics", "a proxy"],
 )
 def test_a_flower_that_hears_nothing_is_a_warning(bodies: list[str], status: int, words: str) -> None:
     with TellingServer(bodies, status) as server:
-        found = doctor_flower.flower(server.url)
-    assert (found.level, words in found.said, bool(found.mend)) == (Level.WARNING, True, True)
+        found = run_check("flower", flower_url=server.url)
+    assert (found.level, words in found.message, bool(found.remedy)) == (Level.WARNING, True, True)
 
 
 def test_no_flower_is_a_warning() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    found = doctor_flower.flower(url)
-    assert (found.level, found.said.startswith(f"no Flower at {url}: ")) == (Level.WARNING, True)
+    found = run_check("flower", flower_url=url)
+    assert (found.level, found.message.startswith(f"no Flower at {url}: ")) == (Level.WARNING, True)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,5 @@ def test_what_is_no_url_of_flower_is_wrong_usage(url: str) -> None:
 
 
 def test_each_check_has_a_row_in_the_documentation() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "refresher" / "ops").glob("*.py"))
-    checks = set(re.findall(r'\b(?:Finding|forbidden|unreachable)\(\s*"([^"]+)"', sources))
     page = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
-    assert {"readers", "flower", "cache", "graph"} <= checks
-    assert checks <= set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))
+    assert {check.name for check in CHECKS} == set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))

@@ -40,9 +40,9 @@ def environment(server: Server, **changes: str) -> dict[str, str]:
 
 
 def ready(settings: WorkerSettings) -> str:
-    pulse = Heartbeat()
-    pulse.phase = Phase.CONSUMING
-    with closing(Health(settings, pulse)) as health:
+    heartbeat = Heartbeat()
+    heartbeat.phase = Phase.CONSUMING
+    with closing(Health(settings, heartbeat)) as health:
         return str(health.ready().record()["checks"]["graph"])
 
 
@@ -52,7 +52,7 @@ def test_the_configured_database_and_user_are_named_when_they_answer(server: Ser
     assert graph_problem(settings) is None
     assert ready(settings) == "ok"
     shown = CliRunner().invoke(app, ["doctor"], env=environ).output
-    assert f"graph: the database {server.database!r} answers the user {server.user!r}" in shown
+    assert f"graph: the database {server.database!r} is reachable for the user {server.user!r}" in shown
 
 
 @pytest.mark.parametrize(

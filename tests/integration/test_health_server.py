@@ -15,7 +15,7 @@ from refresher.cli.commands import app
 from refresher.embedded import free_port
 from refresher.ops.health import Health, Heartbeat, Phase
 from refresher.ops.health_server import HealthServer
-from refresher.ops.http import QuietHandler, QuietServer
+from refresher.ops.http import MinimalHTTPHandler, MinimalHTTPServer
 from refresher.settings import WorkerSettings
 from tests.support.clock import Time
 
@@ -31,12 +31,12 @@ def settings() -> WorkerSettings:
 
 
 @pytest.fixture
-def pulse(settings: WorkerSettings) -> Iterator[Heartbeat]:
-    """The pulse of a worker that serves its health."""
-    pulse = Heartbeat(Time())
-    server = HealthServer(settings, pulse, Health(settings, pulse))
+def heartbeat(settings: WorkerSettings) -> Iterator[Heartbeat]:
+    """The heartbeat of a worker that serves its health."""
+    heartbeat = Heartbeat(Time())
+    server = HealthServer(settings, heartbeat, Health(settings, heartbeat))
     server.start()
-    yield pulse
+    yield heartbeat
     server.close()
 
 
@@ -51,7 +51,7 @@ def ask(settings: WorkerSettings, path: str, method: str = "GET") -> tuple[int, 
         connection.close()
 
 
-def test_it_tells_what_it_was_asked_and_nothing_else(settings: WorkerSettings, pulse: Heartbeat) -> None:
+def test_it_tells_what_it_was_asked_and_nothing_else(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
     assert ask(settings, "/live?x=1") == (http.client.OK, b'{"ok": true, "checks": {"consumer": "ok"}}\n')
     assert ask(settings, "/live", "HEAD") == (http.client.OK, b"")
     for path in ("/", "/metrics", "/live/x"):
@@ -60,7 +60,7 @@ def test_it_tells_what_it_was_asked_and_nothing_else(settings: WorkerSettings, p
 
 
 def test_a_port_that_is_taken_is_told_and_the_worker_goes_on(
-    settings: WorkerSettings, pulse: Heartbeat, caplog: pytest.LogCaptureFixture
+    settings: WorkerSettings, heartbeat: Heartbeat, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
         second = HealthServer(settings, Heartbeat(), Health(settings, Heartbeat()))
@@ -71,11 +71,11 @@ def test_a_port_that_is_taken_is_told_and_the_worker_goes_on(
     assert ask(settings, "/live")[0] == http.client.OK
 
 
-def test_one_that_stops_tells_so(settings: WorkerSettings, pulse: Heartbeat) -> None:
-    pulse.enter(Phase.STOPPING, is_heard=False)
+def test_one_that_stops_tells_so(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
+    heartbeat.enter(Phase.STOPPING, can_beat=False)
     status, body = ask(settings, "/ready")
     assert status == http.client.SERVICE_UNAVAILABLE
-    assert json.loads(body)["checks"]["consumer"] == "takes no messages: stopping"
+    assert json.loads(body)["checks"]["consumer"] == "consumes no messages: stopping"
 
 
 def told_to_a_command(*options: str, port: int) -> tuple[int, str]:
@@ -87,7 +87,7 @@ def told_to_a_command(*options: str, port: int) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-def test_the_command_asks_nearby(settings: WorkerSettings, pulse: Heartbeat) -> None:
+def test_the_command_asks_nearby(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
     assert told_to_a_command("--live", port=settings.health_port) == (0, "consumer  ok\n")
 
 
@@ -97,13 +97,13 @@ def test_what_does_not_answer_is_not_well() -> None:
 
 
 def test_what_listens_there_and_is_no_worker_is_not_well() -> None:
-    class Other(QuietHandler):
+    class Other(MinimalHTTPHandler):
         def do_GET(self) -> None:  # noqa: N802 - the name that http.server looks for
             self.send_response(http.client.OK)
             self.end_headers()
             self.wfile.write(b"[]")
 
-    server = QuietServer(("127.0.0.1", 0), Other)
+    server = MinimalHTTPServer(("127.0.0.1", 0), Other)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -113,4 +113,4 @@ def test_what_listens_there_and_is_no_worker_is_not_well() -> None:
         thread.join()
         server.server_close()
     assert exit_code == 1
-    assert "what listens there is no worker's health" in json.loads(said)["checks"]["worker"]
+    assert "what listens there is not a worker's health" in json.loads(said)["checks"]["worker"]

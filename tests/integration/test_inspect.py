@@ -79,11 +79,11 @@ def test_the_ways_to_name_a_key_lead_to_the_same(desk: StatusApi) -> None:
 
 
 def test_where_there_is_nothing_it_says_so(desk: StatusApi) -> None:
-    assert "there is none" in desk.run(KEY.entry).stdout
+    assert "  none\n" in desk.run(KEY.entry).stdout
     assert desk.told(KEY.entry, exit_code=1)["entry"] is None
     done = desk.run("friends_of", KEY.short)
     assert done.exit_code == 1
-    assert "Redis has nothing of a key" in done.stderr
+    assert "Redis has no key of friends_of v1" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [("x:y",), ("cache:dead1",), ("friends of",), ("friends_of", "name"), ()])

@@ -8,7 +8,9 @@ import pytest
 import redis
 
 from refresher.embedded import RedisServer
-from refresher.ops.findings import Level, rights, user_of
+from refresher.ops.doctor.findings import Level
+from refresher.ops.permissions import user_of
+from tests.support.doctor import run_check
 
 
 @pytest.fixture
@@ -41,11 +43,10 @@ def test_a_missing_right_is_named(
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "weak", "reset", "on", ">x", "~*", "&*", "+@all", *taken)
     url = f"redis://weak:x@{clean_redis.host}:{clean_redis.port}/0"
-    with redis.Redis.from_url(url) as client:
-        found = rights(client, url, "cache")
-    assert (found.level, found.said.startswith("the user weak ")) == (level, True)
-    assert found.said.partition(" need: ")[2] == missing
-    assert bool(found.mend) == bool(missing)
+    found = run_check("rights", redis_url=url)
+    assert (found.level, found.message.startswith("the user weak ")) == (level, True)
+    assert found.message.partition(" need: ")[2] == missing
+    assert bool(found.remedy) == bool(missing)
     assert admin.dbsize() == 0
 
 

@@ -24,7 +24,7 @@ from refresher.embedded import RedisServer, free_port
 from refresher.flow.dead_letters import DeadLetters
 from refresher.ops import broker as status_broker
 from refresher.ops import status
-from refresher.ops.scan import look_at_keys
+from refresher.ops.scan import scan_keys
 from tests.contract.test_dead_letters import a_letter
 from tests.support.fault_proxy import FaultProxy
 from tests.support.lease_world import World
@@ -100,7 +100,7 @@ def test_a_record_whose_time_is_over_is_under_way_no_more(place: Place) -> None:
     world = place.world("friends_of", 1)
     world.acquire()
     world.pass_time(2_000)
-    row = look_at_keys(place.client, "cache").queries["friends_of"]
+    row = scan_keys(place.client, "cache").queries["friends_of"]
     assert (row.running, row.lapsed) == (0, 1)
 
 
@@ -108,13 +108,13 @@ def test_a_record_of_what_is_the_future_now_is_over_as_the_scripts_have_it(place
     world = place.world("friends_of", 1)
     world.acquire()
     world.pass_time(-5)
-    row = look_at_keys(place.client, "cache").queries["friends_of"]
+    row = scan_keys(place.client, "cache").queries["friends_of"]
     assert (row.running, row.lapsed) == (0, 1)
 
 
 def test_another_namespace_is_not_counted(place: Place) -> None:
     place.plant("friends_of", 1, 500.0)
-    assert look_at_keys(place.client, "cach").queries == {}
+    assert scan_keys(place.client, "cach").queries == {}
 
 
 def test_queues_and_dead_letters_are_told(place: Place) -> None:
@@ -128,9 +128,9 @@ def test_queues_and_dead_letters_are_told(place: Place) -> None:
     assert told["queues"] == {"refresh": 2, "miss": 1}
     assert told["dead"] == {"open": {"q": 1}, "quarantined": {}}
     assert told["workers"] == []
-    assert "2 waiting, and 1 for which readers wait" in shown.stdout
-    assert "1 key given up, 0 in quarantine: refresher dead list" in shown.stdout
-    assert "none answers: nothing is refreshed" in shown.stdout
+    assert "2 background and 1 blocking refreshes queued" in shown.stdout
+    assert "1 dead key, 0 in quarantine: refresher dead list" in shown.stdout
+    assert "none replies: nothing is refreshed" in shown.stdout
     assert "no keys in the cache" not in shown.stdout
     assert SECRET not in shown.stdout + json.dumps(told)
 
@@ -140,24 +140,24 @@ def test_where_there_are_more_keys_than_it_wakes_at_it_says_so(place: Place) -> 
         for number in range(5_000):
             pipeline.set(make_key("cache", "many", {"n": number}, 1).entry, "no entry")
         pipeline.execute()
-    some = look_at_keys(place.client, "cache", most_keys=1_000)
+    some = scan_keys(place.client, "cache", max_keys=1_000)
     assert (some.is_sample, some.keys_of_server) == (True, 5_000)
     assert 0 < some.queries["many"].keys < 5_000
-    every = look_at_keys(place.client, "cache")
+    every = scan_keys(place.client, "cache")
     assert (every.is_sample, every.queries["many"].keys, every.queries["many"].headers) == (False, 5_000, 0)
-    assert "a sample, not all of 5,000 keys" in place.run("--keys", "1000").stdout
+    assert "a sample of 5,000 keys" in place.run("--keys", "1000").stdout
 
 
 def test_what_redis_counts_of_reads_is_told_under_lfu_alone(place: Place) -> None:
     place.plant("friends_of", 0, 500.0)
-    assert "LFU" in look_at_keys(place.client, "cache").hottest_problem
+    assert "LFU" in scan_keys(place.client, "cache").hottest_problem
     place.client.config_set("maxmemory-policy", "allkeys-lfu")
     try:
         place.client.flushall()  # what is left of before has no count
         hot, *_ = [place.plant("friends_of", number, 500.0).key for number in range(3)]
         for _ in range(50):  # the first of them counts for sure, the others by chance
             place.client.get(hot.entry)
-        seen = look_at_keys(place.client, "cache")
+        seen = scan_keys(place.client, "cache")
     finally:
         place.client.config_set("maxmemory-policy", "noeviction")
     assert (seen.hottest_problem, len(seen.hottest)) == ("", 3)
@@ -183,6 +183,15 @@ def test_a_server_that_is_gone_or_silent_is_told_and_the_rest_is_shown(
     )
     assert all(f"{variable}=redis://" in problem for problem in told["problems"].values())
     assert place.server.password not in json.dumps(told)
+
+
+@pytest.mark.parametrize("command", ["status", "doctor"])
+def test_a_broker_that_the_fallback_names_is_reported_by_that_variable(place: Place, command: str) -> None:
+    fallback = {"CACHE_BROKER_URL": "", "CELERY_BROKER_URL": f"redis://127.0.0.1:{free_port()}/0"}
+    done = CliRunner().invoke(app, [command, "--json"], env={**place.env, **fallback})
+    assert done.exit_code == 1
+    assert "CELERY_BROKER_URL=redis://" in done.stdout
+    assert "CACHE_BROKER_URL" not in done.stdout
 
 
 def test_what_has_not_answered_in_time_is_told_as_such(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

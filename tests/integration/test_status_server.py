@@ -18,8 +18,8 @@ from api_client.config.settings import ReaderSettings
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from refresher.ops import broker as status_broker
-from refresher.ops.status import Watcher
-from refresher.web.desk import StatusApi
+from refresher.ops.status import StatusPoller
+from refresher.web.api import StatusApi
 from refresher.web.history import History
 from refresher.web.server import CSRF_HEADER, USER, StatusServer
 from tests.contract.test_dead_letters import a_letter
@@ -71,7 +71,7 @@ class Page:
 @contextmanager
 def served(**env: str) -> Iterator[Page]:
     settings = ReaderSettings.from_env(env)
-    history = History(Watcher(settings).look, every_seconds=0.2)
+    history = History(StatusPoller(settings).poll, every_seconds=0.2)
     server = StatusServer(("127.0.0.1", 0), StatusApi(settings, history), PASSWORD)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     history.start()
@@ -151,7 +151,7 @@ def test_looks_are_kept_and_told_once(page: Page) -> None:
     eventually(lambda: len(page.told()["samples"]) >= 2, 60, "two looks")
     samples = page.told()["samples"]
     assert [one["at"] for one in samples] == sorted(one["at"] for one in samples)
-    assert samples[0]["totals"] == {"waiting": 0, "misses waiting": 0, "given up": 0}
+    assert samples[0]["totals"] == {"background refreshes": 0, "blocking refreshes": 0, "dead keys": 0}
     assert all(one["at"] > samples[0]["at"] for one in page.told(samples[0]["at"])["samples"])
     assert page.ask("/status.json?since=x")[0] == http.client.OK
 
@@ -166,9 +166,11 @@ def test_without_the_cache_it_says_so_and_goes_on(clean_redis: RedisServer) -> N
         eventually(lambda: page.told()["status"], 60, "a look")
         proxy.refuses()
         eventually(lambda: "keys" in page.told()["status"]["problems"], 60, "it is missed")
-        eventually(lambda: page.told()["letters_problem"].startswith("the cache can't be asked"), 60, "by letters too")
+        eventually(
+            lambda: page.told()["letters_problem"].startswith("the cache can't be queried"), 60, "by letters too"
+        )
         told = page.told()
-        assert told["samples"][-1]["totals"]["waiting"] == 0
+        assert told["samples"][-1]["totals"]["background refreshes"] == 0
         status, _, body = page.ask("/retry", {"ids": ["7-a"]}, **{CSRF_HEADER: token})
         assert (status, json.loads(body)) == (
             http.client.SERVICE_UNAVAILABLE, {"error": "cache or broker can't be used"},

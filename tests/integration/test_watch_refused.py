@@ -8,7 +8,7 @@ import pytest
 from neo4j.exceptions import Forbidden, ServiceUnavailable
 
 from api_client import ReaderSettings
-from refresher.checker.watching import WatchFailed, _remove, watch
+from refresher.checker.monitor import WatchFailed, _remove, watch
 from refresher.embedded import RedisServer
 
 

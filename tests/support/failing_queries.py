@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from refresher import TransientFailure, query
-from refresher.checker.watched_nodes import READ_NODE
+from refresher.checker.nodes import READ_NODE
 from tests.support.scripted_queries import _control
 
 POISONED_LOAD_SECONDS = 0.3

@@ -224,12 +224,12 @@ FAULTS: Final = (
     ),
     Fault(
         "worker killed", lambda system: system.worker.kill(), _replace(),
-        _alerts("RefresherWorkerDown", "RefresherWorkerGone"), {"workers": ("problem", "none answers")},
+        _alerts("RefresherWorkerDown", "RefresherWorkerGone"), {"workers": ("problem", "none replies")},
     ),
     Fault(
         "worker stopped", lambda system: stop(system.worker.pid), lambda system: go_on(system.worker.pid),
         _alerts("RefresherWorkerDown", "RefresherWorkerGone", "XFetchRefreshesWait"),
-        {"workers": ("problem", "none answers"), "worker here": ("problem", "no health")}, is_long=False,
+        {"workers": ("problem", "none replies"), "worker here": ("problem", "no health")}, is_long=False,
     ),
     Fault(
         "worker without the query", _replace(REFRESHER_QUERIES=""), _replace(),
@@ -241,7 +241,7 @@ FAULTS: Final = (
     ),
     Fault(
         "worker's metrics port is taken", _take_port, _give_port_back,
-        _alerts("RefresherWorkerDown", "RefresherWorkerGone"), {"metrics here": ("warning", "is no worker")},
+        _alerts("RefresherWorkerDown", "RefresherWorkerGone"), {"metrics here": ("warning", "is not a worker")},
     ),
     Fault(
         "loads always fail", _loads("fails"), _loads(""), _alerts("XFetchDeadLetters"),
@@ -261,7 +261,7 @@ FAULTS: Final = (
     ),
     Fault(
         "foreign messages", _again_and_again(_send_garbage, 0.3), _give_back,
-        _alerts("RefresherMessagesDropped"), {"metrics here": ("warning", "has dropped messages")}, frozenset(),
+        _alerts("RefresherMessagesDropped"), {"metrics here": ("warning", "messages rejected")}, frozenset(),
     ),
     Fault(
         "foreign entries", _again_and_again(_write_garbage, 0.05), _give_back, _alerts("CacheUnreadable"),

@@ -18,7 +18,7 @@ from api_client.config.broker import CONNECT_AGAIN_SECONDS
 from api_client.protocol.messages import TASK_NAME
 from refresher.flow.events import events_of
 from refresher.ops.broker_keys import replaced_keys
-from refresher.ops.health import pulse_of
+from refresher.ops.health import heartbeat_of
 from refresher.worker.celery_fixes.carried import CarriedDeliveries
 from refresher.worker.celery_fixes.envelopes import ENVELOPE_ERRORS, tolerate_unreadable_envelopes
 from refresher.worker.celery_fixes.message_guard import DropReason, RateLimitedRejectLog, Rejection, validate_message
@@ -165,11 +165,11 @@ class RefreshConsumer(_Consumer):
 
     def ensure_connected(self, conn: Any) -> Any:
         """Connect, for as long as it takes; once a second, where Celery's pauses would grow to half a minute."""
-        connect, pulse = conn.ensure_connection, pulse_of(self.app)
+        connect, heartbeat = conn.ensure_connection, heartbeat_of(self.app)
 
         def with_heartbeat(errback: Callable[..., Any], *args: Any, **options: Any) -> Any:
             def on_failure(*error: Any) -> Any:
-                pulse.beat()
+                heartbeat.beat()
                 return errback(*error)
 
             return connect(on_failure, *args, **options)

@@ -154,7 +154,7 @@ def test_the_rights_of_another_namespace_and_vhost(tmp_path: Path) -> None:
 def test_an_operator_asks_workers_and_how_many_refreshes_wait(
     running: System, server: RabbitMqWithUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refresher.ops.doctor.ANSWER_SECONDS", 5.0)
+    monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 5.0)
     env = {**running.env, "CACHE_BROKER_URL": server.url_of("operator")}
     assert doctor_of(env) == {"broker": "ok", "workers": "ok"}
     assert doctor_of({**env, "CACHE_BROKER_URL": server.url_of("publisher")}) == {"broker": "ok", "workers": "warning"}

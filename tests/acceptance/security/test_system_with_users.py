@@ -127,8 +127,8 @@ def test_the_command_of_an_operator_explains(system: SystemWithUsers) -> None:
 
 
 def test_doctor_sees_all_as_the_operator(system: SystemWithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refresher.ops.doctor.TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
-    monkeypatch.setattr("refresher.ops.doctor.ANSWER_SECONDS", 5.0)
+    monkeypatch.setattr("refresher.ops.doctor.deployment.TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
+    monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 5.0)
     assert system.client(**system.reading).get("long_lived", {"key": "x"}, timeout=20)  # a reader that it can count
     told = CliRunner().invoke(app, ["doctor", "--json"], env={**system.env, **system.operating})
     findings = {one["check"]: one["level"] for one in json.loads(told.stdout)["findings"]}

@@ -22,13 +22,13 @@ from typing import Any
 import neo4j
 
 from api_client import AsyncCacheClient, CacheClient, CacheError, EntryState
-from refresher.checker.judging import Checker, Invalidated
-from refresher.checker.reading import Diary
-from refresher.checker.watched_nodes import WATCHED
-from refresher.checker.writing import Watched, Writer
+from refresher.checker.nodes import WATCHED
+from refresher.checker.oracle import Checker, Invalidated
+from refresher.checker.reader import ObservationLog
+from refresher.checker.writer import WatchedQuery, Writer
 
 QUERY = "soaked"
-SOAKED = Watched(QUERY, "node", WATCHED.raise_version)
+SOAKED = WatchedQuery(QUERY, "node", WATCHED.increment_cypher)
 CALLERS = {"threads": 4, "tasks": 16}
 WAIT_SECONDS = 45.0
 """Longer than any fault: a wait that ends by it is one too many."""
@@ -56,7 +56,7 @@ class Caller:
     def __init__(self, journal: Journal, nodes: int, interval_seconds: float, seed: str) -> None:
         self._journal, self._nodes, self._interval_seconds = journal, nodes, interval_seconds
         self._random = random.Random(seed)  # noqa: S311 - a popularity
-        self._diary = Diary(QUERY)
+        self._log = ObservationLog(QUERY)
         self._served_ms: Counter[int] = Counter()
         self._due = self._flushed_at = time.monotonic()
 
@@ -70,7 +70,7 @@ class Caller:
 
     def got(self, node: str, entry: Any, began: float) -> None:
         now = time.monotonic()
-        self._diary.note(node, entry, began)
+        self._log.record(node, entry, began)
         if entry.state is not EntryState.MISS:
             self._served_ms[bisect(BUCKETS_MS, (now - began) * 1_000)] += 1
         if now >= self._flushed_at + FLUSH_SECONDS:
@@ -83,12 +83,12 @@ class Caller:
     def flush(self) -> None:
         """Write what there is, and forget it: this process's memory is looked at."""
         self._flushed_at = time.monotonic()
-        for seen in self._diary.take():
+        for seen in self._log.take():
             self._journal.write("seen", seen.name, seen.token, seen.version, seen.fresh, seen.last_began)
-        self._journal.write("read", dict(self._diary.states), dict(self._served_ms), self._diary.broken)
-        self._diary.states.clear()
+        self._journal.write("read", dict(self._log.states), dict(self._served_ms), self._log.broken)
+        self._log.states.clear()
         self._served_ms.clear()
-        self._diary.broken.clear()
+        self._log.broken.clear()
 
 
 def read_in_threads(callers: list[Caller], stopped: threading.Event) -> None:
@@ -143,7 +143,7 @@ def write(journal: Journal, stopped: threading.Event, seed: int) -> None:
     with neo4j.GraphDatabase.driver(os.environ["NEO4J_URI"], auth=auth) as driver, CacheClient.from_env() as client:
         writer = Writer(
             driver, os.environ["NEO4J_DATABASE"] or None, client, WrittenDown(journal), SOAKED, WRITTEN_NODES,
-            pause_seconds=WRITER_PAUSE_SECONDS, seed=seed, goes_on=True,
+            pause_seconds=WRITER_PAUSE_SECONDS, seed=seed, continue_on_error=True,
         )  # fmt: skip
         writer.start()
         stopped.wait()

@@ -13,7 +13,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
-from refresher.ops.doctor import findings
+from refresher.ops.doctor.checkup import findings
 from refresher.settings import WorkerSettings
 from tests.servers.redis_cluster import Cluster
 
@@ -57,7 +57,7 @@ def test_each_key_is_explained_by_its_node_and_dropped_there(settings: WorkerSet
         keys = DeadKeys(client, settings)
         found = keys.all()
         assert [one.letter.params for one in found] == [{"n": number} for number in reversed(range(KEYS))]
-        assert {one.standing for one in found} == {KeyStatus.COOLING}
+        assert {one.status for one in found} == {KeyStatus.COOLING}
         assert [keys.drop(one) for one in found] == [True] * KEYS
         assert keys.all() == []
         assert not any(client.exists(one.key.record) for one in found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
-from refresher.ops.inspect import found_by_digest, inspected
-from refresher.ops.scan import look_at_keys
+from refresher.ops.inspect import find_by_digest, inspect_key
+from refresher.ops.scan import scan_keys
 from tests.servers.redis_cluster import Cluster
 from tests.support.lease_world import World
 
@@ -24,12 +24,12 @@ def test_keys_of_all_nodes_are_seen(shared_cluster: Cluster) -> None:
             world = World(client, LeaseStore(client), key(number))
             world.plant(world.now_us())
             world.claim()
-        seen = look_at_keys(client, "test")
+        seen = scan_keys(client, "test")
         row = seen.queries["friends_of"]
         assert (row.keys, row.headers, row.queued, row.lead) == (KEYS, KEYS, KEYS, 0.5)
         assert (seen.is_sample, seen.problem, seen.keys_of_server) == (False, "", 2 * KEYS)
         for number in range(KEYS):
-            found = found_by_digest(client, "test", "friends_of", 1, key(number).short)
+            found = find_by_digest(client, "test", "friends_of", 1, key(number).short)
             assert found
             assert found.entry == key(number).entry
-            assert inspected(client, "test", found).record["state"] == "queued"
+            assert inspect_key(client, "test", found).record["state"] == "queued"

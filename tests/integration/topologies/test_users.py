@@ -152,8 +152,8 @@ def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemOfUsers, ki
 def test_an_operator_explains_examines_retries_and_drops(
     system: SystemOfUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refresher.ops.doctor.TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
-    monkeypatch.setattr("refresher.ops.doctor.ANSWER_SECONDS", 0.1)  # of the workers' answer it is not
+    monkeypatch.setattr("refresher.ops.doctor.deployment.TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
+    monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 0.1)  # of the workers' answer it is not
     reader = system.reader_as("reader", "sync")
     for params in KEYS[:2]:
         system.control.rpush(f"script:{params['key']}", "fail")

@@ -185,6 +185,18 @@ def test_a_wrong_broker_is_told_of_the_variable_that_named_it(who: type[Settings
         assert caught.value.variable == name
 
 
+@pytest.mark.parametrize("who", BOTH)
+def test_a_broker_in_use_is_named_by_the_variable_that_holds_it(
+    who: type[READER | WORKER], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CACHE_BROKER_URL", raising=False)
+    monkeypatch.setenv("CELERY_BROKER_URL", "redis://celerys:1/0")
+    assert who.from_env().variable_of("broker_url") == "CELERY_BROKER_URL"
+    assert who(broker_url="redis://explicit:1/0").variable_of("broker_url") == "CACHE_BROKER_URL"
+    monkeypatch.setenv("CACHE_BROKER_URL", "redis://ours:1/0")
+    assert who.from_env().variable_of("broker_url") == "CACHE_BROKER_URL"
+
+
 @pytest.mark.parametrize("url", URLS_WITH_A_SECRET)
 def test_no_password_of_a_url_is_ever_shown(url: str) -> None:
     assert CANARY not in without_password(url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api_client import CacheClient, Entry, EntryState, ReaderEvents, RefreshState, WaitTimeout
-from refresher.checker.judging import Checker, Invalidated, Observation
+from refresher.checker.oracle import Checker, Invalidated, Observation
 from refresher.demo.board import Board
 from refresher.demo.reader_thread import NotePad, ReaderThread
 

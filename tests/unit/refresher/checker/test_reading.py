@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from api_client import Entry, EntryState, RefreshState
-from refresher.checker.judging import Checker, Invalidated
-from refresher.checker.reading import Diary
+from refresher.checker.oracle import Checker, Invalidated
+from refresher.checker.reader import ObservationLog
 
 
 def entry(token: int, version: int | None, state: EntryState = EntryState.FRESH) -> Entry[object]:
@@ -15,36 +15,36 @@ def entry(token: int, version: int | None, state: EntryState = EntryState.FRESH)
 
 
 def test_equal_answers_are_one_observation_with_the_begin_of_the_last() -> None:
-    diary = Diary("q")
+    log = ObservationLog("q")
     for began in (1.0, 2.0, 3.0):
-        diary.note("a", entry(7, 1), began)
-    diary.note("a", entry(7, 1, EntryState.STALE), 4.0)
-    diary.note("b", entry(7, 1), 5.0)
-    assert [(seen.name, seen.fresh, seen.last_began) for seen in diary.take()] == [
+        log.record("a", entry(7, 1), began)
+    log.record("a", entry(7, 1, EntryState.STALE), 4.0)
+    log.record("b", entry(7, 1), 5.0)
+    assert [(seen.name, seen.fresh, seen.last_began) for seen in log.take()] == [
         ("a", True, 3.0), ("a", False, 4.0), ("b", True, 5.0),
     ]  # fmt: skip
-    assert diary.take() == []
-    assert diary.states == {EntryState.FRESH: 4, EntryState.STALE: 1}
+    assert log.take() == []
+    assert log.states == {EntryState.FRESH: 4, EntryState.STALE: 1}
 
 
 def test_a_value_that_is_none_is_counted_and_has_no_version() -> None:
-    diary = Diary("q")
-    diary.note("a", entry(7, None), 1.0)
-    assert (diary.take(), diary.states.total()) == ([], 1)
+    log = ObservationLog("q")
+    log.record("a", entry(7, None), 1.0)
+    assert (log.take(), log.states.total()) == ([], 1)
 
 
 def test_a_token_that_goes_back_is_told_for_its_name_alone() -> None:
-    diary, checker = Diary("q"), Checker("q")
+    log, checker = ObservationLog("q"), Checker("q")
     for name, token in (("a", 7), ("b", 6), ("a", 8), ("a", 7)):
-        diary.note(name, entry(token, 1), 1.0)
-    diary.tell(checker)
-    assert checker.broken == ["to one reader q('a') went back from token 8 to 7"]
+        log.record(name, entry(token, 1), 1.0)
+    log.report(checker)
+    assert checker.broken == ["for one reader q('a') went back from token 8 to 7"]
 
 
 def test_what_was_seen_is_judged() -> None:
-    diary, checker = Diary("q"), Checker("q")
-    diary.note("a", entry(7, 1), 2.0)
-    diary.tell(checker)
+    log, checker = ObservationLog("q"), Checker("q")
+    log.record("a", entry(7, 1), 2.0)
+    log.report(checker)
     checker.invalidated(Invalidated("a", version=2, generation=9, hard=False, returned_at=1.0))
     (sentence,) = checker.broken
     assert sentence.startswith("a read of q('a') that began 1.000 s after invalidation 9 got the value 7")

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from refresher.ops import doctor
-from refresher.ops.findings import Level
+from refresher.ops.doctor import cache
+from refresher.ops.doctor.findings import Level
 
 NOW = 1_800_000_000.0
 
@@ -24,7 +24,7 @@ class Redis:
 
 @pytest.mark.parametrize(("off_seconds", "level"), [(0, Level.OK), (60, Level.WARNING), (-60, Level.WARNING)])
 def test_a_clock_that_is_off_is_a_warning(monkeypatch: pytest.MonkeyPatch, off_seconds: float, level: Level) -> None:
-    monkeypatch.setattr(doctor, "time", SimpleNamespace(time=lambda: NOW))
-    finding = doctor._clock(Redis(off_seconds))  # type: ignore[arg-type]
+    monkeypatch.setattr(cache, "time", SimpleNamespace(time=lambda: NOW))
+    finding = cache.clock(SimpleNamespace(node=Redis(off_seconds)))  # type: ignore[arg-type]
     assert finding.level is level
-    assert bool(finding.mend) is (level is Level.WARNING)
+    assert bool(finding.remedy) is (level is Level.WARNING)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refresher.ops.health import Health, Heartbeat, Phase, PulseStep, Verdict
+from refresher.ops.health import Health, Heartbeat, HeartbeatStep, Phase, Verdict
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.consumer import RefreshConsumer
 from tests.support.clock import Time
@@ -16,25 +16,25 @@ from tests.support.clock import Time
 LIMIT_SECONDS = WorkerSettings().hard_limit_seconds
 
 
-def consumer(pulse: Heartbeat, *, hub: Any = None, **attributes: Any) -> Any:
-    return SimpleNamespace(app=SimpleNamespace(refresher_pulse=pulse), hub=hub, **attributes)
+def consumer(heartbeat: Heartbeat, *, hub: Any = None, **attributes: Any) -> Any:
+    return SimpleNamespace(app=SimpleNamespace(refresher_loop_heartbeat=heartbeat), hub=hub, **attributes)
 
 
-def is_live(pulse: Heartbeat) -> bool:
-    return Health(WorkerSettings(), pulse).live().is_good
+def is_live(heartbeat: Heartbeat) -> bool:
+    return Health(WorkerSettings(), heartbeat).live().is_good
 
 
 def test_a_loop_is_stuck_once_it_was_silent_for_as_long_as_a_message_may_take() -> None:
     clock = Time()
-    pulse = Heartbeat(clock)
-    PulseStep(consumer(pulse, beats_while_connecting=True)).start(consumer(pulse, hub=object()))
-    assert pulse.phase is Phase.CONSUMING
+    heartbeat = Heartbeat(clock)
+    HeartbeatStep(consumer(heartbeat, beats_while_connecting=True)).start(consumer(heartbeat, hub=object()))
+    assert heartbeat.phase is Phase.CONSUMING
     clock.now += LIMIT_SECONDS
-    assert is_live(pulse)
+    assert is_live(heartbeat)
     clock.now += 1
-    assert not is_live(pulse)
-    pulse.beat()
-    assert is_live(pulse)
+    assert not is_live(heartbeat)
+    heartbeat.beat()
+    assert is_live(heartbeat)
 
 
 @pytest.mark.parametrize(("tells_of_attempts", "live"), [(True, False), (False, True)])
@@ -42,23 +42,23 @@ def test_one_that_connects_and_is_not_heard_of_is_stuck_if_it_would_be_heard(
     tells_of_attempts: bool, live: bool
 ) -> None:
     clock = Time()
-    pulse = Heartbeat(clock)
-    PulseStep(consumer(pulse, **({"beats_while_connecting": True} if tells_of_attempts else {})))
+    heartbeat = Heartbeat(clock)
+    HeartbeatStep(consumer(heartbeat, **({"beats_while_connecting": True} if tells_of_attempts else {})))
     clock.now += 10_000
-    assert is_live(pulse) is live
-    assert pulse.phase is Phase.CONNECTING
+    assert is_live(heartbeat) is live
+    assert heartbeat.phase is Phase.CONNECTING
 
 
 def test_each_attempt_to_connect_is_a_beat(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Time()
-    pulse = Heartbeat(clock)
+    heartbeat = Heartbeat(clock)
     told: list[float] = []
 
     def connect_at_the_third_attempt(errback: Callable[..., object], *_: object, **options: object) -> str:
         for _ in range(2):
             clock.now += 20
             errback(OSError(), 1.0)
-            told.append(pulse.silent_seconds)
+            told.append(heartbeat.silent_seconds)
         return "connected"
 
     def ensure_connected(self: object, conn: Any) -> Any:
@@ -66,27 +66,27 @@ def test_each_attempt_to_connect_is_a_beat(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("celery.worker.consumer.Consumer.ensure_connected", ensure_connected)
     waiting = RefreshConsumer.__new__(RefreshConsumer)
-    waiting.app = SimpleNamespace(refresher_pulse=pulse)
+    waiting.app = SimpleNamespace(refresher_loop_heartbeat=heartbeat)
     assert waiting.ensure_connected(SimpleNamespace(ensure_connection=connect_at_the_third_attempt)) == "connected"
     assert told == [0.0, 0.0]
 
 
 def test_one_without_a_loop_of_its_own_is_never_stuck() -> None:
     clock = Time()
-    pulse = Heartbeat(clock)
-    PulseStep(consumer(pulse)).start(consumer(pulse, hub=None))
+    heartbeat = Heartbeat(clock)
+    HeartbeatStep(consumer(heartbeat)).start(consumer(heartbeat, hub=None))
     clock.now += 10_000
-    assert is_live(pulse)
+    assert is_live(heartbeat)
 
 
 def test_one_that_stops_is_live_for_as_long_as_that_takes_and_begins_nothing_anew() -> None:
     clock = Time()
-    pulse = Heartbeat(clock)
-    step = PulseStep(consumer(pulse))
-    pulse.enter(Phase.STOPPING, is_heard=False)
-    step.stop(consumer(pulse))
+    heartbeat = Heartbeat(clock)
+    step = HeartbeatStep(consumer(heartbeat))
+    heartbeat.enter(Phase.STOPPING, can_beat=False)
+    step.stop(consumer(heartbeat))
     clock.now += 10_000
-    assert (pulse.phase, is_live(pulse)) == (Phase.STOPPING, True)
+    assert (heartbeat.phase, is_live(heartbeat)) == (Phase.STOPPING, True)
 
 
 def test_a_verdict_names_what_is_wrong() -> None:

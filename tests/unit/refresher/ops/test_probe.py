@@ -1,4 +1,4 @@
-"""What may never answer is asked once at a time, and holds up nobody for longer than was said."""
+"""A probe that may never return runs once at a time, and holds up no caller for longer than its timeout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from refresher.ops.probe import Asked, ProbeTimeout
+from refresher.ops.probe import CachedProbe, ProbeTimeout
 from tests.support.clock import Time
 
 
@@ -24,22 +24,22 @@ class Gate:
 
 def test_one_that_hangs_is_asked_once_and_answers_late_all_the_same() -> None:
     gate = Gate()
-    asked = Asked(gate.ask)
+    probe = CachedProbe(gate.ask)
     for _ in range(3):
         with pytest.raises(ProbeTimeout):
-            asked.within(0.01)
+            probe.result(0.01)
     assert gate.asked == 1
     gate.opened.set()
-    assert asked.within(60) == 1
+    assert probe.result(60) == 1
 
 
 def test_an_answer_stands_for_as_long_as_it_is_kept() -> None:
     clock, gate = Time(), Gate()
     gate.opened.set()
-    asked = Asked(gate.ask, kept_seconds=5, monotonic=clock)
-    assert [asked.within(60), asked.within(60)] == [1, 1]
+    probe = CachedProbe(gate.ask, ttl_seconds=5, monotonic=clock)
+    assert [probe.result(60), probe.result(60)] == [1, 1]
     clock.now += 6
-    assert asked.within(60) == 2
+    assert probe.result(60) == 2
 
 
 def test_an_error_is_raised_and_kept_like_an_answer() -> None:
@@ -49,8 +49,8 @@ def test_an_error_is_raised_and_kept_like_an_answer() -> None:
         tries.append(1)
         raise ValueError("no")
 
-    asked = Asked(fail, kept_seconds=1_000)
+    probe = CachedProbe(fail, ttl_seconds=1_000)
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            asked.within(60)
+            probe.result(60)
     assert tries == [1]

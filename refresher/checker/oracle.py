@@ -1,15 +1,14 @@
-"""Holds what readers saw against what the writer did: the reason why an exit code can be trusted.
+"""Oracle: checks what readers observed against what the writer did.
 
 The writer writes version V to the graph, calls `invalidate`, and that returns generation G at time T. From then on
-three promises of the cache are checked, over processes that share nothing but the machine's monotonic clock:
+three guarantees of the cache are checked, over processes that share nothing but the machine's monotonic clock:
 
-- an entry with a token greater than G, whenever it was read, has version V or a later one: it says that it was loaded
-  after the invalidation;
+- an entry with a token greater than G, whenever it was read, has version V or a later one: its token says that it was
+  loaded after the invalidation;
 - a read that began after T gets no entry with a smaller token as FRESH, and after a hard invalidation gets none at all;
-- to one reader a key's token never goes back (each reader watches this itself and reports it).
+- for one reader a key's token never decreases (each reader checks and reports this itself).
 
-So no read that began after an invalidation is told that an older version is fresh. One that is told STALE may get an
-older version, within the grace: that is no fault.
+So no read that began after an invalidation gets an older version as fresh. As STALE it may get one, within the grace.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Reads of one key that all got the same value. ``name`` is the param by which the key is known.
+    """Reads of one key that all got the same value. ``name`` is the param that identifies the key.
 
-    ``fresh`` tells whether they were told that it is; ``last_began`` is when the last of them began, in seconds of
-    the machine's monotonic clock.
+    ``fresh``: they got it as FRESH; ``last_began`` is when the last of them began, in seconds of the machine's
+    monotonic clock.
     """
 
     name: str
@@ -46,10 +45,10 @@ class Invalidated:
 
 
 class Checker:
-    """Collects observations and invalidations in any order, and the sentences about what must not be. Thread-safe.
+    """Collects observations and invalidations in any order, and the violations. Thread-safe.
 
     Args:
-        query: whose keys they are of; for the sentences alone.
+        query: the keys' query; for the messages alone.
     """
 
     def __init__(self, query: str) -> None:
@@ -61,13 +60,13 @@ class Checker:
 
     @property
     def broken(self) -> list[str]:
-        """What is broken, in words; each thing once."""
+        """The violations, as text; each once."""
         with self._lock:
             return list(self._broken)
 
     @property
     def invalidations(self) -> list[Invalidated]:
-        """What the writer did, the last one of each name at the end of its name's own."""
+        """The writer's invalidations, by name, in order."""
         with self._lock:
             return [invalidated for of_name in self._by_name.values() for invalidated in of_name]
 
@@ -78,12 +77,12 @@ class Checker:
             return [of_name[-1] for of_name in self._by_name.values() if of_name]
 
     def report(self, sentence: str) -> None:
-        """Note something broken that somebody else found."""
+        """Record a violation that another part has found."""
         with self._lock:
             self._broken[sentence] = None
 
     def observe(self, observation: Observation) -> None:
-        """Take in what readers saw."""
+        """Check what readers got."""
         key = (observation.name, observation.token, observation.version, observation.fresh)
         with self._lock:
             known = self._seen.get(key)
@@ -93,7 +92,7 @@ class Checker:
                     self._judge(observation, invalidated)
 
     def invalidated(self, invalidated: Invalidated) -> None:
-        """Take in what the writer did."""
+        """Check what the writer did."""
         with self._lock:
             self._by_name[invalidated.name].append(invalidated)
             for observation in self._seen.values():

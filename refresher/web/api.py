@@ -1,4 +1,4 @@
-"""What the page's requests are answered with: how things stand, the dead letters, and what came of a retry."""
+"""Data behind the status page: current state, dead letters, retries."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
 from api_client.transport.redis_py import connect, reason
 from refresher.ops.dead_keys import DeadKey, DeadKeys
-from refresher.ops.probe import Asked, ProbeTimeout
+from refresher.ops.probe import CachedProbe, ProbeTimeout
 from refresher.web.history import History
 
 TIMEOUT_SECONDS: Final = 2.0
 DEAD_SECONDS: Final = 6.0
-DEAD_KEPT_SECONDS: Final = 1.0
+DEAD_TTL_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 30.0
 MAX_SHOWN: Final = 100
 MAX_CHARACTERS: Final = 300
 
 
 class StatusApi:
-    """Answers the page.
+    """Serves the page's requests.
 
     Args:
         settings: where cache and broker are.
-        history: of the looks.
+        history: the samples.
     """
 
     def __init__(self, settings: ReaderSettings, history: History) -> None:
         self._settings, self._history = settings, history
-        self._dead = Asked(self._dead_records, kept_seconds=DEAD_KEPT_SECONDS)
+        self._dead = CachedProbe(self._dead_records, ttl_seconds=DEAD_TTL_SECONDS)
 
     def status(self, since: float) -> dict[str, Any]:
-        """Return how things stand, the samples taken after ``since``, and the dead letters."""
+        """Return the latest sample, those taken after ``since`` for the plots, and the dead letters."""
         latest = self._history.latest
         letters, problem = self._letters()
         return {
@@ -50,7 +50,7 @@ class StatusApi:
         }
 
     def retry(self, ids: Sequence[str]) -> list[dict[str, str]]:
-        """Refresh keys by the ids of their dead letters, and tell what came of each; waits half a minute at most.
+        """Refresh keys by the ids of their dead letters, and return each result; waits half a minute at most.
 
         Raises:
             CacheError: cache or broker can't be used.
@@ -64,17 +64,17 @@ class StatusApi:
             wanted = set(ids)
             chosen = [dead for dead in keys.all() if dead.letter.id in wanted]
             results = keys.retry(chosen, reader, wait_seconds=RETRY_SECONDS)
-        told = [{"id": one.dead.letter.id, "result": one.what.value, "why": one.why} for one in results]
-        gone = wanted - {one["id"] for one in told}
-        return told + [{"id": identifier, "result": "gone", "why": ""} for identifier in sorted(gone)]
+        records = [{"id": one.dead.letter.id, "result": one.what.value, "why": one.why} for one in results]
+        gone = wanted - {one["id"] for one in records}
+        return records + [{"id": identifier, "result": "gone", "why": ""} for identifier in sorted(gone)]
 
     def _letters(self) -> tuple[list[dict[str, Any]], str]:
         try:
-            return self._dead.within(DEAD_SECONDS), ""
+            return self._dead.result(DEAD_SECONDS), ""
         except ProbeTimeout:
             return [], f"the cache did not answer within {DEAD_SECONDS:g} s"
         except (CacheError, RedisError, OSError) as error:
-            return [], f"the cache can't be asked: {reason(error)}"
+            return [], f"the cache can't be queried: {reason(error)}"
 
     def _dead_records(self) -> list[dict[str, Any]]:
         with closing(connect(self._settings.redis_url, timeout_seconds=TIMEOUT_SECONDS)) as client:
@@ -93,6 +93,6 @@ def _record(dead: DeadKey) -> dict[str, Any]:
         "attempts": letter.attempts,
         "failures": letter.failures,
         "at": letter.at_us / 1e6,
-        "state": dead.standing.value,
+        "state": dead.status.value,
         "left": dead.left_seconds,
     }

@@ -1,4 +1,4 @@
-"""How commands show what others wrote: on one line, and with nothing in it that a terminal would obey."""
+"""Output of commands: text of others on one line, without control characters; JSON; tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH_IN_A_FILE: Final = 200
 
 
 def plain(text: str, most_characters: int | None = None) -> str:
-    """Return ``text`` with what can't be printed spelled out, cut where it is longer."""
+    """Return ``text`` with unprintable characters escaped, cut to ``most_characters``."""
     shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
     if most_characters is not None and len(shown) > most_characters:
         return shown[: most_characters - 1] + ELLIPSIS
@@ -38,7 +38,7 @@ def time_of(at_us: int) -> str:
 
 
 def wide_console() -> Console:
-    """Return what tables are printed on: as wide as the terminal, or where there is none, 200 columns."""
+    """Return the console for tables: as wide as the terminal, or 200 columns without one."""
     from rich.console import Console
 
     console = Console(highlight=False)

@@ -1,19 +1,19 @@
-"""What a watch reads and writes: nodes of a label of its own, by the query of `refresher.watch`."""
+"""Nodes that a watch reads and writes: of a label of its own, by the query of `refresher.watch`."""
 
 from __future__ import annotations
 
 from typing import Final, LiteralString
 
-from refresher.checker.writing import Watched
+from refresher.checker.writer import WatchedQuery
 
 WATCH_QUERY: Final = "refresher.watch"
 WATCH_PARAM: Final = "node"
-WATCHED: Final = Watched(
+WATCHED: Final = WatchedQuery(
     WATCH_QUERY, WATCH_PARAM,
     "MATCH (watched:RefresherWatch {id: $name}) SET watched.version = watched.version + 1 "
     "RETURN watched.version AS version",
 )  # fmt: skip
 
-MAKE_NODES: Final[LiteralString] = "UNWIND $names AS name CREATE (:RefresherWatch {id: name, version: 0})"
+CREATE_NODES: Final[LiteralString] = "UNWIND $names AS name CREATE (:RefresherWatch {id: name, version: 0})"
 READ_NODE: Final[LiteralString] = "MATCH (watched:RefresherWatch {id: $node}) RETURN watched.version AS version"
 REMOVE_NODES: Final[LiteralString] = "MATCH (watched:RefresherWatch) WHERE watched.id IN $names DELETE watched"

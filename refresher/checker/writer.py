@@ -1,4 +1,4 @@
-"""The writer: raises versions in the graph, and invalidates what the cache holds of them."""
+"""Writer: increments versions in the graph, and invalidates their cached values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString
 from neo4j.exceptions import DriverError, Neo4jError
 
 from api_client import CacheClient, CacheError
-from refresher.checker.judging import Checker, Invalidated
+from refresher.checker.oracle import Checker, Invalidated
 from refresher.errors import RefresherError
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ _STOP_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """What is watched: a query of one param whose values have a version, and the Cypher that raises it.
+class WatchedQuery:
+    """A query of one param whose values have a version, and the Cypher that increments it.
 
-    ``raise_version`` takes ``$name`` and returns the new ``version``.
+    ``increment_cypher`` takes ``$name`` and returns the new ``version``.
     """
 
     query: str
     param: str
-    raise_version: LiteralString
+    increment_cypher: LiteralString
 
     def params(self, name: str) -> dict[str, object]:
         """Return the params of a name."""
@@ -42,17 +42,17 @@ class WriterFailed(RefresherError):
 
 
 class Writer:
-    """Raises a version and invalidates, softly and hard in turn, one name after another, until it is stopped.
+    """Increments a version and invalidates, softly and hard in turn, one name after another, until it is stopped.
 
     Args:
         driver, database: the graph.
         client: invalidates.
-        checker: is told of each invalidation once it has returned.
-        watched: the query, and how its versions are raised.
+        checker: gets each invalidation once it has returned.
+        watched: the query, and how its versions are incremented.
         names: what to change.
         pause_seconds: between two writes.
         seed: of the choice among the names.
-        goes_on: after an error too, as a test needs that makes them. What it could not finish it does not tell of.
+        continue_on_error: as a test needs that injects errors. An unfinished invalidation is not reported.
     """
 
     def __init__(
@@ -61,28 +61,28 @@ class Writer:
         database: str | None,
         client: CacheClient,
         checker: Checker,
-        watched: Watched,
+        watched: WatchedQuery,
         names: Sequence[str],
         *,
         pause_seconds: float,
         seed: int,
-        goes_on: bool = False,
+        continue_on_error: bool = False,
     ) -> None:
         self._driver, self._database, self._client, self._checker = driver, database, client, checker
         self._watched, self._names, self._pause_seconds = watched, names, pause_seconds
         self._random = random.Random(seed)  # noqa: S311 - no secret
-        self._goes_on, self._stopped = goes_on, threading.Event()
+        self._continue_on_error, self._stopped = continue_on_error, threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._problem: Exception | None = None
         self.soft_only: bool = False
-        """Set while there is no worker: what a hard invalidation takes away then, nobody would bring back."""
+        """Set while there is no worker, which alone could replace a value that a hard invalidation drops."""
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
     def check(self) -> None:
-        """Look whether it is still at it.
+        """Check that the writer has not failed.
 
         Raises:
             WriterFailed: it could not write or invalidate.
@@ -97,9 +97,9 @@ class Writer:
             self._thread.join(_STOP_SECONDS)
 
     def write_one(self, name: str, *, hard: bool) -> None:
-        """Raise one version and invalidate what is known of it."""
+        """Increment one version and invalidate its cached value."""
         with self._driver.session(database=self._database) as session:
-            version = session.execute_write(_raised, self._watched.raise_version, name)
+            version = session.execute_write(_increment, self._watched.increment_cypher, name)
             # ArcadeDB has no bookmarks; it also has no followers that would need them.
             bookmarks = sorted(filter(None, session.last_bookmarks().raw_values))
         done = self._client.invalidate(self._watched.query, self._watched.params(name), hard=hard, bookmarks=bookmarks)
@@ -111,14 +111,14 @@ class Writer:
             try:
                 self.write_one(self._random.choice(self._names), hard=hard and not self.soft_only)
             except (CacheError, DriverError, Neo4jError, OSError) as error:
-                if not self._goes_on:
+                if not self._continue_on_error:
                     self._problem = error
                     return
             hard = not hard
 
 
-def check_repairs(checker: Checker, client: CacheClient, watched: Watched, *, timeout_seconds: float) -> float:
-    """Ask for each value as it is after its last invalidation, and report what is not; the longest wait, in seconds."""
+def check_repairs(checker: Checker, client: CacheClient, watched: WatchedQuery, *, timeout_seconds: float) -> float:
+    """Read each value as of its last invalidation, and report what is older; returns the longest wait, in seconds."""
     slowest_seconds = 0.0
     for done in checker.last:
         subject, began = f"{watched.query}({done.name!r})", time.monotonic()
@@ -135,6 +135,6 @@ def check_repairs(checker: Checker, client: CacheClient, watched: Watched, *, ti
     return slowest_seconds
 
 
-def _raised(tx: neo4j.ManagedTransaction, raise_version: LiteralString, name: str) -> int:
-    record: Any = tx.run(raise_version, name=name).single(strict=True)
+def _increment(tx: neo4j.ManagedTransaction, increment_cypher: LiteralString, name: str) -> int:
+    record: Any = tx.run(increment_cypher, name=name).single(strict=True)
     return int(record["version"])

@@ -1,4 +1,4 @@
-"""A watch over a deployment: nodes of its own in the graph, a writer, readers, and a judgement at the end."""
+"""Monitor: watches a deployment with nodes of its own in the graph, a writer, readers, and the oracle."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import neo4j
 from neo4j.exceptions import AuthError, ClientError, DriverError, Neo4jError
 
 from api_client import CacheClient, EntryState, ReaderSettings, UnknownQuery, WaitTimeout
-from refresher.checker.judging import Checker
-from refresher.checker.reading import Readers
-from refresher.checker.watched_nodes import MAKE_NODES, REMOVE_NODES, WATCH_QUERY, WATCHED
-from refresher.checker.writing import Writer, check_repairs
+from refresher.checker.nodes import CREATE_NODES, REMOVE_NODES, WATCH_QUERY, WATCHED
+from refresher.checker.oracle import Checker
+from refresher.checker.reader import Readers
+from refresher.checker.writer import Writer, check_repairs
 from refresher.errors import RefresherError
 
 NODES: Final = 4
@@ -25,19 +25,19 @@ WRITER_PAUSE_SECONDS: Final = 0.5
 FIRST_READ_SECONDS: Final = 15.0
 REPAIR_SECONDS: Final = 30.0
 TICK_SECONDS: Final = 0.2
-_MEND: Final = (
+_REMEDY: Final = (
     "REFRESHER_WATCH_USER and REFRESHER_WATCH_PASSWORD name one that may create, change and delete nodes with the "
     "label RefresherWatch (default: NEO4J_USER and NEO4J_PASSWORD)"
 )
 
 
 class WatchFailed(RefresherError):
-    """The watch could not be kept: it says what to do."""
+    """The watch could not run; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchResult:
-    """What came of a watch. Durations in seconds; ``broken`` is what must not be, in words."""
+    """Result of a watch. Durations in seconds; ``broken`` has the violations, as text."""
 
     seconds: float
     states: Counter[EntryState]
@@ -85,8 +85,8 @@ def watch(
         finally:
             writer.stop()
             readers.stop()
-        for diary in readers.diaries:
-            diary.tell(checker)
+        for log in readers.logs:
+            log.report(checker)
         slowest_seconds = check_repairs(checker, client, WATCHED, timeout_seconds=REPAIR_SECONDS)
     return _result(time.monotonic() - began, readers, checker, slowest_seconds)
 
@@ -94,9 +94,9 @@ def watch(
 def _result(seconds: float, readers: Readers, checker: Checker, slowest_repair_seconds: float) -> WatchResult:
     states: Counter[EntryState] = Counter()
     failures: Counter[str] = Counter()
-    for diary in readers.diaries:
-        states += diary.states
-        failures += diary.failures
+    for log in readers.logs:
+        states += log.states
+        failures += log.failures
     hard = sum(done.hard for done in checker.invalidations)
     return WatchResult(
         seconds, states, failures, len(checker.invalidations) - hard, hard, slowest_repair_seconds,
@@ -123,18 +123,18 @@ def _first_read(client: CacheClient, name: str) -> None:
             "restart them"
         ) from error
     except WaitTimeout as error:
-        raise WatchFailed(f"no worker has answered within {FIRST_READ_SECONDS:g} s: is one running?") from error
+        raise WatchFailed(f"no worker has replied within {FIRST_READ_SECONDS:g} s: is one running?") from error
 
 
 @contextmanager
 def _nodes(driver: neo4j.Driver, database: str | None, names: list[str]) -> Iterator[None]:
     try:
         with driver.session(database=database) as session:
-            session.run(MAKE_NODES, names=names).consume()
+            session.run(CREATE_NODES, names=names).consume()
     except AuthError as error:
-        raise WatchFailed(f"the graph refuses the watch's user: {_MEND}") from error
+        raise WatchFailed(f"the graph refuses the watch's user: {_REMEDY}") from error
     except ClientError as error:
-        raise WatchFailed(f"the watch may not write to the graph ({error.code}): {_MEND}") from error
+        raise WatchFailed(f"the watch may not write to the graph ({error.code}): {_REMEDY}") from error
     except (DriverError, Neo4jError) as error:
         raise WatchFailed(f"the graph can't be written to: {error}") from error
     try:

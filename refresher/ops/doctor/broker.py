@@ -1,0 +1,96 @@
+"""Checks of the broker, and of the workers that can be found through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from redis.exceptions import NoPermissionError, RedisError
+
+from api_client.config.broker import miss_queue, queues, refresh_queue
+from api_client.transport.redis_py import reason
+from refresher.ops.broker import consumed_queues, fault_text, queue_lengths
+from refresher.ops.broker_keys import replaced_keys as find_replaced_keys
+from refresher.ops.doctor.deployment import FULL_SHARE, Deployment, used_share
+from refresher.ops.doctor.findings import Finding, forbidden, ok, problem, unreachable, warning
+
+
+def replaced_keys(deployment: Deployment) -> Iterator[Finding]:
+    """Report keys of a broker on Redis that something else has replaced."""
+    if deployment.redis_broker is not None:
+        names = [queue.name for queue in queues(deployment.worker.namespace, deployment.worker.broker_url)]
+        deployment.replaced_keys = find_replaced_keys(deployment.redis_broker, names)
+        yield from (problem(key.fault, key.remedy) for key in deployment.replaced_keys)
+
+
+def lengths(deployment: Deployment) -> Finding:
+    """Check that the broker can be reached, and how many refreshes wait in it."""
+    try:
+        waiting = queue_lengths(deployment.worker)
+    except NoPermissionError as error:
+        return unusable(deployment, error)
+    queued = f"{waiting.refresh} background refreshes and {waiting.miss} blocking refreshes queued"
+    bound, remedy = deployment.reader.queue_size, "start more workers, or find out what they wait for"
+    if waiting.refresh > bound:
+        return warning(f"{queued}; early ones are dropped beyond {bound}", remedy)
+    return warning(queued, remedy) if waiting.miss > bound else ok(f"reachable: {queued}")
+
+
+def unusable(deployment: Deployment, error: Exception) -> Finding:
+    """Return the finding that the broker can't be used; names the variable that was set."""
+    worker = deployment.worker
+    return unreachable(worker.variable_of("broker_url"), worker.broker_url, error)
+
+
+def memory(deployment: Deployment) -> Iterator[Finding]:
+    """Check maxmemory of a broker on Redis, its policy, and that it is not the cache's server."""
+    if deployment.redis_broker is None:
+        return
+    try:
+        info = deployment.redis_broker.info()
+    except (RedisError, OSError) as error:
+        yield warning(f"skipped: {reason(error)}", "allow INFO")
+        return
+    policy, used = str(info.get("maxmemory_policy", "")), used_share(info)
+    if policy != "noeviction":
+        yield problem(
+            f"{policy} drops queues once the memory is full",
+            "CONFIG SET maxmemory-policy noeviction, on a server of its own",
+        )
+    elif used >= FULL_SHARE:
+        yield problem(
+            f"full ({used:.0%} of maxmemory): nothing can be published",
+            "find out what fills it (redis-cli --bigkeys), start workers if it is the queues, or raise maxmemory",
+        )
+    elif info.get("run_id") == deployment.cache_run_id:
+        yield warning(
+            "broker and cache are one server: one of them has the wrong policy",
+            "one server each: allkeys-lru for the cache, noeviction for the broker",
+        )
+    else:
+        yield ok(f"{policy}, {used:.0%} used" if info.get("maxmemory") else policy)
+
+
+def workers(deployment: Deployment) -> Finding:
+    """Check that a worker consumes the queues of CACHE_NAMESPACE."""
+    from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # py-amqp has no types
+
+    from api_client.trigger.private_app import PublishingApp
+
+    worker = deployment.worker
+    try:
+        with closing(PublishingApp.to(worker.broker_url, deployment.timeout_seconds)) as app:
+            consumed = consumed_queues(app, deployment.answer_seconds)
+    except Exception as error:  # noqa: BLE001 - whatever a broker raises
+        if isinstance(error, NoPermissionError | AccessRefused):
+            return forbidden(error)
+        return problem(f"no reply: {fault_text(error)}", "fix the broker; then look again")
+    wanted = {make(worker.namespace, worker.broker_url) for make in (miss_queue, refresh_queue)}
+    ours = sorted(name for name, names in consumed.items() if wanted <= names)
+    if ours:
+        return ok(f"{len(ours)} consume: {', '.join(ours)[:200]}")
+    others = f"{len(consumed)} reply, none consumes {' and '.join(sorted(wanted))}" if consumed else "none replies"
+    return problem(
+        f"{others}: nothing is refreshed",
+        f"celery -A refresher worker, with the same {worker.variable_of('broker_url')} and CACHE_NAMESPACE",
+    )

@@ -1,0 +1,115 @@
+"""Checks of the cache's Redis: permissions, server, eviction, clock, notifications, lease steps."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from api_client.explain import duration
+from api_client.protocol import lease
+from api_client.protocol.lease import ClaimStatus
+from api_client.transport.redis_py import open_pubsub, reason
+from api_client.transport.scripts import LeaseStore
+from refresher.ops.doctor.deployment import FULL_SHARE, Deployment, used_share
+from refresher.ops.doctor.findings import AS_OPERATOR, Finding, ok, problem, warning
+from refresher.ops.permissions import Permissions, user_of
+
+MIN_REDIS_VERSION: Final = (6, 2)
+MAX_CLOCK_SKEW_SECONDS: Final = 1.0
+_SET_LRU: Final = "CONFIG SET maxmemory-policy allkeys-lru"
+
+
+def permissions(deployment: Deployment) -> Finding:
+    """Report the permissions that the user of CACHE_REDIS_URL lacks."""
+    user = user_of(deployment.worker.redis_url)
+    granted = Permissions(deployment.node, deployment.worker.namespace)
+    if missing := " ".join(granted.missing_for_readers()):
+        return problem(
+            f"the user {user} lacks permissions that readers and workers need: {missing}",
+            f"ACL SETUSER {user} {missing}, or the ACL file of deploy/redis; if need be on every node",
+        )
+    if missing := " ".join(granted.missing_for_operators()):
+        needs = "doctor, `refresher dead` and `refresher invalidate`"
+        if granted.missing_to_notify():
+            needs += ", and notifying waiting readers (else they poll for what this user commits or invalidates),"
+        message = f"the user {user} lacks permissions that {needs} need: {missing}"
+        return warning(message, f"{AS_OPERATOR}, or grant it these")
+    return ok(f"the user {user} has what readers, doctor and `refresher dead` need")
+
+
+def server(deployment: Deployment) -> Finding:
+    """Check the version and the role of the cache's Redis."""
+    info = deployment.info
+    deployment.cache_run_id = str(info.get("run_id", ""))
+    version = str(info["redis_version"])
+    if tuple(int(part) for part in version.split(".")[:2]) < MIN_REDIS_VERSION:
+        return problem(f"Redis {version} is too old", "use Redis 6.2 or later")
+    if info.get("role") == "slave":
+        return problem(
+            "the server is a replica: nothing can be written", "let CACHE_REDIS_URL name the master, or its Sentinels"
+        )
+    return ok(f"reachable: Redis {version}")
+
+
+def eviction(deployment: Deployment) -> Finding:
+    """Check maxmemory and its policy."""
+    info = deployment.info
+    policy, bound, used = str(info.get("maxmemory_policy", "")), int(info.get("maxmemory", 0)), used_share(info)
+    if policy == "volatile-ttl":
+        return problem(
+            "volatile-ttl drops the lease records first: once the memory is full no value is ever stored", _SET_LRU
+        )
+    if not bound:
+        return warning("the cache has no maxmemory", "set maxmemory, and maxmemory-policy allkeys-lru")
+    if policy == "noeviction":
+        report = problem if used >= FULL_SHARE else warning
+        return report(f"noeviction, {used:.0%} of maxmemory used: once it is full every refresh fails", _SET_LRU)
+    return ok(f"{policy}, {bound:,} bytes, {used:.0%} used")
+
+
+def clock(deployment: Deployment) -> Finding:
+    """Compare this machine's clock with Redis'."""
+    sent_at = time.time()
+    whole_seconds, microseconds = deployment.node.time()
+    skew_seconds = abs(whole_seconds + microseconds / 1e6 - (sent_at + time.time()) / 2)
+    if skew_seconds > MAX_CLOCK_SKEW_SECONDS:
+        return warning(
+            f"this machine's clock and Redis' are {duration(skew_seconds)} apart",
+            "run a time service on both: decisions go by Redis' clock, logs and the graph by their own",
+        )
+    return ok(f"{duration(skew_seconds)} from Redis'")
+
+
+def notifications(deployment: Deployment) -> Finding:
+    """Subscribe to a channel of the kind that waiting readers use, and publish to it."""
+    channel, sent = deployment.key.channel, uuid.uuid4().hex.encode()
+    with open_pubsub(deployment.node) as listener:
+        listener.subscribe(channel)
+        listener.get_message(timeout=deployment.timeout_seconds)  # that it is subscribed
+        deployment.node.publish(channel, sent)
+        deadline = time.monotonic() + deployment.timeout_seconds
+        while (left_seconds := deadline - time.monotonic()) > 0:
+            message = listener.get_message(timeout=left_seconds)
+            if message is not None and message["data"] == sent:
+                return ok("arrive")
+    return problem(
+        "a message published on the cache does not arrive",
+        "waiting readers find their value by polling, up to a second late: look at what lies between",
+    )
+
+
+def lease_steps(deployment: Deployment) -> Finding:
+    """Claim doctor's own key, and take the claim back, as a reader does."""
+    key, claim_id, store = deployment.key, uuid.uuid4().hex, LeaseStore(deployment.cache)
+    try:
+        reply = store.run(
+            lease.claim(key, claim_id=claim_id, seen_token=None, queue_ttl_seconds=1, retention_seconds=1)
+        )
+        if reply.status is ClaimStatus.CLAIMED:
+            store.run(lease.unclaim(key, claim_id=claim_id, retention_seconds=1))
+    except RedisError as error:
+        return problem(f"a claim fails: {reason(error)}", "no refresh can begin until this is fixed")
+    return ok("work")

@@ -1,0 +1,99 @@
+"""The table of doctor's checks, and the loop that runs them.
+
+A new check is a function of a `Deployment` that returns or yields findings, a line in `CHECKS`, and a row in
+docs/checking.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from redis.exceptions import NoPermissionError, RedisError
+
+from api_client.config.settings import ReaderSettings
+from refresher.ops.doctor import broker, cache, host, keys
+from refresher.ops.doctor.deployment import Deployment
+from refresher.ops.doctor.findings import Finding, forbidden, unreachable
+from refresher.settings import WorkerSettings
+
+
+class Needs(Enum):
+    """The server that a check needs, by the errors that mean that it can't be used."""
+
+    CACHE = (RedisError, OSError)
+    BROKER = (Exception,)  # kombu raises its transports' own
+    NOTHING = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the table. ``is_readers``: it also runs with ``--as-reader``."""
+
+    name: str
+    needs: Needs
+    run: Callable[[Deployment], Finding | Iterable[Finding]]
+    is_readers: bool = True
+
+    def findings(self, deployment: Deployment) -> Iterator[Finding]:
+        """Run the check; a missing permission is a finding, every other error is raised."""
+        try:
+            found = self.run(deployment)
+            for finding in [found] if isinstance(found, Finding) else found:
+                yield replace(finding, check=self.name)
+        except NoPermissionError as error:
+            yield replace(forbidden(error), check=self.name)
+
+
+CHECKS: Final = (
+    Check("rights", Needs.CACHE, cache.permissions),
+    Check("cache", Needs.CACHE, cache.server),
+    Check("eviction", Needs.CACHE, cache.eviction),
+    Check("clock", Needs.CACHE, cache.clock),
+    Check("notifications", Needs.CACHE, cache.notifications),
+    Check("lease steps", Needs.CACHE, cache.lease_steps),
+    Check("readers", Needs.CACHE, keys.readers, is_readers=False),
+    Check("entries", Needs.CACHE, keys.entries, is_readers=False),
+    Check("refreshes", Needs.CACHE, keys.refreshes, is_readers=False),
+    Check("dead letters", Needs.CACHE, keys.dead_letters, is_readers=False),
+    Check("broker's keys", Needs.BROKER, broker.replaced_keys),
+    Check("broker", Needs.BROKER, broker.lengths),
+    Check("broker's memory", Needs.BROKER, broker.memory),
+    Check("workers", Needs.BROKER, broker.workers),
+    Check("flower", Needs.NOTHING, host.flower),
+    Check("worker here", Needs.NOTHING, host.health, is_readers=False),
+    Check("metrics here", Needs.NOTHING, host.metrics, is_readers=False),
+    Check("queries", Needs.NOTHING, host.queries, is_readers=False),
+    Check("graph", Needs.NOTHING, host.graph, is_readers=False),
+)
+
+
+def findings(
+    worker: WorkerSettings, reader: ReaderSettings, *, flower_url: str = "", as_reader: bool = False
+) -> Iterator[Finding]:
+    """Run all checks, one after another, and yield what each found.
+
+    Args:
+        worker, reader: where everything is, and its bounds.
+        flower_url: where Flower is; "": it is not examined.
+        as_reader: leave out what a reader has nothing to do with: others' keys, queries, graph, this host's worker.
+    """
+    with Deployment(worker, reader, flower_url) as deployment:
+        unusable: set[Needs] = set()
+        for check in CHECKS:
+            if check.needs in unusable or (as_reader and not check.is_readers):
+                continue
+            try:
+                yield from check.findings(deployment)
+            except check.needs.value as error:
+                unusable.add(check.needs)
+                yield from _unusable(check.needs, deployment, error)
+
+
+def _unusable(needs: Needs, deployment: Deployment, error: Exception) -> Iterator[Finding]:
+    if needs is Needs.CACHE:
+        yield replace(unreachable("CACHE_REDIS_URL", deployment.worker.redis_url, error), check="cache")
+    elif not deployment.replaced_keys:  # else these are the reason, and reported
+        yield replace(broker.unusable(deployment, error), check="broker")

@@ -1,0 +1,79 @@
+"""The deployment under examination: its settings, and what several checks share, obtained once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import redis
+
+from api_client.config.settings import ReaderSettings
+from api_client.protocol.keys import CacheKey, make_key
+from api_client.transport.redis_py import connect, node_of
+from refresher.ops.broker_keys import ReplacedKey
+from refresher.ops.scan import KeysSeen, scan_keys
+from refresher.settings import WorkerSettings
+
+TIMEOUT_SECONDS: Final = 2.0
+"""Bound of each request to cache and broker."""
+ANSWER_SECONDS: Final = 2.0
+"""How long workers have to reply: their number is not known."""
+FULL_SHARE: Final = 0.99
+"""Above this share of maxmemory a message may not fit: Redis leaves some buffers out of what it compares."""
+
+
+class Deployment:
+    """Settings, clients that connect when a check uses them, and what several checks share.
+
+    Attributes:
+        worker, reader: the settings.
+        flower_url: where Flower is; "": it is not examined.
+        timeout_seconds, answer_seconds: bounds of a request, and of the workers' replies.
+        key: a key of doctor's own.
+        cache, redis_broker: clients; the broker's is None where that is not a Redis.
+        cache_run_id: INFO's of the cache, once the check ``cache`` has read it.
+        replaced_keys: those that the check ``broker's keys`` has found.
+    """
+
+    def __init__(self, worker: WorkerSettings, reader: ReaderSettings, flower_url: str = "") -> None:
+        self.worker, self.reader, self.flower_url = worker, reader, flower_url
+        self.timeout_seconds: float = TIMEOUT_SECONDS
+        self.answer_seconds: float = ANSWER_SECONDS
+        self.key: CacheKey = make_key(worker.namespace, "refresher.doctor", None, 1)
+        self.cache: redis.Redis = connect(worker.redis_url, timeout_seconds=TIMEOUT_SECONDS)
+        self.redis_broker: redis.Redis | None = None
+        if urlsplit(worker.broker_url).scheme in {"redis", "rediss"}:
+            self.redis_broker = connect(worker.broker_url, timeout_seconds=TIMEOUT_SECONDS)
+        self.cache_run_id: str = ""
+        self.replaced_keys: list[ReplacedKey] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cache.close()
+        if self.redis_broker is not None:
+            self.redis_broker.close()
+
+    @cached_property
+    def node(self) -> redis.Redis:
+        """A client of one node: of a cluster, of the node that has `key`."""
+        return node_of(self.cache, self.key.entry)
+
+    @cached_property
+    def info(self) -> Mapping[str, Any]:
+        """INFO of `node`."""
+        return dict(self.node.info())
+
+    @cached_property
+    def keys(self) -> KeysSeen:
+        """The keys that a bounded scan found."""
+        return scan_keys(self.cache, self.worker.namespace)
+
+
+def used_share(info: Mapping[str, Any]) -> float:
+    """Return the share of maxmemory that a Redis uses, from its INFO; 0 where it has no maxmemory."""
+    bound = int(info.get("maxmemory", 0))
+    return int(info.get("used_memory", 0)) / bound if bound else 0.0

@@ -1,0 +1,64 @@
+"""Findings: what a check reports, and the remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from redis.exceptions import NoPermissionError
+
+from api_client.config.environment import without_password
+from refresher.ops.broker import fault_text
+
+AS_OPERATOR: Final = "sign in as operator (docs/security.md)"
+
+
+class Level(StrEnum):
+    """Severity of a finding. Only a PROBLEM makes the command exit with 1."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check, and how to fix what is wrong. ``check`` is the check's name in the table."""
+
+    level: Level
+    message: str
+    remedy: str = ""
+    check: str = ""
+
+    def record(self) -> dict[str, str]:
+        """Return the finding as ``--json`` prints it."""
+        return {"check": self.check, "level": self.level, "said": self.message, "mend": self.remedy}
+
+
+def ok(message: str) -> Finding:
+    """Return a finding that nothing is wrong."""
+    return Finding(Level.OK, message)
+
+
+def warning(message: str, remedy: str) -> Finding:
+    """Return a finding that does not change the exit code."""
+    return Finding(Level.WARNING, message, remedy)
+
+
+def problem(message: str, remedy: str = "") -> Finding:
+    """Return a finding that makes the command exit with 1."""
+    return Finding(Level.PROBLEM, message, remedy)
+
+
+def unreachable(variable: str, url: str, error: Exception) -> Finding:
+    """Return the finding that the server at ``url`` can't be used; a password in the URL is not shown."""
+    remedy = "start it, or correct the variable"
+    if isinstance(error, NoPermissionError) or isinstance(error.__cause__, NoPermissionError):
+        remedy = "grant its user that permission: the templates of deploy/redis have all that are needed"
+    return problem(f"{variable}={without_password(url)} can't be used: {fault_text(error)}", remedy)
+
+
+def forbidden(error: Exception) -> Finding:
+    """Return the finding of a check that was skipped because of a permission, which the check ``rights`` names."""
+    return warning(f"skipped: missing permission ({str(error)[:200]})", AS_OPERATOR)

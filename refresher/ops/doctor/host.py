@@ -1,0 +1,142 @@
+"""Checks of what surrounds a worker: its host's ports, Flower, its queries, its graph."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from api_client.errors import ConfigurationError
+from refresher.ops.checks import graph_problem
+from refresher.ops.doctor.deployment import Deployment
+from refresher.ops.doctor.findings import Finding, ok, problem, warning
+from refresher.ops.health_client import fetch_health, get
+from refresher.queries import import_queries, registry
+
+_ONLINE: Final = re.compile(rb"^flower_worker_online\{.*\} 1\.0$", re.MULTILINE)
+_WORKER_METRIC: Final = b"\nrefresher_ready{"
+_DROPPED: Final = re.compile(rb'^refresher_messages_dropped_total\{reason="(\w+)"\} ([0-9.e+]+)$', re.MULTILINE)
+_LOOK: Final = "look at the worker and its log: not running, stopped, or another process has the port"
+
+
+def health(deployment: Deployment) -> Iterator[Finding]:
+    """Query the health of this host's worker; nothing without a port."""
+    settings = deployment.worker
+    if not settings.health_port:
+        return
+    try:
+        is_good, record = fetch_health(settings.health_address, settings.health_port, "/ready")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        why = str(error) or type(error).__name__
+        yield problem(f"no health at CACHE_HEALTH_PORT={settings.health_port}: {why}", _LOOK)
+        return
+    if is_good:
+        yield ok("ready")
+    else:
+        faults = "; ".join(f"{part}: {fault}" for part, fault in record["checks"].items() if fault != "ok")
+        yield problem(f"not ready, {faults}", "fix that, or the worker's own environment")
+
+
+def metrics(deployment: Deployment) -> Iterator[Finding]:
+    """Query the metrics of this host's worker; nothing without a port."""
+    settings = deployment.worker
+    if not settings.metrics_port:
+        return
+    where = f"CACHE_METRICS_PORT={settings.metrics_port}"
+    try:
+        _, body = get(settings.metrics_address, settings.metrics_port, "/metrics")
+    except (OSError, http.client.HTTPException) as error:
+        yield warning(f"none at {where}: {str(error) or type(error).__name__}", _LOOK)
+        return
+    if _WORKER_METRIC not in body:
+        yield warning(f"what listens at {where} is not a worker", _LOOK)
+    elif dropped := [(why.decode(), int(float(count))) for why, count in _DROPPED.findall(body) if float(count)]:
+        yield warning(
+            f"messages rejected since its start: {', '.join(f'{count} {why}' for why, count in dropped)}",
+            "something else writes into the queues, or a release that this one does not know: its log says what",
+        )
+    else:
+        yield ok(f"served at {where}")
+
+
+def flower(deployment: Deployment) -> Iterator[Finding]:
+    """Query Flower's health and the workers that it takes to be online. Nothing needs Flower: never a problem.
+
+    Flower forgets a worker after an hour; whether one is there now, the check ``workers`` reports.
+    """
+    if not deployment.flower_url:
+        return
+    where = flower_address(deployment.flower_url)
+    shown = f"{where.scheme}://{where.netloc}{where.path}"
+    try:
+        _fetch(where, "/healthcheck")
+        workers = len(_ONLINE.findall(_fetch(where, "/metrics")))
+    except (OSError, http.client.HTTPException) as error:
+        yield warning(
+            f"no Flower at {shown}: {str(error) or type(error).__name__}",
+            "start it, or read its log; without it refreshes go on, and nobody sees them one by one",
+        )
+        return
+    if workers:
+        yield ok(f"reachable at {shown}, {workers} workers online")
+    else:
+        variable = deployment.worker.variable_of("broker_url")
+        yield warning(
+            f"reachable at {shown}, but reports no workers",
+            f"is a worker there, and has Flower the same {variable}, as a user who may listen?",
+        )
+
+
+def flower_address(url: str) -> SplitResult:
+    """Return the parts of Flower's URL.
+
+    Raises:
+        ValueError: not an http or https URL, or one with a password, which the queried pages don't need.
+    """
+    allowed = "allowed is http://HOST:PORT, without a password: none is needed"
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.username
+    except ValueError:
+        raise ValueError(allowed) from None
+    if not is_good or parts.query:
+        raise ValueError(allowed)
+    return parts._replace(path=parts.path.rstrip("/"))
+
+
+def _fetch(where: SplitResult, path: str) -> bytes:
+    over_tls = where.scheme == "https"
+    port = where.port or (http.client.HTTPS_PORT if over_tls else http.client.HTTP_PORT)
+    status, body = get(where.hostname or "", port, where.path + path, over_tls=over_tls)
+    if status != HTTPStatus.OK:
+        raise ConnectionError(
+            f"{path} replied {status}: use Flower's own address, not that of a proxy, which does well to block /metrics"
+        )
+    return body
+
+
+def queries(deployment: Deployment) -> Finding:
+    """Import the modules of REFRESHER_QUERIES."""
+    settings = deployment.worker
+    try:
+        import_queries(settings.query_modules)
+    except ConfigurationError as error:
+        return problem(str(error), "fix the module: workers do not start either")
+    if len(registry):
+        return ok(f"{len(registry)} registered")
+    return warning(
+        f"none registered here: REFRESHER_QUERIES={settings.queries!r}",
+        "REFRESHER_QUERIES names the modules that use @query; workers need it, readers don't",
+    )
+
+
+def graph(deployment: Deployment) -> Finding:
+    """Run a query as the worker's user in its database."""
+    settings = deployment.worker
+    if fault := graph_problem(settings):
+        return problem(fault, "check NEO4J_URI, NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE, and that it is up")
+    database = f"database {settings.neo4j_database!r}" if settings.neo4j_database else "default database"
+    return ok(f"the {database} is reachable for the user {settings.neo4j_user!r}")
