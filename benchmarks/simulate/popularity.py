@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.simulate.options import Popularity
-from refresher.graphs.rmat import SSCA2
+from refresher.demo.graph.rmat import SSCA2
 
 EDGE_FACTOR: Final = 8
 """As HPCS SSCA#2 has it: edges a possible vertex."""

@@ -16,7 +16,7 @@ from benchmarks.stampede.lanes import Lane
 from benchmarks.stampede.strategies.cacheback import Cacheback
 from benchmarks.stampede.strategies.ours import QUERY, Ours
 from benchmarks.stampede.terms import GraphAddress, Terms
-from refresher.demo.social_graph import SocialGraph, load
+from refresher.demo.graph.social_graph import SocialGraph, load
 from refresher.embedded import ArcadeDbServer
 
 _PERSONS: Final = 1_000

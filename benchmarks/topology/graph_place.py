@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import neo4j
 
-from refresher.demo.places import graph_server
-from refresher.demo.social_graph import load
-from refresher.demo.tidying import remove_graph
+from refresher.demo.environment import graph_server, remove_graph
+from refresher.demo.graph.social_graph import load
 from refresher.graph.driver import address_of
 from refresher.settings import WorkerSettings
 

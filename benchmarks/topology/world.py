@@ -9,10 +9,9 @@ import numpy as np
 
 from benchmarks.topology.asked import Asked, Kind
 from benchmarks.topology.levels import GraphKind, Skew
-from refresher.demo.names import person_name
-from refresher.demo.social_graph import SocialGraph
-from refresher.graphs.rmat import Quadrants, rmat
-from refresher.graphs.snb import friend_graph
+from benchmarks.topology.snb import friend_graph
+from refresher.demo.graph.rmat import Quadrants, rmat
+from refresher.demo.graph.social_graph import SocialGraph, person_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,1 +1,1 @@
-"""The demo: a graph, queries over it and readers that ask for them."""
+"""The demo: servers, worker and readers under load, a kill in the middle, a checker. Nothing else imports it."""

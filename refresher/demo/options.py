@@ -1,4 +1,4 @@
-"""What the demo was asked to do."""
+"""Options of the demo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_SECONDS: Final = 3600.0
 DEFAULT_READERS: Final = 2
 MAX_READERS: Final = 32
 READS_PER_SECOND: Final = 2_000.0
-"""Of all readers together. On two cores a reader costs 0.15 ms a read, and the worker and the graph need the rest."""
+"""Of all readers together. On two cores a read costs 0.15 ms, and the worker and the graph need the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class DemoOptions:
         keep: go on until Ctrl-C.
         chaos: kill the worker in the middle.
         graph_file: an edge list; None: a generated graph.
-        neo4j_uri, redis_url: one's own servers; None: embedded ones.
+        neo4j_uri, redis_url: the user's servers; None: embedded ones.
         readers: reader processes.
-        seed: of the graph, of what is popular and of what each reader draws.
+        seed: of the graph, its popularity, and each reader's draws.
     """
 
     seconds: float = DEFAULT_SECONDS

@@ -1,4 +1,4 @@
-"""The demo's own processes beside the servers: Celery workers and Flower. They can't outlive the demo."""
+"""Processes of the demo beside the servers: Celery workers and Flower. They can't outlive the demo."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Workers:
 
     Args:
         environ: their whole environment, which is where their passwords come from.
-        events: how one knows that they are ready.
-        namespace: makes the names of these workers differ from all others on that broker.
-        logs: a directory for what they write.
+        events: report that they are ready.
+        namespace: part of their names, which differ so from all others on that broker.
+        logs: a directory for their logs.
     """
 
     def __init__(self, environ: Mapping[str, str], events: WorkerEvents, namespace: str, logs: Path) -> None:
-        # What a killed pool leaves in its temporary directory goes with the logs.
+        # A killed pool's temporary files are removed with the logs.
         self._environ = {**environ, "TMPDIR": str(logs)}
         self._events, self._namespace, self._logs = events, namespace, logs
         self._process: GuardedProcess | None = None
@@ -47,7 +47,7 @@ class Workers:
         return f"worker-{self._started}@{self._namespace}"
 
     def start(self) -> None:
-        """Start one; it is ready when `ready_at` says so."""
+        """Start one; `ready_at` reports when it is ready."""
         self._started += 1
         argv = [
             sys.executable, "-m", "celery", "-A", "refresher", "worker", "--without-gossip", "--without-mingle",
@@ -59,13 +59,13 @@ class Workers:
         )
 
     def ready_at(self) -> float | None:
-        """Return when the current one said that it is ready (monotonic, s), or None.
+        """Return when the current one became ready (monotonic, s), or None.
 
         Raises:
             DemoError: it has ended.
         """
         if self._process is not None and self._process.poll() is not None:
-            raise DemoError(f"the worker ended by itself; the end of its log:\n{self._process.tail_of_log()}")
+            raise DemoError(f"the worker ended unexpectedly; the end of its log:\n{self._process.tail_of_log()}")
         with self._events.lock:
             return self._events.counts.online_at.get(self.name)
 
@@ -83,12 +83,12 @@ class Workers:
             time.sleep(_POLL_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL to the current one and its pool; back when all are gone."""
+        """SIGKILL the current one and its pool, and wait until all are gone."""
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End the current one, orderly if it can within some seconds."""
+        """End the current one, gracefully if it ends within some seconds."""
         if self._process is not None:
             self._process.terminate(_STOP_SECONDS)
 
@@ -118,7 +118,7 @@ class Flower:
 
     @property
     def contact(self) -> str:
-        """Where it is and how to sign in, for whoever sits before the screen."""
+        """URL and credentials, for the user."""
         return f"http://127.0.0.1:{self.port}, user {_FLOWER_USER}, password {self.password}"
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class Flower:
 
 
 def _is_healthy(port: int) -> bool:
-    # Not urllib, which would ask a proxy of the environment for a loopback address.
+    # Not urllib, which would use a proxy of the environment for a loopback address.
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
     try:
         connection.request("GET", "/healthcheck")

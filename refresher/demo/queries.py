@@ -1,13 +1,12 @@
-"""The demo's queries over the social graph: registered, cached, and written for ArcadeDB and Neo4j 5.26 alike.
+"""Queries of the demo over the social graph, for ArcadeDB and Neo4j 5.26 alike.
 
-TTLs are a few seconds, since the demo runs for about twenty: each entry is to grow stale, and to be refreshed, several
-times while one watches. A real application would take minutes. The grace is longer than the demo, so that a reader
-always finds a value, however slow the refresh.
+TTLs are a few seconds, since the demo runs for about twenty: each entry grows stale and is refreshed several times. A
+real application would take minutes. The grace is longer than the demo, so that a reader always finds a value.
 
-A hub must not make a query run away (in a graph of packages one has 20,000 dependents, whose neighbours are the whole
-graph), so each query looks at a bounded number of rows. Answers are exact for who has up to `MAX_FRIENDS` friends, of
-up to `MAX_FANOUT` relationships each, and `MAX_PATHS` paths over them; beyond that they are made from a part of the
-neighbourhood, as a "people you may know" is anyway. Every person of the generated graph is within these bounds.
+Each query reads a bounded number of rows, for the sake of hubs (in a graph of packages one has 20,000 dependents, whose
+neighbours are the whole graph). Results are exact for persons with up to `MAX_FRIENDS` friends, of up to `MAX_FANOUT`
+relationships each, and `MAX_PATHS` paths over them, as all of the generated graph are; beyond that they are made from
+a part of the neighbourhood.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ MAX_FRIENDS: Final = 500
 MAX_FANOUT: Final = 1_000
 MAX_PATHS: Final = 50_000
 MAX_STEPS: Final = 6
-"""Longest path that `shortest_path` looks for, in relationships; spelled out in its Cypher, where no parameter may
-stand."""
+"""Longest path that `shortest_path` finds, in relationships; a literal in its Cypher, which allows no parameter."""
 
 MAX_LIMIT: Final = 1_000
 
@@ -32,7 +30,7 @@ DEGREE: Final = "MATCH (p:Person {name: $name}) RETURN COUNT { (p)--() }"
 DEGREE_OF_SOURCE: Final = "MATCH (p:Person {name: $source}) RETURN COUNT { (p)--() }"
 
 # LIMIT inside the subquery cuts each hub among the friends, the one after it all of them together. The label on both
-# ends costs nothing measurable, and keeps out what else a user's database may hold.
+# ends costs nothing measurable, and keeps out other nodes of a user's database.
 _FRIENDS_OF_FRIENDS = """
 MATCH (p:Person {name: $name})-[:KNOWS]-(friend:Person)
 WITH DISTINCT p, friend LIMIT $max_friends
@@ -44,8 +42,7 @@ RETURN other.name AS name
 ORDER BY name LIMIT $limit
 """
 
-# A hub is left out rather than cut here: half of its neighbours would make a wrong count, and to share a friend whom
-# everybody has says little.
+# A hub is left out rather than cut here: a part of its neighbours would make a wrong count.
 _RECOMMEND = """
 MATCH (p:Person {name: $name})-[:KNOWS]-(friend:Person)
 WITH DISTINCT p, friend LIMIT $max_friends
@@ -74,18 +71,18 @@ RETURN p.name AS name, p.version AS version, COUNT { (p)-[:KNOWS]-() } AS degree
 def friends_of_friends(tx: ManagedTransaction, name: str, limit: int = 20) -> list[dict[str, object]]:
     """Return up to ``limit`` persons two steps away, ``{"name"}`` each, by name; neither the person nor friends.
 
-    An unknown name has none. 6 s: 6 ms in the median but 0.3 s for the greatest hub, so
-    that seventy hot ones cost a sixth of a core.
+    An unknown name has none. 6 s: 6 ms in the median but 0.3 s for the greatest hub, so that seventy hot keys cost a
+    sixth of a core.
     """
     return _two_steps_away(tx, _FRIENDS_OF_FRIENDS, name, limit)
 
 
 @query("recommend", ttl="8s", grace="1m", degree=DEGREE)
 def recommend(tx: ManagedTransaction, name: str, limit: int = 10) -> list[dict[str, object]]:
-    """Return whom one may know: up to ``limit`` persons, ``{"name", "mutual"}`` each, most mutual friends first.
+    """Return up to ``limit`` persons, ``{"name", "mutual"}`` each, most mutual friends first.
 
-    Friends with more than `MAX_FANOUT` relationships don't count. 8 s: nobody minds a suggestion that is a bit old,
-    and it is with `friends_of_friends` the dearest query.
+    Friends with more than `MAX_FANOUT` relationships don't count. 8 s: with `friends_of_friends` the most expensive
+    query, whose result may be a bit old.
     """
     return _two_steps_away(tx, _RECOMMEND, name, limit)
 
@@ -96,7 +93,7 @@ def shortest_path(tx: ManagedTransaction, source: str, target: str) -> list[str]
 
     Of several shortest paths it is any. 5 s: cheap (a few ms), but there are many pairs.
     """
-    if source == target:  # Neo4j refuses to look for a path from a node to itself
+    if source == target:  # Neo4j refuses a path from a node to itself
         return [source] if profile(tx, source) is not None else []
     record = tx.run(_SHORTEST_PATH, source=source, target=target).single()
     return [] if record is None else list(record["names"])
@@ -106,8 +103,8 @@ def shortest_path(tx: ManagedTransaction, source: str, target: str) -> list[str]
 def profile(tx: ManagedTransaction, name: str) -> dict[str, object] | None:
     """Return ``{"name", "version", "degree"}`` of a person, or None.
 
-    The demo's writer raises ``version`` and invalidates; its checker then holds readers' answers against it. 3 s: the
-    cheapest query (1 ms), and the one that has to change while one watches.
+    The demo's writer increments ``version`` and invalidates; its checker compares what readers get. 3 s: the cheapest
+    query (1 ms), and the one that changes during the demo.
     """
     record = tx.run(_PROFILE, name=name).single()
     return None if record is None else record.data()

@@ -1,4 +1,4 @@
-"""One reading thread of a reader process: asks, counts, and watches what it is told."""
+"""One thread of a reader process: reads, counts, and checks what it gets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from api_client import CacheClient, CacheError, Entry, EntryState, ReaderEvents, RefreshReason, RefreshState
 from refresher.checker.oracle import Observation
-from refresher.demo.counters import Tally
+from refresher.demo.state import Tally
 
 Key: TypeAlias = tuple[str, dict[str, object]]
 
@@ -22,8 +22,8 @@ _MAX_FAILURES_KEPT: Final = 5
 
 
 @dataclass(slots=True)
-class Notes:
-    """What a reader process has to tell since it told last.
+class Report:
+    """What a reader process has seen since its last report.
 
     ``went_stale`` are keys (by number) served stale while no worker was alive; ``recovered`` maps those that have a
     newer value since to when its load began (monotonic, s).
@@ -37,64 +37,63 @@ class Notes:
     broken: list[str] = field(default_factory=list)
 
 
-class NotePad:
-    """The notes of the threads of one process. Also the client's events, which come on the publisher's thread."""
+class ReportBuffer:
+    """The report of all threads of a process, and of the client's events, which come on the publisher's thread."""
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
-        self.notes: Notes = Notes()
-        self.events: _Counted = _Counted(self)
-        # Tokens of what was served stale without a worker, by number of the key. One for all threads, so that the
-        # newer value of a rarely read key is noticed soon.
+        self.report: Report = Report()
+        self.events: _CountingEvents = _CountingEvents(self)
+        # Tokens of values served stale without a worker, by number of the key. Shared by all threads, so that the newer
+        # value of a rarely read key is noticed soon.
         self.stale_tokens: dict[int, int] = {}
 
-    def take(self) -> Notes:
-        """Return what was noted, and begin anew."""
+    def take(self) -> Report:
+        """Return the report, and begin a new one."""
         with self.lock:
-            notes = self.notes
-            self.notes = Notes()
-        return notes
+            report = self.report
+            self.report = Report()
+        return report
 
 
-class _Counted(ReaderEvents):
-    """Counts what only the publisher knows."""
+class _CountingEvents(ReaderEvents):
+    """Counts the publisher's events."""
 
-    def __init__(self, pad: NotePad) -> None:
-        self._pad = pad
+    def __init__(self, buffer: ReportBuffer) -> None:
+        self._buffer = buffer
 
     def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        with self._pad.lock:
-            self._pad.notes.tally.triggered += 1
+        with self._buffer.lock:
+            self._buffer.report.tally.triggered += 1
 
     def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        with self._pad.lock:
-            self._pad.notes.tally.deduplicated += 1
+        with self._buffer.lock:
+            self._buffer.report.tally.deduplicated += 1
 
     def refresh_dropped(self, query: str, *, why: str) -> None:
-        with self._pad.lock:
-            self._pad.notes.tally.dropped += 1
+        with self._buffer.lock:
+            self._buffer.report.tally.dropped += 1
 
     def trigger_failed(self, query: str, *, why: str) -> None:
-        with self._pad.lock:
-            self._pad.notes.tally.trigger_failures += 1
+        with self._buffer.lock:
+            self._buffer.report.tally.trigger_failures += 1
 
 
 class ReaderThread:
-    """Reads at a pace, key after key as they are popular, until it is told to stop.
+    """Reads keys at a steady rate, drawn by popularity.
 
     Args:
-        client: shared by the threads of the process.
-        pad: likewise.
-        keys, weights: what is asked for, and how often.
+        client, buffer: shared by the threads of the process.
+        keys, weights: what is read, and how often.
         seed: of the draws.
-        interval_seconds: between the begins of two reads; a read that took longer is not made up for.
+        interval_seconds: between the begins of two reads; reads that a slow one has missed are skipped.
         worker_is_gone: whether no worker is alive right now.
     """
 
     def __init__(
         self,
         client: CacheClient,
-        pad: NotePad,
+        buffer: ReportBuffer,
         keys: Sequence[Key],
         weights: Sequence[float],
         *,
@@ -102,14 +101,14 @@ class ReaderThread:
         interval_seconds: float,
         worker_is_gone: Callable[[], bool],
     ) -> None:
-        self._client, self._pad, self._keys = client, pad, keys
+        self._client, self._buffer, self._keys = client, buffer, keys
         self._cumulated = list(accumulate(weights))
         self._random = random.Random(seed)  # noqa: S311 - a popularity, no secret
         self._interval_seconds, self._worker_is_gone = interval_seconds, worker_is_gone
         self._last_tokens: dict[int, int] = {}
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Read until ``stopped`` says so."""
+        """Read until ``stopped`` returns True."""
         next_at = time.monotonic()
         while not stopped():
             for number in self._random.choices(range(len(self._keys)), cum_weights=self._cumulated, k=_BLOCK):
@@ -122,22 +121,22 @@ class ReaderThread:
                     time.sleep(next_at - now)
 
     def read(self, number: int) -> None:
-        """Read one key and note what came."""
+        """Read one key and record the result."""
         query, params = self._keys[number]
         began = time.monotonic()
         try:
             entry = self._client.get_entry(query, params)
         except CacheError as error:
-            with self._pad.lock:
-                notes = self._pad.notes
-                notes.tally.failed += 1
-                if len(notes.failures) < _MAX_FAILURES_KEPT:
-                    notes.failures.append(f"{type(error).__name__}: {error}")
+            with self._buffer.lock:
+                report = self._buffer.report
+                report.tally.failed += 1
+                if len(report.failures) < _MAX_FAILURES_KEPT:
+                    report.failures.append(f"{type(error).__name__}: {error}")
             return
         took_seconds = time.monotonic() - began
-        with self._pad.lock:
-            self._count(self._pad.notes.tally, entry, took_seconds)
-            self._watch(self._pad.notes, number, entry, began)
+        with self._buffer.lock:
+            self._count(self._buffer.report.tally, entry, took_seconds)
+            self._watch(self._buffer.report, number, entry, began)
 
     def _count(self, tally: Tally, entry: Entry[Any], took_seconds: float) -> None:
         if entry.refresh is RefreshState.SUPPRESSED:
@@ -155,26 +154,26 @@ class ReaderThread:
         if self._worker_is_gone():
             tally.without_worker.record(took_seconds)
 
-    def _watch(self, notes: Notes, number: int, entry: Entry[Any], began: float) -> None:
+    def _watch(self, report: Report, number: int, entry: Entry[Any], began: float) -> None:
         query, params = self._keys[number]
         last = self._last_tokens.get(number, 0)
         if entry.token < last:
-            notes.broken.append(f"{query}({params}) went back from token {last} to {entry.token}")
+            report.broken.append(f"{query}({params}) went back from token {last} to {entry.token}")
         self._last_tokens[number] = entry.token
         if query == CHECKED_QUERY and entry.value is not None:
             fresh = entry.state is EntryState.FRESH
             name = str(params["name"])
-            notes.observations[name, entry.token, fresh] = Observation(
+            report.observations[name, entry.token, fresh] = Observation(
                 name, entry.token, int(entry.value["version"]), fresh, began
             )
-        self._watch_recovery(notes, number, entry)
+        self._watch_recovery(report, number, entry)
 
-    def _watch_recovery(self, notes: Notes, number: int, entry: Entry[Any]) -> None:
-        stale_tokens = self._pad.stale_tokens
+    def _watch_recovery(self, report: Report, number: int, entry: Entry[Any]) -> None:
+        stale_tokens = self._buffer.stale_tokens
         if self._worker_is_gone():
             if entry.state is EntryState.STALE and number not in stale_tokens:
                 stale_tokens[number] = entry.token
-                notes.went_stale.add(number)
+                report.went_stale.add(number)
         elif entry.token > stale_tokens.get(number, entry.token):
             del stale_tokens[number]
-            notes.recovered[number] = time.monotonic() - entry.age
+            report.recovered[number] = time.monotonic() - entry.age

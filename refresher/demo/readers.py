@@ -1,4 +1,4 @@
-"""The reader processes: started apart, so that they share nothing but the cache, and gone with their parent."""
+"""Reader processes: spawned, so that they share nothing but the cache, and ended with their parent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from multiprocessing import connection, resource_tracker
 from typing import TYPE_CHECKING, Any, Final
 
 from refresher.demo.errors import DemoError
-from refresher.demo.reader_thread import Key, NotePad, Notes, ReaderThread
+from refresher.demo.reader_thread import Key, ReaderThread, Report, ReportBuffer
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 REPORT_SECONDS: Final = 0.25
 THREADS: Final = 8
-"""Threads of a process. One that waits on a cold key must not keep the others from reading."""
+"""Threads per process, so that reads go on while one waits on a cold key."""
 
 _KILL_SECONDS: Final = 2.0
 
@@ -29,12 +29,12 @@ class Readers:
     """The reader processes of a run.
 
     Args:
-        environ: the settings of their clients; handed over through a pipe, so nobody sees it in a process list.
-        keys, weights: what they ask for.
+        environ: the settings of their clients; passed through a pipe, so that no process list shows it.
+        keys, weights: what they read.
         processes: how many.
         reads_per_second: of all of them together.
-        seed: each thread draws from its own, made of this one.
-        on_notes: called with what a process has noted, four times a second each, on the caller's thread of `collect`.
+        seed: each thread draws from its own, derived from this one.
+        on_report: called with each process's report, four times a second, on the caller's thread of `collect`.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Readers:
         processes: int,
         reads_per_second: float,
         seed: int,
-        on_notes: Callable[[Notes], None],
+        on_report: Callable[[Report], None],
     ) -> None:
         self._context = multiprocessing.get_context("spawn")
         self._stop = self._context.RawValue("b", 0)
         self._worker_is_gone = self._context.RawValue("b", 0)
         self._processes: list[SpawnProcess] = []
         self._connections: list[connection.Connection] = []
-        self._on_notes = on_notes
+        self._on_report = on_report
         interval_seconds = processes * THREADS / reads_per_second
         self._arguments = [
             (dict(environ), list(keys), list(weights), seed * 1_000 + number, interval_seconds)
@@ -62,7 +62,7 @@ class Readers:
 
     def start(self) -> None:
         """Start them; reads begin half a second later."""
-        with _ctrl_c_is_ours():
+        with _sigint_blocked_in_children():
             for arguments in self._arguments:
                 mine, theirs = self._context.Pipe(duplex=False)
                 process = self._context.Process(
@@ -74,33 +74,33 @@ class Readers:
                 self._connections.append(mine)
 
     def set_worker_is_gone(self, *, gone: bool) -> None:
-        """Tell the readers whether a worker is alive, so that they count apart what they read without one."""
+        """Tell the readers whether a worker is alive; reads without one are counted separately."""
         self._worker_is_gone.value = int(gone)
 
     def collect(self, timeout_seconds: float) -> None:
-        """Take in what they have to tell, for up to ``timeout_seconds``.
+        """Receive reports for up to ``timeout_seconds``.
 
         Raises:
-            DemoError: a process ended before it was told to.
+            DemoError: a process ended before `stop`.
         """
         ready = connection.wait(self._connections, timeout_seconds)
         for mine in [each for each in self._connections if each in ready]:
             try:
-                self._on_notes(mine.recv())
+                self._on_report(mine.recv())
             except EOFError:
                 self._connections.remove(mine)
                 if not self._stop.value:
-                    raise DemoError("a reader process ended unexpectedly; its last words are above") from None
+                    raise DemoError("a reader process ended unexpectedly; its error is above") from None
 
     def stop(self, within_seconds: float) -> None:
-        """End the reads, and take in the last of what they counted; a read that waits may end first, if it can."""
+        """End the reads, and receive the last reports; waiting reads may end first, within ``within_seconds``."""
         self._stop.value = 1
         deadline = time.monotonic() + within_seconds
         while self._connections and time.monotonic() < deadline:
             self.collect(REPORT_SECONDS)
 
     def close(self) -> None:
-        """End the processes, whatever they do."""
+        """End the processes unconditionally."""
         self._stop.value = 1
         for process in self._processes:
             process.join(REPORT_SECONDS)
@@ -111,11 +111,11 @@ class Readers:
 
 
 @contextmanager
-def _ctrl_c_is_ours() -> Iterator[None]:
-    """Let processes that are started meanwhile not see Ctrl-C, which a terminal sends to all of a group.
+def _sigint_blocked_in_children() -> Iterator[None]:
+    """Block Ctrl-C, which a terminal sends to the whole process group, in processes that are started in the block.
 
-    They inherit that it is blocked. Here it is held back until the end of the block: by a handler of our own, since
-    the system may give the signal to another thread, and Python then interrupts this one all the same.
+    They inherit the mask. Here it is deferred to the end of the block by a handler, since the system may deliver the
+    signal to another thread, and Python then interrupts this one all the same.
 
     Raises:
         KeyboardInterrupt: at the end, when it came meanwhile.
@@ -146,13 +146,13 @@ def _reader_process(
 ) -> None:
     from api_client import CacheClient, ReaderSettings
 
-    _end_with_the_parent()
-    pad = NotePad()
-    with CacheClient(ReaderSettings.from_env(environ), events=pad.events) as client:
+    _exit_with_the_parent()
+    buffer = ReportBuffer()
+    with CacheClient(ReaderSettings.from_env(environ), events=buffer.events) as client:
         threads = [
             threading.Thread(
                 target=ReaderThread(
-                    client, pad, keys, weights, seed=seed * THREADS + number, interval_seconds=interval_seconds,
+                    client, buffer, keys, weights, seed=seed * THREADS + number, interval_seconds=interval_seconds,
                     worker_is_gone=lambda: bool(worker_is_gone.value),
                 ).run,
                 args=(lambda: bool(stop.value),),
@@ -164,12 +164,12 @@ def _reader_process(
             thread.start()
         while any(thread.is_alive() for thread in threads):
             time.sleep(REPORT_SECONDS)
-            report.send(pad.take())
-    report.send(pad.take())
+            report.send(buffer.take())
+    report.send(buffer.take())
 
 
-def _end_with_the_parent() -> None:
-    """Leave at once when the parent has ended, also by SIGKILL."""
+def _exit_with_the_parent() -> None:
+    """Exit at once when the parent has ended, also by SIGKILL."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""The demo from begin to end: servers, graph, worker, Flower, readers, an accident, and what came of it all."""
+"""The demo from begin to end: setup of servers, graph, worker and Flower, then the traffic, and its summary."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.padding import Padding
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from api_client import CacheClient, ReaderSettings
-from refresher.demo.opening import Opening
+from refresher.demo.environment import Environment, started_environment
+from refresher.demo.graph.popularity import Popularity
+from refresher.demo.graph.social_graph import SocialGraph, load
 from refresher.demo.options import DemoOptions
-from refresher.demo.places import Places, places
-from refresher.demo.popularity import Popularity
 from refresher.demo.processes import Flower, Workers
 from refresher.demo.summary import Result, paragraphs
 from refresher.demo.traffic import Traffic
@@ -28,16 +29,15 @@ from refresher.demo.worker_events import WorkerEvents
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from refresher.demo.social_graph import SocialGraph
-
 EXIT_FINE: Final = 0
 EXIT_WRONG: Final = 1
 EXIT_INTERRUPTED: Final = 130
+MAX_FAILURES_SHOWN: Final = 5
 _SUMMARY_COLUMNS: Final = 100
 
 
 def run_demo(options: DemoOptions, console: Console) -> int:
-    """Run the demo and return its exit code: 0, 1 when a read failed or a promise was broken, 130 after Ctrl-C.
+    """Run the demo and return its exit code: 0, 1 when a read failed or a guarantee was broken, 130 after Ctrl-C.
 
     Raises:
         DemoError, EmbeddedServerError, CacheError: it could not run.
@@ -45,8 +45,8 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     logs = Path(tempfile.mkdtemp(prefix="refresher-demo-"))
     keep_logs = True
     try:
-        result = _run(options, Opening(console), console, logs)
-        _tell(result, console)
+        result = _Demo(options, console).run(logs)
+        _print_result(result, console)
         keep_logs = not result.is_fine
         return EXIT_FINE if result.is_fine else EXIT_WRONG
     except KeyboardInterrupt:
@@ -60,24 +60,85 @@ def run_demo(options: DemoOptions, console: Console) -> int:
             shutil.rmtree(logs, ignore_errors=True)
 
 
-def _run(options: DemoOptions, opening: Opening, console: Console, logs: Path) -> Result:
-    opening.say("refresher demo: a background-refresh cache at work, with all that it takes")
-    graph = opening.graph(options)
-    with _cleaning_up_undisturbed(), ExitStack() as stack:
-        with opening.step("servers started:") as more:
-            found = stack.enter_context(places(options))
-            more.append(f"{found.graph_title}, Redis {found.redis_title}")
-        stage = _Stage(options, graph, found, opening, console)
-        try:
-            return stage.play(stack, logs)
-        finally:
-            # All is being stopped from here on; another Ctrl-C would only leave something behind.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+class _Demo:
+    def __init__(self, options: DemoOptions, console: Console) -> None:
+        self._options, self._console = options, console
+
+    def run(self, logs: Path) -> Result:
+        """Set up everything, let the readers read, and return the result."""
+        self._say("refresher demo: a background-refresh cache at work, with everything that it needs")
+        graph = self._graph()
+        with _sigint_restored(), ExitStack() as stack:
+            with self._step("servers started:") as details:
+                environment = stack.enter_context(started_environment(self._options))
+                details.append(f"{environment.graph_title}, Redis {environment.redis_title}")
+            try:
+                return self._traffic(environment, graph, stack, logs).run(self._console)
+            finally:
+                # Everything is being stopped from here on; another Ctrl-C would only leave something behind.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _traffic(self, environment: Environment, graph: SocialGraph, stack: ExitStack, logs: Path) -> Traffic:
+        """Start worker and Flower, load the graph, and return the traffic, ready to run."""
+        environ, settings = environment.environ, environment.settings
+        events = WorkerEvents(settings.broker_url, settings.namespace)
+        stack.callback(events.close)
+        events.start()
+        workers = Workers(environ, events, settings.namespace, logs)
+        stack.callback(workers.close)
+        workers.start()  # it comes up while the graph is loaded
+        flower = Flower.start(environ, logs)
+        if flower is not None:
+            stack.callback(flower.close)
+        self._load(graph, environment)
+        with self._step("worker and Flower ready" if flower else "worker ready"):
+            workers.wait_until_ready()
+            if flower is not None:
+                flower.wait_until_ready()
+        contact = "not installed: pip install 'refresher[flower]'" if flower is None else flower.contact
+        self._say(f"  Flower: {contact}")
+        client = stack.enter_context(CacheClient(ReaderSettings.from_env(environ)))
+        popularity = Popularity(graph, self._options.seed)
+        traffic = Traffic(self._options, environment, popularity, workers, events, client)
+        stack.callback(traffic.close)
+        return traffic
+
+    def _graph(self) -> SocialGraph:
+        file = self._options.graph_file
+        with self._step("graph made:" if file is None else f"{file.name} read:") as details:
+            graph = SocialGraph.generated(seed=self._options.seed) if file is None else SocialGraph.from_edge_list(file)
+            hub = graph.degrees.max()
+            details.append(f"{graph.persons:,} persons, {graph.edges:,} KNOWS, the best known with {hub:,}")
+        return graph
+
+    def _load(self, graph: SocialGraph, environment: Environment) -> None:
+        began, console = time.monotonic(), self._console
+        columns = (TextColumn("  loading the graph"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task("", total=graph.persons + graph.edges)
+
+            def on_progress(done: int, _: int) -> None:
+                environment.loading = graph  # from now on the database has something of ours
+                bar.update(task, completed=done)
+
+            load(environment.driver, environment.database, graph, on_progress)
+        self._say(f"  graph loaded ({time.monotonic() - began:.1f} s)")
+
+    @contextmanager
+    def _step(self, what: str) -> Iterator[list[str]]:
+        """Print ``what``, the details that the block appends, and its seconds."""
+        began, details = time.monotonic(), list[str]()
+        with self._console.status(f"{what} …") if self._console.is_terminal else nullcontext():
+            yield details
+        self._say(f"  {' '.join([what, *details])} ({time.monotonic() - began:.1f} s)")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def _cleaning_up_undisturbed() -> Iterator[None]:
-    """Give Ctrl-C back its meaning in the end."""
+def _sigint_restored() -> Iterator[None]:
+    """Restore the handler of Ctrl-C at the end."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -85,48 +146,12 @@ def _cleaning_up_undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@dataclass(slots=True)
-class _Stage:
-    options: DemoOptions
-    graph: SocialGraph
-    found: Places
-    opening: Opening
-    console: Console
-
-    def play(self, stack: ExitStack, logs: Path) -> Result:
-        """Start what is still missing, let the readers read, and return what came of it."""
-        environ, namespace = self.found.environ, self.found.settings.namespace
-        events = WorkerEvents(self.found.settings.broker_url, namespace)
-        stack.callback(events.close)
-        events.start()
-        workers = Workers(environ, events, namespace, logs)
-        stack.callback(workers.close)
-        workers.start()  # it comes up while the graph is loaded
-        flower = Flower.start(environ, logs)
-        if flower is not None:
-            stack.callback(flower.close)
-        self.opening.load(self.graph, self.found)
-        with self.opening.step("worker and Flower ready" if flower else "worker ready"):
-            workers.wait_until_ready()
-            if flower is not None:
-                flower.wait_until_ready()
-        contact = "not installed: pip install 'refresher[flower]'" if flower is None else flower.contact
-        self.opening.say(f"  Flower: {contact}")
-        client = stack.enter_context(CacheClient(ReaderSettings.from_env(environ)))
-        traffic = Traffic(self.options, self.found, self._popularity(), workers, events, client)
-        stack.callback(traffic.close)
-        return traffic.run(self.console)
-
-    def _popularity(self) -> Popularity:
-        return Popularity(self.graph, self.options.seed)
-
-
-def _tell(result: Result, console: Console) -> None:
+def _print_result(result: Result, console: Console) -> None:
     for paragraph in paragraphs(result):
         text = Text(paragraph)
         if console.is_terminal:
             console.print(Padding(text, (1, 0, 0, 0)), width=min(console.width, _SUMMARY_COLUMNS))
         else:
             console.print(text, soft_wrap=True)
-    for failure in result.failures[:5]:
+    for failure in result.failures[:MAX_FAILURES_SHOWN]:
         sys.stderr.write(f"error: a read failed: {failure}\n")

@@ -1,4 +1,4 @@
-"""What happened, in words."""
+"""Result of a run, and its summary for the user."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from refresher.demo.chaos import Accident
-    from refresher.demo.counters import Tally
+    from refresher.demo.chaos import Outage
+    from refresher.demo.state import Tally
 
 
 NOTICEABLE_SECONDS: Final = 0.05
@@ -16,9 +16,9 @@ NOTICEABLE_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All that a run has to say for itself. ``rejected_for`` counts refused writes by their reason.
+    """Result of a run. ``rejected_for`` counts refused writes by reason.
 
-    ``where`` names the graph; ``slowest_repair_seconds`` is how long the last check after the run took to see an
+    ``where`` names the graph; ``slowest_repair_seconds`` is how long the check after the run took at most to see an
     invalidated value fresh again.
     """
 
@@ -28,7 +28,7 @@ class Result:
     committed: int
     rejected_for: dict[str, int]
     given_up: int
-    accident: Accident | None
+    outage: Outage | None
     soft_invalidations: int
     hard_invalidations: int
     slowest_repair_seconds: float
@@ -38,7 +38,7 @@ class Result:
 
     @property
     def is_fine(self) -> bool:
-        """Whether every read was answered and every promise kept."""
+        """Whether every read returned a value and every guarantee held."""
         return not (self.broken or self.tally.failed or self.failures)
 
 
@@ -46,8 +46,8 @@ def paragraphs(result: Result) -> Iterator[str]:
     """Yield the sentences, in paragraphs."""
     yield _reads(result)
     yield _refreshes(result)
-    if result.accident is not None:
-        yield _accident(result, result.accident)
+    if result.outage is not None:
+        yield _outage(result, result.outage)
     yield _promises(result)
     yield f"Graph: {result.where}. How it works: README.md and docs/; other commands: refresher --help."
 
@@ -73,31 +73,31 @@ def _refreshes(result: Result) -> str:
     why = ", ".join(f"{count} {reason}" for reason, count in sorted(result.rejected_for.items()))
     refused = f"{_count(rejected, 'late write was', 'late writes were')} refused ({why})"
     asked = (
-        f"The readers asked for {_count(tally.triggered, 'refresh', 'refreshes')}; {tally.spared:,} times a read found "
-        f"one due that was under way already, and asked for none."
+        f"The readers triggered {_count(tally.triggered, 'refresh', 'refreshes')}; {tally.spared:,} times a read found "
+        f"one due that was under way already, and triggered none."
     )
     stored = f"The workers stored {_count(result.committed, 'value')}"
     parts = [asked, f"{stored}; {refused if rejected else 'no late write had to be refused'}."]
     if result.given_up:
-        parts.append(f"{_count(result.given_up, 'refresh was', 'refreshes were')} given up.")
+        parts.append(f"{_count(result.given_up, 'refresh was', 'refreshes were')} abandoned.")
     if dropped := tally.dropped + tally.trigger_failures:
         parts.append(
-            f"{_count(dropped, 'request')} for a refresh {'was' if dropped == 1 else 'were'} dropped, "
-            "for too many waited already or the broker did not answer."
+            f"{_count(dropped, 'trigger was', 'triggers were')} dropped, because the queue was full or the broker did "
+            "not answer."
         )
     return " ".join(parts)
 
 
-def _accident(result: Result, accident: Accident) -> str:
+def _outage(result: Result, outage: Outage) -> str:
     without = result.tally.without_worker
-    recovered, left = max(0.0, accident.recovered_seconds), accident.still_stale_keys
+    recovered, left = max(0.0, outage.recovered_seconds), outage.still_stale_keys
     fresh = f"all but {left} were" if left else "all were"
     return (
-        f"The worker was killed with SIGKILL at {accident.killed_at_seconds:.1f} s. "
+        f"The worker was killed with SIGKILL at {outage.killed_at_seconds:.1f} s. "
         f"{_count(without.count, 'read was', 'reads were')} answered from the cache in the "
-        f"{accident.without_seconds:.1f} s without a worker, as before (p99 {_ms(without.quantile_seconds(0.99))}). "
-        f"The first refresh came {accident.first_refresh_seconds:.1f} s after the start of the new worker; "
-        f"{_count(accident.stale_keys, 'key')} had grown stale, and {fresh} fresh again {recovered:.1f} s after it "
+        f"{outage.without_seconds:.1f} s without a worker, as before (p99 {_ms(without.quantile_seconds(0.99))}). "
+        f"The first refresh came {outage.first_refresh_seconds:.1f} s after the start of the new worker; "
+        f"{_count(outage.stale_keys, 'key')} had grown stale, and {fresh} fresh again {recovered:.1f} s after it "
         f"was ready."
     )
 
@@ -109,11 +109,11 @@ def _promises(result: Result) -> str:
     in_time = f" (it took up to {repaired:.1f} s)" if repaired >= NOTICEABLE_SECONDS else ""
     if not result.broken:
         return (
-            f"{done}: nothing read before one was served as fresh after it, no reader saw a value go back, and in the "
-            f"end every invalidated value was right{in_time}."
+            f"{done}: no older value was served as fresh after one, no reader saw a value go back, and at the end "
+            f"every invalidated value was right{in_time}."
         )
     more = f"; and {len(result.broken) - 5} more" if len(result.broken) > 5 else ""
-    return f"BROKEN PROMISES after {done}: " + "; ".join(result.broken[:5]) + more + "."
+    return f"BROKEN GUARANTEES after {done}: " + "; ".join(result.broken[:5]) + more + "."
 
 
 def _count(number: int, one: str, many: str = "") -> str:

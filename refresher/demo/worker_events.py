@@ -1,4 +1,4 @@
-"""What the workers do, as they tell it themselves: Celery's events, which Flower lives on too."""
+"""Activity of the workers, from Celery's events, as Flower gets it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OUTCOME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SeenOutcome:
-    """One outcome as its text told it; durations in seconds, 0 where it names none."""
+    """One outcome, parsed from its text; durations in seconds, 0 where it has none."""
 
     kind: OutcomeKind
     why: str
@@ -53,7 +53,7 @@ class SeenOutcome:
 def parse_outcomes(text: str) -> Iterator[SeenOutcome]:
     """Yield the outcomes in a task's result or exception, as events show it: several are separated by ``;``.
 
-    What is no outcome is skipped. The text is `Outcome.__str__`'s; a test holds the two together.
+    Other text is skipped. The text is `Outcome.__str__`'s; a test compares the two.
     """
     for part in text.split(";"):
         if match := _OUTCOME.search(part):
@@ -63,7 +63,7 @@ def parse_outcomes(text: str) -> Iterator[SeenOutcome]:
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """What the workers have told.
+    """Counts from the workers' events.
 
     ``running`` are tasks begun and not ended; ``online_at`` and ``first_commit_at`` are by the worker's name
     (monotonic, s), ``deltas`` the last commits' δ in seconds.
@@ -89,7 +89,7 @@ class WorkerCounts:
 
     @property
     def given_up(self) -> int:
-        """Refreshes that ended in cooling, and tasks that ended in an error."""
+        """Abandoned refreshes, and tasks that ended in an error."""
         return self.outcomes[OutcomeKind.FAILED] + self.crashed
 
     @property
@@ -98,7 +98,7 @@ class WorkerCounts:
         return sum(self.deltas) / len(self.deltas) if self.deltas else 0.0
 
     def take(self, event: Mapping[str, Any], now: float) -> None:
-        """Take in one event, at ``now`` (monotonic, s)."""
+        """Count one event, at ``now`` (monotonic, s)."""
         kind, task, worker = event.get("type", ""), str(event.get("uuid", "")), str(event.get("hostname", ""))
         if kind == "worker-online":
             self.online_at.setdefault(worker, now)
@@ -121,11 +121,11 @@ class WorkerCounts:
 
 
 class WorkerEvents:
-    """Receives the events on a thread of its own, and asks the broker how many refreshes wait.
+    """Receives the events on a thread of its own, and queries the lengths of the queues.
 
     Args:
         broker_url: where the workers publish their events.
-        namespace: of the queues; and all keys that the receiver makes in the broker begin with it.
+        namespace: of the queues; and the prefix of all keys that the receiver makes in the broker.
     """
 
     def __init__(self, broker_url: str, namespace: str) -> None:
@@ -145,35 +145,39 @@ class WorkerEvents:
         }
         self._app = PrivateApp.configured("refresher-demo", settings)
         self._connection = self._app.connection_for_read()
-        self._asking = self._app.connection_for_read()
+        self._queue_connection = self._app.connection_for_read()
         self._listens = threading.Event()
         self._receiver = self._app.events.Receiver(self._connection, handlers={"*": self._take})
         self._receiver.on_consume_ready = self._on_ready
         self._thread = threading.Thread(target=self._run, name="worker-events", daemon=True)
 
     def start(self) -> None:
-        """Start to listen, and return when events are received.
+        """Subscribe, and return once events are received.
 
         Raises:
             DemoError: the broker could not be used.
         """
         self._thread.start()
         if not self._listens.wait(_READY_SECONDS):
-            raise DemoError("the broker did not let us listen to the workers' events")
+            raise DemoError("could not subscribe to the workers' events at the broker")
 
     def waiting(self) -> int:
-        """Return how many refreshes wait in the queues.
+        """Return how many refreshes are queued.
 
         Raises:
-            DemoError: the broker can't be asked.
+            DemoError: the broker can't be used.
         """
         try:
-            return sum(queue_length(self._asking, queue) for queue in self._queues)
-        except (*self._asking.connection_errors, *self._asking.channel_errors, OperationalError) as error:
-            raise DemoError(f"the broker can't be asked any more: {type(error).__name__}") from error
+            return sum(queue_length(self._queue_connection, queue) for queue in self._queues)
+        except (
+            *self._queue_connection.connection_errors,
+            *self._queue_connection.channel_errors,
+            OperationalError,
+        ) as error:
+            raise DemoError(f"the broker can't be used any more: {type(error).__name__}") from error
 
     def forget_running(self) -> None:
-        """Forget what was running: its worker was killed, and will not tell."""
+        """Forget running tasks: their worker was killed, and sends no more events."""
         with self.lock:
             self.counts.running.clear()
 
@@ -183,7 +187,7 @@ class WorkerEvents:
         if self._thread.is_alive():  # it may never have begun
             self._thread.join(_CONNECTION_SECONDS)
         self._connection.release()
-        self._asking.release()
+        self._queue_connection.release()
         self._app.close()
 
     def _take(self, event: Mapping[str, Any]) -> None:

@@ -135,7 +135,7 @@ def test_a_newcomers_run(tmp_path: Path) -> None:
         r"% were answered from the cache at once",
         r"The worker was killed with SIGKILL at",
         r"The first refresh came [\d.]+ s after the start of the new worker",
-        r"nothing read before one was served as fresh after it",
+        r"no older value was served as fresh after one",
         r"Graph: embedded ArcadeDB \d",
     ):
         assert re.search(sentence, demo.out), sentence

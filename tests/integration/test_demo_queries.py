@@ -12,7 +12,7 @@ from neo4j import GraphDatabase
 
 from refresher.demo import queries
 from refresher.demo.errors import GraphLoadError
-from refresher.demo.social_graph import SocialGraph, load
+from refresher.demo.graph.social_graph import SocialGraph, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

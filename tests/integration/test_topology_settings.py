@@ -21,7 +21,7 @@ from benchmarks.topology.levels import Cell, Contestant, GraphKind, Load, Mode, 
 from benchmarks.topology.on_workers import OnWorkers
 from benchmarks.topology.origin_load import BUSY_FIELD, LOADS_FIELD, LOADS_KEY, OriginLoad
 from benchmarks.topology.own_process import Origin, OwnProcess
-from refresher.demo.social_graph import SocialGraph, load
+from refresher.demo.graph.social_graph import SocialGraph, load
 from refresher.embedded import RedisServer
 
 KEYS = [Asked(Kind.NEIGHBOURS, {"person_id": number}, 10) for number in range(3)]

@@ -14,8 +14,8 @@ import pytest
 
 from api_client import ConfigurationError
 from benchmarks.topology.graph_place import GraphPlace
+from refresher.demo.environment import graph_server
 from refresher.demo.errors import DemoError
-from refresher.demo.places import graph_server
 from refresher.embedded import RedisServer, ServerMissing
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph

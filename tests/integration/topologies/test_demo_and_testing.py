@@ -9,8 +9,8 @@ import redis
 
 from api_client import ConfigurationError, ReaderSettings, get_cached
 from api_client.transport.redis_py import connect
+from refresher.demo.environment import started_environment
 from refresher.demo.options import DemoOptions
-from refresher.demo.places import places
 from refresher.embedded import ArcadeDbServer
 from refresher.testing import InlineCache
 from tests.acceptance.test_demo import SMALL, Demo
@@ -59,7 +59,7 @@ def test_the_demo_has_a_broker_of_its_own_beside_a_cluster(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CACHE_BROKER_URL", raising=False)
-    with places(DemoOptions(redis_url=url, neo4j_uri=arcadedb.bolt_uri)) as found:
+    with started_environment(DemoOptions(redis_url=url, neo4j_uri=arcadedb.bolt_uri)) as found:
         with redis.Redis.from_url(found.settings.broker_url) as broker:
             assert broker.info("cluster")["cluster_enabled"] == 0
         with connect(found.settings.redis_url, timeout_seconds=PATIENCE_SECONDS) as cache:

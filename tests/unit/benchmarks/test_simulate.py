@@ -39,7 +39,7 @@ from benchmarks.simulate.records import (
 from benchmarks.simulate.simulation import initial_state, simulate
 from benchmarks.simulate.tally import spread, spread_out
 from benchmarks.simulate.world import NO_COSTS, Trouble, World
-from refresher.graphs.rmat import rmat
+from refresher.demo.graph.rmat import rmat
 
 # The first of them waits for the compiler.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -6,8 +6,8 @@ import pytest
 
 from api_client import CacheClient, Entry, EntryState, ReaderEvents, RefreshState, WaitTimeout
 from refresher.checker.oracle import Checker, Invalidated, Observation
-from refresher.demo.board import Board
-from refresher.demo.reader_thread import NotePad, ReaderThread
+from refresher.demo.reader_thread import ReaderThread, ReportBuffer
+from refresher.demo.state import RunState
 
 SOFT = Invalidated("Ada", version=3, generation=100, hard=False, returned_at=50.0)
 HARD = Invalidated("Ada", version=3, generation=100, hard=True, returned_at=50.0)
@@ -94,10 +94,10 @@ class Reading:
     """One reading thread, driven read by read."""
 
     def __init__(self, *answers: Entry[object] | Exception) -> None:
-        self.pad = NotePad()
+        self.buffer = ReportBuffer()
         self.gone = False
         self.thread = ReaderThread(
-            Scripted(list(answers)), self.pad, [("profile", {"name": "Ada"})], [1.0], seed=1, interval_seconds=0.0,
+            Scripted(list(answers)), self.buffer, [("profile", {"name": "Ada"})], [1.0], seed=1, interval_seconds=0.0,
             worker_is_gone=lambda: self.gone,
         )  # fmt: skip
 
@@ -109,10 +109,10 @@ class Reading:
 def test_a_token_that_goes_back_is_reported() -> None:
     reading = Reading(entry(10), entry(11), entry(10))
     reading.read(3)
-    board = Board(Checker("profile"))
-    board.take(reading.pad.take(), 1.0)
-    assert len(board.checker.broken) == 1
-    assert "went back from token 11 to 10" in board.checker.broken[0]
+    state = RunState(Checker("profile"))
+    state.add(reading.buffer.take(), 1.0)
+    assert len(state.checker.broken) == 1
+    assert "went back from token 11 to 10" in state.checker.broken[0]
 
 
 def test_reads_are_counted_by_how_they_ended() -> None:
@@ -123,39 +123,39 @@ def test_reads_are_counted_by_how_they_ended() -> None:
         WaitTimeout("profile", 5.0, "queued"),
     )
     reading.read(4)
-    notes = reading.pad.take()
-    tally = notes.tally
+    report = reading.buffer.take()
+    tally = report.tally
     assert (tally.misses, tally.fresh, tally.stale, tally.failed, tally.reads) == (1, 1, 1, 1, 4)
     assert (tally.suppressed, tally.overdue_seconds) == (1, 2.0)
     assert (tally.at_once.count, tally.waited.count, tally.without_worker.count) == (2, 1, 0)
-    assert len(notes.failures) == 1
-    assert "WaitTimeout" in notes.failures[0]
-    assert {(seen.token, seen.version) for seen in notes.observations.values()} == {(1, 7)}
+    assert len(report.failures) == 1
+    assert "WaitTimeout" in report.failures[0]
+    assert {(seen.token, seen.version) for seen in report.observations.values()} == {(1, 7)}
 
 
 def test_what_grew_stale_without_a_worker_is_followed_until_it_is_newer() -> None:
     stale = entry(5, EntryState.STALE)
     reading = Reading(stale, stale, stale, entry(6))
-    board = Board(Checker("profile"))
+    state = RunState(Checker("profile"))
     reading.gone = True
     reading.read(2)
-    board.take(reading.pad.take(), 1.0)
-    assert board.tally.without_worker.count == 2
-    assert board.still_stale() == {0}
+    state.add(reading.buffer.take(), 1.0)
+    assert state.tally.without_worker.count == 2
+    assert state.still_stale() == {0}
     reading.gone = False
     reading.read()
-    board.take(reading.pad.take(), 2.0)
-    assert board.still_stale() == {0}
+    state.add(reading.buffer.take(), 2.0)
+    assert state.still_stale() == {0}
     reading.read()
-    board.take(reading.pad.take(), 3.0)
-    assert board.still_stale() == set()
-    assert board.went_stale == {0}
+    state.add(reading.buffer.take(), 3.0)
+    assert state.still_stale() == set()
+    assert state.went_stale == {0}
 
 
 def test_the_draws_follow_the_popularity() -> None:
     reads: list[int] = []
     thread = ReaderThread(
-        Scripted([]), NotePad(), [("profile", {"name": name}) for name in ("a", "b")], [0.9, 0.1], seed=3,
+        Scripted([]), ReportBuffer(), [("profile", {"name": name}) for name in ("a", "b")], [0.9, 0.1], seed=3,
         interval_seconds=0.0, worker_is_gone=lambda: False,
     )  # fmt: skip
     thread.read = reads.append  # type: ignore[method-assign]

@@ -21,21 +21,21 @@ READY_AT = 200.0
 BOUND_SECONDS = RECOVERY_SECONDS + QUEUE_WAIT_SECONDS
 
 
-class Accident:
+class Outage:
     """An accident whose new worker is ready at `READY_AT`, and leaves a key stale."""
 
     def __init__(self) -> None:
         self.waiting, self.broken, self.left = 0, list[str](), {7}
-        board: Any = SimpleNamespace(
-            went_stale={7}, still_stale=lambda: self.left, recovered={}, happened=[], is_warm=lambda _: True,
+        state: Any = SimpleNamespace(
+            went_stale={7}, still_stale=lambda: self.left, recovered={}, history=[], is_warm=lambda _: True,
             checker=SimpleNamespace(report=self.broken.append),
         )  # fmt: skip
         events: Any = SimpleNamespace(waiting=lambda: self.waiting, forget_running=lambda: None)
         workers: Any = SimpleNamespace(kill=lambda: None, start=lambda: None, ready_at=lambda: READY_AT)
         readers: Any = SimpleNamespace(set_worker_is_gone=lambda *, gone: None)
         writer: Any = SimpleNamespace(soft_only=False)
-        self.happened = board.happened
-        self.chaos = Chaos(workers, readers, writer, events, board, kill_at=100.0)
+        self.history = state.history
+        self.chaos = Chaos(workers, readers, writer, events, state, kill_at=100.0)
         for now in (100.0, 100.0 + PAUSE_SECONDS, READY_AT):
             self.chaos.step(now)
         assert self.chaos.stage is Stage.RECOVERING
@@ -46,37 +46,37 @@ class Accident:
 
 
 @pytest.fixture
-def accident() -> Accident:
-    return Accident()
+def outage() -> Outage:
+    return Outage()
 
 
-def test_a_key_that_stays_stale_though_few_wait_is_a_broken_promise(accident: Accident) -> None:
-    accident.waiting = LONG_QUEUE
-    assert accident.after(BOUND_SECONDS - 0.1) is Stage.RECOVERING
-    assert not accident.broken
-    assert accident.after(BOUND_SECONDS) is Stage.OVER
-    assert len(accident.broken) == 1
+def test_a_key_that_stays_stale_though_few_wait_is_a_broken_promise(outage: Outage) -> None:
+    outage.waiting = LONG_QUEUE
+    assert outage.after(BOUND_SECONDS - 0.1) is Stage.RECOVERING
+    assert not outage.broken
+    assert outage.after(BOUND_SECONDS) is Stage.OVER
+    assert len(outage.broken) == 1
 
 
-def test_the_time_begins_when_the_queue_is_short_again(accident: Accident) -> None:
-    accident.waiting = LONG_QUEUE + 1
-    assert accident.after(BOUND_SECONDS + 5) is Stage.RECOVERING
-    accident.waiting = 0
-    assert accident.after(2 * BOUND_SECONDS + 4.9) is Stage.RECOVERING
-    assert not accident.broken
-    assert accident.after(2 * BOUND_SECONDS + 5) is Stage.OVER
-    assert len(accident.broken) == 1
+def test_the_time_begins_when_the_queue_is_short_again(outage: Outage) -> None:
+    outage.waiting = LONG_QUEUE + 1
+    assert outage.after(BOUND_SECONDS + 5) is Stage.RECOVERING
+    outage.waiting = 0
+    assert outage.after(2 * BOUND_SECONDS + 4.9) is Stage.RECOVERING
+    assert not outage.broken
+    assert outage.after(2 * BOUND_SECONDS + 5) is Stage.OVER
+    assert len(outage.broken) == 1
 
 
-def test_a_machine_that_is_too_slow_is_no_broken_promise_and_is_said(accident: Accident) -> None:
-    accident.waiting = 4_321
-    assert accident.after(MAX_RECOVERY_SECONDS - 0.1) is Stage.RECOVERING
-    assert accident.after(MAX_RECOVERY_SECONDS) is Stage.OVER
-    assert not accident.broken
-    assert "4321 refreshes wait" in accident.happened[-1][1]
+def test_a_machine_that_is_too_slow_is_no_broken_promise_and_is_said(outage: Outage) -> None:
+    outage.waiting = 4_321
+    assert outage.after(MAX_RECOVERY_SECONDS - 0.1) is Stage.RECOVERING
+    assert outage.after(MAX_RECOVERY_SECONDS) is Stage.OVER
+    assert not outage.broken
+    assert "4321 refreshes queued" in outage.history[-1][1]
 
 
-def test_it_is_over_when_all_is_fresh_again_however_many_wait(accident: Accident) -> None:
-    accident.waiting, accident.left = 4_321, set()
-    assert accident.after(30) is Stage.OVER
-    assert not accident.broken
+def test_it_is_over_when_all_is_fresh_again_however_many_wait(outage: Outage) -> None:
+    outage.waiting, outage.left = 4_321, set()
+    assert outage.after(30) is Stage.OVER
+    assert not outage.broken

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from refresher.demo.counters import Histogram, Tally
+from refresher.demo.state import Histogram, Tally
 from refresher.demo.worker_events import SeenOutcome, WorkerCounts, parse_outcomes
 from refresher.flow.outcome import Outcome, OutcomeKind
 

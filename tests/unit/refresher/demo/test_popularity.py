@@ -4,8 +4,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from refresher.demo.popularity import SHARES, Popularity
-from refresher.demo.social_graph import SocialGraph
+from refresher.demo.graph.popularity import SHARES, Popularity
+from refresher.demo.graph.social_graph import SocialGraph
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from refresher.demo.chaos import Accident, Stage
-from refresher.demo.counters import Histogram, Tally
-from refresher.demo.display import LiveDisplay, PlainDisplay
+from refresher.demo.chaos import Outage, Stage
+from refresher.demo.display import LiveDisplay, PlainDisplay, Snapshot
+from refresher.demo.state import Histogram, Tally
 from refresher.demo.summary import Result, paragraphs
-from refresher.demo.view import View
 
 
 def latencies(count: int, duration_seconds: float) -> Histogram:
@@ -32,7 +31,7 @@ FINE = Result(
     committed=90,
     rejected_for={},
     given_up=0,
-    accident=Accident(10.02, 2.9, 0.8, 37, 2.41),
+    outage=Outage(10.02, 2.9, 0.8, 37, 2.41),
     soft_invalidations=7,
     hard_invalidations=5,
     slowest_repair_seconds=0.31,
@@ -53,11 +52,11 @@ def test_a_fine_run_is_told_in_words() -> None:
         "1,000 reads in 20 s from 2 processes; none failed.",
         "98.0% were answered from the cache at once (p50 0.5 ms, p99 0.5 ms); 80 of them were stale, by 3.2 s at most.",
         "20 reads waited on a cold key, 420.0 ms at most.",
-        "asked for 91 refreshes; 409 times a read found one due that was under way already",
+        "triggered 91 refreshes; 409 times a read found one due that was under way already",
         "The workers stored 90 values; no late write had to be refused.",
         "killed with SIGKILL at 10.0 s. 200 reads were answered from the cache in the 2.9 s without a worker",
         "The first refresh came 0.8 s after the start of the new worker; 37 keys had grown stale",
-        "12 invalidations (7 soft, 5 hard): nothing read before one was served as fresh after it",
+        "12 invalidations (7 soft, 5 hard): no older value was served as fresh after one",
         "Graph: embedded ArcadeDB 26.10.2.",
     ):
         assert sentence in text
@@ -66,18 +65,18 @@ def test_a_fine_run_is_told_in_words() -> None:
 
 
 def test_what_is_still_stale_is_not_said_to_be_fresh() -> None:
-    text = words(replace(FINE, accident=Accident(10.02, 2.9, 0.8, 37, 2.41, 3)))
+    text = words(replace(FINE, outage=Outage(10.02, 2.9, 0.8, 37, 2.41, 3)))
     assert "37 keys had grown stale, and all but 3 were fresh again 2.4 s after it was ready." in text
 
 
 def test_one_of_a_thing_is_no_plural() -> None:
     text = words(replace(FINE, processes=1, committed=1, tally=replace(TALLY, triggered=1), given_up=1))
-    for sentence in ("from 1 process;", "stored 1 value;", "asked for 1 refresh;", "1 refresh was given up"):
+    for sentence in ("from 1 process;", "stored 1 value;", "triggered 1 refresh;", "1 refresh was abandoned"):
         assert sentence in text
 
 
 def test_a_run_without_traffic_or_accident_has_a_summary_too() -> None:
-    text = words(replace(FINE, tally=Tally(), accident=None))
+    text = words(replace(FINE, tally=Tally(), outage=None))
     assert "0 reads" in text
     assert "SIGKILL" not in text
 
@@ -85,7 +84,7 @@ def test_a_run_without_traffic_or_accident_has_a_summary_too() -> None:
 def test_refused_writes_and_dropped_requests_are_told() -> None:
     text = words(replace(FINE, rejected_for={"superseded": 2, "lost": 1}, tally=replace(TALLY, dropped=4)))
     assert "3 late writes were refused (1 lost, 2 superseded)" in text
-    assert "4 requests for a refresh were dropped, for too many waited" in text
+    assert "4 triggers were dropped, because the queue was full" in text
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_refused_writes_and_dropped_requests_are_told() -> None:
     [
         (
             replace(FINE, broken=["a went back"]),
-            "BROKEN PROMISES after 12 invalidations (7 soft, 5 hard): a went back.",
+            "BROKEN GUARANTEES after 12 invalidations (7 soft, 5 hard): a went back.",
         ),
         (replace(FINE, broken=list("abcdefg")), "a; b; c; d; e; and 2 more."),
         (replace(FINE, tally=replace(TALLY, failed=3)), "3 FAILED"),
@@ -104,11 +103,11 @@ def test_what_is_wrong_is_said_and_not_fine(result: Result, sentence: str) -> No
     assert sentence in words(result)
 
 
-VIEW = View(
+SNAPSHOT = Snapshot(
     elapsed_seconds=11.5, stage=Stage.WITHOUT_WORKER, tally=TALLY, reads_per_second=1_987.4,
     latency=latencies(10, 0.0005), queued=12, running=3, committed=1_234, rejected=0, failed=0,
     loads_per_second=44.0, delta_seconds=0.0312, broken=0,
-    happened=[(10.0, "worker killed (SIGKILL, pool and all); reads go on")],
+    history=[(10.0, "worker killed (SIGKILL, with its pool); reads continue")],
 )  # fmt: skip
 
 
@@ -116,21 +115,21 @@ VIEW = View(
 def test_the_live_table_fits_the_terminal(columns: int) -> None:
     console = Console(width=columns, height=24, force_terminal=True, color_system=None)
     with console.capture() as captured:
-        console.print(LiveDisplay(console, 20.0).rendered(VIEW))
+        console.print(LiveDisplay(console, 20.0).rendered(SNAPSHOT))
     lines = captured.get().splitlines()
     assert len(lines) <= 18
     assert {len(line) for line in lines} == {columns}
     text = captured.get()
-    for shown in ("1,987", "stale served", "deduplicated", "origin queries/s", "31.2 ms", "reads go on", "of 20 s"):
+    for shown in ("1,987", "stale served", "deduplicated", "origin queries/s", "31.2 ms", "reads continue", "of 20 s"):
         assert shown in text
 
 
 def test_the_table_keeps_its_height_and_says_until_when() -> None:
     console = Console(width=80, force_terminal=True, color_system=None)
     heights = set()
-    for happened in ([], VIEW.happened * 9):
+    for history in ([], SNAPSHOT.history * 9):
         with console.capture() as captured:
-            console.print(LiveDisplay(console, None).rendered(replace(VIEW, happened=happened)))
+            console.print(LiveDisplay(console, None).rendered(replace(SNAPSHOT, history=history)))
         heights.add(len(captured.get().splitlines()))
         assert "until Ctrl-C" in captured.get()
     assert len(heights) == 1
@@ -140,7 +139,7 @@ def test_plain_lines_come_every_two_seconds_and_when_something_happens() -> None
     console = Console(width=80, force_terminal=False)
     with console.capture() as captured, PlainDisplay(console) as display:
         for elapsed_seconds in (0.1, 0.3, 0.6, 2.2, 2.4):
-            display.show(replace(VIEW, elapsed_seconds=elapsed_seconds))
+            display.show(replace(SNAPSHOT, elapsed_seconds=elapsed_seconds))
     lines = captured.get().splitlines()
     assert len(lines) == 3
     assert "worker killed" in lines[0]

@@ -1,4 +1,4 @@
-"""The graph of the demo: persons who know each other, and its way into a database that speaks Bolt.
+"""Social graph: persons who know each other, and its load into a database that speaks Bolt.
 
 In the database: ``(:Person {id, name, version})-[:KNOWS]->(:Person)``; ``id`` counts from 0, ``name`` is unique,
 ``version`` begins at 0 and is what the demo's writer raises. The same Cypher runs on ArcadeDB and Neo4j.
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from neo4j.exceptions import DriverError, Neo4jError
 
-from refresher.demo.edge_list import MAX_EDGES, read_edge_list
 from refresher.demo.errors import EdgeListError, GraphLoadError
-from refresher.demo.names import person_name
-from refresher.graphs.rmat import SSCA2, Quadrants, rmat_with_at_least
+from refresher.demo.graph.edge_list import read_edge_list
+from refresher.demo.graph.rmat import SSCA2, Quadrants, rmat_with_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ BATCH_ROWS: Final = 10_000
 DEFAULT_PERSONS: Final = 20_000
 DEFAULT_EDGES: Final = 200_000
 
-# Plain indexes rather than a constraint: a constraint can't be made where a user already has an index on Person.id.
+# Indexes rather than a constraint, which can't be made where a user already has an index on Person.id.
 _INDEXES: tuple[LiteralString, ...] = (
     "CREATE INDEX person_id IF NOT EXISTS FOR (p:Person) ON (p.id)",
     "CREATE INDEX person_name IF NOT EXISTS FOR (p:Person) ON (p.name)",
@@ -92,23 +91,21 @@ class SocialGraph:
         return _ordered(names, graph.sources, graph.targets)
 
     @classmethod
-    def from_edge_list(cls, path: Path, *, header: bool | None = None, max_edges: int = MAX_EDGES) -> SocialGraph:
-        """Read a graph from a file (see `edge_list`); the ids are the names, numbered as they first come.
-
-        Self loops and duplicates are dropped.
+    def from_edge_list(cls, path: Path) -> SocialGraph:
+        """Read a graph from a file (see `edge_list`); the ids are the names. Self loops and duplicates are dropped.
 
         Raises:
-            EdgeListError: the file is no edge list, or all its edges are self loops.
+            EdgeListError: the file is not an edge list, or has no edge between two persons.
         """
         numbers: dict[str, int] = {}
         sources: list[int] = []
         targets: list[int] = []
-        for source, target in read_edge_list(path, header=header, max_edges=max_edges):
+        for source, target in read_edge_list(path):
             if source != target:
                 sources.append(numbers.setdefault(source, len(numbers)))
                 targets.append(numbers.setdefault(target, len(numbers)))
         if not sources:
-            raise EdgeListError(path, "all edges are self loops: at least one must join two different ids")
+            raise EdgeListError(path, "no edge between two different ids")
         return _ordered(list(numbers), np.array(sources, dtype=np.int64), np.array(targets, dtype=np.int64))
 
 
@@ -169,3 +166,24 @@ def _ordered(names: list[str], sources: NDArray[np.int64], targets: NDArray[np.i
     """Drop duplicates and order by source: loaded so, ArcadeDB takes half the time (4 s against 8 s for 200,000)."""
     keys = np.unique(sources * len(names) + targets)
     return SocialGraph(names, keys // len(names), keys % len(names))
+
+
+_GIVEN_NAMES = """
+    Ada Alan Amara Aiko Barbara Chidi Claude Dana Donald Edsger Elena Emeka Fatima Frances Grace Hana Hedy Ines Ivan
+    Jamal Jean John Joan Kamala Katherine Kofi Leila Linus Lucia Mateo Margaret Mei Nadia Niklaus Olga Omar Priya
+    Radia Rosa Ruth Sofia Tim Uma Vint Wanda Yusuf Zainab
+"""
+_FAMILY_NAMES = """
+    Abara Allen Bauer Berg Castro Chen Dahl Diallo Eze Fischer Garcia Goldberg Haddad Hoffmann Ibrahim Ivanova Jansen
+    Johnson Kaya Kim Kovacs Lamar Lopez Mensah Moreau Murphy Nakamura Novak Nwosu Okafor Olsen Patel Perez Quispe
+    Rossi Sato Silva Singh Tanaka Torres Ueda Vargas Wagner Weber Xu Yilmaz Zhang
+"""
+_GIVEN = tuple(_GIVEN_NAMES.split())
+_FAMILY = tuple(_FAMILY_NAMES.split())
+
+
+def person_name(number: int) -> str:
+    """Return the name of the person of that number (>= 0): "Ada Okafor 00042". The number makes it unique."""
+    family, given = divmod(number, len(_GIVEN))
+    # A step of 17, which is coprime to the list's length, keeps neighbours from sharing a family name.
+    return f"{_GIVEN[given]} {_FAMILY[(family + 17 * given) % len(_FAMILY)]} {number:05}"

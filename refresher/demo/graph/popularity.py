@@ -1,7 +1,7 @@
-"""What the demo's readers ask for: a skewed popularity, as real traffic has.
+"""Popularity of the demo's keys: skewed, as in real traffic.
 
 A bounded set of hot keys (a query and its params) is chosen once: persons with a probability that grows with their
-degree, and within each query the k-th by degree is asked for in proportion to 1 / k**exponent (Zipf; L. Breslau et
+degree, and within each query the k-th by degree is read in proportion to 1 / k**exponent (Zipf; L. Breslau et
 al., "Web Caching and Zipf-like Distributions", INFOCOM 1999, found exponents of 0.64 to 0.83 for pages).
 """
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from refresher.demo.social_graph import SocialGraph
+    from refresher.demo.graph.social_graph import SocialGraph
 
 DEFAULT_KEYS: Final = 200
-"""What one worker keeps fresh beside the readers on two cores: about 45 refreshes a second at the demo's TTLs."""
+"""As many as one worker keeps fresh beside the readers on two cores: about 45 refreshes/s at the demo's TTLs."""
 
 SHARES: Final = {"profile": 0.35, "friends_of_friends": 0.35, "recommend": 0.2, "shortest_path": 0.1}
 """Share of each query, both of the hot keys and of the reads. Together 1."""
@@ -29,7 +29,7 @@ _BLOCK = 65_536
 
 
 class Popularity:
-    """Draws keys; the same graph, seed and numbers give the same draws. Not for several threads: give each its own.
+    """Draws keys; the same graph, seed and numbers give the same draws. Not thread-safe.
 
     ``reader_seed`` lets many readers draw differently from the one set of hot keys that ``seed`` chooses.
 

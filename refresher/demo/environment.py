@@ -1,4 +1,4 @@
-"""Where the demo runs: its own Redis and graph, or one's own, and the environment that tells everyone of them."""
+"""Environment of a run: Redis and graph, embedded or the user's, their variables, and the cleanup of the user's."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
+from api_client.config.broker import miss_queue, refresh_queue
 from api_client.config.environment import without_password
 from api_client.config.redis_url import Topology, read_url
 from api_client.transport.redis_py import connect, translated
 from refresher.demo.errors import DemoError
-from refresher.demo.tidying import remove_graph, remove_keys
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.graph.driver import open_driver
 from refresher.ops.addresses import with_password
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
+    import neo4j
+    import redis
+
+    from refresher.demo.graph.social_graph import SocialGraph
     from refresher.demo.options import DemoOptions
-    from refresher.demo.social_graph import SocialGraph
 
 LEASE_SECONDS: Final = 2.0
 QUEUE_TTL_SECONDS: Final = 5.0
@@ -33,24 +37,24 @@ _CONNECTION_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 10.0
 _MAX_WORKERS: Final = 4
 _PACE: Final = {
-    # The demo's TTLs are a few seconds; by default those have no early refresh.
+    # The demo's TTLs are a few seconds, which by default have no early refresh.
     "CACHE_XFETCH_MIN_TTL": "0",
-    # What a killed worker leaves behind is noticed within these, and the demo is short.
+    # What a killed worker leaves behind expires within these, and the demo is short.
     "STAMPEDE_LOCK_TIMEOUT_MS": f"{LEASE_SECONDS * 1000:g}",
     "CACHE_QUEUE_TTL": f"{QUEUE_TTL_SECONDS:g}",
-    # A cold key that is asked for while there is no worker has to wait for the next one.
+    # A read of a cold key while there is no worker has to wait for the next one.
     "STAMPEDE_WAIT_TIMEOUT_MS": "20000",
-    # Everything runs on one small machine here: a pause of a quarter of a second is no sign of a dead Redis.
+    # Everything runs on one small machine: a pause of a quarter of a second does not mean that Redis is gone.
     "CACHE_REDIS_TIMEOUT": "2",
 }
 
 
 @dataclass(slots=True)
-class Places:
+class Environment:
     """The servers of a run. ``environ`` is the whole environment of all its processes, passwords included.
 
-    ``graph_title`` and ``redis_title`` say in words which servers these are. ``loading`` is set once the demo has
-    begun to write into the graph: until then nothing in it is ours to remove.
+    ``graph_title`` and ``redis_title`` name the servers for the user. ``loading`` is set once the demo has begun to
+    write into the graph: until then nothing in it is ours to remove.
     """
 
     environ: dict[str, str]
@@ -67,20 +71,20 @@ class Places:
 
 
 @contextmanager
-def places(options: DemoOptions) -> Iterator[Places]:
-    """Start what is to be started, and say where all is; in the end nothing of the demo is left in one's own servers.
+def started_environment(options: DemoOptions) -> Iterator[Environment]:
+    """Start the embedded servers; at the end remove everything of the demo from the user's.
 
     Raises:
         EmbeddedServerError: a server did not start.
         ConfigurationError: an address, or a setting in the environment, is wrong.
-        CacheUnavailable, DemoError: one's own server can't be used.
+        CacheUnavailable, DemoError: the user's server can't be used.
     """
     environ = _environment(options)
-    WorkerSettings.from_env(environ)  # what is wrong is said before anything starts
+    WorkerSettings.from_env(environ)  # a wrong setting is reported before anything starts
     with _redis(environ, options), graph_server(environ, options.neo4j_uri) as (driver, graph_title):
         settings = WorkerSettings.from_env(environ)
         redis_title = without_password(options.redis_url) if options.redis_url else "embedded"
-        found = Places(environ, settings, driver, graph_title, redis_title)
+        found = Environment(environ, settings, driver, graph_title, redis_title)
         try:
             yield found
         finally:
@@ -122,23 +126,23 @@ def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[None]:
 
 
 def _can_be_broker(redis_url: str) -> bool:
-    """Tell whether a cache can be the broker as well: kombu knows neither Sentinels' URLs of ours nor clusters."""
+    """Return whether a cache can be the broker as well: kombu supports neither our Sentinel URLs nor clusters."""
     return read_url(redis_url).topology is Topology.SINGLE
 
 
 @contextmanager
 def graph_server(environ: dict[str, str], neo4j_uri: str | None) -> Iterator[tuple[neo4j.Driver, str]]:
-    """Start an embedded graph, or use one's own; yield a driver, and what it is in words.
+    """Start an embedded graph, or use the user's; yield a driver, and a title.
 
     Args:
-        environ: NEO4J_URI and what belongs to it are written into it, for an embedded one; else read.
-        neo4j_uri: one's own, as in ``environ``; None: an embedded one.
+        environ: the variables NEO4J_… of an embedded graph are written into it; the user's are read from it.
+        neo4j_uri: the user's, as in ``environ``; None: an embedded one.
 
     Raises:
         EmbeddedServerError: it did not start.
-        ConfigurationError, DemoError: one's own can't be used.
+        ConfigurationError, DemoError: the user's can't be used.
     """
-    # Neo4j notes that a graph without persons knows no label Person; that is how we want it.
+    # Neo4j notifies that a graph without persons has no label Person, as intended.
     logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
     with ExitStack() as stack:
         if not neo4j_uri:
@@ -162,3 +166,61 @@ def _version(driver: neo4j.Driver) -> str:
 
 def _unusable(error: Exception) -> DemoError:
     return DemoError(f"the graph can't be used: {str(error).splitlines()[0].rstrip(':')}")
+
+
+log: Final = logging.getLogger(__name__)
+
+_BATCH: Final = 500
+# One batch per transaction: all at once would exceed a small server's memory.
+_REMOVE: Final = """
+MATCH (p:Person) WHERE p.id >= $first AND p.id < $next AND p.version IS NOT NULL
+DETACH DELETE p
+"""
+
+
+def remove_keys(client: redis.Redis, namespace: str) -> None:
+    """Remove the keys of a namespace: entries, records, queues, and kombu's keys of its messages.
+
+    Args:
+        client: of the server that is cache and broker.
+        namespace: a prefix of at least eight characters that no other key has.
+    """
+    for batch in _in_batches(client.scan_iter(match=f"{namespace}*", count=_BATCH)):
+        client.unlink(*batch)
+    queues = (miss_queue(namespace), refresh_queue(namespace))
+    client.unlink(*(f"_kombu.{kind}.{queue}" for queue in queues for kind in ("binding", "binding_permanent")))
+    # Messages that a killed worker held: kombu would restore them into a queue without consumers.
+    for tag, message in client.hscan_iter("unacked"):
+        if any(f'"{queue}"'.encode() in message for queue in queues):
+            client.hdel("unacked", tag)
+            client.zrem("unacked_index", tag)
+    _forget_listeners(client, namespace.encode())
+
+
+def _forget_listeners(client: redis.Redis, namespace: bytes) -> None:
+    """Remove the demo's listeners from sets that kombu shares with all others on this server.
+
+    Flower's has no name of ours; kombu removes it after its deadline.
+    """
+    for key in ("_kombu.binding.celeryev", "_kombu.binding.celery.pidbox"):
+        for bound in cast("set[bytes]", client.smembers(key)):
+            if namespace in bound:
+                client.srem(key, bound)
+    for bound, _ in client.zscan_iter("_kombu.binding_deadlines"):
+        if namespace in bound:
+            client.zrem("_kombu.binding_deadlines", bound)
+
+
+def _in_batches(keys: Iterator[Any]) -> Iterator[list[Any]]:
+    while batch := list(islice(keys, _BATCH)):
+        yield batch
+
+
+def remove_graph(driver: neo4j.Driver, database: str | None, persons: int) -> None:
+    """Remove the persons that the demo has loaded, whose ids count from 0, and their relationships."""
+    try:
+        with driver.session(database=database) as session:
+            for first in range(0, persons, _BATCH):
+                session.run(_REMOVE, first=first, next=first + _BATCH).consume()
+    except (DriverError, Neo4jError) as error:
+        log.error("the demo's persons could not all be removed from the graph: %s", error)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from refresher.graphs.rmat import MAX_SCALE, Quadrants, RmatGraph, rmat, rmat_with_at_least
+from refresher.demo.graph.rmat import MAX_SCALE, Quadrants, RmatGraph, rmat, rmat_with_at_least
 
 
 def pairs(graph: RmatGraph) -> set[tuple[int, int]]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refresher.graphs.snb import drawn_friends, friend_graph, mean_friends
+from benchmarks.topology.snb import drawn_friends, friend_graph, mean_friends
 
 
 @pytest.mark.parametrize(("persons", "mean"), [(1_000, 19.2), (10_000, 39.8), (1_000_000, 115.9)])

@@ -1,0 +1,1 @@
+"""The demo's graph: generated or read from a file, loaded into a database, and the popularity of its persons."""

@@ -1,1 +1,0 @@
-"""Random graphs with the degrees of real ones, for the demo and the benchmarks: `rmat`, and `snb`'s social network."""
