@@ -1,8 +1,7 @@
-"""Servers for the demo and the tests: nothing to install, nothing left behind.
+"""Servers for the demo and the tests: a Redis, and a graph that speaks Bolt. Not for production.
 
-A Redis (`RedisServer`) and a graph that speaks Bolt (`ArcadeDbServer`), each a process of its own on the loopback
-address, with a random password and data that goes with it. They end with this process, also when it is killed. Not for
-production: there is one of each, and nobody to look after it.
+Each is a process of its own on the loopback address, with a random password and data that is removed with it. They end
+with this process, also when it is killed.
 """
 
 from refresher.embedded.arcadedb import ArcadeDbServer

@@ -1,10 +1,10 @@
-"""An embedded graph for the demo: ArcadeDB from the wheel ``arcadedb-embedded``, as a process that speaks Bolt.
+"""Embedded ArcadeDB, from the wheel ``arcadedb-embedded``: a graph for the demo, as a process that speaks Bolt.
 
 The wheel brings its own Java and is never imported: it would load a JVM into this process. The server is used through
-the official neo4j driver, like the real thing.
+the official neo4j driver.
 
-Like it in Cypher, but not in all that surrounds it (26.10): a transaction's own timeout, its READ mode and its
-bookmarks are accepted and have no effect. What bounds a query here is ``query_seconds``, for all queries alike.
+It differs from Neo4j (26.10): a transaction's own timeout, its READ mode and its bookmarks are accepted and have no
+effect. Queries are bounded by ``query_seconds``, all alike.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ArcadeDbServer(EmbeddedServer):
 
     def _launch(self) -> None:
         super()._launch()
-        # The password and all else is read by now; what is not there can't be read by anyone.
+        # It has the password, and has been read by now.
         self._arguments_file.unlink(missing_ok=True)
         try:
             problem = self._create_database()
@@ -169,7 +169,7 @@ class ArcadeDbServer(EmbeddedServer):
             return len(connection.recv(4)) == len(_BOLT_MAGIC)
 
     def _ask(self, method: str, path: str, timeout_seconds: float, body: object = None) -> tuple[int, bytes]:
-        # Not urllib, which would ask a proxy of the environment for a loopback address.
+        # Not urllib, which would use a proxy of the environment for a loopback address.
         connection = http.client.HTTPConnection(self.host, self._http_port, timeout=timeout_seconds)
         credentials = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         try:
@@ -183,9 +183,6 @@ class ArcadeDbServer(EmbeddedServer):
             return response.status, response.read()
         finally:
             connection.close()
-
-    def _before_orderly_restart(self) -> None:
-        """Nothing to do: every committed transaction is on disk."""
 
     def _forget_data(self) -> None:
         shutil.rmtree(self.directory / "databases", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Run a program, and end it with all its children when the process that asked for it is gone.
+"""Guardian: runs a program, and ends it with all its children when the process that started it is gone.
 
 A parent that is killed cleans nothing up; this program does. It reads a pipe whose other end only the parent holds:
 end of file means that the parent ended, in whatever way. Standard library only, started as
@@ -6,7 +6,7 @@ end of file means that the parent ended, in whatever way. Standard library only,
 
 - arguments: the parent's pid, two file descriptors (lifeline to read, report to write), seconds of grace, a directory
   to remove when the parent is gone (or an empty string), then the program and its arguments. Never a secret.
-- lifeline, lines from the parent: ``terminate SECONDS`` (SIGTERM to the program, SIGKILL to its group after so long),
+- lifeline, lines from the parent: ``terminate SECONDS`` (SIGTERM to the program, SIGKILL to its group after SECONDS),
   or ``kill``.
 - report, lines to the parent: ``started PID`` or ``failed REASON``, then ``exit CODE`` (negative: the signal) when the
   program and its whole process group are gone.
@@ -113,7 +113,7 @@ class _Guardian:
         watched = [wake] if self.lifeline is None else [wake, self.lifeline]
         ready = select.select(watched, [], [], min(max(left, 0.01), _LOOK_SECONDS))[0]
         if wake in ready and any(number != signal.SIGCHLD for number in os.read(wake, 64)):
-            self._terminate(self.grace_seconds)  # somebody asked the guardian itself to end
+            self._terminate(self.grace_seconds)  # a signal to end the guardian itself
         if self.lifeline in ready:
             self._read_lifeline(self.lifeline)
         # A process forked from the parent holds a copy of the lifeline's other end: then only the pid tells.
@@ -152,7 +152,7 @@ def _wake_on_signals() -> int:
     return read_end
 
 
-def _tell(report: int, line: str) -> None:
+def _send(report: int, line: str) -> None:
     with contextlib.suppress(BrokenPipeError):  # the parent is gone
         os.write(report, line.replace("\n", " ").encode() + b"\n")
 
@@ -166,7 +166,7 @@ def main(arguments: list[str]) -> int:
     wake = _wake_on_signals()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     program, problem = _spawn(argv)
-    _tell(report, f"failed {problem}" if problem else f"started {program}")
+    _send(report, f"failed {problem}" if problem else f"started {program}")
     guardian = _Guardian(parent, lifeline, program, grace_seconds)
     code = guardian.run(wake)
     _kill_group(program)
@@ -177,7 +177,7 @@ def main(arguments: list[str]) -> int:
         import shutil  # nobody else is left to do it, and it is not needed otherwise
 
         shutil.rmtree(remove_directory, ignore_errors=True)
-    _tell(report, f"exit {code}")
+    _send(report, f"exit {code}")
     return 0
 
 

@@ -14,9 +14,9 @@ _PORTS = range(15_000, 32_000)
 
 
 def free_ports(count: int = 1) -> list[int]:
-    """Return ``count`` different TCP ports that nobody listens on at the loopback address right now.
+    """Return ``count`` different TCP ports that are free at the loopback address right now.
 
-    They may be taken by the time they are used: whoever binds them tries again with others.
+    They may be taken by the time they are used: the caller tries again with others.
     """
     found: list[int] = []
     while len(found) < count:

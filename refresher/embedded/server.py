@@ -1,7 +1,7 @@
-"""What the embedded servers share: a life cycle with bounded waits, and data in a directory that goes with them.
+"""Base of the embedded servers: a life cycle with bounded waits, and data in a directory that is removed with them.
 
-A kind of server says which program runs (`_prepare`), whether it answers (`_answers`), and which files are its data
-(`_forget_data`); the rest is here. Every server listens on the loopback address only, with a random password.
+A subclass defines the program (`_prepare`), a check that it answers (`_answers`), and the files of its data
+(`_forget_data`). Every server listens on the loopback address only, with a random password.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _POLL_SECONDS = 0.02
 
 
 class EmbeddedServer(ABC):
-    """A server process of one kind. Made by the kind's ``start``; as a context manager it stops at the end."""
+    """A server process. Made by the subclass's ``start``; as a context manager it stops at the end."""
 
     title: ClassVar[str]
     port_count: ClassVar[int] = 1
     host: ClassVar[str] = LOOPBACK
-    # A line of its log that says that it gave up, for a server whose process then stays.
+    # A line of its log that means a failed start, for a server whose process then stays.
     gives_up_with: ClassVar[str | None] = None
 
     def __init__(self, start_seconds: float) -> None:
@@ -53,8 +53,7 @@ class EmbeddedServer(ABC):
     def _forget_data(self) -> None:
         """Remove the data from `directory`; called while it is down."""
 
-    @abstractmethod
-    def _before_orderly_restart(self) -> None:
+    def _save(self) -> None:  # noqa: B027 - most servers have everything on disk
         """Write to disk what is only in memory; called while it is up."""
 
     @property
@@ -74,7 +73,7 @@ class EmbeddedServer(ABC):
         self.stop()
 
     def stop(self) -> None:
-        """End it for good, orderly if it can, and remove its data. May be repeated."""
+        """End it for good, gracefully if it can, and remove its data. May be repeated."""
         if self._process is not None:
             self._process.terminate()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -84,15 +83,15 @@ class EmbeddedServer(ABC):
         return "" if self._process is None else self._process.tail_of_log(lines)
 
     def kill(self) -> None:
-        """SIGKILL it, and be back when it is gone. What it had written to disk stays; `restart` brings it back."""
+        """SIGKILL it, and wait until it is gone. Data on disk stays; `restart` brings it back."""
         if self._process is not None:
             self._process.kill()
 
     def restart(self, *, keep_data: bool) -> None:
         """Start it again on the same ports with the same password.
 
-        With ``keep_data`` a running server ends orderly and comes back with its data; one that was killed, with what
-        was on its disk then. Without, it comes back empty.
+        With ``keep_data`` a running server ends gracefully and comes back with its data; one that was killed, with its
+        data on disk. Without, it comes back empty.
 
         Raises:
             ServerStopped: it was stopped for good.
@@ -102,7 +101,7 @@ class EmbeddedServer(ABC):
             raise ServerStopped(self.title)
         if keep_data:
             if self._process is not None and self.is_running:
-                self._before_orderly_restart()
+                self._save()
                 self._process.terminate()
         else:
             self.kill()

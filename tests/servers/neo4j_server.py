@@ -128,8 +128,5 @@ class Neo4jServer(EmbeddedServer):
             return False
         return True
 
-    def _before_orderly_restart(self) -> None:
-        """Nothing to do: every committed transaction is on disk."""
-
     def _forget_data(self) -> None:
         shutil.rmtree(self.directory / "data", ignore_errors=True)
