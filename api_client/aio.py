@@ -12,7 +12,7 @@ from api_client.config.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
 from api_client.explain import Explanation, explain_reads
 from api_client.local.entry import NOT_KEPT
-from api_client.protocol.keys import CacheKey
+from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import Call
 from api_client.protocol.model import NO_DEFAULT, Entry, Invalidation, NoDefault, ReadResult, RefreshState
 from api_client.protocol.params import Params
@@ -82,7 +82,8 @@ class AsyncCacheClient(ClientBase):
 
         Arguments and errors are those of `CacheClient.get`. Cancelling it cancels no other caller's wait.
         """
-        key = self._key(query, params, options)
+        # `key`, inlined, as in `CacheClient.get`.
+        key = make_key(self._namespace, query, params, options.get("version", 1) if options else 1)
         if self._tier is not None and not options:
             value = self._core.try_local_fast_path(key, type)
             if value is not NOT_KEPT:
@@ -106,7 +107,7 @@ class AsyncCacheClient(ClientBase):
         self, query: str, params: Params | None = None, *, type: Any = Any, **options: Unpack[ReadOptions]
     ) -> Entry[Any]:
         """Return the value with all that the cache knows of it. Arguments and errors as for `get`, but no default."""
-        return Entry.of(await self._read(self._key(query, params, options), type, options))
+        return Entry.of(await self._read(self.key(query, params, version=options.get("version", 1)), type, options))
 
     async def get_many(self, calls: Iterable[AnyCall], **options: Unpack[ReadOptions]) -> list[Entry[Any] | CacheError]:
         """Read many at once; as `CacheClient.get_many`."""

@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from api_client.config.broker import connection_settings
 from api_client.config.durations import ALLOWED as DURATION_ALLOWED
 from api_client.config.durations import MAX_SECONDS
 from api_client.config.environment import Milliseconds, PositiveMilliseconds, PositiveSeconds, Settings, Url, env
@@ -66,7 +65,6 @@ class SharedSettings(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        connection_settings(self.broker_url)
         read_url(self.redis_url)
         if self.jitter_max_ms < self.jitter_min_ms:
             raise ConfigurationError(

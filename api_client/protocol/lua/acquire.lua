@@ -8,14 +8,14 @@
 -- ARGV[4]  lease_us            µs
 -- ARGV[5]  limit_us            µs      no renewal goes beyond it: by then the run's process has ended
 -- ARGV[6]  retention_ms        ms
--- ARGV[7]  by                  text    who runs it, for people
+-- ARGV[7]  by                  text    the worker, for people
 --
 -- returns  {status, state, left_us, token, now_us, claimed_at_us, generation, bookmarks, entry_header, attempts}
 --          status: 1 acquired, 2 already fresh, 3 held (state says by what, left_us for how long)
 --          bookmarks: lines, some of them empty or there twice
 --          entry_header: the entry without its payload, for its δ state; '' where there is none
---          attempts: how many of this refresh have failed; one is a run whose lease ran out, to which nobody put an end
--- keeps    I1: the token is larger than any drawn before, and overwrites the one of whoever held the lease
+--          attempts: how many of this refresh have failed; a run whose lease ran out is one
+-- keeps    I1: the token is larger than any drawn before, and overwrites that of the lease's last owner
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
 local nonce, ticket = ARGV[1], ARGV[3]

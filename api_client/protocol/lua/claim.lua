@@ -4,18 +4,18 @@
 -- KEYS[2]  record
 -- ARGV[1]  claim_id            text    the same id again is the same claim
 -- ARGV[2]  seen_token          number  the token of the entry that the caller saw; '' for any
--- ARGV[3]  queue_ttl_us        µs      how long the claim holds while nobody acquires
+-- ARGV[3]  queue_ttl_us        µs      how long the claim holds until an acquire
 -- ARGV[4]  retention_ms        ms      how long the record outlives its deadline
 -- ARGV[5]  force               0|1     1 passes cooling
 -- ARGV[6]  bookmarks           lines   that this claim's load reads after; of a claim that is refused they are left out
--- ARGV[7]  by                  text    who claims, for people
+-- ARGV[7]  by                  text    the claimer, for people
 --
 -- returns  {status, state, left_us, kind, attempts, number, claim_number, now_us}
 --          status: 1 claimed, 2 already refreshed, 3 refused (state and left_us say by what and for how long)
 --          number: the stamp of this call; a token above it was drawn after this call
 -- keeps    one claim a key at a time; token and nonce of a lapsed run stay, so that its late commit can be judged; that
 --          run is counted as a failed attempt.
---          Bookmarks of claims go no further than their own load: a bad one fails nobody else's
+--          Bookmarks of claims go no further than their own load: a bad one fails no other load
 local now = clock_us()
 local entry, record = read_entry(KEYS[1]), read_record(KEYS[2])
 local claim_id, seen_token, force = ARGV[1], ARGV[2], ARGV[5] == '1'

@@ -7,7 +7,7 @@
 -- ARGV[3]  entry               bytes   the whole new entry, carrying token and nonce
 -- ARGV[4]  hard_ttl_ms         ms      TTL and grace: after it Redis drops the key
 -- ARGV[5]  retention_ms        ms
--- ARGV[6]  channel             text    where those who wait listen
+-- ARGV[6]  channel             text    on which waiters listen
 --
 -- returns  1 accepted, 2 accepted as stale (a soft invalidation met the run),
 --          3 superseded, 4 invalidated (a hard one met it), 5 lost (the record is gone)
@@ -19,7 +19,7 @@ local token, nonce = ARGV[1], ARGV[2]
 
 if record.state == nil or text(record.token) ~= token or record.nonce ~= nonce then
   if entry and text(entry.token) == token and entry.nonce == nonce then
-    -- The reply to the first try was lost. An invalidation that met it, or came since, asks for one more refresh.
+    -- The reply to the first try was lost. An invalidation that met it, or came since, needs one more refresh.
     return entry.generation > entry.token and 2 or 1
   end
   return record.state == nil and 5 or 3

@@ -1,4 +1,4 @@
--- fail: the refresh is given up; the key cools, longer each time in a row, and those who wait are told.
+-- fail: the refresh has failed; the key cools, longer each time in a row, and waiters are notified.
 --
 -- KEYS[1]  record
 -- ARGV[1]  token               number

@@ -1,11 +1,11 @@
 -- Put before every script: what they share. No step of its own.
--- Offsets (one-based here) and the magic are those of api_client/entry.py and frozen for ever.
+-- Offsets (one-based here) and the magic are those of api_client/protocol/entry.py and frozen forever.
 
 -- 2^53: beyond it a Lua number is no longer exact, so a larger one in Redis is garbage.
 local LARGEST = 9007199254740992
 
--- How far behind a stamp of its own Redis' clock may be, in µs. Clocks are mended by fractions of a second all the
--- time, and the clock of a replica that becomes the master is a little off: that is to end no lease.
+-- How far behind a stamp of its own Redis' clock may be, in µs. Clocks are corrected by fractions of a second all
+-- the time, and the clock of a replica that becomes the master is a little off: that must end no lease.
 local TOLERATED = 1000000
 
 -- Numbers leave Lua as text: tostring() would give 1.7952431951235e+15.
@@ -59,9 +59,9 @@ local function is_ahead(stamp, now)
   return now < stamp - TOLERATED
 end
 
--- Whether the deadline has passed. `since` is when it was set: a clock that is behind that was set back, by who knows
--- how much, and the deadline with it lies who knows how far away. It counts as passed then: whoever lives on is fenced
--- by its token. A record of an earlier release has no `since`, and its deadline is all there is.
+-- Whether the deadline has passed. `since` is when it was set: a clock that is behind that was set back, by an
+-- unknown amount, and the deadline lies that far away. It counts as passed then: a run that lives on is fenced by its
+-- token. A record of an earlier release has no `since`, and its deadline is all there is.
 local function is_over(record, now)
   return record.deadline <= now or is_ahead(record.since, now)
 end
@@ -75,7 +75,7 @@ local function left_us(record, now)
 end
 
 -- How many attempts of this refresh have failed when its next run is claimed or begins. A run whose lease ran out is one
--- of them: its process is gone or stood still, and nobody else counts it. A refresh that was given up begins anew.
+-- of them: its process is gone or was paused, and nothing else counts it. A refresh that has failed begins anew.
 local function failed_attempts(record)
   if record.state == 'cooling' then
     return 0
@@ -120,7 +120,7 @@ local function bookmarks_to_read_after(record, now)
   return before .. '\n' .. bookmarks .. '\n' .. record.claim_bookmarks
 end
 
--- Keep a record for at least so long from now.
+-- Keep a record for at least `life_ms` from now.
 local function keep_at_least(key, life_ms)
   if redis.call('PTTL', key) < life_ms then
     redis.call('PEXPIRE', key, text(life_ms))
@@ -140,7 +140,7 @@ local function rest_invalidated(key, retention_ms)
   redis.call('PEXPIRE', key, retention_ms)
 end
 
--- Tell those who wait to look: a hint. A user that may not publish has done its step all the same, and they poll.
+-- Notify waiters: a hint. A user without permission to publish has done its step all the same, and waiters poll.
 local function notify(channel, what)
   redis.pcall('PUBLISH', channel, what)
 end
