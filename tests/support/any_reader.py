@@ -1,4 +1,4 @@
-"""One face for the readers of both kinds, so that one test runs on each; and what a test wants to know of a call."""
+"""A common interface to sync and async readers, a counter of events, and the outcome of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancels a task at one of the points where it awaits something: at any one, one after the other."""
+"""Cancellation of a task at a chosen one of the points where it awaits something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTTP server that says what it was told to say, whatever it is asked."""
+"""An HTTP server with one canned answer to every request."""
 
 from __future__ import annotations
 

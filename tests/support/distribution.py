@@ -1,4 +1,4 @@
-"""What is wrong with a wheel and an sdist: ``python -m tests.support.distribution dist`` says it."""
+"""Checks of a wheel and an sdist: ``python -m tests.support.distribution dist``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's app, with events that a test sees: counted in the control's Redis, by all processes of the worker."""
+"""The worker's app, with its events counted in the control's Redis by all processes of the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records the events of a reader, in order."""
+"""Reader events, recorded in order."""
 
 from __future__ import annotations
 

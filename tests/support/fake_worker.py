@@ -1,4 +1,4 @@
-"""Keys whose worker the test plays: by the steps of the lease on a real Redis, as a worker takes them."""
+"""Keys whose worker is the test: it takes the steps of the lease on a real Redis, as a worker does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Flower has to show: a refresh for each reason and each outcome, made to happen."""
+"""Refreshes of each reason and each outcome, made to happen for Flower to show."""
 
 from __future__ import annotations
 

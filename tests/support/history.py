@@ -1,4 +1,4 @@
-"""What Redis was asked and what it answered, kept outside the processes that a test kills.
+"""Requests to Redis and their replies, kept outside the processes that a test kills.
 
 `RecordingProxy` writes it, `judged` reads it. Steps of the lease record stand in the order in which Redis ran them;
 times are this process's monotonic clock, in seconds.

@@ -1,4 +1,4 @@
-"""Judges a history: nothing stale was stored, nobody won twice, and each claim ended as exactly one thing.
+"""Checker of a history: nothing stale was stored, nobody won twice, and each claim ended as exactly one thing.
 
 The rules are those of docs/architecture.md (I1 to I4). A step that Redis did not answer may have been done or not, so
 it frees what it could have freed, and nothing is held against anyone for it. A hold on a record counts until the

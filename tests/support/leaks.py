@@ -1,4 +1,4 @@
-"""What a reader leaves in its process when it has been closed: threads, and connections to its servers."""
+"""Threads and connections that a closed reader has left in its process."""
 
 from __future__ import annotations
 

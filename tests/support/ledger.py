@@ -1,4 +1,4 @@
-"""What a history comes to, key by key: claims, runs, and how each ended."""
+"""The ledger of a history, key by key: claims, runs, and how each ended."""
 
 from __future__ import annotations
 

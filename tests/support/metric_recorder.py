@@ -1,4 +1,4 @@
-"""What an SDK's reader of metrics finds, in the shape of what Prometheus scrapes."""
+"""Metrics of an SDK's in-memory reader, in the shape of what Prometheus scrapes."""
 
 from __future__ import annotations
 

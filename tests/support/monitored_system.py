@@ -1,4 +1,4 @@
-"""A whole system that a Prometheus watches, each part to be broken alone: what an operator runs, made for tests."""
+"""A complete system that a Prometheus scrapes, each part to be broken alone."""
 
 from __future__ import annotations
 

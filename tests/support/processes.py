@@ -1,4 +1,4 @@
-"""What tests ask the system about processes."""
+"""Queries about processes of this machine."""
 
 from __future__ import annotations
 

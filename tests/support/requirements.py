@@ -1,4 +1,4 @@
-"""What a test needs from the machine: without it the test is skipped, and fails in CI and in `make test-all`."""
+"""Requirements of tests: without one a test is skipped, and fails in CI and in `make test-all`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans as a test looks at them, whether they came through an exporter in memory or over OTLP."""
+"""Recorded spans, whether they came through an exporter in memory or over OTLP."""
 
 from __future__ import annotations
 

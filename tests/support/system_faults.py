@@ -1,4 +1,4 @@
-"""Faults of the monitored system: how each is caused and removed, and what reports it; listed in docs/alerts.md."""
+"""Faults of a monitored system: how each is caused and fixed, and what reports it. docs/faults.md has a row each."""
 
 from __future__ import annotations
 

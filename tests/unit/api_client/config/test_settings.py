@@ -1,4 +1,4 @@
-"""The settings are the table of design.md: name, default, what is allowed."""
+"""Settings by a table: name, default, what is allowed."""
 
 from __future__ import annotations
 
