@@ -54,7 +54,10 @@ def neo4j_uri_fault(uri: str) -> str | None:
     return None
 
 
+Address: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="an address to listen on")]
 Count: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=10_000, description="a whole number, 1 to 10000")]
+Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535, description="a port, 1 to 65535, or 0 (none)")]
+Switch: TypeAlias = Annotated[bool, msgspec.Meta(description="true or false")]
 
 
 class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
@@ -76,7 +79,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     neo4j_password: Annotated[str, env("NEO4J_PASSWORD", secret=True)] = ""
     neo4j_database: Annotated[str, env("NEO4J_DATABASE")] = ""
     neo4j_ca_certs: Annotated[str, msgspec.Meta(description="a file of certificates"), env("NEO4J_CA_CERTS")] = ""
-    xfetch_enabled: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_XFETCH_ENABLED")] = True
+    xfetch_enabled: Annotated[Switch, env("CACHE_XFETCH_ENABLED")] = True
     beta: Annotated[
         float,
         msgspec.Meta(gt=0, le=1000, description="more than 0, up to 1000 (0.5 to 2.0 is usual)"),
@@ -91,7 +94,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
         ),
         env("CACHE_XFETCH_TIMEOUT"),
     ] = 30.0
-    retry_enabled: Annotated[bool, msgspec.Meta(description="true or false"), env("CACHE_XFETCH_RETRY_ENABLED")] = True
+    retry_enabled: Annotated[Switch, env("CACHE_XFETCH_RETRY_ENABLED")] = True
     retry_max: Annotated[
         int, msgspec.Meta(ge=0, le=100, description="a whole number, 0 to 100"), env("CACHE_XFETCH_RETRY_MAX")
     ] = 3
@@ -114,18 +117,10 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
         env("CACHE_COMPRESS_MIN_BYTES"),
     ] = 16 * 1024
     lease_floor_ms: Annotated[PositiveMilliseconds, env("STAMPEDE_LOCK_TIMEOUT_MS")] = 5000.0
-    metrics_port: Annotated[
-        int, msgspec.Meta(ge=0, le=65535, description="a port, 1 to 65535, or 0 (none)"), env("CACHE_METRICS_PORT")
-    ] = 0
-    metrics_address: Annotated[
-        str, msgspec.Meta(min_length=1, description="an address to listen on"), env("CACHE_METRICS_ADDRESS")
-    ] = "127.0.0.1"
-    health_port: Annotated[
-        int, msgspec.Meta(ge=0, le=65535, description="a port, 1 to 65535, or 0 (none)"), env("CACHE_HEALTH_PORT")
-    ] = 0
-    health_address: Annotated[
-        str, msgspec.Meta(min_length=1, description="an address to listen on"), env("CACHE_HEALTH_ADDRESS")
-    ] = "127.0.0.1"
+    metrics_port: Annotated[Port, env("CACHE_METRICS_PORT")] = 0
+    metrics_address: Annotated[Address, env("CACHE_METRICS_ADDRESS")] = "127.0.0.1"
+    health_port: Annotated[Port, env("CACHE_HEALTH_PORT")] = 0
+    health_address: Annotated[Address, env("CACHE_HEALTH_ADDRESS")] = "127.0.0.1"
 
     def __post_init__(self) -> None:
         super().__post_init__()

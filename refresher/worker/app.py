@@ -143,8 +143,6 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
     app.steps["consumer"].add(HeartbeatStep)
-    app.refresher_heartbeat = VersionHeartbeat(settings, registry)
-    app.refresher_heartbeat.connect(app)
     app.refresher_lifecycle = Lifecycle(
         app,
         settings,
@@ -152,6 +150,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
         runtimes=runtimes,
         metrics=metrics,
         health=HealthServer(settings, app.refresher_loop_heartbeat, health),
+        versions=VersionHeartbeat(settings, registry),
     )
 
 

@@ -13,6 +13,7 @@ from refresher.worker.celery_fixes import warn_of_unchecked_versions
 from refresher.worker.celery_fixes.app import redact_debug_loggers, remove_decompressors
 from refresher.worker.runtime import PerProcess
 from refresher.worker.slots import NodeSlots
+from refresher.worker.version_registration import VersionHeartbeat
 
 
 class Lifecycle:
@@ -27,12 +28,14 @@ class Lifecycle:
         runtimes: PerProcess,
         metrics: MetricsServer,
         health: HealthServer,
+        versions: VersionHeartbeat,
     ) -> None:
         self._app, self._settings, self._slots = app, settings, slots
-        self._runtimes, self._metrics, self._health = runtimes, metrics, health
+        self._runtimes, self._metrics, self._health, self._versions = runtimes, metrics, health, versions
         for signal, receive in (
             (signals.celeryd_after_setup, self._open_slots),
             (signals.worker_init, self._begin),
+            (signals.worker_ready, self._begin_to_consume),
             (signals.worker_process_init, self._begin_process),
             (signals.worker_process_shutdown, self._end_process),
             (signals.worker_shutting_down, self._begin_to_stop),
@@ -59,6 +62,10 @@ class Lifecycle:
         log_problems(self._settings)
         self._metrics.start()
 
+    def _begin_to_consume(self, sender: Any = None, **_: Any) -> None:
+        if getattr(sender, "app", None) is self._app:
+            self._versions.start()
+
     def _begin_process(self, **_: Any) -> None:
         self._metrics.after_fork()
         self._health.after_fork()
@@ -66,6 +73,7 @@ class Lifecycle:
     def _begin_to_stop(self, **_: Any) -> None:
         self._app.refresher_shutdown.set()
         self._health.stopping()
+        self._versions.stop()
 
     def _end_process(self, **_: Any) -> None:
         self._runtimes.close()

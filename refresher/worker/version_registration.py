@@ -10,9 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
-
-from celery import signals
+from typing import Final
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol.lease import Call
@@ -21,9 +19,6 @@ from refresher.flow.ports import Records
 from refresher.queries import Query, Registry
 from refresher.settings import WorkerSettings
 from refresher.worker.cache import WorkerLink
-
-if TYPE_CHECKING:
-    from celery import Celery
 
 log: Final = logging.getLogger(__name__)
 
@@ -80,20 +75,14 @@ class VersionHeartbeat:
         self._settings, self._queries = settings, queries
         self._stopped = threading.Event()
 
-    def connect(self, app: Celery) -> None:
-        """Begin once a worker of ``app`` is ready, with its pool forked, and end with it."""
+    def start(self) -> None:
+        """Begin, once the worker has forked its pool."""
+        self._stopped.clear()
+        threading.Thread(target=self._run, name="version-heartbeat", daemon=True).start()
 
-        def begin(sender: Any = None, **_: Any) -> None:
-            if sender.app is app:
-                self._stopped.clear()
-                threading.Thread(target=self._run, name="version-heartbeat", daemon=True).start()
-
-        def end(**_: Any) -> None:
-            self._stopped.set()
-
-        self._receivers = (begin, end)  # Celery's signals hold weak references only
-        signals.worker_ready.connect(begin)
-        signals.worker_shutting_down.connect(end)
+    def stop(self) -> None:
+        """End; what is registered remains for as long as its entries can live."""
+        self._stopped.set()
 
     def beat(self) -> None:
         """Register all of them now.
