@@ -6,6 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
+from typing import get_overloads
 
 import pytest
 
@@ -58,12 +59,30 @@ def test_a_client_has_the_methods_of_the_public_contract(client: type, name: str
     assert method.__doc__
 
 
-@pytest.mark.parametrize("name", ["get", "get_entry", "get_many", "explain", "invalidate", "refresh", "flush"])
-def test_both_clients_take_the_same_arguments(name: str) -> None:
-    sync, awaited = getattr(CacheClient, name), getattr(AsyncCacheClient, name)
+OF_CLIENTS = ["get", "get_entry", "get_many", "explain", "invalidate", "refresh", "flush"]
+OF_HANDLES = ["__call__", "get", "get_entry", "many", "explain", "invalidate", "refresh"]
+TWINS = [
+    *((CacheClient, AsyncCacheClient, name, name) for name in OF_CLIENTS),
+    *((api_client.CachedQuery, api_client.AsyncCachedQuery, name, name) for name in OF_HANDLES),
+    (api_client, api_client, "get_cached", "aget_cached"),
+]
+
+
+@pytest.mark.parametrize(
+    ("sync_owner", "async_owner", "sync_name", "async_name"), TWINS, ids=lambda one: str(one)[-40:]
+)
+def test_what_is_written_twice_takes_the_same_arguments(
+    sync_owner: object, async_owner: object, sync_name: str, async_name: str
+) -> None:
+    sync, awaited = getattr(sync_owner, sync_name), getattr(async_owner, async_name)
     assert inspect.signature(awaited) == inspect.signature(sync)
+    assert [inspect.signature(one) for one in get_overloads(awaited)] == [
+        inspect.signature(one) for one in get_overloads(sync)
+    ]
     assert inspect.iscoroutinefunction(awaited)
     assert not inspect.iscoroutinefunction(sync)
+    assert sync.__doc__
+    assert awaited.__doc__
 
 
 def test_importing_the_reader_loads_nothing_of_the_worker() -> None:

@@ -133,7 +133,7 @@ def test_early_refreshes_beyond_the_queue_s_size_are_dropped_and_no_others(
     script.length = 7
     early = [bench.trigger(n, RefreshReason.EARLY) for n in range(5)]
     for trigger in early:
-        bench.asked.try_mark(trigger.key.entry, 0, 1.0)
+        bench.suppressor.try_mark(trigger.key.entry, 0, 1.0)
     bench.handle(*early, bench.trigger(5), bench.trigger(6, RefreshReason.INVALIDATED))
     assert bench.events.recorded.count(("dropped", "backpressure")) == 2
     assert set(script.messages[0][0]) == {0, 1, 2, 5, 6}
@@ -142,7 +142,7 @@ def test_early_refreshes_beyond_the_queue_s_size_are_dropped_and_no_others(
     assert script.asked_for_length == 1
     assert bench.events.recorded[-1] == ("dropped", "backpressure")
     # Not silent for a second: until the length is looked at again.
-    left = [bench.asked.left_seconds(trigger.key.entry) for trigger in early]
+    left = [bench.suppressor.left_seconds(trigger.key.entry) for trigger in early]
     assert [value > 0.5 for value in left] == [True, True, True, False, False]
     assert max(left[3:]) <= 0.25
 
@@ -199,26 +199,26 @@ def test_only_a_young_claim_of_another_is_one_step(bench: PublisherHarness, seco
 def test_reads_of_an_entry_that_was_replaced_meanwhile_are_told_for_a_second(bench: PublisherHarness) -> None:
     world = World(bench.client, LeaseStore(bench.client), key(1))
     world.plant(9)
-    bench.asked.try_mark(key(1).entry, 5, 1.0)
+    bench.suppressor.try_mark(key(1).entry, 5, 1.0)
     bench.handle(bench.trigger(1, seen_token=5))
     assert bench.events.recorded == [("deduplicated", "already_refreshed")]
-    assert bench.asked.left_seconds(key(1).entry) > 0.5
-    assert not bench.asked.try_mark(key(1).entry, 5, 1.0), "the old entry, read late"
-    assert bench.asked.try_mark(key(1).entry, 9, 1.0), "the new one, at once"
+    assert bench.suppressor.left_seconds(key(1).entry) > 0.5
+    assert not bench.suppressor.try_mark(key(1).entry, 5, 1.0), "the old entry, read late"
+    assert bench.suppressor.try_mark(key(1).entry, 9, 1.0), "the new one, at once"
 
 
 def test_an_invalidation_is_asked_for_at_once_after_a_refusal(bench: PublisherHarness) -> None:
     world = World(bench.client, LeaseStore(bench.client), key(1))
     world.plant(9)
     world.fail(world.acquire(number=10).token)
-    assert bench.asked.try_mark(key(1).entry, 9, 1.0)
+    assert bench.suppressor.try_mark(key(1).entry, 9, 1.0)
     bench.handle(bench.trigger(1, seen_token=9, suppression_mark=9))
     assert bench.events.recorded == [("deduplicated", "cooling")]
     generation = world.invalidate()  # the entry keeps its token, and cooling ends
-    assert bench.asked.try_mark(key(1).entry, generation, 1.0)
+    assert bench.suppressor.try_mark(key(1).entry, generation, 1.0)
     bench.handle(bench.trigger(1, seen_token=9, suppression_mark=generation))
     assert world.state() == "queued"
-    assert not bench.asked.try_mark(key(1).entry, generation, 1.0)
+    assert not bench.suppressor.try_mark(key(1).entry, generation, 1.0)
 
 
 def test_a_full_backlog_takes_some_and_says_which(clean_redis: RedisServer, script: ScriptedBroker) -> None:

@@ -20,6 +20,7 @@ from api_client.observe.events import ReaderEvents
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.entry import Flag, Header, Smoothed, encode
 from api_client.protocol.keys import make_key
+from api_client.protocol.model import ReadResult
 from api_client.protocol.payload import encode as encode_payload
 from api_client.protocol.payload import pack
 from api_client.read.core import ReadCore
@@ -65,7 +66,7 @@ class Reader:
     publisher: Publisher
 
     @classmethod
-    def new(cls, now: float, *, has_room: bool, has_tier: bool, knows_repeats: bool = False) -> Reader:
+    def new(cls, now: float, *, has_room: bool, has_tier: bool, knows_unchanged: bool = False) -> Reader:
         health, publisher, tier = Health(), Publisher(has_room), None
         health.clock.learn(REDIS_US, asked_at=now)
         if has_tier:
@@ -76,12 +77,12 @@ class Reader:
             TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), tier,
             Tracking() if has_tier else None,  # type: ignore[arg-type]
         )  # fmt: skip
-        if not knows_repeats:
+        if not knows_unchanged:
             core._unchanged.get = lambda *_: None  # type: ignore[method-assign]
         return cls(core, publisher)
 
-    def serve(self, raw: bytes | None, type_: Any, floor: Freshness, seed: int) -> Any:
-        return outcome(lambda: self.core.serve(KEY, raw, floor, type_, self.core.begin_fill(KEY)), seed)
+    def serve(self, raw: bytes | None, type_: Any, freshness: Freshness, seed: int) -> Any:
+        return outcome(lambda: self.core.serve(KEY, raw, freshness, type_, self.core.begin_fill(KEY)), seed)
 
 
 def outcome(call: Any, seed: int) -> Any:
@@ -151,7 +152,7 @@ def test_bytes_that_come_again_are_answered_as_if_they_were_new(
 ) -> None:
     now = 1_000.0
     with patch("time.monotonic", lambda: now):
-        sharing = Reader.new(now, has_room=has_room, has_tier=False, knows_repeats=True)
+        sharing = Reader.new(now, has_room=has_room, has_tier=False, knows_unchanged=True)
         alone = Reader.new(now, has_room=has_room, has_tier=False)
         for type_, seed, after_seconds in reads:
             now += after_seconds
@@ -181,7 +182,7 @@ def test_what_the_tier_has_is_answered_as_redis_would(
             expected = outcome(lambda type_=type_: far.core.serve(KEY, raw, ANY, type_, None), seed)
             assert same(local, expected)
             if quiet is not NOT_KEPT:
-                assert same(quiet, expected[0] if len(expected) > 2 else expected)
+                assert same(quiet, expected.value if isinstance(expected, ReadResult) else expected)
         assert near.publisher.taken == far.publisher.taken
 
 
@@ -196,11 +197,11 @@ def parts(value: Any) -> Iterator[Any]:
 def test_what_can_be_changed_is_never_given_to_two_callers(raw: bytes, type_: Any, seed: int) -> None:
     now = 1_000.0
     with patch("time.monotonic", lambda: now):
-        far = Reader.new(now, has_room=True, has_tier=False, knows_repeats=True)
+        far = Reader.new(now, has_room=True, has_tier=False, knows_unchanged=True)
         near = Reader.new(now, has_room=True, has_tier=True)
         answers = [reader.serve(raw, type_, ANY, seed) for reader in (far, near) for _ in range(4)]
         answers += [outcome(lambda: near.core.serve_local(KEY, ANY, type_), seed) for _ in range(2)]
-        values = [one[0] for one in answers if isinstance(one, tuple) and len(one) > 2]
+        values = [one.value for one in answers if isinstance(one, ReadResult)]
         values += [outcome(lambda: near.core.try_local_fast_path(KEY, type_), seed) for _ in range(2)]
         changeable = [part for value in values for part in parts(value) if isinstance(part, list | dict)]
         assert len({id(value) for value in changeable}) == len(changeable)

@@ -85,10 +85,10 @@ class PublisherHarness:
         self.client = redis.Redis.from_url(server.url(0))
         self.link = CacheLink(server.url(0), TIMEOUT_SECONDS, TIMEOUT_SECONDS)
         self.broker, self.events, self.clock, self.decisions = broker, EventRecorder(), Clock(), DecisionLog()
-        self.asked = TriggerSuppressor(monotonic=self.clock)
+        self.suppressor = TriggerSuppressor(monotonic=self.clock)
         self.publisher = Publisher(
             ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]
-            self.link, broker, self.asked, self.events, monotonic=self.clock, decisions=self.decisions,
+            self.link, broker, self.suppressor, self.events, monotonic=self.clock, decisions=self.decisions,
         )  # fmt: skip
 
     def trigger(self, n: int, reason: RefreshReason = RefreshReason.STALE, **changes: object) -> Trigger:

@@ -26,8 +26,10 @@ def an_entry(**changes: Any) -> Header:
     return a_header(50, **(fields | changes))
 
 
-def judged(floor: Freshness = ANY, *, u: float = 1.0, stamp: int | None = None, **changes: Any) -> tuple[bool, Any]:
-    verdict = evaluate(encode(an_entry(**changes), DIGEST, b""), DIGEST, floor, now_us=NOW_US, u=u, stamp=stamp)
+def evaluated(
+    freshness: Freshness = ANY, *, u: float = 1.0, stamp: int | None = None, **changes: Any
+) -> tuple[bool, Any]:
+    verdict = evaluate(encode(an_entry(**changes), DIGEST, b""), DIGEST, freshness, now_us=NOW_US, u=u, stamp=stamp)
     assert verdict.seen_token == 50
     return verdict.satisfies, verdict.trigger
 
@@ -46,7 +48,7 @@ MISS, EARLY, STALE, INVALIDATED = (
 
 
 @pytest.mark.parametrize(
-    ("floor", "stamp", "changes", "verdict"),
+    ("freshness", "stamp", "changes", "verdict"),
     [
         (ANY, None, {}, (True, None)),
         (ANY, None, {"soft_expiry_us": NOW_US}, (True, STALE)),
@@ -79,10 +81,10 @@ MISS, EARLY, STALE, INVALIDATED = (
         (Freshness(min_bookmarks=frozenset({"b1", "b2"})), None, {"bookmarks": ("b1",)}, (False, MISS)),
     ],
 )
-def test_good_enough_is_what_the_floor_says(
-    floor: Freshness, stamp: int | None, changes: dict[str, Any], verdict: tuple[bool, Any]
+def test_an_entry_satisfies_what_is_required_of_it(
+    freshness: Freshness, stamp: int | None, changes: dict[str, Any], verdict: tuple[bool, Any]
 ) -> None:
-    assert judged(floor, stamp=stamp, **changes) == verdict
+    assert evaluated(freshness, stamp=stamp, **changes) == verdict
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_good_enough_is_what_the_floor_says(
     ],
 )
 def test_the_decision_uses_all_that_the_header_says(changes: dict[str, Any], u: float, trigger: Any) -> None:
-    assert judged(u=u, **changes) == (True, trigger)
+    assert evaluated(u=u, **changes) == (True, trigger)
 
 
 def test_nothing_there_is_a_miss() -> None:
@@ -113,13 +115,13 @@ def test_an_unreadable_entry_is_a_miss_that_names_its_token_and_its_reason() -> 
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_only_a_call_that_asks_for_nothing_is_plain(plain: bool) -> None:
-    floor = parse_freshness("q", {} if plain else {"max_age": 0})
-    assert floor.is_any is plain
+def test_only_a_read_without_options_takes_any_entry(plain: bool) -> None:
+    freshness = parse_freshness("q", {} if plain else {"max_age": 0})
+    assert freshness.is_any is plain
 
 
 @pytest.mark.parametrize(
-    ("options", "floor"),
+    ("options", "freshness"),
     [
         ({}, ANY),
         ({"version": 2, "timeout": 1, "max_age": None, "fresh": False}, ANY),
@@ -129,8 +131,8 @@ def test_only_a_call_that_asks_for_nothing_is_plain(plain: bool) -> None:
         ({"min_bookmarks": ["b", "a", "b"]}, Freshness(min_bookmarks=frozenset("ab"))),
     ],
 )
-def test_options_become_a_floor(options: Any, floor: Freshness) -> None:
-    assert parse_freshness("q", options) == floor
+def test_options_become_a_floor(options: Any, freshness: Freshness) -> None:
+    assert parse_freshness("q", options) == freshness
 
 
 @pytest.mark.parametrize(

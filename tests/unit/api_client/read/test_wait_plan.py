@@ -50,7 +50,7 @@ def refused(state: RecordState, left: float = 60.0, number: int = 10, why: str =
 class Driver:
     """Answers a plan's steps; pauses pass on its own clock."""
 
-    plan_floor: Freshness = ANY
+    plan_freshness: Freshness = ANY
     seen_token: int = 0
     timeout: float = 5.0
     jitter: float = 1.0
@@ -60,7 +60,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         options = WaitOptions(self.timeout, 0.01, 0.05, lambda: self.now, lambda: self.jitter)
-        self.plan = wait_plan(KEY, self.plan_floor, self.seen_token, options)
+        self.plan = wait_plan(KEY, self.plan_freshness, self.seen_token, options)
         self.step = next(self.plan)
 
     def answer(self, reply: Any) -> Step | bytes | None:
@@ -116,7 +116,7 @@ def test_an_already_refreshed_entry_that_will_not_do_is_claimed_for_by_its_own_t
     assert wait.step == Claim(9)
 
 
-def test_a_notification_is_followed_by_a_read_and_a_question_at_once() -> None:
+def test_a_notification_is_followed_by_a_read_and_a_claim_at_once() -> None:
     wait = Driver()
     wait.answer(refused(RecordState.RUNNING, 30.0))
     assert wait.pause(notified=True, passing=0.001) == Read()
@@ -127,7 +127,7 @@ def test_a_notification_is_followed_by_a_read_and_a_question_at_once() -> None:
     assert wait.reads(raw(1)) == raw(1)
 
 
-def test_a_cooling_key_tells_its_failure_at_once() -> None:
+def test_a_cooling_key_raises_its_failure_at_once() -> None:
     wait = Driver()
     with pytest.raises(RefreshFailed) as caught:
         wait.answer(refused(RecordState.COOLING, 12.5, why="syntax"))
@@ -136,7 +136,7 @@ def test_a_cooling_key_tells_its_failure_at_once() -> None:
     assert not isinstance(error, UnknownQuery)
 
 
-def test_a_failure_while_it_waits_is_told_when_it_is_notified() -> None:
+def test_a_failure_during_the_wait_is_raised_when_it_is_notified() -> None:
     wait = Driver()
     wait.answer(CLAIMED)
     wait.answer(None)
@@ -155,7 +155,7 @@ def test_a_queued_refresh_is_published_again_where_it_is_due(number: int, then: 
 
 @pytest.mark.parametrize("state", [RecordState.RUNNING, RecordState.RETRYING])
 @pytest.mark.parametrize(("left", "asked_after"), [(0.3, 0.35), (0.0, 0.05), (30.0, 1.0)])
-def test_who_was_told_how_long_asks_again_then_and_at_most_a_second_later(
+def test_a_refused_claim_is_repeated_when_the_state_ends_and_at_most_a_second_later(
     state: RecordState, left: float, asked_after: float
 ) -> None:
     wait = Driver()
@@ -163,7 +163,7 @@ def test_who_was_told_how_long_asks_again_then_and_at_most_a_second_later(
     assert wait.polls_until(Claim) == pytest.approx(asked_after, abs=0.02)
 
 
-def test_who_has_claimed_asks_again_after_a_second_since_the_message_may_be_lost() -> None:
+def test_a_granted_claim_is_repeated_after_a_second_since_the_message_may_be_lost() -> None:
     wait = Driver()
     wait.answer(CLAIMED)
     wait.answer(None)
@@ -228,7 +228,7 @@ def test_a_commit_between_a_fresh_readers_look_and_its_next_claim_is_read_and_no
 
 
 @pytest.mark.parametrize(
-    ("floor", "too_old", "good"),
+    ("freshness", "too_old", "good"),
     [
         (Freshness(min_generation=9), raw(9), raw(10)),
         (Freshness(min_generation=20), raw(10), raw(11)),
@@ -238,8 +238,8 @@ def test_a_commit_between_a_fresh_readers_look_and_its_next_claim_is_read_and_no
     ],
     ids=["generation", "generation that was lost", "bookmarks", "age", "handoff"],
 )
-def test_only_what_is_good_enough_ends_the_wait(floor: Freshness, too_old: bytes, good: bytes) -> None:
-    wait = Driver(floor)
+def test_only_an_entry_that_satisfies_the_read_ends_the_wait(freshness: Freshness, too_old: bytes, good: bytes) -> None:
+    wait = Driver(freshness)
     wait.answer(CLAIMED)
     wait.answer(None)
     wait.pause()

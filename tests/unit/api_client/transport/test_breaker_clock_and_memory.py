@@ -145,38 +145,38 @@ def test_a_clock_that_stands_still_stands_still() -> None:
 
 
 def test_who_was_told_asks_no_more_for_as_long_as_it_holds_and_at_most_a_second(time: Time) -> None:
-    asked = TriggerSuppressor(monotonic=time)
-    assert asked.try_mark("k", 7, 0.3)
-    assert (asked.is_suppressed("k", 7), asked.try_mark("k", 7, 0.3)) == (True, False)
+    suppressor = TriggerSuppressor(monotonic=time)
+    assert suppressor.try_mark("k", 7, 0.3)
+    assert (suppressor.is_suppressed("k", 7), suppressor.try_mark("k", 7, 0.3)) == (True, False)
     time.now += 0.31
-    assert not asked.is_suppressed("k", 7)
-    assert asked.try_mark("k", 7, 60.0)
+    assert not suppressor.is_suppressed("k", 7)
+    assert suppressor.try_mark("k", 7, 60.0)
     time.now += 0.99
-    assert asked.is_suppressed("k", 7)
+    assert suppressor.is_suppressed("k", 7)
     time.now += 0.02
-    assert asked.try_mark("k", 7, 60.0)
+    assert suppressor.try_mark("k", 7, 60.0)
 
 
 def test_another_token_is_asked_for_at_once(time: Time) -> None:
-    asked = TriggerSuppressor(monotonic=time)
-    asked.try_mark("k", 7, 1.0)
-    assert not asked.is_suppressed("k", 8)
-    assert not asked.is_suppressed("another", 7)
-    assert asked.try_mark("k", 8, 1.0)
+    suppressor = TriggerSuppressor(monotonic=time)
+    suppressor.try_mark("k", 7, 1.0)
+    assert not suppressor.is_suppressed("k", 8)
+    assert not suppressor.is_suppressed("another", 7)
+    assert suppressor.try_mark("k", 8, 1.0)
 
 
 def test_what_is_known_better_replaces_what_was_noted(time: Time) -> None:
-    asked = TriggerSuppressor(monotonic=time)
-    asked.try_mark("k", 7, 1.0)
-    asked.update("k", 7, 0.0)
-    assert not asked.is_suppressed("k", 7)
+    suppressor = TriggerSuppressor(monotonic=time)
+    suppressor.try_mark("k", 7, 1.0)
+    suppressor.update("k", 7, 0.0)
+    assert not suppressor.is_suppressed("k", 7)
 
 
 def test_what_was_asked_is_bounded_and_the_oldest_goes(time: Time) -> None:
-    asked = TriggerSuppressor(monotonic=time, max_keys=3)
+    suppressor = TriggerSuppressor(monotonic=time, max_keys=3)
     for key in "abcd":
-        asked.try_mark(key, 1, 1.0)
-    assert [asked.is_suppressed(key, 1) for key in "abcd"] == [False, True, True, True]
+        suppressor.try_mark(key, 1, 1.0)
+    assert [suppressor.is_suppressed(key, 1) for key in "abcd"] == [False, True, True, True]
 
 
 @pytest.fixture

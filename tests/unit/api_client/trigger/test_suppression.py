@@ -16,54 +16,56 @@ from tests.support.clock import Time
 
 
 @pytest.fixture
-def asked(time: Time) -> TriggerSuppressor:
+def suppressor(time: Time) -> TriggerSuppressor:
     return TriggerSuppressor(monotonic=time)
 
 
-def test_of_many_threads_one_asks(asked: TriggerSuppressor) -> None:
+def test_of_many_threads_one_triggers(suppressor: TriggerSuppressor) -> None:
     start = threading.Barrier(16)
 
     def read(_: int) -> list[bool]:
         start.wait(10)
-        return [asked.try_mark("k", 7, 1.0) for _ in range(200)]
+        return [suppressor.try_mark("k", 7, 1.0) for _ in range(200)]
 
     with ThreadPoolExecutor(16) as pool:
         said = list(itertools.chain.from_iterable(pool.map(read, range(16))))
     assert said.count(True) == 1
 
 
-def test_a_covered_key_costs_no_lock(asked: TriggerSuppressor) -> None:
-    asked.try_mark("k", 7, 1.0)
-    with asked._lock, ThreadPoolExecutor(1) as pool:
-        assert pool.submit(asked.try_mark, "k", 7, 1.0).result(10) is False
+def test_a_suppressed_key_costs_no_lock(suppressor: TriggerSuppressor) -> None:
+    suppressor.try_mark("k", 7, 1.0)
+    with suppressor._lock, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(suppressor.try_mark, "k", 7, 1.0).result(10) is False
 
 
-def test_a_late_reader_of_an_old_entry_does_not_ask_nor_take_the_note_of_the_new_one(asked: TriggerSuppressor) -> None:
-    assert asked.try_mark("k", 8, 1.0)
-    assert not asked.try_mark("k", 7, 1.0)
-    assert not asked.try_mark("k", 8, 1.0)
+def test_a_late_read_of_an_old_entry_neither_triggers_nor_replaces_the_mark_of_the_new_one(
+    suppressor: TriggerSuppressor,
+) -> None:
+    assert suppressor.try_mark("k", 8, 1.0)
+    assert not suppressor.try_mark("k", 7, 1.0)
+    assert not suppressor.try_mark("k", 8, 1.0)
 
 
-def test_an_answer_about_an_old_entry_leaves_the_note_of_the_new_one(asked: TriggerSuppressor) -> None:
-    asked.try_mark("k", 8, 1.0)
-    asked.update("k", 7, 0.0)
-    assert asked.is_suppressed("k", 8)
+def test_a_reply_about_an_old_entry_leaves_the_mark_of_the_new_one(suppressor: TriggerSuppressor) -> None:
+    suppressor.try_mark("k", 8, 1.0)
+    suppressor.update("k", 7, 0.0)
+    assert suppressor.is_suppressed("k", 8)
 
 
-def test_an_older_number_is_asked_for_again_once_the_note_is_over(asked: TriggerSuppressor, time: Time) -> None:
+def test_an_older_number_is_asked_for_again_once_the_note_is_over(suppressor: TriggerSuppressor, time: Time) -> None:
     # A failover may bring an older entry back.
-    asked.try_mark("k", 8, 1.0)
+    suppressor.try_mark("k", 8, 1.0)
     time.now += 1.01
-    assert asked.try_mark("k", 7, 1.0)
+    assert suppressor.try_mark("k", 7, 1.0)
 
 
-def test_how_long_a_note_holds_can_be_told(asked: TriggerSuppressor, time: Time) -> None:
-    assert asked.left_seconds("k") == 0
-    asked.try_mark("k", 7, 0.4)
+def test_left_seconds_is_how_long_a_mark_lasts(suppressor: TriggerSuppressor, time: Time) -> None:
+    assert suppressor.left_seconds("k") == 0
+    suppressor.try_mark("k", 7, 0.4)
     time.now += 0.1
-    assert asked.left_seconds("k") == pytest.approx(0.3)
+    assert suppressor.left_seconds("k") == pytest.approx(0.3)
     time.now += 1
-    assert asked.left_seconds("k") == 0
+    assert suppressor.left_seconds("k") == 0
 
 
 def trigger(n: int, **changes: object) -> Trigger:
@@ -107,6 +109,6 @@ def test_a_batch_is_bounded_and_the_oldest_are_in_it() -> None:
 
 
 @pytest.mark.parametrize(("mark", "noted"), [(None, 7), (9, 9), (0, 0)])
-def test_a_trigger_is_noted_by_its_mark_or_by_its_token(mark: int | None, noted: int) -> None:
+def test_a_trigger_is_marked_by_its_mark_or_by_its_token(mark: int | None, noted: int) -> None:
     assert trigger(1, seen_token=7, suppression_mark=mark).mark == noted
     assert trigger(1).mark == 0
