@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.model.cases import BROKEN, INVARIANTS, ROWS, Case
 
-HEAD: Final = "| # | who | does | answer |\n| --- | --- | --- | --- |\n"
+HEAD: Final = "| # | process | step | reply |\n| --- | --- | --- | --- |\n"
 PROBE: Final = 7
 FIRST_FOLLOW_UP: Final = 10
 ANY: Final = 255
@@ -18,21 +18,21 @@ COMMITS: Final = {1: "accepted", 2: "accepted as stale", 3: "superseded", 4: "in
 RUNS_OUT: Final = {
     "queued": "the claim runs out",
     "running": "the lease runs out",
-    "retrying": "the pause for the retry is over",
+    "retrying": "the pause before the retry is over",
     "cooling": "the cooling is over",
 }
 LOSSES: Final = {
     "record": "loses the record",
     "entry": "loses the entry",
     "empty": "restarts without its data",
-    "fence": "loses the fence alone",
+    "fence": "loses only the fence",
 }
 
 DONE: Final = {"1": "done", "0": "no"}
 AFTER: Final = {"1": ", after the bookmark", "0": ""}
 PROBES: Final = {
     "over": "all deadlines have passed",
-    "behind": "as much has passed as was granted, and the deadline has not come",
+    "behind": "the granted time has passed, but the deadline has not",
     "again": "the message is sent once more",
 }
 
@@ -55,57 +55,61 @@ class Story:
 
 STORIES: Final = (
     Story("commit without nonce",
-          "Two runs have the same token, for Redis' clock stepped back and the record was gone. The older one commits "
-          "while the newer one holds the lease.",
-          "`commit` compares the nonce too, which is drawn at random for each run."),
+          "Two runs have the same token, since Redis' clock stepped back and the record was gone. The older one "
+          "commits while the newer one holds the lease.",
+          "`commit` also compares the nonce, which each run draws at random."),
     Story("commit if none is there",
-          "A run whose record is gone commits, though another has acquired since.",
-          "`commit` rejects where there is no record. Work is lost, no value is."),
+          "A run whose record is gone commits, although another one has acquired since.",
+          "`commit` rejects if there is no record. Work is lost, but no value."),
     Story("number below the entry's",
-          "The record was lost and the clock stepped back, so a new token is not above the one in the entry.",
-          "`draw` in the prelude takes a number above the entry's token, and `commit` compares the two."),
+          "The record was lost and the clock stepped back, so a new token is not above the entry's.",
+          "`draw` in the prelude draws a number above the entry's token, and `commit` compares the two."),
     Story("commit ignores an invalidation",
           "The value was read before the invalidation, and is stored as fresh after it.",
-          "`commit` compares the record's generation with its token: stored, but stale, and one more refresh."),
+          "`commit` compares the record's generation with its token: the value is stored, but stale, and one "
+          "more refresh follows."),
     Story("lease == tok | INCR | invalidate = DEL",
-          "The counter starts again with the record, so a new run has the old run's token (ABA), and the old one "
-          "commits what it read before the invalidation.",
+          "The counter starts again with the record, so a new run has the old run's token (ABA), and the old "
+          "one commits what it read before the invalidation.",
           "Numbers come from Redis' clock, never below the entry's; and the nonce."),
     Story("tok >= fence, missing = 0 | hybrid | eviction",
-          "The fence is evicted, nothing counts as 0, and any token is above 0.",
-          "`commit` rejects where there is no record."),
+          "The fence is evicted, a missing fence counts as 0, and any token is above 0.",
+          "`commit` rejects if there is no record."),
     Story("next load without bookmark",
-          "The load after the invalidation has its bookmark, and the commit takes it out with the record. The next "
-          "load reads from a follower that is still behind.",
-          "The entry's header keeps what its load was given, and the next load reads after that too "
+          "The load after the invalidation has its bookmark, and the commit removes it with the record. The "
+          "next load reads from a follower that is still behind.",
+          "The entry's header keeps the bookmarks of its load, and the next load reads after them too "
           "(`refresher.flow.run.bookmarks_of`). The model found this."),
     Story("lease == tok | hybrid | failover loses the invalidation",
-          "The new master never heard of the invalidation. No script can know.",
-          "Nothing: a bound. `invalidate(replicas=n)` tells whether replicas had it, and the hard expiry ends it."),
-    Story("claim waits for ever",
-          "Nobody took the message of the claim. Nobody else may claim, ever.",
-          "`claim` passes once `until` has passed, in any state."),
+          "The new master never received the invalidation. No script can know.",
+          "Nothing: a limit. `invalidate(replicas=n)` reports whether replicas had it, and the hard expiry ends "
+          "it."),
+    Story("claim waits forever",
+          "No worker took the message of the claim. No other process may claim, ever.",
+          "`claim` succeeds once `until` has passed, in any state."),
     Story("deadline without since",
-          "The clock was set back by an hour, so the deadline of the claim is an hour farther away. Its message is "
-          "lost, and nobody may claim until then.",
-          "The record keeps when its deadline was set (`since`). A clock that is more than a second behind that was "
-          "set back, and the deadline counts as passed."),
+          "The clock was set back by an hour, so the deadline of the claim is an hour farther away. Its message "
+          "is lost, and no process may claim until then.",
+          "The record keeps the time at which its deadline was set (`since`). A clock that is more than a "
+          "second before that was set back, and the deadline counts as passed."),
     Story("acquire sent again is unknown",
-          "The reply was lost, the worker asks again and is held off by its own run. All stand still until the lease "
-          "runs out.",
-          "`acquire` knows its own nonce and answers as before."),
+          "The reply was lost; the worker repeats the step, and is refused because of its own run. All "
+          "processes block until the lease expires.",
+          "`acquire` recognises its own nonce, and replies as before."),
     Story("reader waits for the refresh",
-          "The reader has a value within its grace and stands still all the same.",
+          "The reader has a value within its grace, and blocks all the same.",
           "A reader returns what it has read. Claim and publication happen off its path."),
     Story("record without TTL",
-          "The record of an invalidation at rest stays for ever if nobody reads the key again.",
-          "Every step that makes or keeps a record sets its expiry in the same script."),
+          "The record of an invalidation at rest stays forever if no process reads the key again.",
+          "Every step that creates or keeps a record sets its expiry in the same script."),
     Story("claim ignores what was seen",
-          "The reader read the old entry, and claims after the new one has been committed: a load for nothing.",
-          "`claim` is refused when the entry is not the one that the caller saw."),
+          "The reader has read the old entry, and claims after the new one has been committed: an unnecessary "
+          "load.",
+          "`claim` is refused if the entry is not the one that the caller has seen."),
     Story("follow-up for whatever is there",
-          "A hard invalidation met the first run. Another has loaded since, and the first asks for one more.",
-          "It claims for \"no entry\" (`refresher.flow.follow_up.request_follow_up`), and is refused where there is "
+          "A hard invalidation hit the first run. Another run has loaded since, and the first requests one "
+          "more.",
+          "It claims for \"no entry\" (`refresher.flow.follow_up.request_follow_up`), and is refused if there is "
           "one. The model found this."),
 )  # fmt: skip
 
