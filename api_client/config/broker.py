@@ -44,7 +44,7 @@ MESSAGE_EXPIRES_SECONDS: Final = 6 * 3_600
 HEALTH_CHECK_SECONDS: Final = 2
 SOCKET_SECONDS: Final = 2
 HEARTBEAT_SECONDS: Final = 3
-# Celery would wait 2 s longer after each attempt, up to 30 s: an outage of minutes would go on for half a minute more.
+# Celery would wait 2 s longer after each attempt, up to 30 s: an outage of minutes would last half a minute longer.
 CONNECT_AGAIN_SECONDS: Final = 1.0
 
 # The delay after the visibility timeout until a killed worker's message is delivered again, on Redis.
@@ -103,7 +103,7 @@ def _name(queue: str, broker_url: str) -> str:
 def queues(namespace: str, broker_url: str) -> tuple[Any, Any]:
     """Return the kombu queues that workers consume from: misses, and all other refreshes.
 
-    The Redis transport looks at them in this order.
+    The Redis transport polls them in this order.
     """
     return tuple(_declared(make(namespace, broker_url), broker_url) for make in (miss_queue, refresh_queue))
 
@@ -162,7 +162,7 @@ def publisher_settings(broker_url: str, timeout_seconds: float) -> dict[str, Any
         "task_publish_retry": False,
         "broker_connection_retry": False,
         "broker_connection_timeout": timeout_seconds,
-        # A publication, and a look at the queue's length.
+        # One to publish, and one to poll the queue's length.
         "broker_pool_limit": 2,
         # No heartbeats are sent between two publications: RabbitMQ would close the connection, and the next
         # publication after a pause would fail.
@@ -207,7 +207,7 @@ def consumer_settings(namespace: str, broker_url: str, *, visibility_timeout_sec
         # Forever: a worker that ends after a long outage has to be started manually.
         "broker_connection_max_retries": None,
         "broker_heartbeat": HEARTBEAT_SECONDS,
-        # Looked at four times in that time. Redis' transport has a health check instead.
+        # Checked four times in that time. Redis' transport has a health check instead.
         "broker_heartbeat_checkrate": 4,
         "broker_transport_options": consumer_transport_options(broker_url, visibility_timeout_seconds),
         # JSON only: a message of any other content type is refused before it is decoded.

@@ -32,8 +32,8 @@ class CachedDecode:
 class UnchangedEntryCache:
     """The last few hundred entries of up to 4 KiB, and the last larger one. Thread-safe.
 
-    This is no cache of values: Redis was asked, and has answered with the very same bytes. It spares the decoding of
-    what is read often, and waiters that share a reply share its decoding.
+    This is no cache of values: Redis has replied with the very same bytes. It spares the decoding of what is read
+    often, and waiters that share a reply share its decoding.
 
     Two generations bound it: when the young one is full it becomes the old one, and the old one is dropped.
     """

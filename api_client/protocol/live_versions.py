@@ -94,6 +94,6 @@ class VersionedInvalidation:
 
 
 def _versions(reply: Sequence[bytes]) -> frozenset[int]:
-    # Whatever else somebody has written there is no version.
+    # Anything else that was written there is not a version.
     found = (int(member) for member in reply if member.isdigit() and len(member) <= len(str(MAX_VERSION)))
     return frozenset(version for version in found if 1 <= version <= MAX_VERSION)

@@ -17,7 +17,7 @@ from api_client.protocol.payload import check_type
 from api_client.read.core import MustWait, ReadCore
 from api_client.read.evaluate import Freshness
 from api_client.read.pending import PendingRead
-from api_client.trigger.publisher import Trigger
+from api_client.trigger.backlog import Trigger
 
 A = TypeVar("A")
 
@@ -51,7 +51,7 @@ class _Key:
 
 
 class Batch:
-    """The items of one call, and what is known of each so far; `results` in their order at the end.
+    """The items of one call, and the result of each so far; `results` in their order at the end.
 
     Args:
         calls: what to read; the result of one that can't be read is its InvalidQuery.

@@ -29,8 +29,9 @@ from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import EntryState, ReadResult, RefreshState
 from api_client.read.evaluate import ANY, Freshness, evaluate, refresh_reason, satisfies
 from api_client.transport.health import Health
+from api_client.trigger.backlog import Trigger
 from api_client.trigger.history import DecisionLog
-from api_client.trigger.publisher import Publisher, Trigger
+from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS, TriggerSuppressor
 
 log: Final = logging.getLogger(__name__)

@@ -18,7 +18,8 @@ from api_client.protocol.model import EntryState, ReadResult, RefreshState
 from api_client.read.core import ReadCore
 from api_client.read.evaluate import Freshness
 from api_client.read.wait_plan import Claim, Pause, Publish, Reply, Republish, Step, WaitOptions, wait_plan
-from api_client.trigger.publisher import Publisher, Trigger
+from api_client.trigger.backlog import Trigger
+from api_client.trigger.publisher import Publisher
 
 REPUBLISH_INTERVAL_SECONDS: Final = 1.0
 

@@ -53,7 +53,7 @@ class _Ready:
     is_republish: bool = False
 
 
-class Publication:
+class BatchPublisher:
     """Claims and publishes. Not thread-safe, but for `give_back`."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Publication:
         for trigger in batch:
             trigger.trace.begin()
         if self._breaker.is_waiting():
-            # Nobody will publish a claim that was made: the next reader may claim at once.
+            # Their claims will not be published: the next reader may claim at once.
             self._unclaim([trigger.claim_id for trigger in batch], batch)
             for trigger in batch:
                 self._dropped(trigger, TriggerDropped("breaker"))
@@ -254,7 +254,7 @@ class Publication:
             for trigger, claim_id in zip(triggers, claim_ids, strict=True)
             if claim_id
         ]
-        self._run_each(calls)  # where Redis can't be asked the claims run out
+        self._run_each(calls)  # where Redis is unavailable the claims run out
 
     def _triggered(self, one: _Ready) -> None:
         key = one.trigger.key

@@ -22,13 +22,11 @@ from api_client.observe.events import ReaderEvents
 from api_client.observe.tracing import NULL_TRACE
 from api_client.threads import OwnThread, Waker
 from api_client.transport.link import CacheLink
-from api_client.trigger.backlog import Backlog, Trigger, TriggerDropped
+from api_client.trigger.backlog import Backlog, Trigger
 from api_client.trigger.broker import Broker
-from api_client.trigger.claim_and_publish import Publication
+from api_client.trigger.claim_and_publish import BatchPublisher
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.suppression import TriggerSuppressor
-
-__all__ = ["Publisher", "Trigger", "TriggerDropped"]
 
 log: Final = logging.getLogger(__name__)
 
@@ -68,7 +66,7 @@ class Publisher:
         backlog: int = BACKLOG,
     ) -> None:
         self._broker, self._spans = broker, events.spans
-        self._publication = Publication(
+        self._publication = BatchPublisher(
             settings, link, broker, suppressor, decisions or DecisionLog(), events, monotonic=monotonic
         )
         self._is_closing = False

@@ -15,7 +15,7 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.broker import CeleryBroker
-from api_client.trigger.claim_and_publish import Publication
+from api_client.trigger.claim_and_publish import BatchPublisher
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.private_app import PublishingApp
 from api_client.trigger.publisher import BATCH
@@ -137,7 +137,7 @@ class OurTriggers(Duplicate):
         self._seeder = Seeder(self._redis, place.namespace, value_of(PayloadKind.ROWS))
         settings = place.patient_settings()
         self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
-        self._publication = Publication(
+        self._publication = BatchPublisher(
             settings, self._link, self._broker,
             TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), monotonic=monotonic_seconds,
         )  # fmt: skip

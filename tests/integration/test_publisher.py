@@ -13,8 +13,8 @@ from api_client.config.broker import refresh_queue
 from api_client.protocol import lease as steps
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStore
+from api_client.trigger.backlog import TriggerDropped
 from api_client.trigger.broker import CeleryBroker
-from api_client.trigger.publisher import TriggerDropped
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, key

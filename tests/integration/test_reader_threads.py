@@ -15,7 +15,7 @@ from api_client import ReaderEvents, ReaderSettings, RefreshReason, WaitTimeout,
 from api_client import default as default_client
 from api_client.transport.breaker import Breaker
 from api_client.transport.pubsub import Notifications
-from api_client.trigger.publisher import Trigger
+from api_client.trigger.backlog import Trigger
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.waiting import eventually

@@ -13,9 +13,10 @@ from api_client import ReaderSettings, RefreshReason
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.link import CacheLink
+from api_client.trigger.backlog import Trigger
 from api_client.trigger.broker import Broker
 from api_client.trigger.history import DecisionLog
-from api_client.trigger.publisher import Publisher, Trigger
+from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
 from refresher.embedded import RedisServer
 from tests.support.event_recorder import EventRecorder

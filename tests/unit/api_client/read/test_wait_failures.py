@@ -17,7 +17,7 @@ from api_client.read.aio import AsyncWaitRunner
 from api_client.read.evaluate import ANY
 from api_client.read.sync import SyncWaitRunner
 from api_client.transport.pubsub import Wakes
-from api_client.trigger.publisher import Trigger
+from api_client.trigger.backlog import Trigger
 from tests.support.lease_world import a_header
 
 KEY = make_key("test", "query", {"n": 1}, 1)
