@@ -1,4 +1,4 @@
-"""The table of commands. A new one is a file with a function, and a line here."""
+"""The table of commands. A new command is a function in a file of its own, and a line here."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from refresher.cli.doctor import doctor
 from refresher.cli.explain import explain
 from refresher.cli.health import health
 from refresher.cli.inspect import inspect
-from refresher.cli.invalidate import invalidate
 from refresher.cli.queries import queries
-from refresher.cli.refresh import refresh
+from refresher.cli.refresh import invalidate, refresh
 from refresher.cli.status import status
 from refresher.cli.warm import warm
 from refresher.errors import RefresherError

@@ -1,7 +1,8 @@
-"""``refresher refresh``."""
+"""``refresher refresh`` and ``refresher invalidate``."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -40,3 +41,34 @@ def refresh(
         typer.echo(as_json({"query": query, "version": version, "refresh": state.value, "waited": wait_seconds > 0}))
     else:
         typer.echo(f"{query} v{version}: {'refreshed' if wait_seconds else _WORDS.get(state, state.value)}")
+
+
+def invalidate(
+    query: QueryName,
+    params: ParamList = None,
+    version: Annotated[int | None, typer.Option(min=1, help="Only this version.  [default: all that live]")] = None,
+    hard: Annotated[bool, typer.Option("--hard", help="Drop the value: reads wait until it is loaded anew.")] = False,
+    bookmark: Annotated[
+        list[str] | None, typer.Option(metavar="BOOKMARK", help="The graph's, of the write; may be repeated.")
+    ] = None,
+    replicas: Annotated[int, typer.Option(min=0, help="Wait until this many replicas of the cache have it.")] = 0,
+    as_json_: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Make a value stale in all its versions, whatever is being loaded; the next read triggers a refresh.
+
+    Exits with 1 when fewer replicas than requested have it.
+    """
+    settings = ReaderSettings.from_env()
+    key = key_of(settings, query, params, version or 1)
+    with CacheClient(settings) as client:
+        done = client.invalidate(
+            query, key.params, version=version, hard=hard, bookmarks=bookmark or (), replicas=replicas
+        )
+    if as_json_:
+        typer.echo(as_json(asdict(done)))
+    else:
+        for one, generation in done.generations.items():
+            typer.echo(f"{query} v{one}: {'gone' if hard else 'stale'} from now on, generation {generation}")
+        if done.replicated is False:
+            typer.echo(f"error: fewer than {replicas} replicas have it", err=True)
+    raise typer.Exit(1 if done.replicated is False else 0)
