@@ -153,7 +153,7 @@ def _ends(system: System, served: Served, folder: Path) -> None:
         env=system.env, cwd=ROOT, log_file=folder / "second.log",
     )  # fmt: skip
     assert eventually(second.poll, 60, "the second has ended") == 1
-    assert f"error: the page can't be served at 127.0.0.1:{port}" in second.tail_of_log()
+    assert f"error: can't serve the page at 127.0.0.1:{port}" in second.tail_of_log()
     os.kill(served.process.pid, signal.SIGINT)
     eventually(lambda: served.process.poll() is not None, 60, "it has ended")
     assert served.process.poll() == 0
