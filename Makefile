@@ -27,7 +27,7 @@ check: lint ## Lint, and run the unit tests: within a minute, without a server.
 	$(pytest) --tier check tests/unit $(ARGS)
 
 test: $(VENV)/.dev ## Run the tests that need only what pip installs, on servers of their own: within five minutes.
-	$(pytest) --tier test $(ARGS)
+	$(pytest) --tier test --ignore tests/unit $(ARGS)
 
 test-all: $(VENV)/.dev ## Run the other tests: RabbitMQ, Neo4j, Chromium, Helm, ... Fails if one of these is missing.
 	CI=true $(pytest) --tier all $(ARGS)

@@ -34,7 +34,6 @@ def system(
         yield system
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(5 * WITHIN_SECONDS)
 @pytest.mark.parametrize("fault", TRIED, ids=lambda fault: fault.name)
 def test_a_fault_raises_its_alerts_and_doctor_says_what_it_is(system: MonitoredSystem, fault: Fault) -> None:

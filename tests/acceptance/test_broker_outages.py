@@ -17,8 +17,6 @@ from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 BACK_WITHIN_SECONDS = 10.0
 BUSY_MACHINE_SECONDS = 20.0
 

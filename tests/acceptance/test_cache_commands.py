@@ -17,8 +17,6 @@ from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 SECRET = "canary-71c0"
 BARE = {**os.environ, "PYTHONPATH": str(ROOT)}
 

@@ -117,6 +117,7 @@ def secrets_of(processes: list[psutil.Process]) -> set[str]:
     return found - {""}
 
 
+@pytest.mark.smoke
 def test_a_newcomers_run(tmp_path: Path) -> None:
     with Demo(tmp_path, "--seconds", "6") as demo:
         demo.wait_for(r"Flower: http://127.0.0.1:\d+, user demo, password \S+")
@@ -164,10 +165,10 @@ def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> No
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param("graph made|read:", marks=pytest.mark.slow),
+        "graph made|read:",
         "servers started",
-        pytest.param("Flower:", marks=pytest.mark.slow),
-        pytest.param(r"\d reads/s", marks=pytest.mark.slow),
+        "Flower:",
+        r"\d reads/s",
         "worker killed",
     ],
 )

@@ -8,13 +8,9 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.acceptance.test_demo import ROOT, SMALL
 from tests.support.pictures import are_for_the_docs, keep
 from tests.support.terminal import as_svg, last_screen, run_on_terminal
-
-pytestmark = pytest.mark.slow
 
 WAIT_SECONDS = 170
 

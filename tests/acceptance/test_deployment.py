@@ -32,7 +32,7 @@ from tests.support.tools import tool
 from tests.support.waiting import eventually
 from tests.support.web_server import WebServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PERSON = 42
 # Which servers a unit's process finds is the test's to say.

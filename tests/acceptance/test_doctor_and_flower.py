@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from refresher.ops.doctor.findings import Level
 from tests.acceptance.conftest import System
 from tests.support.doctor import run_check
@@ -13,7 +11,6 @@ from tests.support.flower import Flower
 from tests.support.waiting import eventually
 
 
-@pytest.mark.slow
 def test_a_flower_hears_of_the_worker_until_it_is_gone(system: System, tmp_path: Path) -> None:
     system.start_worker()
     flower = Flower(system.env, tmp_path)

@@ -210,7 +210,6 @@ def watched_nodes(graph: ArcadeDbServer) -> int:
         return int(session.run("MATCH (w:RefresherWatch) RETURN count(w) AS n").single(strict=True)["n"])
 
 
-@pytest.mark.slow
 def test_a_watch_writes_invalidates_reads_judges_and_leaves_no_node(office: Office, arcadedb: ArcadeDbServer) -> None:
     office.start_worker(**WATCHING)
     told = office.told("--watch", "--seconds", "5", **WATCHING)
@@ -225,7 +224,6 @@ def test_a_watch_writes_invalidates_reads_judges_and_leaves_no_node(office: Offi
     assert "no read that began after an invalidation got an older value as fresh" in done.output
 
 
-@pytest.mark.slow
 def test_a_watch_sees_a_cache_that_keeps_old_values(office: Office) -> None:
     """A cache that loses invalidations: each is undone behind the writer's back."""
     office.start_worker(**WATCHING)

@@ -19,8 +19,6 @@ from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 ROW = re.compile(r"<tr id=[^>]*>(.*?)</tr>", re.DOTALL)
 CELL = re.compile(r"<td[^>]*>(.*?)</td>", re.DOTALL)
 WAIT_SECONDS = 60

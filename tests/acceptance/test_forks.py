@@ -14,8 +14,6 @@ from refresher.embedded import RedisServer
 from tests.acceptance.conftest import ROOT, System
 from tests.servers.rabbitmq_server import RabbitMqServer
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(params=["redis", "rabbitmq"])
 def forked(request: pytest.FixtureRequest, system: System, stack: ExitStack) -> System:

@@ -19,8 +19,6 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 from tests.support.web_server import EXAMPLES, WebServer, commands_of
 
-pytestmark = pytest.mark.slow
-
 BUSY_MASTER = ("--config", str(ROOT / "tests" / "support" / "busy_master.py"))
 PERSON = 42
 

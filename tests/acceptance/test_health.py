@@ -21,8 +21,6 @@ from tests.acceptance.conftest import System
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 VARIABLES = {"cache": "CACHE_REDIS_URL", "broker": "CACHE_BROKER_URL", "graph": "NEO4J_URI"}
 WELL = {"consumer": "ok", "cache": "ok", "broker": "ok", "graph": "ok"}
 

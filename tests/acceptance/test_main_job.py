@@ -14,6 +14,8 @@ from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.smoke
+
 
 class Counted(ReaderEvents):
     """Counts what a reader tells."""

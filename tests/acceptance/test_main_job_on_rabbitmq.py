@@ -17,7 +17,7 @@ from tests.acceptance.test_main_job import (  # noqa: F401 - they meet the fixtu
 )
 from tests.servers.rabbitmq_server import RabbitMqServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_publishers")]
+pytestmark = pytest.mark.usefixtures("patient_publishers")
 
 
 @pytest.fixture

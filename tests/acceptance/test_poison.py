@@ -39,8 +39,6 @@ from tests.support.poison import (
 )
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 CASES = [("redis", name) for name in POISON] + [("rabbitmq", name) for name in POISON if name not in NOT_ON_RABBITMQ]
 
 LOST = "Connection to broker lost"

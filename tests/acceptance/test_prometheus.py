@@ -16,8 +16,6 @@ from tests.acceptance.conftest import ROOT, System
 from tests.support.prometheus_server import Prometheus
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "refresher.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 EXPRESSIONS = sorted({target["expr"] for panel in PANELS for target in panel["targets"]})

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-import pytest
-
 from api_client import RefreshFailed
 from tests.acceptance.conftest import System
 from tests.support.waiting import eventually
@@ -14,7 +12,6 @@ from tests.support.waiting import eventually
 FIRST_PAUSE_SECONDS, SPAN_SECONDS, OTHERS = 1.0, 14.0, 5
 
 
-@pytest.mark.slow
 def test_a_poisoned_key_is_loaded_less_and_less_and_starves_nobody(system: System) -> None:
     system.start_worker(
         "-c", "1", CACHE_COOLING=f"{FIRST_PAUSE_SECONDS:g}s",

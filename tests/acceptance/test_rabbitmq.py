@@ -15,7 +15,7 @@ from tests.acceptance.test_main_job import Counted, stale_entry
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_publishers")]
+pytestmark = pytest.mark.usefixtures("patient_publishers")
 
 
 @pytest.fixture

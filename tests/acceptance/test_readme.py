@@ -15,6 +15,8 @@ import pytest
 
 from tests.acceptance.conftest import ROOT, System
 
+pytestmark = pytest.mark.smoke
+
 # What a newcomer would type to see more than a list of names.
 SHOW = "\nimport sys\nsys.stdout.write(repr(friends))\n"
 

@@ -15,8 +15,6 @@ from refresher.ops.doctor import deployment
 from tests.acceptance.conftest import System
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 USED_WHILE_RUNNING = {
     "cache.refresh-miss": "list",
     "cache.refresh": "list",

@@ -182,7 +182,6 @@ def figures(seen: Seen, happened: list[Happened], sampler: Sampler, took: float,
     )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(span_seconds() + 300)
 def test_a_thousand_reads_a_second(stack: ExitStack, system: System, arcadedb: ArcadeDbServer, tmp_path: Path) -> None:
     span = span_seconds()

@@ -15,8 +15,6 @@ from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 # What is looked at stands still for as long as that takes.
 LONG = {"CACHE_QUEUE_TTL": "10m", "CACHE_COOLING": "10m", "CACHE_XFETCH_TIMEOUT": "60s"}
 

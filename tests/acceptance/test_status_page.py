@@ -26,8 +26,6 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.slow
-
 PASSWORD = "a-password-of-this-test"
 WAIT_MS = 60_000
 MARKUP = "<img src=x onerror=\"document.title='owned'\">"

@@ -27,8 +27,6 @@ from tests.support.pictures import photograph
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.slow
-
 PASSWORD = "a-password-of-this-test"
 WAIT_MS = 60_000
 LOOKS, LOOK_SECONDS, BEGAN_AT = 90, 5, 1_790_000_000

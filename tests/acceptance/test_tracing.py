@@ -21,8 +21,6 @@ from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, pa
 from tests.support.traced_queries import BUDGET_SECONDS, IN_CODE
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 CANARY = "c4nary"
 QUERIES = "tests.support.traced_queries,tests.support.scripted_queries"
 

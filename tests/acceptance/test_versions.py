@@ -16,8 +16,6 @@ from tests.acceptance.conftest import System
 from tests.support.two_versions import NAME, VERSION
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 PARAMS = {"key": "a"}
 REGISTRY = versions_key("cache", NAME)
 

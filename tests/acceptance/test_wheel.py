@@ -11,8 +11,6 @@ import pytest
 from tests.support.distribution import version_of
 from tests.support.installations import ROOT, WHAT_BUILDS, Installation, built, copied, installed
 
-pytestmark = pytest.mark.slow
-
 SELECTED = (
     "tests/contract/test_public_surface.py",
     "tests/contract/test_wire_formats.py",

@@ -14,8 +14,6 @@ from refresher.embedded.ports import free_port
 from tests.acceptance.conftest import System
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 
 def scraped(port: int) -> dict[tuple[str, ...], float]:
     """Name and values of the labels, in the labels' order, to the value; {} while nothing listens."""

@@ -23,7 +23,7 @@ from tests.model.checker import missing_tools, simulate
 from tests.support.lease_world import World
 from tests.support.requirements import skip_or_fail
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 SEEDS: Final = range(1, 51)
 ANY: Final = 255

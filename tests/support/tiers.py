@@ -30,7 +30,12 @@ RESOURCE_OF: Final = {
 }
 """The resource behind a fixture, or behind a parameter of that name."""
 
-FOLDERS: Final = {"tests/integration/helm/": "k8s", "tests/model/": "spin"}
+FOLDERS: Final = {
+    "tests/acceptance/": "slow",
+    "tests/integration/topologies/": "slow",
+    "tests/integration/helm/": "k8s",
+    "tests/model/": "spin",
+}
 UNIT: Final = "tests/unit/"
 NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "second_redis", "browser", "k8s", "container", "spin"})
 SHOWN_FILES: Final = 15
@@ -58,14 +63,19 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 def resources_of(item: pytest.Item) -> set[str]:
-    """Return what a test's fixtures, parameters and folder say that it needs: a unit test needs no server."""
+    """Return what a test's fixtures, parameters and folder say that it needs.
+
+    A unit test needs no server. The tests of a folder that is `slow` are that, but for those marked `smoke`.
+    """
     if item.nodeid.startswith(UNIT):
         return set()
+    is_smoke = item.get_closest_marker("smoke") is not None
     names = set(getattr(item, "fixturenames", ()))
     if hasattr(item, "callspec"):
         names |= {value for value in item.callspec.params.values() if isinstance(value, str)}
     found = {RESOURCE_OF[name] for name in names & RESOURCE_OF.keys()}
-    return found | {resource for folder, resource in FOLDERS.items() if item.nodeid.startswith(folder)}
+    by_folder = {resource for folder, resource in FOLDERS.items() if item.nodeid.startswith(folder)}
+    return found | (by_folder - {"slow"} if is_smoke else by_folder)
 
 
 def is_in(tier: str, item: pytest.Item) -> bool:

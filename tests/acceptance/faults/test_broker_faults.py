@@ -23,8 +23,6 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.leaks import Leftovers
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 WAIT_SECONDS = 0.7
 PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication
 BREAKER_PAUSE_SECONDS = 1.0  # of the broker's breaker, the first; it doubles with each probe that fails

@@ -21,8 +21,6 @@ from tests.support.any_reader import Answer, AnyReader, EventCounter, answer_of
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 REDIS_TIMEOUT_SECONDS = 0.5  # CACHE_REDIS_TIMEOUT
 FAILURES_THAT_OPEN_IT = 5
 FAULTS: dict[str, Callable[[FaultProxy], None]] = {

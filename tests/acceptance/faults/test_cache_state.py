@@ -26,8 +26,6 @@ from tests.support.any_reader import EventCounter, answer_of
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 HEALED_SECONDS = 15.0  # after a failover behind one address, while connections to the old master stay open
 BREAKER_PAUSE_SECONDS = 1.0  # of the one before Redis, after a few probes that failed
 

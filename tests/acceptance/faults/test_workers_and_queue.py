@@ -11,8 +11,6 @@ from tests.acceptance.faults.conftest import QUERY, SLACK_SECONDS, MakeReader, W
 from tests.support.any_reader import EventCounter, answer_of
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 WAIT_SECONDS = 0.7
 
 

@@ -10,8 +10,6 @@ from tests.acceptance.graph.conftest import POOLS, Watched
 from tests.support.bad_loaders import HUGE_BYTES
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 SHORT_BUDGET = {"CACHE_XFETCH_TIMEOUT": "200ms"}  # the soft limit is 5 s later, the hard one 15 s
 QUERY = "misbehaves"
 

@@ -14,8 +14,6 @@ from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 QUERY = "asks_twice"
 DOWN_SECONDS = 10.0
 MAX_PAUSE_SECONDS = 15.0

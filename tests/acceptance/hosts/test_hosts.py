@@ -11,8 +11,6 @@ import pytest
 from tests.acceptance.hosts.conftest import HostSystems, drive
 from tests.acceptance.hosts.table import HOSTS, Host
 
-pytestmark = pytest.mark.slow
-
 IMPORTS: Final = {
     "logging": {
         "celery: NullHandler", "kombu: NullHandler", "push_response: StreamHandler at 20", "push_response: level 20",

@@ -24,8 +24,6 @@ from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.processes import shown_in_process_list
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 PERSON = "canary-person-5e1d90"
 COOKIE = "canary-cookie-77ab02"
 QUERIES = ("kept_private", "private_and_wrong", "private_and_refused", "private_and_late")

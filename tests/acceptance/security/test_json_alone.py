@@ -66,7 +66,6 @@ def running(
         yield system, system.start_worker("-c", "1", app="tests.support.event_counting_app")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", CODE)
 def test_a_message_that_would_run_code_is_rejected_and_counted_and_never_loaded(
     running: tuple[System, GuardedProcess], tmp_path: Path, kind: str
@@ -103,7 +102,6 @@ def test_an_application_that_accepts_pickle_does_not_accept_it_for_a_refresh(tmp
     assert not (tmp_path / "loaded").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_loads_no_code_from_the_cache(
     running: tuple[System, GuardedProcess], tmp_path: Path, kind: str

@@ -32,7 +32,7 @@ from tests.support.authority import HOST, Authority
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_publishers")]
+pytestmark = pytest.mark.usefixtures("patient_publishers")
 
 NAMESPACE = "cache"
 REFRESHES = queue_for(NAMESPACE, "amqps://", has_waiter=False).name

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.acceptance.conftest import System
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.slow
 
 QUERY, PARAMS = "long_lived", {"key": "unheard"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 import redis
 from typer.testing import CliRunner
 
@@ -16,8 +15,6 @@ from refresher.flow.dead_letters import DeadLetters
 from tests.contract.test_dead_letters import a_letter
 from tests.support.lease_world import World
 from tests.support.redis_users import Users
-
-pytestmark = pytest.mark.slow
 
 
 def told(users: Users, on_the_broker: str) -> tuple[int, dict[str, Any]]:

@@ -23,8 +23,6 @@ from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.redis_users import Users
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 
 class SystemWithUsers(System):
     """A system of which the readers, the workers and Flower have a user each on cache and broker."""

@@ -23,8 +23,6 @@ from tests.support.authority import HOST, Authority
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 WRONG = {
     "another authority": r"(?i)certificate.verify.failed",
     "expired": r"(?i)certificate has expired",

@@ -27,8 +27,6 @@ from tests.servers.neo4j_server import Neo4jServer, find_java
 from tests.support.authority import HOST, Authority, Certificate
 from tests.support.requirements import skip_or_fail
 
-pytestmark = pytest.mark.slow
-
 queries = Registry()
 
 

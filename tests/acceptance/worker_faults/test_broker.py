@@ -16,8 +16,6 @@ from tests.support.recording_proxy import RecordingProxy
 from tests.support.requirements import IS_LONG
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 WORKER_BACK_SECONDS = 10.0  # after the broker is, and of a half-open link after it was lost
 BREAKER_SECONDS = 5.0  # of the readers' one before the broker, the longest pause after outages like these
 WITHIN_SECONDS = max(WORKER_BACK_SECONDS, BREAKER_SECONDS) + WITHIN_QUEUE_TTL_SECONDS

@@ -14,8 +14,6 @@ from tests.support.requirements import IS_LONG
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 BREAKER_SECONDS = 5.0  # the longest pause of the one before Redis
 WORKER_PAUSE_SECONDS = 5.0  # a worker that can't ask Redis sends its message again for then
 

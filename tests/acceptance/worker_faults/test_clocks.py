@@ -20,8 +20,6 @@ from tests.support.shifted_clock import ShiftedClock
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 HOUR_SECONDS = 3_600
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 
-import pytest
 from celery import Celery
 
 from tests.acceptance.worker_faults.conftest import (
@@ -17,8 +16,6 @@ from tests.acceptance.worker_faults.conftest import (
 )
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.slow
 
 MAX_RETRY_SECONDS = 3.0  # three pauses of a second at most: the settings have a backoff of 1
 

@@ -17,8 +17,6 @@ from tests.acceptance.conftest import NO_GRAPH, System
 from tests.support.ending_loaders import ENDS_PROCESS, LOCK_FOLDER, OVERLAPS, QUERY, RAISES
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 SETTINGS = {
     "REFRESHER_QUERIES": "tests.support.ending_loaders",
     "CACHE_XFETCH_TIMEOUT": "1s",  # the soft limit is 5 s later, the hard one 15 s

@@ -16,8 +16,6 @@ from tests.servers.redis_sentinels import Sentinels
 from tests.support.history import Happened
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 BREAKER_SECONDS = 5.0  # the longest pause of the readers' one
 WORKER_PAUSE_SECONDS = 5.0  # a worker that can't ask Redis sends its message again for then
 WITHIN_SECONDS = BREAKER_SECONDS + WORKER_PAUSE_SECONDS + WITHIN_QUEUE_TTL_SECONDS

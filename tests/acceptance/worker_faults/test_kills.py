@@ -27,8 +27,6 @@ from tests.support.recording_proxy import StopPoint
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 
 @contextmanager
 def before_acquire(world: World, key: str) -> Iterator[int]:

@@ -15,8 +15,6 @@ from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.recording_proxy import StopPoint
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 BUSY_MACHINE_SECONDS = 30.0
 KILLS = 40
 

@@ -19,8 +19,6 @@ from tests.support.recording_proxy import StopPoint
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 WITHIN_REPUBLISH_SECONDS = REPUBLISH_SECONDS + 2 + SLACK_SECONDS  # a reader asks once a second
 
 

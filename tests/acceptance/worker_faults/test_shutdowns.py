@@ -23,8 +23,6 @@ from tests.acceptance.conftest import NO_GRAPH, System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 BUDGETS = {"finishes": "55s", "hangs": "2s"}
 """What a load of the worker does, and CACHE_XFETCH_TIMEOUT."""
 ROLES = [(pool, load) for pool in ("prefork", "threads", "solo") for load in BUDGETS]

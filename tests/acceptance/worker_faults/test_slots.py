@@ -13,8 +13,6 @@ from refresher.embedded import RedisServer
 from tests.acceptance.conftest import NO_GRAPH, System
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 SLOTS, SICK_KEYS, WELL_KEYS, ROUNDS = 4, 4, 10, 200
 PACE_SECONDS = 0.1
 

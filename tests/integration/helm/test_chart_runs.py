@@ -18,8 +18,6 @@ from refresher.embedded import GuardedProcess, RedisServer, free_port
 from tests.support.chart import CHART, container, deployment, environment, of_kind, ports_of, values
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 DEPLOY = CHART.parents[1]
 NAME = "keda-redis"
 PREFIXED = "flower.urlPrefix=/flower/"

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-import pytest
-
 from api_client import AsyncCacheClient, ReaderSettings
 from refresher.embedded import RedisServer
 from tests.integration.topologies.conftest import PATIENCE_SECONDS, TIMEOUT_SECONDS
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.cancelling import CancelledAt, CancelPoint
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.slow
 
 
 def test_a_step_that_is_cancelled_while_it_asks_the_sentinels_ends_so(

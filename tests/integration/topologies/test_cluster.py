@@ -34,8 +34,6 @@ from tests.support.lease_world import claim_call
 from tests.support.read_load import ReadLoad
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 HOUR_US = 3_600_000_000
 MAX_BREAKER_PAUSE_SECONDS = 5.0
 HEALED_SECONDS = MAX_BREAKER_PAUSE_SECONDS + 3 * TIMEOUT_SECONDS + 15.0

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from refresher.embedded import RedisServer
 from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS, MakeReader, NewKey, link_of
 from tests.servers.redis_cluster import SLOTS, Cluster
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.slow
 
 
 def connections_of(cluster: Cluster, node: RedisServer) -> int:

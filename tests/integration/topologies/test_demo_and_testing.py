@@ -18,8 +18,6 @@ from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS
 from tests.servers.redis_cluster import Cluster
 from tests.support.requirements import IS_LONG
 
-pytestmark = pytest.mark.slow
-
 
 def is_empty(cluster: Cluster) -> bool:
     return not any(cluster.ask(node, "DBSIZE") for node in cluster.nodes)

@@ -21,8 +21,6 @@ from tests.servers.redis_cluster import Cluster
 from tests.support.any_reader import AnyReader
 from tests.support.fake_worker import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.slow
-
 NAMESPACE = "test"
 
 

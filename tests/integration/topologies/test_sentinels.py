@@ -28,8 +28,6 @@ from tests.support.fake_worker import WorkedKey
 from tests.support.read_load import ReadLoad
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 MAX_BREAKER_PAUSE_SECONDS = 5.0
 # From when the Sentinels agree: the probe of an open breaker, a connection or two; the rest is a busy machine's.
 HEALED_SECONDS = MAX_BREAKER_PAUSE_SECONDS + 3 * TIMEOUT_SECONDS + 15.0

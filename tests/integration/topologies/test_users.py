@@ -26,8 +26,6 @@ from tests.support.redis_users import NOBODY, OWN_SCRIPT, Command, UsersRedis
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 Servers: TypeAlias = ClusterWithUsers | SentinelsWithUsers
 KEYS = [{"key": f"key-{n}"} for n in range(6)]
 # Nobody needs these, and each would give all away, or take the servers apart.

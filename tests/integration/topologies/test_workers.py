@@ -30,8 +30,6 @@ from tests.support.lease_world import LEASE_SECONDS, World
 from tests.support.read_load import ReadLoad
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 KEYS = [{"key": f"key-{n}"} for n in range(8)]
 # The readers' breaker and the worker's pauses, a claim that was lost with the old master, a load.
 HEALED_SECONDS = 60.0
