@@ -9,8 +9,9 @@ import pytest
 import redis
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
+from refresher.embedded.redis_server import find_redis_server
 from tests.servers.neo4j_server import Neo4jServer
-from tests.servers.redis_binaries import oldest_redis, system_redis
+from tests.servers.redis_binaries import oldest_redis
 from tests.support.redis_clock import ClockedRedis, start_clocked_redis
 from tests.support.requirements import skip_or_fail
 from tests.support.tiers import (
@@ -21,7 +22,7 @@ from tests.support.tiers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
 __all__ = [
@@ -36,21 +37,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    """Skip a test whose server is missing on this machine, or fail it in CI."""
+    try:
+        yield
+    except ServerMissing as error:
+        skip_or_fail(str(error))
+
+
+pytest_runtest_call = pytest_runtest_setup
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     """One Redis for the session. A test that stops, kills or reconfigures a server starts its own."""
-    try:
-        server = RedisServer.start()
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with server:
+    with RedisServer.start() as server:
         yield server
 
 
 @pytest.fixture(scope="session", params=["system", "oldest"])
 def redis_binary(request: pytest.FixtureRequest) -> Path:
     """The program of the system's Redis, and that of the oldest supported one, 6.2: for tests that start their own."""
-    return system_redis() if request.param == "system" else oldest_redis()
+    return find_redis_server() if request.param == "system" else oldest_redis()
 
 
 @pytest.fixture
@@ -72,20 +81,12 @@ def clocked_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClockedR
 @pytest.fixture(scope="session")
 def arcadedb() -> Iterator[ArcadeDbServer]:
     """One ArcadeDB for the session, the demo's graph."""
-    try:
-        server = ArcadeDbServer.start()
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with server:
+    with ArcadeDbServer.start() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def neo4j_server() -> Iterator[Neo4jServer]:
     """One real Neo4j for the session."""
-    try:
-        server = Neo4jServer.start()
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with server:
+    with Neo4jServer.start() as server:
         yield server

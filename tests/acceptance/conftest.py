@@ -19,11 +19,10 @@ from api_client import CacheClient, ReaderEvents, ReaderSettings
 from api_client.protocol.entry import Smoothed, decode_header, encode
 from api_client.protocol.keys import CacheKey
 from api_client.trigger.broker import queue_length
-from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, ServerMissing
+from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.servers.neo4j_server import Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.any_reader import KINDS, AnyReader
-from tests.support.requirements import skip_or_fail
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.waiting import eventually
 
@@ -139,11 +138,7 @@ def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMqServer]:
     """One RabbitMQ for the session."""
-    try:
-        server = RabbitMqServer.start()
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with server:
+    with RabbitMqServer.start() as server:
         yield server
 
 

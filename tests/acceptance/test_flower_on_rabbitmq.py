@@ -12,11 +12,9 @@ import pytest
 from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason, item_for
 from api_client.trigger.broker import CeleryBroker
-from refresher.embedded import ServerMissing
 from tests.acceptance.conftest import ROOT
 from tests.servers.rabbitmq_server import ManagedRabbitMq
 from tests.support.flower import PASSWORD, USER, Flower
-from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
 ROW = re.compile(r"<tr id=[^>]*>(.*?)</tr>", re.DOTALL)
@@ -26,11 +24,7 @@ WAIT_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def managed() -> Iterator[ManagedRabbitMq]:
-    try:
-        server = ManagedRabbitMq.start()
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with server:
+    with ManagedRabbitMq.start() as server:
         yield server
 
 

@@ -8,10 +8,9 @@ import pytest
 import redis
 
 from api_client.transport.scripts import LeaseStore
-from refresher.embedded import RedisServer, ServerMissing
+from refresher.embedded import RedisServer
 from tests.servers.redis_binaries import oldest_redis as oldest_redis_binary
 from tests.support.lease_world import ClockedWorld, World
-from tests.support.requirements import skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def oldest_redis() -> Iterator[RedisServer]:
     """Redis 6.2."""
-    try:
-        server = RedisServer.start(binary=oldest_redis_binary())
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with server:
+    with RedisServer.start(binary=oldest_redis_binary()) as server:
         yield server
 
 

@@ -14,9 +14,8 @@ import redis
 
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
-from refresher.embedded import RedisServer, ServerMissing
+from refresher.embedded import RedisServer
 from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
-from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
 LIMIT_BYTES = 1_000_000
@@ -35,11 +34,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    try:
-        started = RedisServer.start()
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with started:
+    with RedisServer.start() as started:
         yield started
 
 

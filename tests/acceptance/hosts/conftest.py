@@ -20,9 +20,10 @@ import pytest
 from celery import Celery
 
 from refresher.embedded import GuardedProcess, RedisServer
+from refresher.embedded.redis_server import find_redis_server
 from tests.acceptance.conftest import NO_GRAPH, ROOT, System
 from tests.acceptance.hosts.table import BROKER, PORTS, Host
-from tests.servers.redis_binaries import oldest_redis, system_redis
+from tests.servers.redis_binaries import oldest_redis
 from tests.support.waiting import eventually
 from tests.support.web_server import TROUBLE, WebServer
 
@@ -66,7 +67,7 @@ def systems(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         def system(servers: str) -> HostSystem:
             if servers not in made:
                 version, broker = servers.split(", ")
-                binary = oldest_redis() if version == "6.2" else system_redis()
+                binary = oldest_redis() if version == "6.2" else find_redis_server()
                 redis = stack.enter_context(RedisServer.start(binary=binary))
                 control = request.getfixturevalue("redis_server")
                 folder = tmp_path_factory.mktemp("plant")

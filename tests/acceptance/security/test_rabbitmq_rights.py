@@ -24,12 +24,11 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.messages import RefreshReason, item_for
 from api_client.trigger.broker import CeleryBroker
 from refresher.cli.commands import app
-from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
+from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.embedded.ports import free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.authority import HOST, Authority
-from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("patient_publishers")
@@ -104,11 +103,7 @@ def hashed(password: str) -> str:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RabbitMqWithUsers]:
-    try:
-        started = RabbitMqWithUsers.start()
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with started:
+    with RabbitMqWithUsers.start() as started:
         yield started
 
 

@@ -16,7 +16,7 @@ from api_client import ConfigurationError
 from benchmarks.topology.graph_place import GraphPlace
 from refresher.demo.environment import graph_server
 from refresher.demo.errors import DemoError
-from refresher.embedded import RedisServer, ServerMissing
+from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.ops.checks import log_problems
@@ -25,7 +25,6 @@ from refresher.settings import WorkerSettings
 from tests.servers.maven import neo4j_jars
 from tests.servers.neo4j_server import Neo4jServer, find_java
 from tests.support.authority import HOST, Authority, Certificate
-from tests.support.requirements import skip_or_fail
 
 queries = Registry()
 
@@ -77,11 +76,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def server(authority: Authority) -> Iterator[TlsNeo4j]:
-    try:
-        started = TlsNeo4j.with_certificate(authority.issue("right"))
-    except ServerMissing as error:
-        skip_or_fail(str(error))
-    with started:
+    with TlsNeo4j.with_certificate(authority.issue("right")) as started:
         yield started
 
 

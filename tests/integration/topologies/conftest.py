@@ -16,12 +16,11 @@ from api_client.protocol.keys import make_key
 from api_client.transport.link import ClusterLink
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
-from refresher.embedded import RedisServer, ServerMissing
+from refresher.embedded import RedisServer
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.fake_worker import WorkedKey
-from tests.support.requirements import skip_or_fail
 
 NAMESPACE = "test"
 TIMEOUT_SECONDS = 3.0  # a busy machine shall not meet it
@@ -54,10 +53,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def sentinels(stack: ExitStack, redis_binary: Path) -> Sentinels:
     """A master, a replica and one Sentinel."""
-    try:
-        return Sentinels(stack, binary=redis_binary)
-    except ServerMissing as error:
-        skip_or_fail(str(error))
+    return Sentinels(stack, binary=redis_binary)
 
 
 @pytest.fixture
@@ -77,10 +73,7 @@ def make_reader(stack: ExitStack, clean_redis: RedisServer, kind: str) -> MakeRe
 def shared_cluster() -> Iterator[Cluster]:
     """A cluster for tests that leave it as it was."""
     with ExitStack() as opened:
-        try:
-            yield Cluster(opened)
-        except ServerMissing as error:
-            skip_or_fail(str(error))
+        yield Cluster(opened)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from api_client import CacheUnavailable, EntryState
 from refresher.cli.commands import app
-from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
+from refresher.embedded import ArcadeDbServer, RedisServer
 from tests.acceptance.conftest import System
 from tests.integration.topologies.conftest import PATIENCE_SECONDS, done
 from tests.servers.redis_with_users import ClusterWithUsers, SentinelsWithUsers
@@ -73,12 +73,9 @@ class SystemOfUsers(System):
 
 
 def servers_of(name: str, stack: ExitStack, folder: Path) -> Servers:
-    try:
-        if name == "cluster":
-            return ClusterWithUsers(stack, folder, replicas=True)
-        return SentinelsWithUsers(stack, folder, sentinels=3)
-    except ServerMissing as error:
-        skip_or_fail(str(error))
+    if name == "cluster":
+        return ClusterWithUsers(stack, folder, replicas=True)
+    return SentinelsWithUsers(stack, folder, sentinels=3)
 
 
 @pytest.fixture(scope="module", params=["cluster", "sentinels"])
