@@ -6,14 +6,13 @@ import os
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from api_client.config.durations import Duration, seconds
 from api_client.config.settings import ReaderSettings
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
-    InvalidQuery,
     RefreshFailed,
     WaitTimeout,
 )
@@ -22,17 +21,22 @@ from api_client.local.entry import NOT_KEPT
 from api_client.local.tracking import open_local_tier
 from api_client.observe.events import ReaderEvents
 from api_client.observe.setup import build_events
-from api_client.protocol import lease
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.lease import Call
 from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions
 from api_client.protocol.model import NO_DEFAULT, Entry, Invalidation, NoDefault, ReadResult, RefreshState
 from api_client.protocol.params import Params
 from api_client.read.batch import AnyCall, Batch
 from api_client.read.core import ReadCore
 from api_client.read.evaluate import ANY, Freshness
-from api_client.read.requirements import ReadOptions, parse_bookmarks, parse_duration, parse_flag, parse_freshness
+from api_client.read.requirements import (
+    ReadOptions,
+    check_replicas,
+    parse_bookmarks,
+    parse_duration,
+    parse_flag,
+    parse_freshness,
+)
 from api_client.read.sync import ReadPath, SyncWaitRunner
 from api_client.threads import Waker
 from api_client.transport.link import open_link
@@ -44,8 +48,6 @@ from api_client.trigger.history import DecisionLog
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
-
-MAX_REPLICAS: Final = 1_000
 
 
 class ClientBase:
@@ -124,20 +126,14 @@ class ClientBase:
         self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
     ) -> Iterator[VersionedInvalidation]:
         """Check the arguments of an invalidation; at its end this process drops its own entries of the keys."""
-        is_hard = parse_flag(key.query, "hard", hard)
-        if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= MAX_REPLICAS:
-            raise InvalidQuery(
-                f"replicas={replicas!r:.40} of {key.query!r}: allowed is a whole number, 0 to {MAX_REPLICAS}",
-                query=key.query,
-            )
-        checked = parse_bookmarks(key.query, bookmarks)
-        retention_seconds = self.settings.record_retention_seconds
-
-        def invalidate(one: CacheKey) -> Call[int]:
-            return lease.invalidate(one, hard=is_hard, bookmarks=checked, retention_seconds=retention_seconds)
-
-        known = self._known_versions if all_versions else None
-        invalidation = VersionedInvalidation(key, self._namespace, invalidate, known)
+        invalidation = VersionedInvalidation(
+            key,
+            self._known_versions if all_versions else None,
+            hard=parse_flag(key.query, "hard", hard),
+            bookmarks=parse_bookmarks(key.query, bookmarks),
+            retention_seconds=self.settings.record_retention_seconds,
+        )
+        check_replicas(key.query, replicas)
         try:
             yield invalidation
         finally:

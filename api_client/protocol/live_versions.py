@@ -10,11 +10,11 @@ A version that the writer does not find was registered later: its first load beg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeAlias
 
 from api_client.protocol.keys import MAX_VERSION, CacheKey, key_of_version, versions_key
-from api_client.protocol.lease import Call
+from api_client.protocol.lease import Call, invalidate
 
 MAX_QUERIES_REMEMBERED: Final = 4_096
 
@@ -54,9 +54,8 @@ class VersionedInvalidation:
 
     Args:
         key: of the caller's own version, which is invalidated in any case.
-        namespace: of the key.
-        invalidate: makes the call for the key of a version.
         known: of this process; None: the key's own version alone is invalidated.
+        hard, bookmarks, retention_seconds: as for `lease.invalidate`.
 
     Attributes:
         keys: those for which a call was made, whether its reply came or not.
@@ -65,11 +64,14 @@ class VersionedInvalidation:
     def __init__(
         self,
         key: CacheKey,
-        namespace: str,
-        invalidate: Callable[[CacheKey], Call[int]],
         known: KnownVersions | None,
+        *,
+        hard: bool,
+        bookmarks: Sequence[str],
+        retention_seconds: float,
     ) -> None:
-        self._key, self._namespace, self._invalidate, self._known = key, namespace, invalidate, known
+        self._key, self._known = key, known
+        self._hard, self._bookmarks, self._retention_seconds = hard, bookmarks, retention_seconds
         self.keys: list[CacheKey] = []
 
     def call(self, version: int) -> Call[int]:
@@ -77,7 +79,7 @@ class VersionedInvalidation:
         own = self._key
         key = own if version == own.version else key_of_version(own, version)
         self.keys.append(key)
-        return self._invalidate(key)
+        return invalidate(key, hard=self._hard, bookmarks=self._bookmarks, retention_seconds=self._retention_seconds)
 
     def rounds(self) -> Rounds:
         """Invalidate what is known in the round trip that reads which versions there are, then what is new."""
@@ -85,7 +87,7 @@ class VersionedInvalidation:
         if known is None:
             return dict(zip([own.version], (yield [self.call(own.version)]), strict=True))
         first = sorted({own.version, *known.of(own.query)})
-        *numbers, registered = yield [*map(self.call, first), read_versions(self._namespace, own.query)]
+        *numbers, registered = yield [*map(self.call, first), read_versions(own.namespace, own.query)]
         generations = dict(zip(first, numbers, strict=True))
         known.remember(own.query, registered)
         if new := sorted(registered - generations.keys()):

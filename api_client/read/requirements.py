@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, TypedDict
+from typing import Final, TypedDict, TypeGuard
 
 from api_client.config.durations import Duration, seconds
 from api_client.errors import InvalidQuery
@@ -13,6 +13,7 @@ from api_client.read.evaluate import ANY, Freshness
 
 MAX_BOOKMARKS: Final = 16
 MAX_BOOKMARK_CHARACTERS: Final = 1_024
+MAX_REPLICAS: Final = 1_000
 
 
 class ReadOptions(TypedDict, total=False):
@@ -69,7 +70,7 @@ def _generation(query: str, given: MinGeneration, version: int) -> int:
     return by_version.get(version, max(numbers)) if isinstance(by_version, Mapping) else by_version
 
 
-def _is_whole(value: object) -> bool:
+def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -119,3 +120,15 @@ def parse_bookmarks(query: str, bookmarks: Collection[str]) -> tuple[str, ...]:
                 query=query,
             )
     return tuple(bookmarks)
+
+
+def check_replicas(query: str, replicas: object) -> None:
+    """Check how many replicas an invalidation waits for.
+
+    Raises:
+        InvalidQuery: not a whole number, 0 to 1,000.
+    """
+    if not _is_whole(replicas) or replicas > MAX_REPLICAS:
+        raise InvalidQuery(
+            f"replicas={replicas!r:.40} of {query!r}: allowed is a whole number, 0 to {MAX_REPLICAS}", query=query
+        )

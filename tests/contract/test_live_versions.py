@@ -10,7 +10,7 @@ import redis
 
 from api_client.protocol import lease
 from api_client.protocol.entry import decode_header, encode
-from api_client.protocol.keys import CacheKey, make_key, versions_key
+from api_client.protocol.keys import make_key, versions_key
 from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions, register
 from api_client.transport.scripts import LeaseStore
 from tests.support.lease_world import ClockedWorld, World, a_header, acquire_call
@@ -131,10 +131,8 @@ class Race:
         self.graph = "new"
         yield
 
-        def invalidate(key: CacheKey) -> lease.Call[int]:
-            return lease.invalidate(key, hard=False, bookmarks=(), retention_seconds=60.0)
-
-        rounds = VersionedInvalidation(self.keys[1], "test", invalidate, self.known).rounds()
+        invalidation = VersionedInvalidation(self.keys[1], self.known, hard=False, bookmarks=(), retention_seconds=60.0)
+        rounds = invalidation.rounds()
         calls = next(rounds)
         replies = []
         while True:
