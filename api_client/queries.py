@@ -40,7 +40,7 @@ from api_client.read.requirements import parse_duration
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class _Signature:
     """The params that a function declares. ``whole`` is for the errors; it is too slow for correct calls."""
 
     names: tuple[str, ...]
@@ -49,7 +49,7 @@ class Signature:
     whole: inspect.Signature = field(hash=False)
 
     @classmethod
-    def of(cls, query: str, function: Callable[..., Any]) -> Signature:
+    def of(cls, query: str, function: Callable[..., Any]) -> _Signature:
         """Return the params of ``function``.
 
         Raises:
@@ -93,7 +93,7 @@ class Signature:
         return params
 
 
-def returned_type(query: str, function: Callable[..., Any]) -> Any:
+def _return_type(query: str, function: Callable[..., Any]) -> Any:
     """Return a function's return type.
 
     Raises:
@@ -123,14 +123,14 @@ class QueryOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class DescribedQuery(Generic[P, T]):
+class _QueryDescriptor(Generic[P, T]):
     """A query's name, version, type and options, and, where they were declared, its params. Immutable."""
 
     name: str
     returns: Any = field(hash=False)
     version: int
     _options: dict[str, Any] = field(hash=False)
-    _signature: Signature | None
+    _signature: _Signature | None
 
     def of(self, /, *args: P.args, **kwargs: P.kwargs) -> QueryCall:
         """Return this query with these params, as an item for a client's `get_many`, which mixes queries."""
@@ -153,7 +153,7 @@ class DescribedQuery(Generic[P, T]):
             options["max_age"] = parse_duration(name, "max_age", max_age)
         if timeout is not None:
             options["timeout"] = parse_duration(name, "timeout", timeout)
-        fill(self, name=name, returns=returns, version=version, _options=options, _signature=None)
+        _fill(self, name=name, returns=returns, version=version, _options=options, _signature=None)
 
     def _params(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params:
         if self._signature is None:
@@ -181,7 +181,7 @@ class DescribedQuery(Generic[P, T]):
         return [QueryCall(self.name, params, self.version, self.returns) for params in many], shared
 
 
-def fill(handle: DescribedQuery[..., Any], **fields: Any) -> None:
+def _fill(handle: _QueryDescriptor[..., Any], **fields: Any) -> None:
     """Set fields of a handle that is still being made."""
     for name, value in fields.items():
         object.__setattr__(handle, name, value)
@@ -191,7 +191,7 @@ D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class AsyncCachedQuery(DescribedQuery[P, T]):
+class AsyncCachedQuery(_QueryDescriptor[P, T]):
     """A query on an async client: the methods of `CachedQuery`, awaited. `CachedQuery.on` makes it."""
 
     _client: AsyncCacheClient
@@ -257,7 +257,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class CachedQuery(DescribedQuery[P, T]):
+class CachedQuery(_QueryDescriptor[P, T]):
     """A query with the type of its value. Immutable and hashable; made at import, no client and no network needed.
 
     A call names the query's params and nothing else, so no param can clash with an option: `timeout` in
@@ -293,7 +293,7 @@ class CachedQuery(DescribedQuery[P, T]):
         timeout: Duration | None = None,
     ) -> None:
         self._describe(name, returns, version, max_age, timeout)
-        fill(self, _client=None)
+        _fill(self, _client=None)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the value for these params: at once while there is one within its grace. As `CacheClient.get`."""
@@ -376,13 +376,13 @@ class CachedQuery(DescribedQuery[P, T]):
         """
         if isinstance(client, AsyncCacheClient):
             bound: AsyncCachedQuery[P, T] = AsyncCachedQuery.__new__(AsyncCachedQuery)
-            fill(
+            _fill(
                 bound, name=self.name, returns=self.returns, version=self.version, _options=self._options,
                 _signature=self._signature, _client=client,
             )  # fmt: skip
             return bound
         changed = copy.copy(self)
-        fill(changed, _client=client)
+        _fill(changed, _client=client)
         return changed
 
     def _reader(self) -> CacheClient:
@@ -405,11 +405,11 @@ def cached_query(
     """
 
     def declare(function: Callable[P, T]) -> CachedQuery[P, T]:
-        signature = Signature.of(name, function)
+        signature = _Signature.of(name, function)
         declared: CachedQuery[..., T] = CachedQuery(
-            name, returns=returned_type(name, function), version=version, max_age=max_age, timeout=timeout
+            name, returns=_return_type(name, function), version=version, max_age=max_age, timeout=timeout
         )
-        fill(declared, _signature=signature)
+        _fill(declared, _signature=signature)
         return cast("CachedQuery[P, T]", declared)
 
     return declare
