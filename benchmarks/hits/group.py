@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from benchmarks.figures import Result
-from benchmarks.herd.worker import celery_worker
-from benchmarks.options import BenchOptions
-from benchmarks.payloads import ValueOf, value_of
-from benchmarks.places import Place
+from benchmarks.apparatus.entries import ValueOf, value_of
+from benchmarks.apparatus.processes import celery_worker
+from benchmarks.apparatus.servers import Servers
+from benchmarks.hits.command import BenchOptions
+from benchmarks.reports.results import Result
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Setting:
         stack: what is opened here stays for the groups after this one.
     """
 
-    place: Place
+    servers: Servers
     options: BenchOptions
     stack: ExitStack
     _has_worker: bool = False
@@ -35,7 +35,7 @@ class Setting:
             EmbeddedServerError, BenchError: it did not start.
         """
         if not self._has_worker:
-            self.stack.enter_context(celery_worker(self.place, self.options.payload))
+            self.stack.enter_context(celery_worker(self.servers, self.options.payload))
             self._has_worker = True
 
     @property

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Final
 
-from benchmarks.bars import bars
-from benchmarks.figures import Figure, Must, Result, Target
+from benchmarks.apparatus.entries import Seeder
+from benchmarks.apparatus.probes import AsyncProbe, Probe, SyncProbe
+from benchmarks.apparatus.race import run_on_loop
+from benchmarks.apparatus.servers import SilentServer
+from benchmarks.apparatus.statistics import WARM_UP_ROUND, percentile
 from benchmarks.hits.group import Group, Setting
-from benchmarks.probes import AsyncProbe, Probe, SyncProbe
-from benchmarks.racing import run_on_loop
-from benchmarks.seeding import Seeder
-from benchmarks.silent_server import SilentServer
-from benchmarks.statistics import WARM_UP_ROUND, percentile
+from benchmarks.reports.results import Figure, Must, Result, Target
 
 _FRESH: Final = range(64)
 _FIRST_STALE: Final = 100_000_000
@@ -32,12 +31,11 @@ class HungBroker(Group):
 
     def run(self, setting: Setting) -> Result:
         """Measure; one value a round is the ratio of the two readers' 99th percentiles."""
-        figures, on_hung, on_healthy = [], {}, {}
+        figures: list[Figure] = []
         stale = count(_FIRST_STALE)
         for kind in (SyncProbe, AsyncProbe):
             p99s = run_on_loop(_p99s(kind, setting, stale), uvloop=setting.options.uvloop)
             hung, healthy = zip(*p99s, strict=True)
-            on_hung[kind.title], on_healthy[kind.title] = hung, healthy
             what = f"{kind.title}: p99 of reads while the broker hangs"
             ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} asks for a refresh"
             figures += [
@@ -45,19 +43,20 @@ class HungBroker(Group):
                 Figure(self.name, what, tuple(hung), "µs"),
                 Figure(self.name, f"{kind.title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
             ]
-        series = {"the broker hangs": on_hung, "it is healthy": on_healthy}
-        plot = bars(f"hits-{self.name}", f"{self.title}: p99", "µs", series)
-        return Result(self.name, self.title, figures=tuple(figures), plots=(plot,))
+        return Result(self.name, self.title, figures=tuple(figures))
 
 
 async def _p99s(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -> list[tuple[float, float]]:
-    place, scale = setting.place, setting.options.scale
+    servers, scale = setting.servers, setting.options.scale
     order = random.Random(setting.options.seed)  # noqa: S311 - no secret
     p99s = []
-    with SilentServer() as silent, place.plain() as redis:
-        seeder = Seeder(redis, place.namespace, setting.value_of)
+    with SilentServer() as silent, servers.plain() as redis:
+        seeder = Seeder(redis, servers.namespace, setting.value_of)
         seeder.put(_FRESH)
-        probes = {_HEALTHY: kind(place.patient_settings()), _HUNG: kind(place.patient_settings(broker_url=silent.url))}
+        probes = {
+            _HEALTHY: kind(servers.lenient_settings()),
+            _HUNG: kind(servers.lenient_settings(broker_url=silent.url)),
+        }
         for number in range(scale.rounds + 1):
             took = await _round(probes, _Stale(seeder, numbers), max(_STALE_EVERY * _BLOCKS, scale.latencies), order)
             if number != WARM_UP_ROUND:
@@ -90,7 +89,7 @@ async def _round(
         for name in names:
             took[name] += await _block(probes[name], stale.take(reads // _BLOCKS // _STALE_EVERY + 1), reads // _BLOCKS)
             # Else its publications would be charged to the other reader. The hung one's never come to an end.
-            await probes[_HEALTHY].settle()
+            await probes[_HEALTHY].flush_triggers()
     return took
 
 

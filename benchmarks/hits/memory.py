@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final, cast
 
 import redis
 
-from benchmarks.figures import Figure, Must, Result, Target
+from benchmarks.apparatus.entries import QUERY, Seeder, payload_of
+from benchmarks.apparatus.race import RaceConfig, run_race
+from benchmarks.apparatus.servers import Servers
+from benchmarks.competitors.competitor import Competitor, Dataset
+from benchmarks.competitors.ours import OurSync
+from benchmarks.competitors.peers import RedisPyGet
 from benchmarks.hits.group import Group, Setting
-from benchmarks.seeding import QUERY, Seeder, payload_of
+from benchmarks.reports.results import Figure, Must, Result, Target
+from refresher.embedded import RedisServer
 from refresher.testing import InlineCache
 
 _SIZES: Final = range(512, 1_536, 8)
@@ -27,7 +35,7 @@ class Memory(Group):
 
     def run(self, setting: Setting) -> Result:
         """Measure; the keys are counted after refreshes by the real flow, with what was left behind."""
-        with setting.place.plain() as client:
+        with setting.servers.plain() as client:
             used, length, used_short = _bytes_over_plain(client, setting)
         most = Target(Must.AT_MOST, 100)
         sizes = f"mean over payloads of {_SIZES[0]} to {_SIZES[-1]} bytes"
@@ -47,11 +55,11 @@ class Memory(Group):
 
 
 def _bytes_over_plain(client: redis.Redis, setting: Setting) -> tuple[float, float, float]:
-    seeder = Seeder(client, setting.place.namespace, lambda size: "x" * size)
+    seeder = Seeder(client, setting.servers.namespace, lambda size: "x" * size)
     seeder.put(_SIZES)
     used, length, used_short = [], [], []
     for size in _SIZES:
-        key, short = seeder.key(size).entry, f"{setting.place.namespace}:{QUERY}:{size}"
+        key, short = seeder.key(size).entry, f"{setting.servers.namespace}:{QUERY}:{size}"
         payload = payload_of("x" * size)
         entry_used, entry_length = _usage(client, key), client.strlen(key)
         for plain in (key, short):
@@ -68,7 +76,7 @@ def _usage(client: redis.Redis, key: str) -> int:
 
 
 def _keys_at_rest(setting: Setting) -> float:
-    with InlineCache(redis_url=setting.place.cache_url) as cache, setting.place.plain() as client:
+    with InlineCache(redis_url=setting.servers.cache_url) as cache, setting.servers.plain() as client:
         cache.answer(QUERY, setting.value_of, ttl="5m", grace="1h")
         for number in range(_REFRESHED):
             cache.client.get(QUERY, {"number": number})
@@ -77,3 +85,51 @@ def _keys_at_rest(setting: Setting) -> float:
             cache.client.get(QUERY, {"number": number})
         keys = sum(1 for _ in client.scan_iter(match=f"{cache.client.settings.namespace}*", count=1_000))
     return keys / _REFRESHED
+
+
+_READ: Final = 20_000
+_LARGE: Final = "large"
+_SMALL: Final = "small"
+
+
+@dataclass(frozen=True, slots=True)
+class Million(Group):
+    """The same reader on two embedded servers, one full and one nearly empty; redis-py's GET beside it.
+
+    What is read is drawn from all entries, so that what a reader remembers of its keys helps it as little as in life.
+    """
+
+    def run(self, setting: Setting) -> Result:
+        """Measure; one value a round is the ratio of the two rates."""
+        options = setting.options
+        sizes = dict(zip((_LARGE, _SMALL), options.scale.entries, strict=True))
+        order = random.Random(options.seed)  # noqa: S311 - no secret
+        competitors: list[Competitor] = []
+        with ExitStack() as stack:
+            for name, size in sizes.items():
+                server = stack.enter_context(RedisServer.start())
+                servers = replace(setting.servers, cache_url=server.url(0))
+                _fill(servers, setting, size)
+                dataset = Dataset(servers, [order.randrange(size) for _ in range(min(size, _READ))], setting.value_of)
+                competitors += [_named(OurSync(dataset), name), _named(RedisPyGet(dataset), name)]
+            race = run_race(competitors, RaceConfig(1, one_key=False, scale=options.scale, seed=options.seed))
+        what = f"rate at {sizes[_LARGE]:,} entries against {sizes[_SMALL]:,}"
+        figures = [
+            Figure(
+                self.name, f"{what}: {kind.title}",
+                tuple(race.speed_ratios(f"{kind.title}, {_LARGE}", f"{kind.title}, {_SMALL}")),
+                target=target, note="; ".join(race.left_out.values()),
+            )
+            for kind, target in ((OurSync, Target(Must.AT_LEAST, 0.95)), (RedisPyGet, None))
+        ]  # fmt: skip
+        return Result(self.name, self.title, figures=tuple(figures))
+
+
+def _named(competitor: Competitor, name: str) -> Competitor:
+    competitor.title = f"{competitor.title}, {name}"
+    return competitor
+
+
+def _fill(servers: Servers, setting: Setting, size: int) -> None:
+    with servers.plain() as client:
+        Seeder(client, servers.namespace, setting.value_of).put(range(size))

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.bars import reads_a_second
-from benchmarks.contenders.aiocache_cache import Aiocache
-from benchmarks.contenders.cashews_caches import CashewsClientSideEarly, CashewsClientSideGet, CashewsEarly
-from benchmarks.contenders.contender import Contender, Course
-from benchmarks.contenders.django_caches import DjangoCacheback, DjangoRedis
-from benchmarks.contenders.dogpile_cache import DogpileCache
-from benchmarks.contenders.ours import (
+from benchmarks.apparatus.race import Race, RaceConfig, run_race
+from benchmarks.competitors.competitor import Competitor, Dataset
+from benchmarks.competitors.ours import (
     OurAsync,
     OurLocalAsync,
     OurLocalAsyncFrozen,
@@ -20,10 +16,21 @@ from benchmarks.contenders.ours import (
     OurLocalSyncFrozen,
     OurSync,
 )
-from benchmarks.contenders.redis_py import RedisAsyncioGet, RedisPyClientSideCache, RedisPyGet
-from benchmarks.figures import Figure, Must, Rate, Result, Target
+from benchmarks.competitors.peers import (
+    Aiocache,
+    CashewsClientSideEarly,
+    CashewsClientSideGet,
+    CashewsEarly,
+    DjangoCacheback,
+    DjangoRedis,
+    DogpileCache,
+    RedisAsyncioGet,
+    RedisPyClientSideCache,
+    RedisPyGet,
+)
 from benchmarks.hits.group import Group, Setting
-from benchmarks.racing import Race, Rules, run_race
+from benchmarks.reports.charts import bars
+from benchmarks.reports.results import Figure, Must, Rate, Result, Target
 
 KEYS: Final = 64
 _SYNC: Final = (RedisPyGet, OurSync, DogpileCache, DjangoRedis, DjangoCacheback)
@@ -43,46 +50,48 @@ class Mode(Group):
         variant: ours in another way; held against the baseline, too.
     """
 
-    contenders: tuple[type[Contender], ...] = ()
+    competitors: tuple[type[Competitor], ...] = ()
     concurrency: int = 1
     one_key: bool = False
     at_least: float | None = None
-    peers_at_least: tuple[tuple[type[Contender], float | None], ...] = ()
-    variant: type[Contender] | None = None
+    peers_at_least: tuple[tuple[type[Competitor], float | None], ...] = ()
+    variant: type[Competitor] | None = None
 
     def run(self, setting: Setting) -> Result:
         """Measure the rates of all contenders."""
-        course = Course(setting.place, range(KEYS), setting.value_of)
+        dataset = Dataset(setting.servers, range(KEYS), setting.value_of)
         options = setting.options
-        rules = Rules(self.concurrency, self.one_key, options.scale, options.seed, uvloop=options.uvloop)
-        race = run_race([kind(course) for kind in self.all], rules)
+        config = RaceConfig(self.concurrency, self.one_key, options.scale, options.seed, uvloop=options.uvloop)
+        race = run_race([kind(dataset) for kind in self.all], config)
         rates = tuple(self._rates(race))
-        plot = reads_a_second(f"hits-{self.name}", self.title, rates)
+        found = {rate.competitor: [1 / took for took in rate.seconds_per_read] for rate in rates}
+        ours = tuple(kind.title for kind in (self.competitors[1], self.variant) if kind is not None)
+        plot = bars(f"hits-{self.name}", self.title, "reads/s", {"reads/s": found}, ours=ours)
         return Result(self.name, self.title, rates, tuple(self._figures(race)), plots=(plot,))
 
     @property
-    def all(self) -> tuple[type[Contender], ...]:
+    def all(self) -> tuple[type[Competitor], ...]:
         """Who runs, in the order of the table."""
-        return self.contenders if self.variant is None else (*self.contenders, self.variant)
+        return self.competitors if self.variant is None else (*self.competitors, self.variant)
 
     def _rates(self, race: Race) -> list[Rate]:
-        baseline, ours = (kind.title for kind in self.contenders[:2])
+        baseline, ours = (kind.title for kind in self.competitors[:2])
         return [
             Rate(
                 self.name,
                 kind.title,
-                tuple(race.seconds_a_read(kind.title)),
-                tuple(race.times_as_fast(kind.title, baseline)),
-                tuple(race.times_as_fast(ours, kind.title)),
+                tuple(race.seconds_per_read(kind.title)),
+                tuple(race.speed_ratios(kind.title, baseline)),
+                tuple(race.speed_ratios(ours, kind.title)),
                 race.left_out.get(kind.title) or race.notes.get(kind.title, ""),
             )
             for kind in self.all
         ]
 
     def _figures(self, race: Race) -> list[Figure]:
-        baseline, ours, *peers = self.contenders
+        baseline, ours, *peers = self.competitors
         special = {peer: _at_least(least) for peer, least in self.peers_at_least}
-        asked: list[tuple[type[Contender], type[Contender], Target | None]] = [
+        asked: list[tuple[type[Competitor], type[Competitor], Target | None]] = [
             *((one, baseline, _at_least(self.at_least)) for one in (ours, self.variant) if one is not None),
             *((ours, peer, special.get(peer, Target(Must.MORE_THAN, 1))) for peer in peers),
         ]
@@ -90,7 +99,7 @@ class Mode(Group):
             Figure(
                 self.name,
                 f"{one.title} against {other.title}",
-                tuple(race.times_as_fast(one.title, other.title)),
+                tuple(race.speed_ratios(one.title, other.title)),
                 target=target,
                 note=race.left_out.get(one.title) or race.left_out.get(other.title, ""),
             )

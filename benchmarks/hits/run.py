@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from api_client import CacheError
-from benchmarks import report
-from benchmarks.about import about, made_folder
+from benchmarks.apparatus.entries import described
+from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
-from benchmarks.figures import Figure, Result
+from benchmarks.hits.command import BenchOptions
 from benchmarks.hits.group import Group, Setting
-from benchmarks.hits.groups import chosen
-from benchmarks.options import BenchOptions
-from benchmarks.payloads import described
-from benchmarks.places import Place, place
+from benchmarks.hits.hung_broker import HungBroker
+from benchmarks.hits.memory import Memory, Million
+from benchmarks.hits.rates import MODES
+from benchmarks.hits.single_reads import Triggering
+from benchmarks.hits.stampedes import HerdGroup, Kind
+from benchmarks.reports import report
+from benchmarks.reports.provenance import make_folder, provenance
+from benchmarks.reports.results import Figure, Result
 from refresher.embedded import EmbeddedServerError
+
+GROUPS: Final[Sequence[Group]] = (
+    *MODES,
+    Triggering("trigger", "a read that asks for a refresh"),
+    HungBroker("hung-broker", "reads while the broker hangs"),
+    HerdGroup("herd-threads", "concurrent readers of one key in 4 processes, threads", kind=Kind.THREADS),
+    HerdGroup("herd-asyncio", "concurrent readers of one key in 4 processes, asyncio", kind=Kind.ASYNCIO),
+    Memory("memory", "what an entry costs in Redis"),
+    Million("million", "a full cache", is_long=True),
+)
+
+
+def chosen_groups(options: BenchOptions) -> list[Group]:
+    """Return the groups that were asked for.
+
+    Raises:
+        BenchError: there is none of a name.
+    """
+    names = [group.name for group in GROUPS]
+    unknown = [name for name in options.only if name not in names]
+    if unknown:
+        raise BenchError(f"no group {unknown[0]!r}; there are {', '.join(names)}")
+    if options.only:
+        return [group for group in GROUPS if group.name in options.only]
+    return [group for group in GROUPS if options.full or options.quick or not group.is_long]
+
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,12 +62,12 @@ def run_hits(options: BenchOptions, console: Console) -> None:
             kept, a group that failed.
         EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
     """
-    groups = chosen(options)
-    made_folder(options.out)
+    groups = chosen_groups(options)
+    make_folder(options.out)
     results: list[Result] = []
     failed: list[str] = []
-    with place(options.redis_url) as here, ExitStack() as stack:
-        content, setting = _about(options, here), Setting(here, options, stack)
+    with running_servers(options.redis_url) as here, ExitStack() as stack:
+        content, setting = _provenance(options, here), Setting(here, options, stack)
         for group in groups:
             console.print(f"{group.name} …", style="dim")
             try:
@@ -62,9 +93,13 @@ def _measured(group: Group, setting: Setting, failed: list[str]) -> Result:
     return replace(result, seconds=time.monotonic() - began)
 
 
-def _about(options: BenchOptions, here: Place) -> dict[str, Any]:
-    asked = {name: value for name, value in asdict(options).items() if name not in ("out", "redis_url", "seed")}
+def _provenance(options: BenchOptions, here: Servers) -> dict[str, Any]:
+    asked = {
+        name: value for name, value in asdict(options).items() if name not in ("out", "redis_url", "seed", "rounds")
+    }
     scale = options.scale
-    asked |= {"rounds": f"{scale.rounds} and one to warm up", "readers": scale.readers, "redis": here.title}
+    asked |= {"readers": scale.readers, "redis": here.title}
     asked |= {"payload": described(options.payload), "uvloop": options.uvloop, "only": ", ".join(options.only) or "all"}
-    return about("hits", seed=options.seed, options=asked, servers={"redis-server": here.version})
+    return provenance(
+        "hits", seed=options.seed, rounds=scale.rounds, options=asked, servers={"redis-server": here.version}
+    )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from api_client.protocol.xfetch import MICROSECONDS
 from benchmarks.simulate.compiled import compiled
 from refresher.flow.policy import DEVIATION_GAIN, MAX_BETA, MEAN_GAIN
 
@@ -19,22 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # What is compiled takes plain constants.
-_MICROSECONDS: Final = MICROSECONDS
 _MEAN_GAIN: Final = MEAN_GAIN
 _DEVIATION_GAIN: Final = DEVIATION_GAIN
-
-
-@compiled
-def is_positive(left_us: int, delta: float, beta: float, ttl: float, u: float, digits: int) -> bool:
-    """Decide one read, as `api_client.protocol.xfetch.should_refresh` does; δ and TTL in seconds."""
-    if left_us <= 0:
-        return True
-    if beta <= 0 or delta <= 0:
-        return False
-    if digits > 0:
-        steps = 10.0**digits
-        u = math.ceil(u * steps) / steps
-    return min(-delta * beta * math.log(u), ttl / 2) * _MICROSECONDS >= left_us
 
 
 @compiled
@@ -77,7 +62,9 @@ def first_positive(now: float, soft: float, rate: float, delta: float, beta: flo
     Args:
         now, soft: on one clock.
         rate: reads/s of this key.
-        delta, beta, ttl, digits: as in `is_positive`.
+        delta, ttl: δ and TTL in seconds.
+        beta: effective.
+        digits: of a draw, at which it is cut; 0: not at all.
     """
     scale = delta * beta
     if scale > 0 and now < soft:

@@ -19,11 +19,10 @@ from api_client.read.pending import REPUBLISH_INTERVAL_SECONDS
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, MAX_CLAIM_TIMES
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS
-from benchmarks.simulate.agenda import NOBODY, open_place, pop, schedule
 from benchmarks.simulate.compiled import compiled, compiled_within
 from benchmarks.simulate.decision import first_positive, smoothed
-from benchmarks.simulate.fleet import MISSES, OTHERS, dispatch, publish
-from benchmarks.simulate.records import (
+from benchmarks.simulate.event_queue import NO_KEY, open_slot, pop, schedule
+from benchmarks.simulate.state import (
     ARE_DOWN,
     BUSY,
     COMMITS,
@@ -31,7 +30,7 @@ from benchmarks.simulate.records import (
     DROPPED,
     EARLY,
     FREE,
-    GLANCES,
+    IDLE_MESSAGES_NOW,
     LENGTHS,
     LOST,
     LOST_RUNS,
@@ -42,8 +41,13 @@ from benchmarks.simulate.records import (
     STALE,
     STALE_READS,
     State,
+    add,
+    count,
+    count_reads,
+    record_lead,
+    spread,
 )
-from benchmarks.simulate.tally import add, count, count_reads, note_lead, spread
+from benchmarks.simulate.worker_pool import MISSES, OTHERS, dispatch, publish
 
 # What is compiled takes plain constants.
 _STALE_AGAIN: Final = REPUBLISH_SECONDS
@@ -56,11 +60,11 @@ _MAX_CLAIM: Final = MAX_CLAIM_TIMES
 @compiled
 def advance(state: State, first: int, last: int) -> None:
     """Let the time of these places of the agenda pass; ``last`` is the first that does not."""
-    for place in range(first, last):
-        open_place(state, place)
+    for slot in range(first, last):
+        open_slot(state, slot)
         number, at = pop(state)
-        while number != NOBODY:
-            _happen(state, number, at)
+        while number != NO_KEY:
+            _handle_event(state, number, at)
             number, at = pop(state)
 
 
@@ -68,7 +72,7 @@ def advance(state: State, first: int, last: int) -> None:
 def begin(state: State) -> None:
     """Draw for each key when its first read asks."""
     for number in range(state.policy[0].keys):
-        _wait_for_read(state, number, 0.0, float(state.keys[number].rate))
+        _schedule_read(state, number, 0.0, float(state.keys[number].rate))
 
 
 @compiled
@@ -77,29 +81,29 @@ def finish(state: State, end: float) -> None:
     for number in range(state.policy[0].keys):
         key = state.keys[number]
         if key.since < end:
-            count_reads(state, number, end, is_over=True)
+            count_reads(state, number, end, is_final=True)
         if key.state == RUNNING:
             spread(state.amounts[BUSY], 1, float(key.moment), end, 1.0)
 
 
 @compiled_within
-def asking_rate(rate: float, readers: int, silence: float) -> float:
+def trigger_rate(rate: float, readers: int, silence: float) -> float:
     """Return how often a key is asked for, when a process that has asked is silent for so long."""
     return rate / (1 + rate * silence / readers)
 
 
 @compiled_within
-def _happen(state: State, number: int, at: float) -> None:
+def _handle_event(state: State, number: int, at: float) -> None:
     if number >= state.policy[0].keys:
-        state.numbers[GLANCES] -= 1
-        state.places[state.numbers[GLANCES]] = number
-        _be_idle(state, at)
+        state.numbers[IDLE_MESSAGES_NOW] -= 1
+        state.idle_slots[state.numbers[IDLE_MESSAGES_NOW]] = number
+        _release_worker(state, at)
         return
     what = state.keys[number].state
     if what == RESTING:
-        _ask(state, number, at)
+        _trigger(state, number, at)
     elif what == QUEUED:
-        _ask_again(state, number, at)
+        _trigger_again(state, number, at)
     elif what == RUNNING:
         _end_run(state, number, at)
     else:
@@ -107,21 +111,21 @@ def _happen(state: State, number: int, at: float) -> None:
 
 
 @compiled_within
-def _wait_for_read(state: State, number: int, now: float, rate: float) -> None:
+def _schedule_read(state: State, number: int, now: float, rate: float) -> None:
     key, policy = state.keys[number], state.policy[0]
     at = first_positive(now, key.soft, rate, float(key.delta), float(key.beta), policy.ttl, policy.digits)
     schedule(state, number, at)
 
 
 @compiled_within
-def _ask(state: State, number: int, at: float) -> None:
+def _trigger(state: State, number: int, at: float) -> None:
     """Let a read ask for a refresh: the first one that does, since the entry was committed."""
     key, policy = state.keys[number], state.policy[0]
     reader = _any_reader(state)
     if at < key.soft:
         if known_length(state, reader, OTHERS, at) >= policy.queue_size:
             count(state, DROPPED, at)
-            _wait_for_read(state, number, at, asking_rate(float(key.rate), policy.readers, _LENGTH_HOLDS / 2))
+            _schedule_read(state, number, at, trigger_rate(float(key.rate), policy.readers, _LENGTH_HOLDS / 2))
             return
         key.reason = EARLY
     elif at < key.soft + policy.grace:
@@ -178,7 +182,7 @@ def _claim(state: State, number: int, at: float, reader: int, is_republish: bool
 
 
 @compiled_within
-def _ask_again(state: State, number: int, at: float) -> None:
+def _trigger_again(state: State, number: int, at: float) -> None:
     """Let a read, or one that waits, ask for what has been queued for long."""
     key, policy, reader = state.keys[number], state.policy[0], _any_reader(state)
     if at >= key.claimed + policy.queue_ttl * key.lasts:
@@ -193,7 +197,7 @@ def _ask_again(state: State, number: int, at: float) -> None:
     if is_due:
         _publish(state, number, at, has_waiter, is_republish=True)
     else:
-        _wait_for_ask(state, number, at)
+        _schedule_trigger(state, number, at)
 
 
 @compiled_within
@@ -201,16 +205,16 @@ def _publish(state: State, number: int, at: float, has_waiter: bool, is_republis
     publish(state, number, at, has_waiter, is_republish)
     dispatch(state, at)
     if state.keys[number].state == QUEUED:
-        _wait_for_ask(state, number, at)
+        _schedule_trigger(state, number, at)
 
 
 @compiled_within
-def _wait_for_ask(state: State, number: int, now: float) -> None:
+def _schedule_trigger(state: State, number: int, now: float) -> None:
     """Draw when a queued key is due to be published again, or to be claimed anew, and somebody is there to ask."""
     key, policy = state.keys[number], state.policy[0]
     rate, hard = float(key.rate), key.soft + policy.grace
     doubled = 2.0 ** float(key.times)
-    pause = np.random.exponential() / asking_rate(rate, policy.readers, _SILENCE)
+    pause = np.random.exponential() / trigger_rate(rate, policy.readers, _SILENCE)
     lapses = key.claimed + policy.queue_ttl * key.lasts + pause
     # An early one is not asked for again before it is late: what was too much then was dropped.
     at = max(key.moment + _STALE_AGAIN * doubled, key.soft) + pause
@@ -230,18 +234,18 @@ def _end_run(state: State, number: int, at: float) -> None:
         _lose_run(state, number, at)
         return
     spread(state.amounts[BUSY], 1, key.moment, at, 1.0)
-    count_reads(state, number, at, is_over=False)
+    count_reads(state, number, at, is_final=False)
     count(state, COMMITS, at)
     if at < key.soft:
         count(state, COMMITS_IN_TIME, at)
     lead = at - key.claimed
-    note_lead(state, at, lead)
+    record_lead(state, at, lead)
     key.delta = smoothed(float(key.delta), 0.0, lead)[0] if key.delta > 0 else lead
     key.soft = at + policy.ttl
     key.state = RESTING
     key.since = math.inf
-    _wait_for_read(state, number, at, float(key.rate))
-    _be_idle(state, at + policy.turnaround)
+    _schedule_read(state, number, at, float(key.rate))
+    _release_worker(state, at + policy.turnaround)
 
 
 @compiled_within
@@ -252,13 +256,13 @@ def _lose_run(state: State, number: int, at: float) -> None:
     count(state, LOST_RUNS, policy.down_from)
     spread(state.amounts[BUSY], 1, key.moment, policy.down_from, 1.0)
     renewed = key.moment + math.floor((policy.down_from - key.moment) / third) * third
-    pause = np.random.exponential() / asking_rate(float(key.rate), policy.readers, _SILENCE)
+    pause = np.random.exponential() / trigger_rate(float(key.rate), policy.readers, _SILENCE)
     key.state = LOST
     schedule(state, number, max(at, renewed + policy.lease, key.soft) + pause)
 
 
 @compiled_within
-def _be_idle(state: State, at: float) -> None:
+def _release_worker(state: State, at: float) -> None:
     if state.numbers[ARE_DOWN] == 0:
         state.numbers[FREE] += 1
         dispatch(state, at)

@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from benchmarks.simulate.records import (
+from benchmarks.simulate.model import Model
+from benchmarks.simulate.state import (
     BUSY,
     COMMITS,
     COMMITS_IN_TIME,
     EARLY,
+    LEAD_BINS_PER_DECADE,
+    MIN_LEAD_SECONDS,
     MISS,
     STALE,
     STALE_READS,
     TIMED_OUT_READS,
+    WAIT_BINS_PER_SECOND,
     WAITING_READS,
     State,
+    cumulate,
 )
-from benchmarks.simulate.tally import LEAD_BINS_A_DECADE, MIN_LEAD_SECONDS, WAIT_BINS_A_SECOND, spread_out
-from benchmarks.simulate.world import World
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +38,7 @@ class Outcome:
     ``waits`` are reads by how long they waited (ms), ``leads`` commits by their lead time.
     """
 
-    world: World
+    model: Model
     counters: NDArray[np.int64]
     amounts: NDArray[np.float64]
     waits: NDArray[np.float64]
@@ -47,11 +50,11 @@ class Outcome:
 
     @classmethod
     def of(
-        cls, world: World, state: State, lengths: NDArray[np.int64], *, prepare_seconds: float, run_seconds: float
+        cls, model: Model, state: State, lengths: NDArray[np.int64], *, prepare_seconds: float, run_seconds: float
     ) -> Self:
         """Sum up what was counted."""
         return cls(
-            world, state.counters, spread_out(state.amounts), spread_out(state.waits), state.leads, lengths,
+            model, state.counters, cumulate(state.amounts), cumulate(state.waits), state.leads, lengths,
             prepare_seconds, run_seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         )  # fmt: skip
 
@@ -59,7 +62,7 @@ class Outcome:
         """Return the same without its first seconds; waits and leads are those of all of it."""
         return replace(
             self,
-            world=replace(self.world, seconds=self.world.seconds - second),
+            model=replace(self.model, seconds=self.model.seconds - second),
             counters=self.counters[:, second:],
             amounts=self.amounts[:, second:],
             lengths=self.lengths[:, second:],
@@ -73,7 +76,7 @@ class Outcome:
     @property
     def reads(self) -> float:
         """How many reads there were, as expected."""
-        return self.world.reads_per_second * self.world.seconds
+        return self.model.reads_per_second * self.model.seconds
 
     def loads(self, *reasons: int) -> int:
         """Return how many loads began, for these reasons or for all."""
@@ -97,7 +100,7 @@ class Outcome:
     @property
     def utilisation(self) -> float:
         """The share of their time that the workers were busy."""
-        return float(self.amounts[BUSY].sum()) / (self.world.workers * self.world.seconds)
+        return float(self.amounts[BUSY].sum()) / (self.model.workers * self.model.seconds)
 
     @property
     def in_time_share(self) -> float:
@@ -108,21 +111,21 @@ class Outcome:
     def wait_ms(self, percent: float) -> float:
         """Return a percentile of what the reads waited that waited; those that gave up count with the longest wait."""
         gave_up = float(self.amounts[TIMED_OUT_READS].sum())
-        place = _place_of(np.append(self.waits, gave_up), percent)
-        return math.nan if place is None else min(place + 1, len(self.waits)) * 1000 / WAIT_BINS_A_SECOND
+        bin_number = _percentile_bin(np.append(self.waits, gave_up), percent)
+        return math.nan if bin_number is None else min(bin_number + 1, len(self.waits)) * 1000 / WAIT_BINS_PER_SECOND
 
     def lead_ms(self, percent: float) -> float:
         """Return a percentile of the lead times at commit, in steps of 12 %."""
-        place = _place_of(self.leads.astype(np.float64), percent)
-        if place is None:
+        bin_number = _percentile_bin(self.leads.astype(np.float64), percent)
+        if bin_number is None:
             return math.nan
-        return float(MIN_LEAD_SECONDS * 10 ** ((place + 0.5) / LEAD_BINS_A_DECADE) * 1000)
+        return float(MIN_LEAD_SECONDS * 10 ** ((bin_number + 0.5) / LEAD_BINS_PER_DECADE) * 1000)
 
     def _share(self, what: int) -> float:
         return float(self.amounts[what].sum()) / self.reads
 
 
-def _place_of(counts: NDArray[np.float64], percent: float) -> int | None:
+def _percentile_bin(counts: NDArray[np.float64], percent: float) -> int | None:
     """Return the bin of a percentile; None of nothing."""
     summed = np.cumsum(counts)
     if len(summed) == 0 or summed[-1] <= 0:

@@ -7,13 +7,12 @@ from dataclasses import replace
 from statistics import mean
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.figures import Figure, Must, Result, Target
-from benchmarks.simulate.options import Popularity, SimulateOptions
+from benchmarks.reports.results import Figure, Must, Result, Table, Target
+from benchmarks.simulate.command import Popularity, SimulateOptions
+from benchmarks.simulate.model import Model
 from benchmarks.simulate.outcome import Outcome
 from benchmarks.simulate.real_run import Real, real_run
 from benchmarks.simulate.simulation import simulate
-from benchmarks.simulate.world import World
-from benchmarks.tables import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,25 +32,25 @@ def validated(options: SimulateOptions, console: Console, servers: dict[str, str
         EmbeddedServerError, BenchError: as `real_run`.
     """
     began = time.monotonic()
-    world = world_of_a_machine(options)
-    warm_up = int((_QUICK_ROUNDS if options.quick else _WARM_UP_ROUNDS) * world.ttl)
-    console.print(f"a real run of {warm_up + world.seconds} s …", style="dim")
-    real = real_run(world, warm_up, servers)
-    simulated = as_simulated(world, real, warm_up)
+    model = validation_model(options)
+    warm_up = int((_QUICK_ROUNDS if options.quick else _WARM_UP_ROUNDS) * model.ttl)
+    console.print(f"a real run of {warm_up + model.seconds} s …", style="dim")
+    real = real_run(model, warm_up, servers)
+    simulated = simulate_like(model, real, warm_up)
     return Result(
-        _GROUP, _TITLE, figures=_figures(world, real, simulated), tables=(_table(world, real, simulated),),
+        _GROUP, _TITLE, figures=_figures(model, real, simulated), tables=(_table(model, real, simulated),),
         seconds=time.monotonic() - began,
     )  # fmt: skip
 
 
-def world_of_a_machine(options: SimulateOptions) -> World:
+def validation_model(options: SimulateOptions) -> Model:
     """Return a world that two cores can hold, also beside other work: workers and readers mostly wait.
 
     A TTL of seconds gives a thousand loads in a minute, and keys that are read about once a TTL give as many stale
     reads: chance moves neither by more than some percent. There are more workers than are ever busy, so that what
     passes from claim to acquire is the way there and no queue, and can be measured.
     """
-    return World(
+    return Model(
         keys=150,
         reads_per_second=150.0,
         readers=2,
@@ -69,29 +68,29 @@ def world_of_a_machine(options: SimulateOptions) -> World:
     )
 
 
-def as_simulated(world: World, real: Real, warm_up: int) -> list[Outcome]:
+def simulate_like(model: Model, real: Real, warm_up: int) -> list[Outcome]:
     """Simulate what ran, with the costs and the rate of reads that it measured, over several seeds."""
     like_it = replace(
-        world,
+        model,
         costs=real.costs,
         pickups=real.pickups,
-        reads_per_second=real.reads / world.seconds,
-        seconds=warm_up + world.seconds,
+        reads_per_second=real.reads / model.seconds,
+        seconds=warm_up + model.seconds,
     )
     return [simulate(replace(like_it, seed=seed)).since(warm_up) for seed in range(_SEEDS)]
 
 
-def _figures(world: World, real: Real, simulated: list[Outcome]) -> tuple[Figure, ...]:
+def _figures(model: Model, real: Real, simulated: list[Outcome]) -> tuple[Figure, ...]:
     loads = mean(outcome.loads() for outcome in simulated)
     stale = mean(outcome.stale_share for outcome in simulated)
     costs = real.costs
     return (
         Figure(
-            _GROUP, "recomputes: simulated against real, apart", (_apart(loads, real.loads),), "%", _MAX_PERCENT,
-            f"{loads:,.0f} against {real.loads:,}",
+            _GROUP, "recomputes: simulated against real, apart", (_difference_percent(loads, real.loads),), "%",
+            _MAX_PERCENT, f"{loads:,.0f} against {real.loads:,}",
         ),
         Figure(
-            _GROUP, "stale share: simulated against real, apart", (_apart(stale, real.stale_share),), "%",
+            _GROUP, "stale share: simulated against real, apart", (_difference_percent(stale, real.stale_share),), "%",
             _MAX_PERCENT, f"{stale:.2%} against {real.stale_share:.2%}",
         ),
         Figure(_GROUP, "measured: from claim to acquire", (costs.pickup * 1000,), "ms"),
@@ -101,11 +100,11 @@ def _figures(world: World, real: Real, simulated: list[Outcome]) -> tuple[Figure
     )  # fmt: skip
 
 
-def _apart(simulated: float, real: float) -> float:
+def _difference_percent(simulated: float, real: float) -> float:
     return 100 * abs(simulated / real - 1) if real else 100.0
 
 
-def _table(world: World, real: Real, simulated: list[Outcome]) -> Table:
+def _table(model: Model, real: Real, simulated: list[Outcome]) -> Table:
     """Return both, side by side; of the simulation the mean, and the range over its seeds."""
     loads = [float(outcome.loads()) for outcome in simulated]
     stale = [100 * outcome.stale_share for outcome in simulated]
@@ -114,6 +113,6 @@ def _table(world: World, real: Real, simulated: list[Outcome]) -> Table:
         ("recomputes", float(real.loads), mean(loads), min(loads), max(loads)),
         ("stale reads, %", 100 * real.stale_share, mean(stale), min(stale), max(stale)),
         ("waiting reads, %", 100 * real.waited / real.reads, mean(waiting), min(waiting), max(waiting)),
-        ("reads/s", real.reads / world.seconds, simulated[0].world.reads_per_second, None, None),
+        ("reads/s", real.reads / model.seconds, simulated[0].model.reads_per_second, None, None),
     )
     return Table("validation", _TITLE, ("", "real", "simulated", "least", "most"), rows)

@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery import Celery
 
-from benchmarks.stampede.notes import Mark, note
+from benchmarks.stampede.config import CONFIG, POOL_CONNECTIONS, POOL_WAIT_SECONDS, Config
 from benchmarks.stampede.origin import Origin
-from benchmarks.stampede.terms import POOL_CONNECTIONS, POOL_WAIT_SECONDS, TERMS, Terms
+from benchmarks.stampede.recorder import Mark, record
 
 if TYPE_CHECKING:
     from benchmarks.stampede.strategies.strategy import Value
 
-LANE: Final = "BENCH_STAMPEDE_LANE"
+VARIANT: Final = "BENCH_STAMPEDE_LANE"
 QUEUE: Final = "cacheback"
 WORKER_PROCESSES: Final = 4  # as many as this project's worker has
 
 
-def configured_job(terms: Terms, lane: str) -> type:
+def configured_job(config: Config, variant: str) -> type:
     """Configure Django and Celery, and return the job's class; once a process.
 
     A task names the class by its module, so it is put there, as if it had been written so.
     """
     found: type | None = globals().get("StampedeJob")
     if found is None:
-        _configure(terms, lane)
-        _celery_app(terms)
-        found = globals()["StampedeJob"] = _job_class(terms, Origin(terms, lane))
+        _configure(config, variant)
+        _celery_app(config)
+        found = globals()["StampedeJob"] = _job_class(config, Origin(config, variant))
     return found
 
 
-def _configure(terms: Terms, lane: str) -> None:
+def _configure(config: Config, variant: str) -> None:
     from django.conf import settings
 
     pool = {
@@ -46,8 +46,8 @@ def _configure(terms: Terms, lane: str) -> None:
         CACHES={
             "default": {
                 "BACKEND": "django_redis.cache.RedisCache",
-                "LOCATION": terms.place.cache_url,
-                "KEY_PREFIX": f"{terms.place.namespace}:{lane}",
+                "LOCATION": config.servers.cache_url,
+                "KEY_PREFIX": f"{config.servers.namespace}:{variant}",
                 "OPTIONS": {
                     "CONNECTION_POOL_CLASS": pool.pop("class"),
                     "CONNECTION_POOL_KWARGS": pool,
@@ -60,9 +60,9 @@ def _configure(terms: Terms, lane: str) -> None:
 
 
 @functools.cache
-def _celery_app(terms: Terms) -> Celery:
+def _celery_app(config: Config) -> Celery:
     # The same broker as this project's, with its own options of a hot path: nothing is kept of a result.
-    app = Celery("cacheback", broker=terms.place.broker_url)
+    app = Celery("cacheback", broker=config.servers.broker_url)
     app.conf.update(
         task_default_queue=QUEUE,
         task_ignore_result=True,
@@ -73,30 +73,30 @@ def _celery_app(terms: Terms) -> Celery:
     return app
 
 
-def _job_class(terms: Terms, origin: Origin) -> type:
+def _job_class(config: Config, origin: Origin) -> type:
     from cacheback.base import Job
 
     class StampedeJob(Job):  # type: ignore[misc, unused-ignore] # no type information is shipped
-        lifetime = terms.expires_seconds
-        refresh_timeout = terms.lease_seconds
-        cache_ttl = int(terms.hard_seconds)
+        lifetime = config.expires_seconds
+        refresh_timeout = config.lease_seconds
+        cache_ttl = int(config.hard_seconds)
 
         def fetch(self, number: int) -> Value:
             return origin.compute(number)
 
         def process_result(self, result: Any, call: Any, cache_status: int, sync_fetch: Any = None) -> Any:
             if cache_status == self.MISS:
-                note(Mark.MISS)
+                record(Mark.MISS)
             elif cache_status == self.STALE:
-                note(Mark.EARLY)
+                record(Mark.EARLY)
             return result
 
     StampedeJob.__module__, StampedeJob.__qualname__ = __name__, StampedeJob.__name__
     return StampedeJob
 
 
-if TERMS in os.environ and LANE in os.environ:  # in the worker, whose Celery looks for `app`
-    _terms = Terms.from_environ()
-    app: Celery = _celery_app(_terms)
-    configured_job(_terms, os.environ[LANE])
+if CONFIG in os.environ and VARIANT in os.environ:  # in the worker, whose Celery looks for `app`
+    _config = Config.from_environ()
+    app: Celery = _celery_app(_config)
+    configured_job(_config, os.environ[VARIANT])
     import cacheback.tasks  # noqa: F401 - registers the task; it reads Django's settings

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import redis
 import redis.asyncio
 
-from benchmarks.payloads import PayloadKind, value_of
-from benchmarks.stampede.notes import Mark, note
-from benchmarks.stampede.terms import POOL_CONNECTIONS, POOL_WAIT_SECONDS, Terms
+from benchmarks.apparatus.entries import PayloadKind, value_of
+from benchmarks.stampede.config import POOL_CONNECTIONS, POOL_WAIT_SECONDS, Config
+from benchmarks.stampede.recorder import Mark, record
 
 if TYPE_CHECKING:
     from neo4j import AsyncDriver, Driver
@@ -54,8 +54,8 @@ class Origin:
     Made in the process that uses it; what it connects to, it does at the first recompute.
     """
 
-    def __init__(self, terms: Terms, name: str) -> None:
-        self._terms, self._name = terms, name
+    def __init__(self, config: Config, name: str) -> None:
+        self._config, self._name = config, name
         self._sync: redis.Redis | None = None
         self._async: redis.asyncio.Redis | None = None
         self._driver: Driver | None = None
@@ -63,7 +63,7 @@ class Origin:
 
     def compute(self, number: int) -> dict[str, Any]:
         """Make the value of a number."""
-        note(Mark.COMPUTED)
+        record(Mark.COMPUTED)
         with self._counted(number):
             rows = self._rows(number)
         return value_at(number, time.monotonic(), rows)
@@ -71,12 +71,12 @@ class Origin:
     def compute_in(self, tx: Any, number: int) -> dict[str, Any]:
         """Make it in a transaction of a worker of this project, which has the graph at hand."""
         with self._counted(number):
-            rows = self._pause(number) if self._terms.graph is None else self._ask(tx)
+            rows = self._pause(number) if self._config.graph is None else self._ask(tx)
         return value_at(number, time.monotonic(), rows)
 
     async def acompute(self, number: int) -> dict[str, Any]:
         """Make it, as a coroutine."""
-        note(Mark.COMPUTED)
+        record(Mark.COMPUTED)
         async with self._acounted(number):
             rows = await self._arows(number)
         return value_at(number, time.monotonic(), rows)
@@ -116,7 +116,7 @@ class Origin:
     def _control(self) -> redis.Redis:
         if self._sync is None:
             pool = redis.BlockingConnectionPool.from_url(
-                self._terms.place.control_url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
+                self._config.servers.control_url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
             )
             self._sync = redis.Redis(connection_pool=pool)
         return self._sync
@@ -124,17 +124,17 @@ class Origin:
     def _acontrol(self) -> redis.asyncio.Redis:
         if self._async is None:
             pool = redis.asyncio.BlockingConnectionPool.from_url(
-                self._terms.place.control_url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
+                self._config.servers.control_url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
             )
             self._async = redis.asyncio.Redis(connection_pool=pool)
         return self._async
 
     def _pause(self, number: int) -> Any:
-        time.sleep(self._terms.delta_seconds)
+        time.sleep(self._config.delta_seconds)
         return value_of(PayloadKind.ROWS)(number)
 
     def _rows(self, number: int) -> Any:
-        graph = self._terms.graph
+        graph = self._config.graph
         if graph is None:
             return self._pause(number)
         if self._driver is None:
@@ -145,9 +145,9 @@ class Origin:
             return session.execute_read(self._ask)
 
     async def _arows(self, number: int) -> Any:
-        graph = self._terms.graph
+        graph = self._config.graph
         if graph is None:
-            await asyncio.sleep(self._terms.delta_seconds)
+            await asyncio.sleep(self._config.delta_seconds)
             return value_of(PayloadKind.ROWS)(number)
         if self._async_driver is None:
             from neo4j import AsyncGraphDatabase
@@ -161,8 +161,8 @@ class Origin:
             return await session.execute_read(ask)
 
     def _ask(self, tx: Any) -> Any:
-        assert self._terms.graph is not None  # noqa: S101 - for mypy; callers have looked
-        return tx.run(_CYPHER, id=self._terms.graph.person_id).data()
+        assert self._config.graph is not None  # noqa: S101 - for mypy; callers have looked
+        return tx.run(_CYPHER, id=self._config.graph.person_id).data()
 
 
 def ledger_key(name: str, number: int) -> str:
@@ -198,11 +198,11 @@ class Ledger:
         """Return all of them so far, by their beginning."""
         return parsed(cast("list[bytes]", self._control.lrange(self._key, 0, -1)))
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew: what has been counted so far was to prepare."""
         self._control.delete(self._key)
 
-    def bury(self) -> None:
+    def remove_killed(self) -> None:
         """One that ran was killed, and can't count itself out."""
         self._control.decr(f"{self._key}:running")
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from benchmarks.stampede.config import GRACE_SECONDS, Config
 from benchmarks.stampede.origin import Origin
 from benchmarks.stampede.strategies.ours import QUERY
-from benchmarks.stampede.terms import GRACE_SECONDS, Terms
 from refresher import query
 from refresher.queries import MAX_CONCURRENCY
 
-_TERMS = Terms.from_environ()
+_CONFIG = Config.from_environ()
 
 
 @functools.cache
-def _origin(lane: str) -> Origin:
-    return Origin(_TERMS, lane)
+def _origin(variant: str) -> Origin:
+    return Origin(_CONFIG, variant)
 
 
-@query(QUERY, ttl=_TERMS.expires_seconds, concurrency=MAX_CONCURRENCY, grace=GRACE_SECONDS)
-def stampede(tx: Any, lane: str, number: int) -> dict[str, Any]:
+@query(QUERY, ttl=_CONFIG.expires_seconds, concurrency=MAX_CONCURRENCY, grace=GRACE_SECONDS)
+def stampede(tx: Any, variant: str, number: int) -> dict[str, Any]:
     """Make the value of a lane's number."""
-    return _origin(lane).compute_in(tx, number)
+    return _origin(variant).compute_in(tx, number)

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import redis
 
-from benchmarks.stampede.notes import NO_MARK, NOTES, Mark, Notes
-from benchmarks.stampede.strategies import BY_NAME
+from benchmarks.stampede.config import Config, Kind
+from benchmarks.stampede.recorder import CURRENT_READ, NO_MARK, Mark, ReadRecord
 from benchmarks.stampede.strategies.strategy import AsyncCache, Strategy, SyncCache, Value
-from benchmarks.stampede.terms import Kind, Terms
+from benchmarks.stampede.variants import BY_NAME
 
 READ: Final = struct.Struct("<ddB")
 """What is left of a read: its begin (monotonic seconds), how long it took (s), its marks."""
@@ -48,22 +48,22 @@ class Job:
     """
 
     strategy: str
-    lane: str
+    variant: str
     kind: Kind
-    terms: Terms
+    config: Config
     readers: int
     interval_seconds: float | None
     seed: int
 
 
-def reads_key(lane: str) -> str:
+def reads_key(variant: str) -> str:
     """Return the name of the list that takes what a lane's readers leave."""
-    return f"stampede-reads:{lane}"
+    return f"stampede-reads:{variant}"
 
 
-def errors_key(lane: str) -> str:
+def errors_key(variant: str) -> str:
     """Return the name of the hash that counts a lane's errors by what they were."""
-    return f"stampede-errors:{lane}"
+    return f"stampede-errors:{variant}"
 
 
 def run_readers(pipe: Any, job: Job) -> None:
@@ -72,7 +72,7 @@ def run_readers(pipe: Any, job: Job) -> None:
         pipe.recv()
     except EOFError:
         return
-    strategy = BY_NAME[job.strategy](job.terms, job.lane)
+    strategy = BY_NAME[job.strategy](job.config, job.variant)
     log, stop = _Log(job), threading.Event()
     if Kind.THREADS in strategy.kinds and job.kind is not Kind.ASYNCIO:
         _on_threads(strategy, job, log, stop, pipe)
@@ -86,33 +86,33 @@ class _Log:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._control = redis.Redis.from_url(job.terms.place.control_url)
+        self._control = redis.Redis.from_url(job.config.servers.control_url)
         self._reads: list[bytes] = []
         self._errors: Counter[str] = Counter()
 
-    def add(self, began: float, notes: Notes, value: Value | None, error: str) -> None:
+    def add(self, began: float, read_record: ReadRecord, value: Value | None, error: str) -> None:
         """Keep a read that has just ended."""
         now = time.monotonic()
         if value is not None:
             if value["number"] != NUMBER:
                 error = "wrong value"
-            elif now - value["made_at"] > self._job.terms.expires_seconds + STALE_SLACK_SECONDS:
-                notes.add(Mark.STALE)
+            elif now - value["made_at"] > self._job.config.expires_seconds + STALE_SLACK_SECONDS:
+                read_record.add(Mark.STALE)
         if error:
-            notes.add(Mark.ERROR)
+            read_record.add(Mark.ERROR)
             self._errors[error] += 1
-        if Mark.COMPUTED in notes.marks and Mark.MISS not in notes.marks:
-            notes.add(Mark.EARLY)
-        self._reads.append(READ.pack(began, now - began, notes.marks))
+        if Mark.COMPUTED in read_record.marks and Mark.MISS not in read_record.marks:
+            read_record.add(Mark.EARLY)
+        self._reads.append(READ.pack(began, now - began, read_record.marks))
 
     def flush(self) -> None:
         """Send what there is."""
         reads, self._reads = self._reads, []
         errors, self._errors = self._errors, Counter()
         if reads:
-            self._control.rpush(reads_key(self._job.lane), b"".join(reads))
+            self._control.rpush(reads_key(self._job.variant), b"".join(reads))
         for error, times in errors.items():
-            self._control.hincrby(errors_key(self._job.lane), error, times)
+            self._control.hincrby(errors_key(self._job.variant), error, times)
 
 
 class _Pace:
@@ -145,7 +145,7 @@ def _on_threads(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, 
     ]
     for thread in threads:
         thread.start()
-    _flush_until_told(pipe, log)
+    _flush_until_signalled(pipe, log)
     stop.set()
     until = time.monotonic() + _LAST_READ_SECONDS
     for thread in threads:
@@ -156,14 +156,14 @@ def _on_threads(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, 
 def _read_on(cache: SyncCache, pace: _Pace, log: _Log, stop: threading.Event) -> None:
     marks = Mark.FIRST
     while not stop.wait(pace.seconds_left()):
-        notes, value, error = Notes(marks), None, ""
-        NOTES.set(notes)
+        read_record, value, error = ReadRecord(marks), None, ""
+        CURRENT_READ.set(read_record)
         began = time.monotonic()
         try:
             value = cache.read(NUMBER)
         except Exception as problem:  # noqa: BLE001 - errors are what is counted here
             error = type(problem).__name__
-        log.add(began, notes, value, error)
+        log.add(began, read_record, value, error)
         pace.has_read()
         marks = marks if error else NO_MARK
 
@@ -171,8 +171,8 @@ def _read_on(cache: SyncCache, pace: _Pace, log: _Log, stop: threading.Event) ->
 async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, pipe: Connection) -> None:
     cache = await strategy.on_loop()
     tasks = [asyncio.create_task(_aread_on(cache, _Pace(job, number), log, stop)) for number in range(job.readers)]
-    await asyncio.to_thread(_flush_until_told, pipe, log)
-    stop.set()  # for those whose cache keeps the cancellation to itself, as `benchmarks.cancellation` tells
+    await asyncio.to_thread(_flush_until_signalled, pipe, log)
+    stop.set()  # for those whose cache keeps the cancellation to itself, as `benchmarks.apparatus.race` tells
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -183,24 +183,24 @@ async def _aread_on(cache: AsyncCache, pace: _Pace, log: _Log, stop: threading.E
     marks = Mark.FIRST
     while not stop.is_set():
         await asyncio.sleep(pace.seconds_left())
-        notes, value, error = Notes(marks), None, ""
-        NOTES.set(notes)
+        read_record, value, error = ReadRecord(marks), None, ""
+        CURRENT_READ.set(read_record)
         began = time.monotonic()
         try:
             value = await cache.read(NUMBER)
         except Exception as problem:  # noqa: BLE001 - errors are what is counted here
             error = type(problem).__name__
-        log.add(began, notes, value, error)
+        log.add(began, read_record, value, error)
         pace.has_read()
         marks = marks if error else NO_MARK
 
 
-def _flush_until_told(pipe: Connection, log: _Log) -> None:
-    while not _is_told(pipe):
+def _flush_until_signalled(pipe: Connection, log: _Log) -> None:
+    while not _is_signalled(pipe):
         log.flush()
 
 
-def _is_told(pipe: Connection) -> bool:
+def _is_signalled(pipe: Connection) -> bool:
     """Wait a little, and return whether the other side said something or is gone."""
     try:
         return pipe.poll(_FLUSH_SECONDS)

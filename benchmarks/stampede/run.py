@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
+from neo4j import GraphDatabase
 
-from benchmarks import report
-from benchmarks.about import about, made_folder
+from api_client import CacheClient, CacheError
+from benchmarks.apparatus.processes import prepare, refresh_worker, running_worker
+from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
-from benchmarks.figures import Result
-from benchmarks.places import Place, place
-from benchmarks.processes import prepare
-from benchmarks.stampede import backstage, herd_results, steady_results
-from benchmarks.stampede.herds import lasting, run_herds
-from benchmarks.stampede.lanes import Lane, lanes_of
-from benchmarks.stampede.options import Scenario, StampedeOptions
+from benchmarks.reports import report
+from benchmarks.reports.provenance import make_folder, provenance
+from benchmarks.reports.results import Result
+from benchmarks.stampede import simultaneous_report as simultaneous_report
+from benchmarks.stampede import steady_report as steady_report
+from benchmarks.stampede.cacheback_job import VARIANT
+from benchmarks.stampede.command import StampedeOptions
+from benchmarks.stampede.config import Config, GraphAddress, OriginKind, Scenario
+from benchmarks.stampede.simultaneous import run_simultaneous, without_expiry
 from benchmarks.stampede.steady import Plan, run_steady
-from benchmarks.stampede.strategies import chosen
-from benchmarks.stampede.strategies.ours import Ours
-from benchmarks.stampede.terms import OriginKind, Terms
+from benchmarks.stampede.strategies.ours import QUERY, Ours
+from benchmarks.stampede.strategies.peers import Cacheback
+from benchmarks.stampede.variants import Variant, chosen, variants_of
+from refresher.demo.graph.social_graph import SocialGraph, load
 from refresher.embedded import ArcadeDbServer
 
 if TYPE_CHECKING:
@@ -38,25 +43,25 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
             start.
         EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
     """
-    made_folder(options.out)
-    played = {scenario: _lanes(scenario, options, console) for scenario in options.played}
+    make_folder(options.out)
+    scenarios_to_run = {scenario: _variants(scenario, options, console) for scenario in options.scenarios_to_run}
     prepare()
     results: list[Result] = []
-    with place(options.redis_url) as here, ExitStack() as stack:
-        content = _about(options, here)
+    with running_servers(options.redis_url) as here, ExitStack() as stack:
+        content = _provenance(options, here)
         is_graph_asked = options.origin is OriginKind.GRAPH
-        has_ours = any(lane.strategy is Ours for lanes in played.values() for lane in lanes)
+        has_ours = any(variant.strategy is Ours for variants in scenarios_to_run.values() for variant in variants)
         graph = stack.enter_context(ArcadeDbServer.start()) if is_graph_asked or has_ours else None
-        address = backstage.loaded(graph, options.seed) if graph is not None and is_graph_asked else None
+        address = loaded(graph, options.seed) if graph is not None and is_graph_asked else None
         control = stack.enter_context(redis.Redis.from_url(here.control_url))
-        for scenario, lanes in played.items():
+        for scenario, variants in scenarios_to_run.items():
             scale = options.scale(scenario)
-            terms = Terms(here, scale.expires, scale.delta, scale.lease, options.beta, options.rnd_precision, address)
-            console.print(f"{scenario}: {', '.join(lane.title for lane in lanes)} …", style="dim")
+            config = Config(here, scale.expires, scale.delta, scale.lease, options.beta, options.rnd_precision, address)
+            console.print(f"{scenario}: {', '.join(variant.title for variant in variants)} …", style="dim")
             began = time.monotonic()
             try:
-                with backstage.workers(lasting(terms) if scenario is Scenario.HERD else terms, lanes, graph):
-                    result, was_interrupted = _played(scenario, lanes, terms, options, control, console)
+                with workers(without_expiry(config) if scenario is Scenario.HERD else config, variants, graph):
+                    result, was_interrupted = _run_scenario(scenario, variants, config, options, control, console)
             except KeyboardInterrupt:
                 if not results:  # nothing was counted
                     raise
@@ -69,37 +74,37 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
     report.present(options.out, content, results, console)
 
 
-def _lanes(scenario: Scenario, options: StampedeOptions, console: Console) -> list[Lane]:
+def _variants(scenario: Scenario, options: StampedeOptions, console: Console) -> list[Variant]:
     """Return who runs, and say who does not.
 
     Raises:
         BenchError: nobody does.
     """
-    lanes, left_out = lanes_of(scenario, chosen(options.strategies), options.readers)
-    if not lanes:
+    variants, left_out = variants_of(scenario, chosen(options.strategies), options.readers)
+    if not variants:
         raise BenchError(f"nobody can run {scenario}: {'; '.join(map(': '.join, left_out.items()))}")
     for title, why in left_out.items():
         console.print(f"{scenario} without {title}: {why}", style="dim")
-    return lanes
+    return variants
 
 
-def _played(
-    scenario: Scenario, lanes: Sequence[Lane], terms: Terms, options: StampedeOptions, control: redis.Redis,
+def _run_scenario(
+    scenario: Scenario, variants: Sequence[Variant], config: Config, options: StampedeOptions, control: redis.Redis,
     console: Console,
 ) -> tuple[Result, bool]:  # fmt: skip
     scale = options.scale(scenario)
     if scenario is Scenario.HERD:
-        runs, was_interrupted = run_herds(lanes, terms, scale, control, console, options.seed)
-        return herd_results.result_of(runs, lanes, scale), was_interrupted
+        runs, was_interrupted = run_simultaneous(variants, config, scale, control, console, options.seed)
+        return simultaneous_report.result_of(runs, variants, scale), was_interrupted
     kills = scenario is Scenario.HOT_KEY
-    plan = Plan(terms, scale, control, console, options.report_every, options.seed, kills)
-    steady = run_steady(lanes, plan)
-    return steady_results.result_of(scenario, steady, scale), plan.was_interrupted
+    plan = Plan(config, scale, control, console, options.report_every, options.seed, kills)
+    steady = run_steady(variants, plan)
+    return steady_report.result_of(scenario, steady), plan.was_interrupted
 
 
-def _about(options: StampedeOptions, here: Place) -> dict[str, Any]:
+def _provenance(options: StampedeOptions, here: Servers) -> dict[str, Any]:
     asked: dict[str, Any] = {
-        "scenarios": ", ".join(options.played),
+        "scenarios": ", ".join(options.scenarios_to_run),
         "strategies": ", ".join(options.strategies) or "all",
         "readers": options.readers or "each scenario's own",
         "origin": options.origin,
@@ -108,7 +113,70 @@ def _about(options: StampedeOptions, here: Place) -> dict[str, Any]:
         "redis": here.title,
         "quick": options.quick,
     }
-    for scenario in options.played:
+    for scenario in options.scenarios_to_run:
         said = ", ".join(f"{name} {value}" for name, value in asdict(options.scale(scenario)).items() if value)
         asked[f"{scenario}"] = f"({said})"
-    return about("stampede", seed=options.seed, options=asked, servers={"redis-server": here.version})
+    return provenance(
+        "stampede",
+        seed=options.seed,
+        rounds=max(options.scale(one).rounds for one in options.scenarios_to_run) or 1,
+        options=asked,
+        servers={"redis-server": here.version},
+    )
+
+
+_PERSONS: Final = 1_000
+_EDGES: Final = 5_000
+_WARM_UP_SECONDS: Final = 60.0
+_QUERIES: Final = "benchmarks.stampede.queries"
+_CACHEBACK: Final = "benchmarks.stampede.cacheback_job"
+
+
+def loaded(server: ArcadeDbServer, seed: int) -> GraphAddress:
+    """Load a graph of 1,000 persons, and return where it is; the person is the best known one."""
+    graph = SocialGraph.generated(_PERSONS, _EDGES, seed=seed)
+    with GraphDatabase.driver(server.bolt_uri, auth=(server.user, server.password)) as driver:
+        load(driver, server.database, graph)
+    hub = int(graph.degrees.argmax())
+    return GraphAddress(server.bolt_uri, server.user, server.password, server.database, hub)
+
+
+@contextmanager
+def workers(config: Config, variants: Sequence[Variant], graph: ArcadeDbServer | None) -> Iterator[None]:
+    """Run the Celery workers that these lanes need: default settings, but for the terms. Ours needs a graph.
+
+    Raises:
+        BenchError: one did not start.
+    """
+    with ExitStack() as stack:
+        if graph is not None and any(variant.strategy is Ours for variant in variants):
+            stack.enter_context(refresh_worker(config.servers, graph, _QUERIES, _our_environ(config)))
+            _warm_up(config)
+        for variant in variants:
+            if variant.strategy is Cacheback:
+                environ = config.as_environ() | {VARIANT: variant.name}
+                app = ["-A", _CACHEBACK]
+                stack.enter_context(running_worker(config.servers, app, environ))
+        yield
+
+
+def _warm_up(config: Config) -> None:
+    """Have one value made: what the worker connects to, it does at its first load, which takes seconds when it must.
+
+    Raises:
+        BenchError: there was no answer.
+    """
+    with CacheClient(config.servers.lenient_settings()) as client:
+        try:
+            client.get(QUERY, {"lane": "warm-up", "number": 0}, timeout=_WARM_UP_SECONDS)
+        except CacheError as error:
+            raise BenchError(f"the worker made no value: {error}") from error
+
+
+def _our_environ(config: Config) -> dict[str, str]:
+    return config.as_environ() | {
+        "CACHE_XFETCH_MIN_TTL": "0",  # these values last for seconds, and are to be refreshed early all the same
+        "CACHE_XFETCH_BETA": str(config.beta),
+        "CACHE_XFETCH_RND_PRECISION": str(config.rnd_precision),
+        "STAMPEDE_LOCK_TIMEOUT_MS": str(round(config.lease_seconds * 1000)),
+    }

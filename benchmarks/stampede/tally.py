@@ -6,16 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.stampede.notes import Mark
 from benchmarks.stampede.origin import Recompute
-
-# 1, 2, 5, 10 … from 10 µs to 100 s, in ms.
-BUCKETS_MS: Final = (*(step * 10.0**power for power in range(-2, 5) for step in (1, 2, 5)), 1e5)
+from benchmarks.stampede.recorder import Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +90,7 @@ def count(
     )
 
 
-def histogram(reads: NDArray[Any]) -> list[int]:
-    """Return how many reads took up to each of `BUCKETS_MS`, and more than the one before; the last takes the rest."""
-    places = np.searchsorted(np.array(BUCKETS_MS[:-1]), reads["took"] * 1000, side="left")
-    return [int(times) for times in np.bincount(places, minlength=len(BUCKETS_MS))]
-
-
-def as_slow_as(reads: NDArray[Any], points: int = 200) -> tuple[list[float], list[float]]:
+def survival_curve(reads: NDArray[Any], points: int = 200) -> tuple[list[float], list[float]]:
     """Return times in ms, and the share of reads that took at least so long; at most ``points`` of them, and not none.
 
     The points stand closer the fewer reads are left: each decade of the share has as many.

@@ -13,9 +13,8 @@ from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol import entry
 from api_client.protocol.entry import Header, Smoothed
 from benchmarks.errors import BenchError
-from benchmarks.topology.cell_reader import CellReader, Lead, Served
-from benchmarks.topology.origin_load import BUSY_FIELD, LOADS_FIELD, LOADS_KEY, OriginLoad
-from benchmarks.topology.worker_queries import GRACE_SECONDS, name_of
+from benchmarks.topology.queries import BUSY_FIELD, GRACE_SECONDS, LOADS_FIELD, LOADS_KEY, OriginLoad, name_of
+from benchmarks.topology.reader import LeadTime, Served, TrialReader
 from refresher.graph import values
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _SERVED: Final = {
 
 
 @dataclass(slots=True)
-class OnWorkers(CellReader):
+class OnWorkers(TrialReader):
     """The setting.
 
     Attributes:
@@ -56,17 +55,17 @@ class OnWorkers(CellReader):
         pipeline = self.cache.pipeline(transaction=False)
         for number, left_seconds in enumerate(remaining_seconds):
             key = self._key(number)
-            payload = values.encode(self.scene.values[number], query=key.query, max_bytes=_MAX_BYTES)
+            payload = values.encode(self.setup.values[number], query=key.query, max_bytes=_MAX_BYTES)
             raw = entry.encode(self._header(number, now_us, left_seconds), key.digest, payload)
-            pipeline.set(key.entry, raw, px=round((self.scene.cell.point.ttl_seconds + GRACE_SECONDS) * 1000))
+            pipeline.set(key.entry, raw, px=round((self.setup.trial.point.ttl_seconds + GRACE_SECONDS) * 1000))
         await pipeline.execute()
 
     async def read(self, number: int) -> Served:
         """Read, and note when this read was the one that asked for a refresh before the expiry."""
-        asked = self.scene.keys[number]
-        found = await self.reader.get_entry(name_of(asked.kind, self.variant), asked.params)
+        query_key = self.setup.keys[number]
+        found = await self.reader.get_entry(name_of(query_key.kind, self.variant), query_key.params)
         if found.refresh is RefreshState.TRIGGERED and found.state is EntryState.FRESH:
-            self.leads.append(Lead(asked.degree, found.ttl_remaining))
+            self.lead_times.append(LeadTime(query_key.degree, found.ttl_remaining))
         return _SERVED[found.state]
 
     async def origin_load(self) -> OriginLoad:
@@ -86,7 +85,7 @@ class OnWorkers(CellReader):
             if time.monotonic() >= gives_up_at:
                 raise BenchError(f"refreshes were still under way {_QUIET_WITHIN_SECONDS:g} s after a cell had ended")
             await asyncio.sleep(_POLL_SECONDS)
-        keys = [self._key(number) for number in range(len(self.scene.keys))]
+        keys = [self._key(number) for number in range(len(self.setup.keys))]
         await self.cache.unlink(*(name for key in keys for name in (key.entry, key.record)))
 
     async def _under_way(self) -> int:
@@ -97,12 +96,12 @@ class OnWorkers(CellReader):
         return sum(await pipeline.execute())
 
     def _key(self, number: int) -> CacheKey:
-        asked = self.scene.keys[number]
-        return self.reader.key(name_of(asked.kind, self.variant), asked.params)
+        query_key = self.setup.keys[number]
+        return self.reader.key(name_of(query_key.kind, self.variant), query_key.params)
 
     def _header(self, number: int, now_us: int, left_seconds: float) -> Header:
         """Return the header that a commit would have left, so long before the soft expiry."""
-        ttl_seconds, delta = self.scene.cell.point.ttl_seconds, self.scene.delta_seconds
+        ttl_seconds, delta = self.setup.trial.point.ttl_seconds, self.setup.delta_seconds
         soft_expiry_us = now_us + int(left_seconds * 1e6)
         fetched_at_us = soft_expiry_us - int(ttl_seconds * 1e6)
         took = Smoothed(delta, delta / 4)
@@ -116,7 +115,7 @@ class OnWorkers(CellReader):
             ttl_seconds=ttl_seconds,
             delta=took,
             run=took,
-            beta=self.scene.beta(number),
-            degree=self.scene.keys[number].degree,
+            beta=self.setup.beta(number),
+            degree=self.setup.keys[number].degree,
             sigma=1.0,
         )

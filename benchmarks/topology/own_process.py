@@ -24,16 +24,15 @@ import msgspec
 
 from api_client.protocol.entry import Smoothed
 from api_client.protocol.xfetch import MICROSECONDS, should_refresh
-from benchmarks.topology.asked import CYPHER
-from benchmarks.topology.cell_reader import CellReader, Lead, Served
-from benchmarks.topology.origin_load import OriginLoad
+from benchmarks.topology.queries import CYPHER, OriginLoad
+from benchmarks.topology.reader import LeadTime, Served, TrialReader
 from refresher.flow.policy import smooth
 
 if TYPE_CHECKING:
     import redis.asyncio
     from neo4j import AsyncDriver, AsyncManagedTransaction
 
-    from benchmarks.topology.asked import Asked
+    from benchmarks.topology.queries import QueryKey
 
 # The middleware's own defaults.
 LOCK_MS: Final = 5_000
@@ -64,12 +63,12 @@ class Origin:
         self._driver, self._database = driver, database
         self.load_so_far: OriginLoad = OriginLoad()
 
-    async def load(self, asked: Asked, pause_seconds: float) -> Any:
+    async def load(self, query_key: QueryKey, pause_seconds: float) -> Any:
         """Run a query in a read transaction, pause, and return its rows."""
 
         async def work(tx: AsyncManagedTransaction) -> list[dict[str, Any]]:
             began = time.perf_counter()
-            rows = await (await tx.run(CYPHER[asked.kind], asked.params)).data()
+            rows = await (await tx.run(CYPHER[query_key.kind], query_key.params)).data()
             before = self.load_so_far
             self.load_so_far = OriginLoad(before.loads + 1, before.busy_seconds + time.perf_counter() - began)
             await asyncio.sleep(pause_seconds)
@@ -80,7 +79,7 @@ class Origin:
 
 
 @dataclass(slots=True)
-class OwnProcess(CellReader):
+class OwnProcess(TrialReader):
     """The setting.
 
     Attributes:
@@ -99,10 +98,10 @@ class OwnProcess(CellReader):
     async def put(self, remaining_seconds: Sequence[float]) -> None:
         """Put what is not expired; what is has gone from Redis."""
         pipeline = self.client.pipeline(transaction=False)
-        delta = Smoothed(self.scene.delta_seconds, self.scene.delta_seconds / 4)
+        delta = Smoothed(self.setup.delta_seconds, self.setup.delta_seconds / 4)
         for number, left_seconds in enumerate(remaining_seconds):
             if left_seconds > 0:
-                kept = Kept(self.scene.values[number], time.time() + left_seconds, delta)
+                kept = Kept(self.setup.values[number], time.time() + left_seconds, delta)
                 pipeline.set(self._key(number), msgspec.msgpack.encode(kept), px=max(1, round(left_seconds * 1000)))
         await pipeline.execute()
 
@@ -126,7 +125,7 @@ class OwnProcess(CellReader):
     async def clear(self) -> None:
         """Wait for refreshes, and remove keys and locks."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        names = [name for number in range(len(self.scene.keys)) for name in (self._key(number), self._lock(number))]
+        names = [name for number in range(len(self.setup.keys)) for name in (self._key(number), self._lock(number))]
         await self.client.unlink(*names)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -135,13 +134,13 @@ class OwnProcess(CellReader):
             self.count_failure(error)
 
     def _refreshes(self, number: int, kept: Kept, left_seconds: float) -> bool:
-        point = self.scene.cell.point
+        point = self.setup.trial.point
         return should_refresh(
             0,
             int(left_seconds * MICROSECONDS),
             # As the middleware has it: a constant that one sets, or an estimate of each query.
             delta_seconds=point.pause_seconds or kept.delta.mean,
-            beta=self.scene.beta(number),
+            beta=self.setup.beta(number),
             ttl_seconds=point.ttl_seconds,
             u=max(1.0 - self.rng.random(), _MIN_DRAW),
         )
@@ -172,15 +171,15 @@ class OwnProcess(CellReader):
         if not await self._locked(number, token):
             return
         try:
-            self.leads.append(Lead(self.scene.keys[number].degree, left_seconds))
+            self.lead_times.append(LeadTime(self.setup.keys[number].degree, left_seconds))
             await self._load(number, kept.delta)
         finally:
             await self._unlock(number, token)
 
     async def _load(self, number: int, before: Smoothed | None) -> None:
-        point = self.scene.cell.point
+        point = self.setup.trial.point
         began = time.perf_counter()
-        value = await self.origin.load(self.scene.keys[number], point.pause_seconds)
+        value = await self.origin.load(self.setup.keys[number], point.pause_seconds)
         delta = smooth(before, time.perf_counter() - began)
         kept = Kept(value, time.time() + point.ttl_seconds, delta)
         await self.client.set(self._key(number), msgspec.msgpack.encode(kept), px=round(point.ttl_seconds * 1000))

@@ -4,28 +4,186 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import product
 from typing import Final, TypeAlias
 
-from benchmarks.topology.levels import Cell, Contestant, GraphKind, Mode, Point, Setting
-from benchmarks.topology.options import BASE_BETA, Extent
+
+class GraphKind(StrEnum):
+    """Which graph: one of hubs and leaves, or one whose degrees are those of a social network."""
+
+    RMAT = "rmat"
+    SNB = "snb"
+
+
+class Setting(StrEnum):
+    """Who refreshes: the reader's own process, without grace, or workers, with grace."""
+
+    OWN_PROCESS = "own process"
+    WORKERS = "workers"
+
+
+class Mode(StrEnum):
+    """When a value is refreshed; the latter two are those of TSPR_REFRESH_MODE."""
+
+    NO_EARLY = "no early"
+    PLAIN = "plain"
+    TOPOLOGY = "topology"
+
+
+class Skew(StrEnum):
+    """How keys are drawn: in proportion to their person's degree, or all alike."""
+
+    BY_DEGREE = "by degree"
+    EVENLY = "evenly"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How reads come.
+
+    Attributes:
+        clients: of a closed loop, each of which reads again when it has its answer; 0: an open loop.
+        reads_per_second: of an open loop: reads begin when they are due, however long others take.
+    """
+
+    clients: int = 0
+    reads_per_second: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.clients} clients" if self.clients else f"{self.reads_per_second:g} reads/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of the grid.
+
+    Attributes:
+        graph: which.
+        ttl_seconds: of every entry.
+        pause_seconds: added to every load of the graph; 0: δ is what the query takes.
+        load: how reads come.
+        skew: how keys are drawn.
+    """
+
+    graph: GraphKind
+    ttl_seconds: float
+    pause_seconds: float
+    load: Load
+    skew: Skew
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Who is measured at a point: a setting, a mode and its β0."""
+
+    setting: Setting
+    mode: Mode
+    beta0: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One measurement; ``seed`` is of the graph, of the keys and of what is drawn."""
+
+    point: Point
+    candidate: Candidate
+    seed: int
+
+
+DEFAULT_SEEDS: Final = 5
+DEFAULT_CLIENTS: Final = 2
+"""Of the closed loop. They read some hundred times a second, as the harness of that setting did (255 to 305);
+eight read thousands of times, and so often that a plain β protects nearly every key."""
+BASE_TTL_SECONDS: Final = 2.0
+BASE_PAUSE_SECONDS: Final = 0.05
+BASE_BETA: Final = 1.0
+DEFAULT_EDGE_FACTOR: Final = 8.0
+DEFAULT_QUADRANTS: Final = (0.55, 0.1, 0.1, 0.25)
+"""Those of SSCA#2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of the grid, each with each; the first of each is the base. Loads: a closed loop, then open ones."""
+
+    ttls_seconds: tuple[float, ...]
+    pauses_seconds: tuple[float, ...]
+    loads: tuple[Load, ...]
+    skews: tuple[Skew, ...]
+    betas: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of it is measured.
+
+    Attributes:
+        levels: of the grid.
+        seeds: how often each cell is measured, each time with another graph, other keys and other draws.
+        graphs_with_grid: those that the whole grid is measured on; the others at the base alone.
+        scale: of R-MAT: 2**scale possible persons.
+        persons: of the social network.
+        keys: how many keys are read.
+        warm_up_seconds, cell_seconds: before a cell counts, and while it does; twice as long where β is varied.
+        workers: processes of the Celery worker.
+    """
+
+    levels: Levels
+    seeds: int
+    graphs_with_grid: tuple[GraphKind, ...]
+    scale: int
+    persons: int
+    keys: int
+    warm_up_seconds: float
+    trial_seconds: float
+    workers: int
+
+
+def _open(*rates: float) -> tuple[Load, ...]:
+    return tuple(Load(reads_per_second=rate) for rate in rates)
+
+
+# TTLs are seconds where an application has minutes: a cell has to see entries expire. What decides is how often a key
+# is read within δ·β, not how that compares with its TTL.
+QUICK: Final = Extent(
+    Levels((BASE_TTL_SECONDS,), (BASE_PAUSE_SECONDS,), _open(400), (Skew.BY_DEGREE,), (2.0,)),
+    seeds=1, graphs_with_grid=(GraphKind.RMAT,), scale=8, persons=200, keys=40,
+    warm_up_seconds=0.05, trial_seconds=0.2, workers=2,
+)  # fmt: skip
+USUAL: Final = Extent(
+    Levels(
+        (BASE_TTL_SECONDS, 6.0), (BASE_PAUSE_SECONDS, 0.0), _open(400), (Skew.BY_DEGREE, Skew.EVENLY), (0.5, 2.0)
+    ),
+    seeds=DEFAULT_SEEDS, graphs_with_grid=(GraphKind.RMAT,), scale=11, persons=2_000, keys=80,
+    warm_up_seconds=0.1, trial_seconds=0.35, workers=8,
+)  # fmt: skip
+FULL: Final = Extent(
+    Levels(
+        (BASE_TTL_SECONDS, 6.0, 20.0), (BASE_PAUSE_SECONDS, 0.0, 0.2), _open(200, 800),
+        (Skew.BY_DEGREE, Skew.EVENLY), (0.25, 0.5, 2.0, 4.0),
+    ),
+    seeds=DEFAULT_SEEDS, graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB), scale=11, persons=2_000, keys=80,
+    warm_up_seconds=0.2, trial_seconds=2.0, workers=16,
+)  # fmt: skip
+
 
 MODES: Final = tuple(Mode)
 Variant: TypeAlias = tuple[float, float, Mode, float]
 """What a worker has to know of a cell: TTL s, pause s, mode, β0."""
 
 
-def contestants() -> list[Contestant]:
+def candidates() -> list[Candidate]:
     """Return who is measured at every point: each mode in each setting."""
-    return [Contestant(setting, mode, BASE_BETA) for setting, mode in product(Setting, MODES)]
+    return [Candidate(setting, mode, BASE_BETA) for setting, mode in product(Setting, MODES)]
 
 
-def with_other_betas(betas: Sequence[float]) -> list[Contestant]:
+def with_other_betas(betas: Sequence[float]) -> list[Candidate]:
     """Return who is measured besides where β is varied: the modes that have one, with others than the usual one."""
     early = [mode for mode in MODES if mode is not Mode.NO_EARLY]
     return [
-        Contestant(setting, mode, beta)
+        Candidate(setting, mode, beta)
         for setting, mode, beta in product(Setting, early, betas)
         if beta != BASE_BETA
     ]  # fmt: skip
@@ -58,7 +216,7 @@ def points(extent: Extent) -> list[Point]:
     return found
 
 
-def cells(extent: Extent, first_seed: int) -> Iterator[Cell]:
+def trials(extent: Extent, first_seed: int) -> Iterator[Trial]:
     """Yield all cells, seed by seed, the points of a seed in an order drawn anew.
 
     The contestants of a point come one right after the other, in an order drawn anew too: what is compared met the
@@ -70,18 +228,18 @@ def cells(extent: Extent, first_seed: int) -> Iterator[Cell]:
         drawn = points(extent)
         order.shuffle(drawn)
         for point in drawn:
-            who = contestants()
+            who = candidates()
             if point in with_betas:
                 who += with_other_betas(extent.levels.betas)
             order.shuffle(who)
-            yield from (Cell(point, contestant, seed) for contestant in who)
+            yield from (Trial(point, candidate, seed) for candidate in who)
 
 
 def variants(extent: Extent, first_seed: int) -> list[Variant]:
     """Return the variants that occur, each once, in the order in which the worker is told."""
     return sorted(
         {
-            (cell.point.ttl_seconds, cell.point.pause_seconds, cell.contestant.mode, cell.contestant.beta0)
-            for cell in cells(extent, first_seed)
+            (trial.point.ttl_seconds, trial.point.pause_seconds, trial.candidate.mode, trial.candidate.beta0)
+            for trial in trials(extent, first_seed)
         }
     )

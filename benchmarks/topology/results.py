@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmarks.figures import Figure, Must, Result, Target
-from benchmarks.tables import Cell as TableCell
-from benchmarks.tables import Table
-from benchmarks.topology.cell import Outcome
-from benchmarks.topology.leads import leads_table
-from benchmarks.topology.levels import Contestant, GraphKind, Mode, Point, Setting
-from benchmarks.topology.options import BASE_BETA, TopologyOptions
-from benchmarks.topology.pictures import pictures
-from benchmarks.topology.plan import MODES, base, beta_point, points
+from benchmarks.reports.results import Figure, Must, Result, Table, TableCell, Target
+from benchmarks.topology.charts import charts_of, lead_times_table
+from benchmarks.topology.command import TopologyOptions
+from benchmarks.topology.plan import (
+    BASE_BETA,
+    MODES,
+    Candidate,
+    GraphKind,
+    Mode,
+    Point,
+    Setting,
+    base,
+    beta_point,
+    points,
+)
 from benchmarks.topology.spread import (
     Measured,
+    Measurements,
     Metric,
-    by_contestant,
+    by_candidate,
     compact,
     confidence,
     origin_busy,
@@ -30,7 +37,7 @@ from benchmarks.topology.spread import (
     stale_percent,
     waited_percent,
 )
-from benchmarks.topology.spread import Table as ByContestant
+from benchmarks.topology.trial import Outcome
 
 PUBLISHED_THROUGHPUT: Final = 1.20
 PUBLISHED_P95: Final = 0.70
@@ -44,29 +51,31 @@ _WHERE: Final = ("ttl_s", "pause_ms", "load", "drawn")
 
 def results_of(outcomes: Sequence[Outcome], options: TopologyOptions) -> list[Result]:
     """Return a result for each graph."""
-    measured = by_contestant(outcomes)
+    measured = by_candidate(outcomes)
     results = []
     for graph in GraphKind:
-        own = [outcome for outcome in outcomes if outcome.cell.point.graph is graph]
+        own = [outcome for outcome in outcomes if outcome.trial.point.graph is graph]
         here = [point for point in points(options.extent) if point.graph is graph]
         tables = [_grid(graph, setting, here, measured, options) for setting in Setting]
         tables.append(_ratios(graph, here, measured, options))
         tables += _betas(graph, measured, options)
-        tables += [leads_table(graph, own), _cells(graph, own)]
+        tables += [lead_times_table(graph, own)]
         results.append(
             Result(
                 f"topology-{graph}",
                 TITLES[graph],
                 figures=tuple(_figures(graph, here, own, measured, options)),
                 tables=tuple(tables),
-                plots=tuple(pictures(graph, own, measured, options)),
+                plots=tuple(charts_of(graph, own, measured, options))
+                if graph in options.extent.graphs_with_grid
+                else (),
             )
         )
     return results
 
 
 def _grid(
-    graph: GraphKind, setting: Setting, here: Sequence[Point], measured: ByContestant, options: TopologyOptions
+    graph: GraphKind, setting: Setting, here: Sequence[Point], measured: Measurements, options: TopologyOptions
 ) -> Table:
     share = ("waited_%", waited_percent) if setting is Setting.OWN_PROCESS else ("stale_%", stale_percent)
     with_spread: tuple[tuple[str, Metric], ...] = (
@@ -80,21 +89,21 @@ def _grid(
         )
         for point in here
         for mode in MODES
-        if (found := measured.get((point, Contestant(setting, mode, BASE_BETA))))
+        if (found := measured.get((point, Candidate(setting, mode, BASE_BETA))))
     ]  # fmt: skip
     title = f"{TITLES[graph]}; refreshed by {'the own process' if setting is Setting.OWN_PROCESS else 'workers'}"
-    title += _how_sure(options.extent.seeds)
+    title += _confidence_note(options.extent.seeds)
     columns = (*_WHERE, "mode", *(name for name, _ in (*with_spread, *medians)))
     return Table(f"grid-{graph}-{_SHORT[setting]}", title, columns, tuple(rows))
 
 
-def _how_sure(seeds: int) -> str:
+def _confidence_note(seeds: int) -> str:
     if seeds == 1:
         return ""
     return f"; median of {seeds} seeds (smallest–largest, {confidence(seeds):.0%} sure)"
 
 
-def _ratios(graph: GraphKind, here: Sequence[Point], measured: ByContestant, options: TopologyOptions) -> Table:
+def _ratios(graph: GraphKind, here: Sequence[Point], measured: Measurements, options: TopologyOptions) -> Table:
     columns = (
         *_WHERE, "refreshed_by", "reads_per_s", f"≥_{PUBLISHED_THROUGHPUT:.2f}", "p95", f"≤_{PUBLISHED_P95:.2f}",
         "recomputes", "waited_or_stale",
@@ -103,10 +112,10 @@ def _ratios(graph: GraphKind, here: Sequence[Point], measured: ByContestant, opt
         (*_where(point), setting.value, *_ratio_cells(setting, topology, plain))
         for point in here
         for setting in Setting
-        if (topology := measured.get((point, Contestant(setting, Mode.TOPOLOGY, BASE_BETA))))
-        and (plain := measured.get((point, Contestant(setting, Mode.PLAIN, BASE_BETA))))
+        if (topology := measured.get((point, Candidate(setting, Mode.TOPOLOGY, BASE_BETA))))
+        and (plain := measured.get((point, Candidate(setting, Mode.PLAIN, BASE_BETA))))
     ]
-    title = f"{TITLES[graph]}: topology as × plain, β0 = 1 both{_how_sure(options.extent.seeds)}"
+    title = f"{TITLES[graph]}: topology as × plain, β0 = 1 both{_confidence_note(options.extent.seeds)}"
     return Table(f"ratios-{graph}", title, columns, tuple(rows))
 
 
@@ -132,7 +141,7 @@ def _verdict(reached: Sequence[bool]) -> str:
     return f"{sum(reached)} of {len(reached)}" if any(reached) else "no"
 
 
-def _betas(graph: GraphKind, measured: ByContestant, options: TopologyOptions) -> Iterator[Table]:
+def _betas(graph: GraphKind, measured: Measurements, options: TopologyOptions) -> Iterator[Table]:
     point = beta_point(graph, options.extent)
     found = sorted(
         ((who, several) for (where, who), several in measured.items() if where == point),
@@ -152,33 +161,14 @@ def _betas(graph: GraphKind, measured: ByContestant, options: TopologyOptions) -
     yield Table(f"beta-{graph}", f"{TITLES[graph]}: other β0; {described(point)}", columns, tuple(rows))
 
 
-def _cells(graph: GraphKind, outcomes: Sequence[Outcome]) -> Table:
-    metrics = (
-        reads_per_second, p50_ms, p95_ms, p99_ms, waited_percent, stale_percent, recomputes_per_second, origin_busy,
-    )  # fmt: skip
-    rows = [
-        (
-            *_where(outcome.cell.point), outcome.cell.contestant.setting.value, outcome.cell.contestant.mode.value,
-            outcome.cell.contestant.beta0, outcome.cell.seed, len(outcome.times_ms),
-            *(metric(outcome) for metric in metrics), outcome.early_per_second, sum(outcome.failures.values()),
-        )
-        for outcome in outcomes
-    ]  # fmt: skip
-    columns = (
-        *_WHERE, "refreshed_by", "mode", "beta0", "seed", "reads", "reads_per_s", "p50_ms", "p95_ms", "p99_ms",
-        "waited_%", "stale_%", "recomputes_per_s", "graph_busy", "early_per_s", "errors",
-    )  # fmt: skip
-    return Table(f"cells-{graph}", f"{TITLES[graph]}: every cell", columns, tuple(rows), is_shown=False)
-
-
 def _figures(
-    graph: GraphKind, here: Sequence[Point], own: Sequence[Outcome], measured: ByContestant, options: TopologyOptions
+    graph: GraphKind, here: Sequence[Point], own: Sequence[Outcome], measured: Measurements, options: TopologyOptions
 ) -> Iterator[Figure]:
     group, point = f"topology-{graph}", base(graph, options.extent)
     for setting in Setting:
-        topology = measured[point, Contestant(setting, Mode.TOPOLOGY, BASE_BETA)]
+        topology = measured[point, Candidate(setting, Mode.TOPOLOGY, BASE_BETA)]
         for mode in (Mode.PLAIN, Mode.NO_EARLY):
-            other = measured[point, Contestant(setting, mode, BASE_BETA)]
+            other = measured[point, Candidate(setting, mode, BASE_BETA)]
             what = f"{setting}, base: topology against {mode}"
             published = mode is Mode.PLAIN
             yield Figure(
@@ -191,7 +181,7 @@ def _figures(
             )  # fmt: skip
             yield Figure(group, f"{what}, recomputes", tuple(topology.ratios(other, recomputes_per_second)))
         yield from _points_reached(group, setting, here, measured)
-    by_workers = [each for each in own if each.cell.contestant.setting is Setting.WORKERS]
+    by_workers = [each for each in own if each.trial.candidate.setting is Setting.WORKERS]
     waited = tuple(each.waited for each in by_workers if each.times_ms)
     none = Target(Must.BE, 0)
     yield Figure(group, "workers: share of reads that waited, in the worst cell", waited, "", none, is_worst=True)
@@ -201,12 +191,12 @@ def _figures(
 
 
 def _points_reached(
-    group: str, setting: Setting, here: Sequence[Point], measured: ByContestant
+    group: str, setting: Setting, here: Sequence[Point], measured: Measurements
 ) -> Iterator[Figure]:  # fmt: skip
     """Yield at how many points of the grid the published ratios come out, in the median."""
     pairs = [
-        (measured[point, Contestant(setting, Mode.TOPOLOGY, BASE_BETA)],
-         measured[point, Contestant(setting, Mode.PLAIN, BASE_BETA)])
+        (measured[point, Candidate(setting, Mode.TOPOLOGY, BASE_BETA)],
+         measured[point, Candidate(setting, Mode.PLAIN, BASE_BETA)])
         for point in here
     ]  # fmt: skip
     if len(pairs) < 2:

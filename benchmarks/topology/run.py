@@ -4,25 +4,163 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks import report
-from benchmarks.about import about, made_folder
+import redis.asyncio
+
+from api_client import AsyncCacheClient
+from benchmarks.apparatus.processes import running_worker
+from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
-from benchmarks.herd.worker import running_worker
-from benchmarks.places import Place, place
-from benchmarks.topology import worker_queries
-from benchmarks.topology.cell import Outcome
-from benchmarks.topology.graph_place import GraphPlace, graph_place
-from benchmarks.topology.levels import Cell
-from benchmarks.topology.measuring import measured
-from benchmarks.topology.options import TopologyOptions
-from benchmarks.topology.plan import cells, variants
+from benchmarks.reports import report
+from benchmarks.reports.provenance import make_folder, provenance
+from benchmarks.topology import queries as worker_queries
+from benchmarks.topology.command import TopologyOptions
+from benchmarks.topology.model import GraphModel, GraphTarget, graph_target, keys_of, make_model
+from benchmarks.topology.on_workers import OnWorkers
+from benchmarks.topology.own_process import Origin, OwnProcess
+from benchmarks.topology.plan import (
+    Candidate,
+    GraphKind,
+    Mode,
+    Setting,
+    Trial,
+    Variant,
+    base,
+    beta_point,
+    trials,
+    variants,
+)
+from benchmarks.topology.queries import QueryKey
+from benchmarks.topology.reader import TrialReader, TrialSetup
 from benchmarks.topology.results import results_of
-from benchmarks.topology.world import World, made_world
+from benchmarks.topology.trial import Outcome, Window, run_trial
+
+if TYPE_CHECKING:
+    from benchmarks.apparatus.servers import Servers
+    from benchmarks.topology.command import TopologyOptions
+    from benchmarks.topology.model import GraphTarget
+
+_LOADS_AT_ONCE: Final = 8
+_LONGER: Final = 2
+# An open loop has as many reads under way as are due: they are to wait for a load, never for a connection.
+_MAX_CONNECTIONS: Final = 10_000
+# Of a closed loop before it has been seen: what two small cores give.
+_FIRST_GUESS: Final = {Setting.OWN_PROCESS: 300.0, Setting.WORKERS: 4_000.0}
+
+
+@dataclass(frozen=True, slots=True)
+class KeysWithValues:
+    """The keys of one graph, and the value of each."""
+
+    keys: list[QueryKey]
+    values: list[Any]
+
+
+@dataclass(slots=True)
+class TrialRunner:
+    """What is open while cells run.
+
+    Attributes:
+        options: what was asked for.
+        place: cache and broker.
+        origin: the graph, as the reader's own process asks it.
+        reader: this project's client.
+        cache, broker, control: plain clients.
+        variants: what the worker was told.
+        watched: by graph and seed.
+    """
+
+    options: TopologyOptions
+    servers: Servers
+    origin: Origin
+    reader: AsyncCacheClient
+    cache: redis.asyncio.Redis
+    broker: redis.asyncio.Redis
+    control: redis.asyncio.Redis
+    variants: list[Variant]
+    keys_with_values: dict[tuple[GraphKind, int], KeysWithValues] = field(default_factory=dict)
+    _seen_rates: dict[Candidate, float] = field(default_factory=dict)
+
+    async def load_keys(self, model: GraphModel) -> None:
+        """Choose the keys of every graph, and load their values once; that warms the graph up, too."""
+        at_once = asyncio.Semaphore(_LOADS_AT_ONCE)
+
+        async def load(query_key: QueryKey) -> Any:
+            async with at_once:
+                return await self.origin.load(query_key, 0.0)
+
+        for (kind, seed), subgraph in model.subgraphs.items():
+            keys = keys_of(subgraph, self.options.extent.keys, seed)
+            self.keys_with_values[kind, seed] = KeysWithValues(keys, list(await asyncio.gather(*map(load, keys))))
+
+    async def warm_up(self) -> None:
+        """Let every process do once what it does once: all keys are stale, and each is asked for."""
+        extent = self.options.extent
+        point = base(extent.graphs_with_grid[0], extent)
+        for setting in Setting:
+            reader = self._reader(Trial(point, Candidate(setting, Mode.PLAIN), self.options.seed))
+            numbers = range(len(reader.setup.keys))
+            await reader.put([-1.0] * len(numbers))
+            await asyncio.gather(*map(reader.read, numbers))
+            await reader.clear()
+
+    async def run(self, trial: Trial) -> Outcome:
+        """Run one cell."""
+        load, extent = trial.point.load, self.options.extent
+        expected = load.reads_per_second or self._seen_rates.get(
+            trial.candidate, _FIRST_GUESS[trial.candidate.setting]
+        )  # fmt: skip
+        is_longer = trial.point == beta_point(trial.point.graph, extent)
+        window = Window(extent.warm_up_seconds, extent.trial_seconds * (_LONGER if is_longer else 1))
+        outcome = await run_trial(self._reader(trial), window, expected)
+        if load.clients:
+            self._seen_rates[trial.candidate] = max(outcome.reads_per_second, 1.0)
+        return outcome
+
+    def _reader(self, trial: Trial) -> TrialReader:
+        keys_with_values = self.keys_with_values[trial.point.graph, trial.seed]
+        setup = TrialSetup(trial, keys_with_values.keys, keys_with_values.values)
+        if trial.candidate.setting is Setting.OWN_PROCESS:
+            rng = random.Random(trial.seed)  # noqa: S311 - no secret
+            return OwnProcess(setup, self.cache, self.origin, self.servers.namespace, rng)
+        point, candidate = trial.point, trial.candidate
+        variant = (point.ttl_seconds, point.pause_seconds, candidate.mode, candidate.beta0)
+        number = self.variants.index(variant)
+        return OnWorkers(setup, self.reader, number, self.cache, self.broker, self.control)
+
+
+async def measured(
+    options: TopologyOptions, servers: Servers, graph: GraphTarget, model: GraphModel, on_trial: Callable[[Trial], None]
+) -> list[Outcome]:
+    """Run all cells; ``on_trial`` is called before each."""
+    async with AsyncExitStack() as stack:
+        driver = await stack.enter_async_context(graph.async_driver())
+        cache, broker, control = [
+            redis.asyncio.Redis.from_url(url, max_connections=_MAX_CONNECTIONS)
+            for url in (servers.cache_url, servers.broker_url, servers.control_url)
+        ]
+        for client in (cache, broker, control):
+            stack.push_async_callback(client.aclose)
+        reader = AsyncCacheClient(servers.lenient_settings())
+        stack.push_async_callback(reader.close)
+        origin, known = Origin(driver, graph.database), variants(options.extent, options.seed)
+        bench = TrialRunner(options, servers, origin, reader, cache, broker, control, known)
+        await bench.load_keys(model)
+        await bench.warm_up()
+        return [await bench.run(trial) for trial in _reporting(trials(options.extent, options.seed), on_trial)]
+
+
+def _reporting(all_trials: Iterator[Trial], on_trial: Callable[[Trial], None]) -> Iterator[Trial]:
+    for trial in all_trials:
+        on_trial(trial)
+        yield trial
+
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,38 +173,38 @@ def run_topology(options: TopologyOptions, console: Console) -> None:
         BenchError: no such graph can be drawn, or the folder can't be written.
         EmbeddedServerError, DemoError, ConfigurationError, CacheUnavailable: a server can't be started or used.
     """
-    made_folder(options.out)
+    make_folder(options.out)
     try:
-        world = made_world(options)
+        model = make_model(options)
     except ValueError as error:
         raise BenchError(str(error)) from error
-    with place(options.redis_url) as here:
-        console.print(f"loading {world.graph.persons:,} persons, {world.graph.edges:,} KNOWS …", style="dim")
-        with graph_place(options.neo4j_uri, world) as graph:
-            content = _about(options, here, graph)
-            outcomes = _outcomes(options, here, graph, world, console)
+    with running_servers(options.redis_url) as here:
+        console.print(f"loading {model.graph.persons:,} persons, {model.graph.edges:,} KNOWS …", style="dim")
+        with graph_target(options.neo4j_uri, model) as graph:
+            content = _provenance(options, here, graph)
+            outcomes = _outcomes(options, here, graph, model, console)
     results = results_of(outcomes, options)
     report.present(options.out, content, results, console)
 
 
 def _outcomes(
-    options: TopologyOptions, here: Place, graph: GraphPlace, world: World, console: Console
+    options: TopologyOptions, here: Servers, graph: GraphTarget, model: GraphModel, console: Console
 ) -> list[Outcome]:  # fmt: skip
-    total = sum(1 for _ in cells(options.extent, options.seed))
+    total = sum(1 for _ in trials(options.extent, options.seed))
     began, done = time.monotonic(), 0
 
-    def on_cell(cell: Cell) -> None:
+    def on_trial(trial: Trial) -> None:
         nonlocal done
         if done % max(1, total // 10) == 0:
             console.print(f"cell {done:,} of {total:,}, {time.monotonic() - began:.0f} s …", style="dim")
         done += 1
 
     with _worker(options, here, graph):
-        return asyncio.run(measured(options, here, graph, world, on_cell))
+        return asyncio.run(measured(options, here, graph, model, on_trial))
 
 
 @contextmanager
-def _worker(options: TopologyOptions, here: Place, graph: GraphPlace) -> Iterator[None]:
+def _worker(options: TopologyOptions, here: Servers, graph: GraphTarget) -> Iterator[None]:
     extent = options.extent
     environ = {
         **graph.environ,
@@ -82,7 +220,7 @@ def _worker(options: TopologyOptions, here: Place, graph: GraphPlace) -> Iterato
         yield
 
 
-def _about(options: TopologyOptions, here: Place, graph: GraphPlace) -> dict[str, Any]:
+def _provenance(options: TopologyOptions, here: Servers, graph: GraphTarget) -> dict[str, Any]:
     extent, levels = options.extent, options.extent.levels
     asked = {
         "quick": options.quick,
@@ -96,10 +234,12 @@ def _about(options: TopologyOptions, here: Place, graph: GraphPlace) -> dict[str
         "pause_s": _listed(levels.pauses_seconds),
         "loads": ", ".join(map(str, levels.loads)),
         "other_β0": _listed(levels.betas),
-        "cell": f"{extent.cell_seconds:g} s after {extent.warm_up_seconds:g} s",
+        "cell": f"{extent.trial_seconds:g} s after {extent.warm_up_seconds:g} s",
         "worker_processes": extent.workers,
     }
-    return about("topology", seed=options.seed, options=asked, servers={"redis-server": here.version})
+    return provenance(
+        "topology", seed=options.seed, rounds=extent.seeds, options=asked, servers={"redis-server": here.version}
+    )
 
 
 def _listed(values: tuple[float, ...]) -> str:

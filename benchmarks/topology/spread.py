@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-from benchmarks.statistics import middle
-from benchmarks.topology.cell import Outcome
-from benchmarks.topology.levels import Contestant, Point
+from benchmarks.apparatus.statistics import median
+from benchmarks.topology.plan import Candidate, Point
+from benchmarks.topology.trial import Outcome
 
 Metric: TypeAlias = Callable[[Outcome], float]
 _THREE_DIGITS = 100
@@ -52,21 +52,21 @@ class Measured:
 
         A cell in which no read began, for all clients waited through it, has no percentile and no share.
         """
-        theirs = {outcome.cell.seed: metric(outcome) for outcome in other.outcomes}
-        pairs = [(metric(outcome), theirs.get(outcome.cell.seed, 0.0)) for outcome in self.outcomes]
+        theirs = {outcome.trial.seed: metric(outcome) for outcome in other.outcomes}
+        pairs = [(metric(outcome), theirs.get(outcome.trial.seed, 0.0)) for outcome in self.outcomes]
         return [mine / other for mine, other in pairs if other > 0 and math.isfinite(mine)]
 
 
-Table: TypeAlias = dict[tuple[Point, Contestant], Measured]
+Measurements: TypeAlias = dict[tuple[Point, Candidate], Measured]
 
 
-def by_contestant(outcomes: Iterable[Outcome]) -> Table:
+def by_candidate(outcomes: Iterable[Outcome]) -> Measurements:
     """Return outcomes by point and contestant."""
-    found: dict[tuple[Point, Contestant], list[Outcome]] = defaultdict(list)
+    found: dict[tuple[Point, Candidate], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        found[outcome.cell.point, outcome.cell.contestant].append(outcome)
+        found[outcome.trial.point, outcome.trial.candidate].append(outcome)
     return {
-        key: Measured(tuple(sorted(several, key=lambda outcome: outcome.cell.seed)))
+        key: Measured(tuple(sorted(several, key=lambda outcome: outcome.trial.seed)))
         for key, several in found.items()
     }  # fmt: skip
 
@@ -74,7 +74,7 @@ def by_contestant(outcomes: Iterable[Outcome]) -> Table:
 def spread_of(values: Sequence[float]) -> Spread:
     """Return the spread of values that are numbers; of none, NaN."""
     values = [value for value in values if not math.isnan(value)]
-    return Spread(middle(values), min(values, default=float("nan")), max(values, default=float("nan")))
+    return Spread(median(values), min(values, default=float("nan")), max(values, default=float("nan")))
 
 
 def confidence(seeds: int) -> float:

@@ -4,67 +4,288 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Final
+from itertools import count
+from typing import Any, ClassVar, Final
 
-from benchmarks.bars import bars
-from benchmarks.contenders.duplicates import (
-    CeleryOnce,
-    CelerySingleton,
-    Duplicate,
-    OurClaim,
-    OurTrigger,
-    OurTriggers,
-    ReadAskedFor,
-    ReadFresh,
-    SetNx,
-)
-from benchmarks.figures import Figure, Must, Result, Target
-from benchmarks.places import Place
-from benchmarks.statistics import Tally, middle, turns
-from benchmarks.tables import Table
-from benchmarks.worker.options import WorkerOptions
+from api_client import CacheClient, ReaderEvents, RefreshReason
+from api_client.config.broker import refresh_queue
+from api_client.protocol import lease
+from api_client.protocol.clock import monotonic_seconds
+from api_client.transport.link import CacheLink
+from api_client.trigger.backlog import Trigger
+from api_client.trigger.broker import CeleryBroker
+from api_client.trigger.claim_and_publish import BatchPublisher
+from api_client.trigger.history import DecisionLog
+from api_client.trigger.private_app import PublishingApp
+from api_client.trigger.publisher import BATCH
+from api_client.trigger.suppression import TriggerSuppressor
+from benchmarks.apparatus.entries import QUERY, PayloadKind, Seeder, params_of, value_of
+from benchmarks.apparatus.servers import Servers
+from benchmarks.apparatus.statistics import Tally, median, turns
+from benchmarks.reports.charts import bars
+from benchmarks.reports.results import Figure, Must, Result, Table, Target
+from benchmarks.worker.command import WorkerOptions
+
+_SETTLE_SECONDS: Final = 30.0
+_PARAMS: Final = {"person_id": 42}
+# Never the same number twice: a claim of five seconds ago would be published again, and is no duplicate any more.
+_numbers = count(500_000_000)
+
+
+class Duplicate(ABC):
+    """One way to ask twice. Made with the connections that it needs.
+
+    ``at_once``: how many duplicates an `trigger_again` is.
+    """
+
+    title: ClassVar[str]
+    note: ClassVar[str] = ""
+    at_once: ClassVar[int] = 1
+
+    def __init__(self, servers: Servers) -> None:
+        self._place = servers
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Connect."""
+
+    def trigger_first(self) -> None:
+        """Ask for something, and be granted it; not timed."""
+        self.trigger_again()
+
+    @abstractmethod
+    def trigger_again(self) -> None:
+        """Ask for the same again, and be refused."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class SetNx(Duplicate):
+    """The least that a lock in Redis costs."""
+
+    title = "redis-py: a SET NX that fails"
+
+    def _open(self) -> None:
+        self._redis = self._place.control()
+
+    def trigger_first(self) -> None:
+        self._redis.set("locked", "1", nx=True, ex=3_600)
+
+    def trigger_again(self) -> None:
+        self._redis.set("locked", "2", nx=True, ex=3_600)
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+class CelerySingleton(Duplicate):
+    """``Singleton`` of celery-singleton: SET NX, and GET of the task that has the lock."""
+
+    title = "celery-singleton"
+    note = "apply_async; its lock goes with the task"
+
+    def _open(self) -> None:
+        from celery_singleton import Singleton  # type: ignore[import-untyped, unused-ignore]
+
+        self._app = _app(self._place)
+        self._app.conf.update(singleton_backend_url=self._place.control_url, singleton_lock_expiry=3_600)
+        self._task: Any = self._app.task(name="bench.singleton", base=Singleton)(_friends_of)
+
+    def trigger_again(self) -> None:
+        self._task.apply_async(kwargs=_PARAMS)
+
+    def close(self) -> None:
+        self._app.close()
+
+
+class CeleryOnce(Duplicate):
+    """``QueueOnce`` of celery-once: a lock of redis-py, and PTTL of it."""
+
+    title = "celery-once"
+    note = "apply_async, graceful"
+
+    def _open(self) -> None:
+        from celery_once import QueueOnce  # type: ignore[import-untyped, unused-ignore]
+
+        self._app = _app(self._place)
+        self._app.conf.ONCE = {
+            "backend": "celery_once.backends.Redis",
+            "settings": {"url": self._place.control_url, "default_timeout": 3_600},
+        }
+        once = {"graceful": True}
+        self._task: Any = self._app.task(name="bench.once", base=QueueOnce, once=once)(_friends_of)
+
+    def trigger_again(self) -> None:
+        self._task.apply_async(kwargs=_PARAMS)
+
+    def close(self) -> None:
+        self._app.close()
+
+
+class OurTriggers(Duplicate):
+    """What the publisher's thread does with a batch of triggers of stale entries, all asked for by another process."""
+
+    title: ClassVar[str] = f"ours, asked by another process, {BATCH} together"
+    note = "as the publisher takes them where many keys are read"
+    at_once = BATCH
+
+    def _open(self) -> None:
+        servers = self._place
+        self._redis = servers.plain()
+        self._broker = CeleryBroker(servers.broker_url, servers.namespace)
+        self._seeder = Seeder(self._redis, servers.namespace, value_of(PayloadKind.ROWS))
+        settings = servers.lenient_settings()
+        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
+        self._publication = BatchPublisher(
+            settings, self._link, self._broker,
+            TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), monotonic=monotonic_seconds,
+        )  # fmt: skip
+        self._triggers: Sequence[Trigger] = ()
+
+    def trigger_first(self) -> None:
+        numbers = [next(_numbers) for _ in range(self.at_once)]
+        self._seeder.put(numbers, soft_in_seconds=-1.0)
+        self._triggers = [Trigger(self._seeder.key(number), RefreshReason.STALE) for number in numbers]
+        self._publication.handle(self._triggers)
+
+    def trigger_again(self) -> None:
+        self._publication.handle(self._triggers)
+
+    def close(self) -> None:
+        self._link.close()
+        self._redis.close()
+        self._broker.close()
+
+
+class OurTrigger(OurTriggers):
+    """The same with one trigger at a time."""
+
+    title = "ours, asked by another process"
+    note = "all that the publisher does"
+    at_once = 1
+
+
+class OurClaim(Duplicate):
+    """Its one step in Redis."""
+
+    title = "ours, the claim alone"
+    note = "one step in Redis"
+
+    def _open(self) -> None:
+        self._redis = self._place.plain()
+        settings = self._place.lenient_settings()
+        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
+        self._seeder = Seeder(self._redis, self._place.namespace, value_of(PayloadKind.ROWS))
+
+    def trigger_first(self) -> None:
+        self._key = self._seeder.key(next(_numbers))
+        self.trigger_again()
+
+    def trigger_again(self) -> None:
+        claim_id = uuid.uuid4().hex
+        self._link.run(
+            lease.claim(self._key, claim_id=claim_id, seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
+        )
+
+    def close(self) -> None:
+        self._link.close()
+        self._redis.close()
+
+
+class ReadFresh(Duplicate):
+    """A read that has nothing to ask for."""
+
+    title = "ours, a read of a fresh entry"
+    note = "to compare with"
+    soft_in_seconds: ClassVar[float] = 3_600.0
+
+    def _open(self) -> None:
+        servers = self._place
+        self._redis = servers.plain()
+        self._seeder = Seeder(self._redis, servers.namespace, value_of(PayloadKind.ROWS))
+        self._client = CacheClient(servers.lenient_settings())
+
+    def trigger_first(self) -> None:
+        number = next(_numbers)
+        self._seeder.put([number], soft_in_seconds=self.soft_in_seconds)
+        self._params = params_of(number)
+        self.trigger_again()
+        self._client.flush(_SETTLE_SECONDS)
+
+    def trigger_again(self) -> None:
+        self._client.get(QUERY, self._params)
+
+    def close(self) -> None:
+        self._client.close()
+        self._redis.close()
+
+
+class ReadAlreadyTriggered(ReadFresh):
+    """A read of a stale entry, for whose refresh this process has asked."""
+
+    title = "ours, a read of a stale entry that was asked for"
+    note = "by the same process: it asks no more for up to 1 s"
+    soft_in_seconds: ClassVar[float] = -1.0
+
+
+def _friends_of(person_id: int) -> None:
+    """Never run: nobody consumes."""
+
+
+def _app(servers: Servers) -> PublishingApp:
+    app = PublishingApp.to(servers.broker_url, _SETTLE_SECONDS)
+    # Where `drop_messages` finds what was asked for first.
+    app.conf.task_default_queue = refresh_queue(servers.namespace)
+    return app
+
 
 GROUP: Final = "duplicates"
 _COLUMNS: Final = ("asked again by", "us_each", "note")
 _OURS: Final = (OurTrigger, OurTriggers, OurClaim)
 _PEERS: Final = (CelerySingleton, CeleryOnce)
-_KINDS: Final[tuple[type[Duplicate], ...]] = (SetNx, *_PEERS, *_OURS, ReadFresh, ReadAskedFor)
+_OURS_TITLES: Final = tuple(kind.title for kind in (*_OURS, ReadFresh, ReadAlreadyTriggered))
+_KINDS: Final[tuple[type[Duplicate], ...]] = (SetNx, *_PEERS, *_OURS, ReadFresh, ReadAlreadyTriggered)
 
 
-def measured_duplicates(place: Place, options: WorkerOptions) -> Result:
+def measured_duplicates(servers: Servers, options: WorkerOptions) -> Result:
     """Measure, turn by turn. No worker runs: what was asked for first stays in the queue."""
     scale, tally = options.scale, Tally()
     notes: dict[str, str] = {}
     order = random.Random(options.seed)  # noqa: S311 - no secret
     with ExitStack() as stack:
-        taking_part = _set_up(place, stack, notes)
-        for turn in turns(list(taking_part), rounds=scale.rounds, slices=scale.slices, rng=order):
-            contender = taking_part[turn.name]
-            contender.ask_first()
-            asked = contender.at_once * -(-scale.duplicates // contender.at_once)
-            tally.add(turn, asked, _seconds(contender.ask_again, asked // contender.at_once))
-    place.drop_messages()
+        competitors = _set_up(servers, stack, notes)
+        for turn in turns(list(competitors), rounds=scale.rounds, slices=scale.slices, rng=order):
+            competitor = competitors[turn.name]
+            competitor.trigger_first()
+            triggers = competitor.at_once * -(-scale.duplicates // competitor.at_once)
+            tally.add(turn, triggers, _seconds(competitor.trigger_again, triggers // competitor.at_once))
+    servers.drop_messages()
     return _result(tally, notes)
 
 
-def _set_up(place: Place, stack: ExitStack, notes: dict[str, str]) -> dict[str, Duplicate]:
-    taking_part: dict[str, Duplicate] = {}
+def _set_up(servers: Servers, stack: ExitStack, notes: dict[str, str]) -> dict[str, Duplicate]:
+    competitors: dict[str, Duplicate] = {}
     for kind in _KINDS:
         notes[kind.title] = kind.note
         try:
-            contender = kind(place)
-            stack.callback(contender.close)
-            contender.ask_first()
-            contender.ask_again()
+            competitor = kind(servers)
+            stack.callback(competitor.close)
+            competitor.trigger_first()
+            competitor.trigger_again()
         except ModuleNotFoundError as error:
             notes[kind.title] = f"not installed: {error.name}"
         except Exception as error:  # noqa: BLE001 - others' code; the rest of them still runs
             notes[kind.title] = f"does not work: {type(error).__name__}: {error}"[:200]
         else:
-            taking_part[kind.title] = contender
-    return taking_part
+            competitors[kind.title] = competitor
+    return competitors
 
 
 def _seconds(ask: Callable[[], None], times: int) -> float:
@@ -75,13 +296,13 @@ def _seconds(ask: Callable[[], None], times: int) -> float:
 
 
 def _result(tally: Tally, notes: dict[str, str]) -> Result:
-    took = {kind.title: [seconds * 1e6 for seconds in tally.seconds_a_read(kind.title)] for kind in _KINDS}
-    rows = tuple((title, middle(rounds), notes[title]) for title, rounds in took.items())
+    took = {kind.title: [seconds * 1e6 for seconds in tally.seconds_per_read(kind.title)] for kind in _KINDS}
+    rows = tuple((title, median(rounds), notes[title]) for title, rounds in took.items())
     figures = (*_against_peers(tally, notes), *_in_process(took))
     return Result(
         GROUP, "a refresh that has been asked for already", figures=figures,
         tables=(Table(GROUP, "a trigger with nothing left to do, µs", _COLUMNS, rows),),
-        plots=(bars(GROUP, "A trigger with nothing left to do", "µs", {"µs": took}),),
+        plots=(bars(GROUP, "A trigger with nothing left to do", "µs", {"µs": took}, ours=_OURS_TITLES),),
     )  # fmt: skip
 
 
@@ -90,15 +311,15 @@ def _against_peers(tally: Tally, notes: dict[str, str]) -> Iterator[Figure]:
         for ours in _OURS:
             yield Figure(
                 GROUP, f"{ours.title}: {peer.title} takes × as long",
-                tuple(tally.times_as_fast(ours.title, peer.title)) if tally.seconds_a_read(peer.title) else (),
+                tuple(tally.speed_ratios(ours.title, peer.title)) if tally.seconds_per_read(peer.title) else (),
                 target=Target(Must.MORE_THAN, 1) if ours is not OurClaim else None
             )  # fmt: skip
 
 
 def _in_process(took: dict[str, list[float]]) -> Iterator[Figure]:
     """Yield what a read pays for finding that its own process has asked already."""
-    asked, fresh = took[ReadAskedFor.title], took[ReadFresh.title]
-    more = tuple(one - other for one, other in zip(asked, fresh, strict=True))
+    triggers, fresh = took[ReadAlreadyTriggered.title], took[ReadFresh.title]
+    more = tuple(one - other for one, other in zip(triggers, fresh, strict=True))
     yield Figure(GROUP, "ours, asked by the same process: a read takes longer by", more, "µs")
     for peer in _PEERS:
         costs = took[peer.title]

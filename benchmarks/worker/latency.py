@@ -10,18 +10,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from benchmarks.apparatus.servers import Servers
+from benchmarks.apparatus.statistics import WARM_UP_ROUND, percentile
 from benchmarks.errors import BenchError
-from benchmarks.figures import Figure, Must, Result, Target
-from benchmarks.places import Place
-from benchmarks.plots import Plot, PlotKind, Series
-from benchmarks.statistics import WARM_UP_ROUND, percentile
-from benchmarks.tables import Cell, Table
+from benchmarks.reports.charts import Plot, PlotKind, Series
+from benchmarks.reports.results import Figure, Must, Result, Table, TableCell, Target
 from benchmarks.worker import app as tasks
 from benchmarks.worker import queries
-from benchmarks.worker.asking import Asker
-from benchmarks.worker.graph import GraphPlace
-from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
-from benchmarks.worker.process import RunningWorker, running_worker
+from benchmarks.worker.command import BrokerKind, Pool, WorkerOptions
+from benchmarks.worker.triggers import TriggerSource
+from benchmarks.worker.worker_proc import GraphTarget, RunningWorker, running_worker
 
 REFRESH: Final = "a read of a stale entry, until the commit is told"
 TASK: Final = "a task of 10 ms, until it tells that it is done"
@@ -56,23 +54,23 @@ class Samples:
 class Clock:
     """Times refreshes and tasks from outside; the worker's announcements come over one subscription."""
 
-    def __init__(self, place: Place, worker: RunningWorker, asker: Asker, stack: ExitStack) -> None:
-        self._worker, self._asker = worker, asker
-        self._commits = stack.enter_context(_subscription(place.plain()))
-        self._tasks = stack.enter_context(_subscription(place.control()))
-        self._channel = f"{place.namespace}-tasks"
+    def __init__(self, servers: Servers, worker: RunningWorker, source: TriggerSource, stack: ExitStack) -> None:
+        self._worker, self._asker = worker, source
+        self._commits = stack.enter_context(_subscription(servers.plain()))
+        self._tasks = stack.enter_context(_subscription(servers.control()))
+        self._channel = f"{servers.namespace}-tasks"
         self._tasks.subscribe(self._channel)
 
     def refresh(self) -> Iterator[tuple[str, float]]:
         """Time one refresh."""
-        (number,) = self._asker.stale(1)
+        (number,) = self._asker.write_stale(1)
         channel = self._asker.key(number).channel
         self._commits.subscribe(channel)
         self._commits.get_message(timeout=_ANSWER_SECONDS)
         began = time.monotonic()
         self._asker.read(number)
         # Read again where a machine that stood still kept the refresh from being published: nobody else would ask.
-        _heard(self._commits, meanwhile=lambda: self._asker.read(number))
+        _next_message(self._commits, meanwhile=lambda: self._asker.read(number))
         yield REFRESH, time.monotonic() - began
         self._commits.unsubscribe(channel)
         self._commits.get_message(timeout=_ANSWER_SECONDS)
@@ -82,7 +80,7 @@ class Clock:
         began = time.monotonic()
         self._worker.send(tasks.PAUSE, self._channel, queries.LOAD_SECONDS)
         yield SENT, time.monotonic() - began
-        started = float(_heard(self._tasks))
+        started = float(_next_message(self._tasks))
         yield TASK, time.monotonic() - began
         yield STARTED, started - began
 
@@ -91,7 +89,7 @@ def _subscription(client: Any) -> Any:
     return client.pubsub(ignore_subscribe_messages=True)
 
 
-def _heard(subscription: Any, meanwhile: Callable[[], object] = lambda: None) -> bytes:
+def _next_message(subscription: Any, meanwhile: Callable[[], object] = lambda: None) -> bytes:
     deadline = time.monotonic() + _ANSWER_SECONDS
     while time.monotonic() < deadline:
         message = subscription.get_message(timeout=_SILENT_SECONDS)
@@ -102,12 +100,12 @@ def _heard(subscription: Any, meanwhile: Callable[[], object] = lambda: None) ->
     raise BenchError(f"the worker has told nothing for {_ANSWER_SECONDS:g} s")
 
 
-def measured_latency(broker: BrokerKind, place: Place, graph: GraphPlace, options: WorkerOptions) -> Result:
+def measured_latency(broker: BrokerKind, servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
     """Measure with one broker, in the default pool, with events as by default."""
-    samples = _samples(place, graph, options)
+    samples = _samples(servers, graph, options)
     group = f"latency-{broker}"
     shown = (REFRESH, TASK, STARTED, SENT)
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
+    rows: tuple[tuple[TableCell, ...], ...] = tuple(
         (what, len(samples.all_ms(what)), *(percentile(samples.all_ms(what), percent) for percent in _PERCENTS))
         for what in shown
     )
@@ -123,14 +121,14 @@ def measured_latency(broker: BrokerKind, place: Place, graph: GraphPlace, option
 _COLUMNS: Final = ("from the call until", "samples", "p50_ms", "p90_ms", "p99_ms", "longest_ms")
 
 
-def _samples(place: Place, graph: GraphPlace, options: WorkerOptions) -> Samples:
+def _samples(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Samples:
     samples, scale = Samples(), options.scale
     rng = random.Random(options.seed)  # noqa: S311 - no secret
     with ExitStack() as stack:
-        asker = stack.enter_context(Asker(place, queries.TEN_MS))
-        worker = stack.enter_context(running_worker(place, graph, Pool.PREFORK))
+        source = stack.enter_context(TriggerSource(servers, queries.TEN_MS))
+        worker = stack.enter_context(running_worker(servers, graph, Pool.PREFORK))
         worker.switch_events(on=True)
-        clock = Clock(place, worker, asker, stack)
+        clock = Clock(servers, worker, source, stack)
         for number in range(scale.rounds + 1):
             for kind in _in_drawn_order((clock.refresh, clock.task), scale.samples, rng):
                 # Idle, and not in step with the worker's own second.
@@ -160,10 +158,10 @@ def _figures(group: str, samples: Samples) -> Iterator[Figure]:
 def _plot(group: str, broker: BrokerKind, samples: Samples, shown: Sequence[str]) -> Plot:
     def series(what: str) -> Series:
         found = samples.all_ms(what)
-        return Series(what, tuple(found), tuple((place + 1) / len(found) for place in range(len(found))))
+        return Series(what, tuple(found), tuple((rank + 1) / len(found) for rank in range(len(found))))
 
     return Plot(
-        group, f"From trigger to commit, a load of 10 ms, broker {broker.shown}", "ms", "share that was done by then",
+        group, f"From trigger to commit, a load of 10 ms, broker {broker.shown}", "time (ms)", "share done by then",
         tuple(map(series, shown)), PlotKind.STEPS,
-        "All samples of all rounds. The load itself, or the task's pause, is 10 ms of it.",
+        "All samples of all rounds. The load itself, or the task's pause, is 10 ms of it.", (REFRESH,),
     )  # fmt: skip

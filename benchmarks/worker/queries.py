@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from benchmarks.payloads import PayloadKind, Value, value_of
+from benchmarks.apparatus.entries import PayloadKind, Value, value_of
 from refresher import query
 from refresher.queries import MAX_CONCURRENCY
 

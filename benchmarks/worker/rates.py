@@ -8,17 +8,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.bars import Rounds, bars
-from benchmarks.figures import Figure, Must, Result, Target
-from benchmarks.places import Place
-from benchmarks.plots import Plot
-from benchmarks.statistics import Tally, middle, turns
-from benchmarks.tables import Table
+from benchmarks.apparatus.servers import Servers
+from benchmarks.apparatus.statistics import Tally, median, turns
+from benchmarks.reports.charts import Plot, Rounds, bars
+from benchmarks.reports.results import Figure, Must, Result, Table, Target
 from benchmarks.worker import queries
-from benchmarks.worker.asking import Asker
-from benchmarks.worker.graph import GraphPlace
-from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
-from benchmarks.worker.process import RunningWorker, running_worker
+from benchmarks.worker.command import BrokerKind, Pool, WorkerOptions
+from benchmarks.worker.triggers import TriggerSource
+from benchmarks.worker.worker_proc import GraphTarget, RunningWorker, running_worker
 
 NOTHING: Final = "a no-op task"
 AT_ONCE: Final = "a refresh, loaded at once"
@@ -28,7 +25,7 @@ COLUMNS: Final = ("pool", "tasks", "events", "per_second", "us_each", "of_no_op"
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class Competitor:
     """What a worker works off, with or without telling of each task."""
 
     what: str
@@ -40,18 +37,18 @@ class Contender:
         return f"{self.what}{', events' if self.events else ''}"
 
     @property
-    def beside(self) -> Contender:
+    def baseline(self) -> Competitor:
         """What it is compared with: nothing, with events or without as this one."""
-        return Contender(NOTHING, self.events)
+        return Competitor(NOTHING, self.events)
 
 
-CONTENDERS: Final = tuple(Contender(what, events) for what in (NOTHING, AT_ONCE, READ) for events in (False, True))
-_BY_NAME: Final = {contender.name: contender for contender in CONTENDERS}
+COMPETITORS: Final = tuple(Competitor(what, events) for what in (NOTHING, AT_ONCE, READ) for events in (False, True))
+_BY_NAME: Final = {competitor.name: competitor for competitor in COMPETITORS}
 
 
-def measured_rates(broker: BrokerKind, place: Place, graph: GraphPlace, options: WorkerOptions) -> Result:
+def measured_rates(broker: BrokerKind, servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
     """Measure in all pools, with one broker."""
-    tallies = {pool: _tally(pool, place, graph, options) for pool in Pool}
+    tallies = {pool: _tally(pool, servers, graph, options) for pool in Pool}
     group = f"rates-{broker}"
     return Result(
         group,
@@ -62,60 +59,61 @@ def measured_rates(broker: BrokerKind, place: Place, graph: GraphPlace, options:
     )
 
 
-def _tally(pool: Pool, place: Place, graph: GraphPlace, options: WorkerOptions) -> Tally:
+def _tally(pool: Pool, servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Tally:
     scale, tally = options.scale, Tally()
     order = random.Random(options.seed)  # noqa: S311 - no secret
     with ExitStack() as stack:
-        askers = {
-            what: stack.enter_context(Asker(place, query))
+        sources = {
+            what: stack.enter_context(TriggerSource(servers, query))
             for what, query in ((AT_ONCE, queries.AT_ONCE), (READ, queries.FRIENDS))
         }
-        worker = stack.enter_context(running_worker(place, graph, pool))
+        worker = stack.enter_context(running_worker(servers, graph, pool))
         for turn in turns(list(_BY_NAME), rounds=scale.rounds, slices=1, rng=order):
-            contender = _BY_NAME[turn.name]
-            worker.switch_events(on=contender.events)
-            tally.add(turn, scale.messages, _seconds(worker, askers.get(contender.what), scale.messages))
+            competitor = _BY_NAME[turn.name]
+            worker.switch_events(on=competitor.events)
+            tally.add(turn, scale.messages, _seconds(worker, sources.get(competitor.what), scale.messages))
     return tally
 
 
-def _seconds(worker: RunningWorker, asker: Asker | None, messages: int) -> float:
-    if asker is None:
+def _seconds(worker: RunningWorker, source: TriggerSource | None, messages: int) -> float:
+    if source is None:
         return worker.seconds_for(lambda: worker.send_nothing(messages))
-    numbers = asker.stale(messages)
-    seconds = worker.seconds_for(lambda: asker.ask_for(numbers))
-    asker.check_refreshed(numbers)
+    numbers = source.write_stale(messages)
+    seconds = worker.seconds_for(lambda: source.trigger(numbers))
+    source.check_refreshed(numbers)
     return seconds
 
 
 def _figures(group: str, pool: Pool, tally: Tally) -> Iterator[Figure]:
-    for contender in CONTENDERS:
-        if contender.what != NOTHING:
-            target = TARGET if contender.what == AT_ONCE else None
-            rounds = tuple(tally.times_as_fast(contender.name, contender.beside.name))
-            events = "events as by default" if contender.events else "no events"
-            what = f"{pool}: {contender.what}, against a no-op task"
+    for competitor in COMPETITORS:
+        if competitor.what != NOTHING:
+            target = TARGET if competitor.what == AT_ONCE else None
+            rounds = tuple(tally.speed_ratios(competitor.name, competitor.baseline.name))
+            events = "events as by default" if competitor.events else "no events"
+            what = f"{pool}: {competitor.what}, against a no-op task"
             yield Figure(group, what, rounds, target=target, note=events)
     for what in (NOTHING, AT_ONCE):
-        rounds = tuple(tally.times_as_fast(Contender(what, events=True).name, Contender(what, events=False).name))
+        rounds = tuple(tally.speed_ratios(Competitor(what, events=True).name, Competitor(what, events=False).name))
         yield Figure(group, f"{pool}: {what}, events against none", rounds)
 
 
 def _rows(tallies: Mapping[Pool, Tally]) -> Iterator[tuple[str | float, ...]]:
     for pool, tally in tallies.items():
-        for contender in CONTENDERS:
-            took = middle(tally.seconds_a_read(contender.name))
-            beside = middle(tally.times_as_fast(contender.name, contender.beside.name))
+        for competitor in COMPETITORS:
+            took = median(tally.seconds_per_read(competitor.name))
+            baseline = median(tally.speed_ratios(competitor.name, competitor.baseline.name))
             yield (
-                pool.value, contender.what, "yes" if contender.events else "no", 1 / took, took * 1e6, beside,
+                pool.value, competitor.what, "yes" if competitor.events else "no", 1 / took, took * 1e6, baseline,
             )  # fmt: skip
 
 
 def _plot(group: str, broker: BrokerKind, tallies: Mapping[Pool, Tally]) -> Plot:
-    def rates(contender: Contender) -> Rounds:
+    def rates(competitor: Competitor) -> Rounds:
         return {
-            pool.value: [1 / took for took in tally.seconds_a_read(contender.name)] for pool, tally in tallies.items()
+            pool.value: [1 / took for took in tally.seconds_per_read(competitor.name)]
+            for pool, tally in tallies.items()
         }
 
-    title = f"Tasks a second of one worker process, broker {broker.shown}"
-    series = {contender.name: rates(contender) for contender in CONTENDERS}
-    return bars(group, title, "tasks a second", series, x_label="pool of the worker")
+    title = f"One worker process, events as by default, broker {broker.shown}"
+    series = {competitor.what: rates(competitor) for competitor in COMPETITORS if competitor.events}
+    return bars(group, title, "tasks/s", series, ours=(AT_ONCE, READ), x_label="pool of the worker")

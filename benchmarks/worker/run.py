@@ -10,17 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from api_client import CacheError
-from benchmarks import report
-from benchmarks.about import about, made_folder
+from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
-from benchmarks.figures import Figure, Result
-from benchmarks.places import Place, place
+from benchmarks.reports import report
+from benchmarks.reports.provenance import make_folder, provenance
+from benchmarks.reports.results import Figure, Result
 from benchmarks.worker import duplicates
+from benchmarks.worker.command import BrokerKind, WorkerOptions
 from benchmarks.worker.duplicates import measured_duplicates
-from benchmarks.worker.graph import GraphPlace, graph_place
 from benchmarks.worker.latency import measured_latency
-from benchmarks.worker.options import BrokerKind, WorkerOptions
 from benchmarks.worker.rates import measured_rates
+from benchmarks.worker.worker_proc import GraphTarget, graph_target
 from refresher.embedded import EmbeddedServerError
 from refresher.embedded.rabbitmq_server import RabbitMqServer
 
@@ -43,10 +43,10 @@ def run_worker(options: WorkerOptions, console: Console) -> None:
     unknown = [name for name in options.only if name not in GROUPS]
     if unknown:
         raise BenchError(f"no group {unknown[0]!r}; there are {', '.join(GROUPS)}")
-    made_folder(options.out)
+    make_folder(options.out)
     results: list[Result] = []
-    with _servers(options) as servers:
-        content = _about(options, servers)
+    with _started_servers(options) as servers:
+        content = _provenance(options, servers)
         for name, measure in _measurements(options, servers):
             console.print(f"{name} …", style="dim")
             try:
@@ -62,19 +62,19 @@ def run_worker(options: WorkerOptions, console: Console) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Servers:
+class _StartedServers:
     """``here`` has Redis as broker; ``places`` are the same with each broker that was asked for."""
 
-    here: Place
-    places: Mapping[BrokerKind, Place]
-    graph: GraphPlace
+    here: Servers
+    places: Mapping[BrokerKind, Servers]
+    graph: GraphTarget
     versions: Mapping[str, str]
 
 
 @contextmanager
-def _servers(options: WorkerOptions) -> Iterator[_Servers]:
+def _started_servers(options: WorkerOptions) -> Iterator[_StartedServers]:
     with ExitStack() as stack:
-        here = stack.enter_context(place(options.redis_url))
+        here = stack.enter_context(running_servers(options.redis_url))
         places, versions = {}, {"redis-server": here.version}
         for kind in options.broker.kinds:
             places[kind] = here
@@ -82,13 +82,13 @@ def _servers(options: WorkerOptions) -> Iterator[_Servers]:
                 server = stack.enter_context(RabbitMqServer.start())
                 places[kind] = replace(here, broker_url=server.url)
                 versions["rabbitmq-server"] = server.version
-        graph = GraphPlace({}, "none")
+        graph = GraphTarget({}, "none")
         if options.only != (duplicates.GROUP,):
-            graph = stack.enter_context(graph_place(options.neo4j_uri))
-        yield _Servers(here, places, graph, versions | {"graph": graph.title})
+            graph = stack.enter_context(graph_target(options.neo4j_uri))
+        yield _StartedServers(here, places, graph, versions | {"graph": graph.title})
 
 
-def _measurements(options: WorkerOptions, servers: _Servers) -> Iterator[tuple[str, Callable[[], Result]]]:
+def _measurements(options: WorkerOptions, servers: _StartedServers) -> Iterator[tuple[str, Callable[[], Result]]]:
     wanted = options.only or GROUPS
     for kind, here in servers.places.items():
         if RATES in wanted:
@@ -109,12 +109,12 @@ def _measured(name: str, measure: Callable[[], Result]) -> Result:
     return replace(result, seconds=time.monotonic() - began)
 
 
-def _about(options: WorkerOptions, servers: _Servers) -> dict[str, Any]:
-    kept = ("out", "redis_url", "neo4j_uri", "seed")
-    asked = {name: value for name, value in asdict(options).items() if name not in kept}
+def _provenance(options: WorkerOptions, servers: _StartedServers) -> dict[str, Any]:
+    left_out = ("out", "redis_url", "neo4j_uri", "seed", "rounds")
+    asked = {name: value for name, value in asdict(options).items() if name not in left_out}
     scale = options.scale
     asked |= {
-        "rounds": f"{scale.rounds} and one to warm up", "only": ", ".join(options.only) or "all",
+        "only": ", ".join(options.only) or "all",
         "redis": servers.here.title, "messages_in_one_go": scale.messages, "samples": scale.samples,
     }  # fmt: skip
-    return about("worker", seed=options.seed, options=asked, servers=servers.versions)
+    return provenance("worker", seed=options.seed, rounds=scale.rounds, options=asked, servers=servers.versions)

@@ -14,7 +14,7 @@ from api_client.protocol import xfetch
 from api_client.protocol.entry import Smoothed
 from api_client.transport.breaker import Breaker
 from api_client.trigger.backpressure import Backpressure
-from benchmarks.simulate.decision import betas, first_positive, is_positive, probability, smoothed
+from benchmarks.simulate.decision import betas, first_positive, probability, smoothed
 from benchmarks.simulate.events import claim_times, has_room
 from refresher.flow import policy
 from refresher.settings import RefreshMode
@@ -28,27 +28,6 @@ TTLS = st.floats(0.001, 1e7)
 BETAS = st.one_of(st.just(0.0), st.floats(1e-3, policy.MAX_BETA))
 DIGITS = st.integers(0, xfetch.MAX_DRAW_DIGITS)
 DRAWS = st.one_of(st.floats(0, 1, exclude_min=True), st.just(xfetch.MIN_DRAW), st.just(1.0))
-
-
-@given(st.integers(-(10**9), 10**13), SECONDS, BETAS, TTLS, DRAWS, DIGITS)
-def test_a_read_is_decided_as_the_reader_does(
-    left_us: int, delta: float, beta: float, ttl: float, u: float, digits: int
-) -> None:
-    now_us = 1_700_000_000_000_000
-    expected = xfetch.should_refresh(
-        now_us, now_us + left_us, delta_seconds=delta, beta=beta, ttl_seconds=ttl, u=u, draw_digits=digits
-    )
-    assert is_positive(left_us, delta, beta, ttl, u, digits) is expected
-
-
-@given(st.floats(0, 20), st.floats(0, 10), st.floats(0, 10), TTLS, DRAWS, DIGITS)
-def test_near_the_threshold_too(left: float, delta: float, beta: float, ttl: float, u: float, digits: int) -> None:
-    """Where a draw may go either way: the times are of one size."""
-    left_us = int(left * delta * beta * 1e6)
-    expected = xfetch.should_refresh(
-        0, left_us, delta_seconds=delta, beta=beta, ttl_seconds=ttl, u=u, draw_digits=digits
-    )
-    assert is_positive(left_us, delta, beta, ttl, u, digits) is expected
 
 
 @given(st.floats(-10, 1e5), SECONDS, BETAS, TTLS, DIGITS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
-from benchmarks.stampede.notes import Mark, note
+from benchmarks.stampede.config import POOL_CONNECTIONS, POOL_WAIT_SECONDS
 from benchmarks.stampede.origin import Origin
+from benchmarks.stampede.recorder import Mark, record
 from benchmarks.stampede.strategies.strategy import AsyncCache, AsyncStrategy, Value
-from benchmarks.stampede.terms import POOL_CONNECTIONS, POOL_WAIT_SECONDS
 
 Read: TypeAlias = Callable[[int], Awaitable[Value]]
 
@@ -19,7 +19,7 @@ class Cashews(AsyncStrategy):
 
     needs: ClassVar[tuple[str, ...]] = ("cashews",)
     is_peer = True
-    unseen: ClassVar[tuple[str, ...]] = ()
+    unobservable: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def decorated(self, cache: Any, compute: Read) -> Read:
@@ -31,8 +31,8 @@ class Cashews(AsyncStrategy):
 
         cache = Cache()
         cache.setup(
-            self.terms.place.cache_url,
-            middlewares=(_telling,),
+            self.config.servers.cache_url,
+            middlewares=(_recording,),
             max_connections=POOL_CONNECTIONS,
             wait_for_connection_timeout=POOL_WAIT_SECONDS,
             suppress=False,
@@ -58,13 +58,64 @@ class _Cashews(AsyncCache):
         await self._origin.aclose()
 
 
-async def _telling(call: Callable[..., Awaitable[Any]], command: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
+async def _recording(call: Callable[..., Awaitable[Any]], command: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
     """Tell of misses and of locks: what a command of the cache was, and what it gave."""
     reply = await call(*args, **kwargs)
     if command.value == "get" and reply is kwargs.get("default"):
-        note(Mark.MISS)
+        record(Mark.MISS)
     elif command.value == "set" and kwargs.get("exist") is False:
-        note(Mark.EARLY if reply else Mark.EARLY | Mark.CONTENDED | Mark.DUCKED)
+        record(Mark.EARLY if reply else Mark.EARLY | Mark.CONTENDED | Mark.DUCKED)
     elif command.value == "set_lock" and not reply:
-        note(Mark.CONTENDED)
+        record(Mark.CONTENDED)
     return reply
+
+
+class CashewsEarly(Cashews):
+    """Past its early expiry one reader's process recomputes in the background, the others serve the old value."""
+
+    name = "cashews-early"
+    title = "cashews early"
+    limits = (
+        "A miss is not protected beyond its own process. The lock lasts as long as the early expiry, which can't be "
+        "set, and is deleted by whoever ends, so that a crash stops recomputing for that long."
+    )
+
+    def decorated(self, cache: Any, compute: Read) -> Read:
+        """Decorate."""
+        decorator = cache.early(
+            ttl=self.config.hard_seconds, early_ttl=self.config.expires_seconds, key="{number}", prefix=self.prefix
+        )
+        return cast("Read", decorator(compute))
+
+
+class CashewsLock(Cashews):
+    """One reader at a time looks, and recomputes where there is nothing."""
+
+    name = "cashews-lock"
+    title = "cashews lock"
+    busy_waits = True
+    limits = (
+        "The lock is around every read, hits too, and is asked for again and again without a pause. It lasts as long "
+        "as the value does, which is how long a crash stops all."
+    )
+
+    def decorated(self, cache: Any, compute: Read) -> Read:
+        """Decorate."""
+        key = f"{self.prefix}:{{number}}"
+        return cast("Read", cache(ttl=self.config.expires_seconds, key=key, lock=True)(compute))
+
+
+class CashewsSoft(Cashews):
+    """Past its soft expiry a value is recomputed, and served still where that fails."""
+
+    name = "cashews-soft"
+    title = "cashews soft"
+    limits = "Stale values are for failures: past the soft expiry each process recomputes, and its readers wait."
+    unobservable: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
+
+    def decorated(self, cache: Any, compute: Read) -> Read:
+        """Decorate."""
+        decorator = cache.soft(
+            ttl=self.config.hard_seconds, soft_ttl=self.config.expires_seconds, key="{number}", prefix=self.prefix
+        )
+        return cast("Read", decorator(compute))

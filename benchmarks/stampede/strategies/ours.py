@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from api_client import AsyncCacheClient, CacheClient, Entry, EntryState, ReaderEvents, RefreshState
-from benchmarks.stampede.notes import Mark, note
+from benchmarks.stampede.recorder import Mark, record
 from benchmarks.stampede.strategies.strategy import AsyncCache, Strategy, SyncCache, Value
 
 QUERY: Final = "stampede"
@@ -16,7 +16,7 @@ class Ours(Strategy):
 
     name = "ours"
     title = "ours"
-    cannot = "A miss costs more than a lock does: a message, a worker and a notification lie in between."
+    limits = "A miss costs more than a lock does: a message, a worker and a notification lie in between."
 
     def on_threads(self) -> SyncCache:
         """Open the sync client."""
@@ -28,7 +28,7 @@ class Ours(Strategy):
 
     def params(self, number: int) -> dict[str, Any]:
         """Return the params under which a lane's number is cached."""
-        return {"lane": self.lane, "number": number}
+        return {"lane": self.variant, "number": number}
 
 
 class _Refusals(ReaderEvents):
@@ -44,12 +44,12 @@ class _Refusals(ReaderEvents):
 class _OurSync(SyncCache):
     def __init__(self, strategy: Ours) -> None:
         self._params = strategy.params
-        self._refusals, self._told = _Refusals(), 0
-        self._client = CacheClient(strategy.terms.place.settings(), events=self._refusals)
+        self._refusals, self._recorded = _Refusals(), 0
+        self._client = CacheClient(strategy.config.servers.settings(), events=self._refusals)
 
     def read(self, number: int) -> Value:
         entry = self._client.get_entry(QUERY, self._params(number))
-        self._told = _tell(entry, self._refusals.count, self._told)
+        self._recorded = _record_entry(entry, self._refusals.count, self._recorded)
         value: Value = entry.value
         return value
 
@@ -60,12 +60,12 @@ class _OurSync(SyncCache):
 class _OurAsync(AsyncCache):
     def __init__(self, strategy: Ours) -> None:
         self._params = strategy.params
-        self._refusals, self._told = _Refusals(), 0
-        self._client = AsyncCacheClient(strategy.terms.place.settings(), events=self._refusals)
+        self._refusals, self._recorded = _Refusals(), 0
+        self._client = AsyncCacheClient(strategy.config.servers.settings(), events=self._refusals)
 
     async def read(self, number: int) -> Value:
         entry = await self._client.get_entry(QUERY, self._params(number))
-        self._told = _tell(entry, self._refusals.count, self._told)
+        self._recorded = _record_entry(entry, self._refusals.count, self._recorded)
         value: Value = entry.value
         return value
 
@@ -73,13 +73,13 @@ class _OurAsync(AsyncCache):
         await self._client.close()
 
 
-def _tell(entry: Entry[Any], refusals: int, told: int) -> int:
+def _record_entry(entry: Entry[Any], refusals: int, crash_after: int) -> int:
     """Note what the entry says; a refused claim is noted on the next read of the process. Return what is told now."""
     if entry.state is EntryState.MISS:
-        note(Mark.MISS)
+        record(Mark.MISS)
     elif entry.refresh is not RefreshState.NONE:
-        note(Mark.EARLY if entry.refresh is RefreshState.TRIGGERED else Mark.EARLY | Mark.DUCKED)
-    if refusals > told:
-        note(Mark.CONTENDED)
-        return told + 1
-    return told
+        record(Mark.EARLY if entry.refresh is RefreshState.TRIGGERED else Mark.EARLY | Mark.DUCKED)
+    if refusals > crash_after:
+        record(Mark.CONTENDED)
+        return crash_after + 1
+    return crash_after

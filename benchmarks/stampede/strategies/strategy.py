@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from importlib.util import find_spec
 from typing import Any, ClassVar, TypeAlias
 
+from benchmarks.stampede.config import Config, Kind
 from benchmarks.stampede.origin import Origin
-from benchmarks.stampede.terms import Kind, Terms
 
 Value: TypeAlias = dict[str, Any]
 
@@ -17,7 +17,7 @@ class SyncCache(ABC):
 
     @abstractmethod
     def read(self, number: int) -> Value:
-        """Read, whatever that takes; what is met is told by `note`."""
+        """Read, whatever that takes; what is met is told by `record`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -29,7 +29,7 @@ class AsyncCache(ABC):
 
     @abstractmethod
     async def read(self, number: int) -> Value:
-        """Read, whatever that takes; what is met is told by `note`."""
+        """Read, whatever that takes; what is met is told by `record`."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -56,14 +56,14 @@ class Strategy(ABC):
     kinds: ClassVar[tuple[Kind, ...]] = tuple(Kind)
     needs: ClassVar[tuple[str, ...]] = ()
     is_peer: ClassVar[bool] = False
-    waits_busily: ClassVar[bool] = False
-    reader_tells_expiry: ClassVar[bool] = False
-    unseen: ClassVar[tuple[str, ...]] = ()
-    cannot: ClassVar[str]
+    busy_waits: ClassVar[bool] = False
+    reader_sets_expiry: ClassVar[bool] = False
+    unobservable: ClassVar[tuple[str, ...]] = ()
+    limits: ClassVar[str]
 
-    def __init__(self, terms: Terms, lane: str) -> None:
-        self.terms: Terms = terms
-        self.lane: str = lane
+    def __init__(self, config: Config, variant: str) -> None:
+        self.config: Config = config
+        self.variant: str = variant
 
     @classmethod
     def missing(cls) -> str:
@@ -73,12 +73,12 @@ class Strategy(ABC):
 
     def origin(self) -> Origin:
         """Return its origin, for this process."""
-        return Origin(self.terms, self.lane)
+        return Origin(self.config, self.variant)
 
     @property
     def prefix(self) -> str:
         """What the names of its keys begin with."""
-        return f"{self.terms.place.namespace}:{self.lane}"
+        return f"{self.config.servers.namespace}:{self.variant}"
 
     @abstractmethod
     def on_threads(self) -> SyncCache:

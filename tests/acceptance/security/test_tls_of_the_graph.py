@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 
 from api_client import ConfigurationError
-from benchmarks.topology.graph_place import GraphPlace
+from benchmarks.topology.model import GraphTarget
 from refresher.demo.environment import graph_server
 from refresher.demo.errors import DemoError
 from refresher.embedded import RedisServer
@@ -138,7 +138,7 @@ def test_demo_and_benchmarks_go_by_the_same_authority(server: TlsNeo4j, authorit
         pass
     environ["NEO4J_CA_CERTS"] = str(tmp_path / "none.pem")
     with pytest.raises(ConfigurationError, match=r"file \(PEM\)"):
-        GraphPlace(environ, title).async_driver()
+        GraphTarget(environ, title).async_driver()
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_a_wrong_certificate_is_an_error_that_a_worker_tells_at_its_start(
         )  # fmt: skip
         with pytest.raises(LoadFailed) as caught:
             load(settings)
-        told = log_problems(settings)
+        received = log_problems(settings)
     assert caught.value.kind == "graph_unavailable"
-    (problem,) = (problem for problem in told if f"NEO4J_URI={settings.neo4j_uri}" in problem)
+    (problem,) = (problem for problem in received if f"NEO4J_URI={settings.neo4j_uri}" in problem)
     assert "certificate" in problem.lower() or "secure" in problem.lower()
     assert "secret-of-the-test" not in problem
 

@@ -14,7 +14,7 @@ import pytest
 
 from api_client.transport import sockets
 from api_client.transport.sockets import SocketWatchdog, set_io_timeout
-from benchmarks.silent_server import SilentServer
+from benchmarks.apparatus.servers import SilentServer
 from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
 from tests.support.fault_proxy import FaultProxy
 from tests.support.interrupted_reader import CALLS

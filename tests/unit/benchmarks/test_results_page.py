@@ -1,28 +1,37 @@
-"""The page of results is what the kept runs give: nothing on it was typed."""
+"""The page of results is generated from the kept runs: nothing on it was typed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.page import found, page
+from benchmarks.reports.charts import PlotKind
+from benchmarks.reports.kept import load_all
+from benchmarks.reports.page import page
 
-DOCS = Path(__file__).parents[3] / "docs"
-KEPT = DOCS / "results"
-
-
-def test_the_page_is_made_of_what_runs_have_kept() -> None:
-    assert (DOCS / "results.md").read_text(encoding="utf-8") == page(found(KEPT), KEPT.name)
-
-
-def test_every_picture_is_there() -> None:
-    runs = found(KEPT)
-    plots = {plot["name"] for run in runs.values() for result in run["results"] for plot in result["plots"]}
-    assert {path.stem for path in KEPT.glob("*.svg")} == plots
+ROOT = Path(__file__).parents[3]
+RUNS = load_all(ROOT / "benchmarks" / "results")
+CHARTS = [chart for run in RUNS for result in run.results for chart in result.charts]
 
 
-def test_every_run_says_on_what_and_from_which_seed() -> None:
-    for run in found(KEPT).values():
-        assert run["machine"]["processor"]
-        assert run["versions"]["redis"]
-        assert isinstance(run["seed"], int)
-        assert run["options"].get("quick", "False") == "False"
+def test_the_page_is_generated_from_what_runs_have_kept() -> None:
+    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page(RUNS, "results")
+
+
+def test_there_is_a_picture_of_each_chart_and_no_other() -> None:
+    assert {path.stem for path in (ROOT / "docs" / "results").iterdir()} == {chart.name for chart in CHARTS}
+
+
+def test_ours_is_a_series_of_each_chart_that_has_others_and_bars_have_no_logarithmic_axis() -> None:
+    for chart in CHARTS:
+        labels = {series.label for series in chart.series} | {str(x) for series in chart.series for x in series.x}
+        assert set(chart.ours) <= labels, chart.name
+        assert chart.kind is not PlotKind.BARS or not (chart.x_log or chart.y_log), chart.name
+
+
+def test_every_run_says_on_what_of_which_commit_and_from_which_seed() -> None:
+    for run in RUNS:
+        found = run.provenance
+        assert all((found["machine"]["processor"], found["versions"]["redis"], found["commit"], found["rounds"]))
+        assert set(found["load"]) == {"before", "after"}
+        assert found["options"].get("quick", "False") == "False"
+    assert sum(len(path.read_text().splitlines()) for path in (ROOT / "benchmarks" / "results").iterdir()) <= 3_000

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.errors import BenchError
-from benchmarks.simulate.agenda import NOBODY, PLACES_A_SECOND, open_place, pop, schedule
-from benchmarks.simulate.fleet import publish
-from benchmarks.simulate.options import Mode, Popularity
+from benchmarks.simulate.command import Mode, Popularity
+from benchmarks.simulate.event_queue import NO_KEY, SLOTS_PER_SECOND, open_slot, pop, schedule
+from benchmarks.simulate.model import NO_COSTS, Fault, Model, rates_and_degrees, rmat_degrees
 from benchmarks.simulate.outcome import Outcome
-from benchmarks.simulate.popularity import rates_and_degrees, rmat_degrees
 from benchmarks.simulate.real_run import pickups_by_second
-from benchmarks.simulate.records import (
+from benchmarks.simulate.simulation import initial_state, simulate
+from benchmarks.simulate.state import (
     ARE_DOWN,
     BUSY,
     COMMITS,
@@ -35,31 +35,31 @@ from benchmarks.simulate.records import (
     TIMED_OUT_READS,
     WAITING_READS,
     State,
+    cumulate,
+    spread,
 )
-from benchmarks.simulate.simulation import initial_state, simulate
-from benchmarks.simulate.tally import spread, spread_out
-from benchmarks.simulate.world import NO_COSTS, Trouble, World
+from benchmarks.simulate.worker_pool import publish
 from refresher.demo.graph.rmat import rmat
 
 # The first of them waits for the compiler.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-WORLD = World(
+MODEL = Model(
     keys=2_000, reads_per_second=2_000.0, readers=20, workers=10, seconds=100, ttl=60.0, grace=600.0, load=0.05,
     mode=Mode.PLAIN, popularity=Popularity.ZIPF,
 )  # fmt: skip
 
 
 def one_key(**changes: object) -> Outcome:
-    world = World(
+    model = Model(
         keys=1, reads_per_second=100.0, readers=4, workers=1, seconds=2_000, ttl=10.0, grace=600.0, load=0.1,
         mode=Mode.NONE, min_ttl=0.0, costs=NO_COSTS,
     )  # fmt: skip
-    return simulate(replace(world, **changes))  # type: ignore[arg-type]
+    return simulate(replace(model, **changes))  # type: ignore[arg-type]
 
 
-def test_the_same_seed_gives_the_same_world() -> None:
-    one, other, another = simulate(WORLD), simulate(WORLD), simulate(replace(WORLD, seed=2))
+def test_the_same_seed_gives_the_same_run() -> None:
+    one, other, another = simulate(MODEL), simulate(MODEL), simulate(replace(MODEL, seed=2))
     assert (one.counters == other.counters).all()
     assert (one.amounts == other.amounts).all()
     assert (one.counters != another.counters).any()
@@ -103,10 +103,10 @@ def test_reads_give_up_when_a_load_takes_longer_than_they_wait() -> None:
 
 def test_no_more_loads_at_once_than_workers_and_each_is_accounted_for() -> None:
     for workers in (1, 2, 10):
-        outcome = simulate(replace(WORLD, workers=workers))
+        outcome = simulate(replace(MODEL, workers=workers))
         assert outcome.amounts[BUSY].max() <= workers + 1e-6
         assert 0 <= outcome.loads() - outcome.counters[COMMITS].sum() <= workers
-    busy = simulate(replace(WORLD, workers=1))
+    busy = simulate(replace(MODEL, workers=1))
     assert busy.utilisation > 0.95
     assert busy.lengths[1, -1] > 0
 
@@ -115,31 +115,31 @@ def test_no_worker_is_lost_over_messages_for_which_there_is_nothing_to_do() -> N
     for workers in (2, 3, 5):
         # The bound is far away: what waits is published again.
         outcome = simulate(
-            replace(WORLD, keys=10_000, reads_per_second=10_000.0, workers=workers, queue_size=1_000_000)
+            replace(MODEL, keys=10_000, reads_per_second=10_000.0, workers=workers, queue_size=1_000_000)
         )
         assert outcome.counters[IDLE_MESSAGES].sum() > 10 * workers
         assert outcome.amounts[BUSY][50:].min() > 0.9 * workers
 
 
 def test_early_ones_are_dropped_beyond_the_queue_size_and_stale_ones_are_not() -> None:
-    outcome = simulate(replace(WORLD, queue_size=0))
+    outcome = simulate(replace(MODEL, queue_size=0))
     assert outcome.loads(EARLY) == 0
     assert outcome.counters[DROPPED].sum() > 0
     assert outcome.loads(STALE) > 1_000
 
 
 def test_a_ttl_below_the_least_is_not_refreshed_early() -> None:
-    assert simulate(replace(WORLD, ttl=59.0)).loads(EARLY) == 0
-    assert simulate(WORLD).loads(EARLY) > 0
+    assert simulate(replace(MODEL, ttl=59.0)).loads(EARLY) == 0
+    assert simulate(MODEL).loads(EARLY) > 0
 
 
 def test_while_the_workers_are_down_nothing_is_loaded_and_afterwards_all_that_is_read_is() -> None:
-    world = replace(WORLD, workers=80, load=0.5, trouble=Trouble(down=(20, 40)))
-    outcome = simulate(world)
+    model = replace(MODEL, workers=80, load=0.5, fault=Fault(down=(20, 40)))
+    outcome = simulate(model)
     loads = outcome.counters[[EARLY, STALE, MISS]].sum(axis=0)
     assert loads[21:40].sum() == 0
     assert outcome.amounts[BUSY][21:40].sum() == pytest.approx(0, abs=1e-6)
-    assert 0 < outcome.counters[LOST_RUNS].sum() <= world.workers
+    assert 0 < outcome.counters[LOST_RUNS].sum() <= model.workers
     stale = outcome.amounts[STALE_READS]
     assert stale[38] > 5 * stale[18]
     assert outcome.lengths[1, 39] > 100
@@ -149,44 +149,44 @@ def test_while_the_workers_are_down_nothing_is_loaded_and_afterwards_all_that_is
 
 
 def test_what_is_queued_for_long_is_published_again_up_to_the_bound_and_by_each_claim_that_runs_out() -> None:
-    world = replace(WORLD, keys=300, workers=80, load=0.5, seconds=300, trouble=Trouble(down=(20, 290)))
-    few = simulate(replace(world, queue_size=10_000))
+    model = replace(MODEL, keys=300, workers=80, load=0.5, seconds=300, fault=Fault(down=(20, 290)))
+    few = simulate(replace(model, queue_size=10_000))
     # A key is published after 5, 15, 35 s, and anew after 60: a second or so later each, for a reader has to come.
-    assert few.lengths[1, 289] > 10 * world.keys
-    many = simulate(replace(world, queue_size=10))
+    assert few.lengths[1, 289] > 10 * model.keys
+    many = simulate(replace(model, queue_size=10))
     # Each claim holds ten times as long, so there is none of the next round.
-    assert 0.8 * world.keys < many.lengths[1, 289] < 1.2 * world.keys
+    assert 0.8 * model.keys < many.lengths[1, 289] < 1.2 * model.keys
     # Who takes such a message finds nothing to do.
-    assert few.counters[IDLE_MESSAGES].sum() > 8 * world.keys > 2 * many.counters[IDLE_MESSAGES].sum()
+    assert few.counters[IDLE_MESSAGES].sum() > 8 * model.keys > 2 * many.counters[IDLE_MESSAGES].sum()
 
 
 def test_those_who_wait_publish_again_up_to_the_bound_of_their_own_queue() -> None:
-    world = replace(WORLD, keys=300, grace=0.0, workers=80, load=0.5, trouble=Trouble(down=(20, 75)))
-    assert simulate(replace(world, queue_size=10_000)).lengths[0, 74] > 3 * world.keys
-    assert simulate(replace(world, queue_size=10)).lengths[0, 74] < 1.2 * world.keys
+    model = replace(MODEL, keys=300, grace=0.0, workers=80, load=0.5, fault=Fault(down=(20, 75)))
+    assert simulate(replace(model, queue_size=10_000)).lengths[0, 74] > 3 * model.keys
+    assert simulate(replace(model, queue_size=10)).lengths[0, 74] < 1.2 * model.keys
 
 
 def test_an_outage_longer_than_the_grace_makes_reads_wait_and_the_shorter_one_does_not() -> None:
-    trouble = Trouble(down=(20, 50))
-    assert simulate(replace(WORLD, grace=5.0, trouble=trouble)).amounts[TIMED_OUT_READS].sum() > 1_000
-    assert simulate(replace(WORLD, grace=60.0, trouble=trouble)).waiting_share < 0.01
+    fault = Fault(down=(20, 50))
+    assert simulate(replace(MODEL, grace=5.0, fault=fault)).amounts[TIMED_OUT_READS].sum() > 1_000
+    assert simulate(replace(MODEL, grace=60.0, fault=fault)).waiting_share < 0.01
 
 
 def test_a_slow_origin_lengthens_the_lead_while_it_is_slow() -> None:
-    outcome = simulate(replace(WORLD, trouble=Trouble(slow=(30.0, 60.0), slow_times=4.0)))
+    outcome = simulate(replace(MODEL, fault=Fault(slow=(30.0, 60.0), slow_times=4.0)))
     assert outcome.lead_ms(50) < 70
     assert outcome.lead_ms(99) > 180
     assert outcome.amounts[BUSY][32:58].mean() > 3 * outcome.amounts[BUSY][:28].mean()
 
 
 def test_entries_that_were_loaded_together_expire_together() -> None:
-    trouble = Trouble(expire_at=50.0, expire_over=1.0, expire_share=0.5)
-    loads = simulate(replace(WORLD, mode=Mode.NONE, workers=500, trouble=trouble)).counters[STALE]
+    fault = Fault(expire_at=50.0, expire_over=1.0, expire_share=0.5)
+    loads = simulate(replace(MODEL, mode=Mode.NONE, workers=500, fault=fault)).counters[STALE]
     assert loads[50:52].sum() > 5 * loads[:49].max()
 
 
 def test_in_readers_nothing_is_stale_and_who_asks_waits() -> None:
-    outcome = simulate(replace(WORLD, in_readers=True, costs=NO_COSTS))
+    outcome = simulate(replace(MODEL, in_readers=True, costs=NO_COSTS))
     assert outcome.amounts[STALE_READS].sum() == 0
     assert outcome.amounts[WAITING_READS].sum() >= outcome.loads() - outcome.loads(EARLY)
     assert outcome.counters[PUBLISHED].sum() == outcome.loads()
@@ -202,27 +202,27 @@ def _spread_three(counted: np.ndarray) -> None:
 def test_what_goes_on_at_a_rate_is_spread_over_its_seconds() -> None:
     counted = np.zeros((2, 10))
     _spread_three(counted)
-    assert spread_out(counted).tolist() == [0, 4, 8, 8, 2, 0, 0, 0, 1, 2]
+    assert cumulate(counted).tolist() == [0, 4, 8, 8, 2, 0, 0, 0, 1, 2]
 
 
 @numba.njit
-def _in_order(state: State, times: np.ndarray, places: int) -> list[int]:
+def _in_order(state: State, times: np.ndarray, idle_slots: int) -> list[int]:
     """Give each key an event, then another one, and return the keys in the order in which they come."""
     for key in range(len(times)):
         schedule(state, key, times[len(times) - 1 - key])
     for key in range(len(times)):
         schedule(state, key, times[key])
     found = [-1]
-    for place in range(places):
-        open_place(state, place)
-        if place == 0:
+    for slot in range(idle_slots):
+        open_slot(state, slot)
+        if slot == 0:
             for key in range(len(times)):  # now in the heap twice, which has no room for it
-                if times[key] * PLACES_A_SECOND < 1:
+                if times[key] * SLOTS_PER_SECOND < 1:
                     schedule(state, key, times[key] + 1e-6)
                     schedule(state, key, times[key])
         key, at = pop(state)
-        while key != NOBODY:
-            found.append(key if at == times[key] else NOBODY)
+        while key != NO_KEY:
+            found.append(key if at == times[key] else NO_KEY)
             key, at = pop(state)
     return found[1:]
 
@@ -230,11 +230,11 @@ def _in_order(state: State, times: np.ndarray, places: int) -> list[int]:
 def test_events_come_in_their_order_however_often_they_were_moved() -> None:
     times = np.random.default_rng(3).random(400) * 3
     times[:50] = times[:50] / 1_000
-    state = initial_state(replace(WORLD, keys=400, workers=1, seconds=2))
+    state = initial_state(replace(MODEL, keys=400, workers=1, seconds=2))
     state = state._replace(heap=np.empty(120, dtype=EVENT))
     state.numbers[CURRENT] = -1
     expected = [key for key in np.argsort(times).tolist() if times[key] < 2]
-    assert _in_order(state, times, 2 * PLACES_A_SECOND) == expected
+    assert _in_order(state, times, 2 * SLOTS_PER_SECOND) == expected
 
 
 @numba.njit
@@ -245,7 +245,7 @@ def _publish_again(state: State, times: int) -> None:
 
 
 def test_where_memory_would_run_out_a_message_that_repeats_another_is_forgotten_and_counted() -> None:
-    state = initial_state(replace(WORLD, keys=3, workers=1))
+    state = initial_state(replace(MODEL, keys=3, workers=1))
     state = state._replace(rings=np.empty((2, 5), dtype=np.int32))
     state.numbers[ARE_DOWN] = 1
     _publish_again(state, 4)
@@ -255,19 +255,19 @@ def test_where_memory_would_run_out_a_message_that_repeats_another_is_forgotten_
 
 
 def test_the_way_to_the_worker_is_measured_from_the_first_read_that_asked_since_the_last_load() -> None:
-    world = replace(WORLD, load=0.1, costs=NO_COSTS)
+    model = replace(MODEL, load=0.1, costs=NO_COSTS)
     asked = [(1, 10.5), (1, 10.6), (2, 12.2), (1, 12.55), (1, 12.7), (3, 99.0)]
     marks = [(1, 10.701), (2, 12.301), (1, 12.5), (1, 12.901), (3, 99.5)]
     # The last of key 1: a read asked at 12.55, while the load that began at 12.5 went on.
-    found = pickups_by_second(world, asked, marks, begins=10.0, ends=14.0)
+    found = pickups_by_second(model, asked, marks, begins=10.0, ends=14.0)
     assert found == pytest.approx((0.2, 0.2, (0.1 + 0.2) / 2, (0.1 + 0.2) / 2))
     with pytest.raises(BenchError):
-        pickups_by_second(world, [], marks, begins=10.0, ends=14.0)
+        pickups_by_second(model, [], marks, begins=10.0, ends=14.0)
 
 
 def test_what_was_measured_by_second_takes_the_place_of_the_constant() -> None:
     slow = tuple(1.0 if 40 <= second < 60 else 0.003 for second in range(100))
-    outcome = simulate(replace(WORLD, pickups=slow))
+    outcome = simulate(replace(MODEL, pickups=slow))
     assert outcome.lead_ms(50) < 70
     assert outcome.lead_ms(99) > 900
 

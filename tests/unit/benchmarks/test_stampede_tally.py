@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from benchmarks.errors import BenchError
-from benchmarks.stampede import crash
-from benchmarks.stampede.crew import READS
-from benchmarks.stampede.lanes import Lane, lanes_of
-from benchmarks.stampede.notes import Mark
-from benchmarks.stampede.options import Scenario, StampedeOptions
+from benchmarks.stampede import steady as crash
+from benchmarks.stampede.config import Kind, Scenario
 from benchmarks.stampede.origin import Recompute, parsed
+from benchmarks.stampede.process_group import READS
 from benchmarks.stampede.readers import READ
-from benchmarks.stampede.steady import LaneRun, heats_of
-from benchmarks.stampede.steady_results import result_of
-from benchmarks.stampede.strategies import BY_NAME, STRATEGIES, chosen
-from benchmarks.stampede.tally import BUCKETS_MS, as_slow_as, begun_between, between, count, histogram
-from benchmarks.stampede.terms import Kind
+from benchmarks.stampede.recorder import Mark
+from benchmarks.stampede.steady import VariantRun, batches_of
+from benchmarks.stampede.steady_report import result_of
+from benchmarks.stampede.tally import begun_between, between, count, survival_curve
+from benchmarks.stampede.variants import BY_NAME, STRATEGIES, Variant, chosen, variants_of
 
 
 def reads_of(*reads: tuple[float, float, int]) -> NDArray[Any]:
@@ -55,21 +50,7 @@ def test_nothing_is_no_figure() -> None:
     tally = count(reads_of(), [], 0.0)
     assert math.isnan(tally.p99_ms)
     assert math.isnan(tally.reads_per_second)
-    assert as_slow_as(reads_of()) == ([], [])
-
-
-@given(st.lists(st.floats(min_value=0.0, max_value=200.0), min_size=1, max_size=300))
-def test_histogram_and_curve_keep_every_read(took: list[float]) -> None:
-    reads = reads_of(*((0.0, seconds, 0) for seconds in took))
-    buckets = histogram(reads)
-    assert sum(buckets) == len(took)
-    assert buckets[0] == sum(seconds * 1000 <= BUCKETS_MS[0] for seconds in took)
-    times, shares = as_slow_as(reads)
-    assert times == sorted(times)
-    assert (times[0], shares[0]) == (pytest.approx(min(took) * 1000), 1.0)
-    assert (times[-1], shares[-1]) == (pytest.approx(max(took) * 1000), pytest.approx(1 / len(took)))
-    for at, share in zip(times, shares, strict=True):
-        assert share <= sum(seconds * 1000 >= at * (1 - 1e-12) for seconds in took) / len(took) + 1e-9
+    assert survival_curve(reads_of()) == ([], [])
 
 
 def test_what_recomputes_leave_is_read_back() -> None:
@@ -81,16 +62,16 @@ def test_what_recomputes_leave_is_read_back() -> None:
 def test_after_a_kill_the_next_recompute_and_the_next_fresh_value_are_told() -> None:
     recomputes = [Recompute(1, 9.9, None, 1), Recompute(2, 10.5, 10.75, 1), Recompute(3, 12.0, 12.2, 1)]
     reads = reads_of((10.1, 0.001, Mark.STALE), (10.2, 0.5, Mark.MISS), (10.8, 0.001, 0))
-    told = crash.told(10.0, 15.0, reads, recomputes)
-    assert (told.again, told.fresh) == (pytest.approx(0.5), pytest.approx(0.75))
-    assert (told.meanwhile.reads, told.meanwhile.stale, told.meanwhile.misses) == (2, 1, 1)
-    never = crash.told(10.0, 15.0, reads, recomputes[:1])
+    crash_after = crash.crash_after(10.0, 15.0, reads, recomputes)
+    assert (crash_after.again, crash_after.fresh) == (pytest.approx(0.5), pytest.approx(0.75))
+    assert (crash_after.meanwhile.reads, crash_after.meanwhile.stale, crash_after.meanwhile.misses) == (2, 1, 1)
+    never = crash.crash_after(10.0, 15.0, reads, recomputes[:1])
     assert math.isnan(never.again)
     assert math.isnan(never.fresh)
 
 
 def titles(scenario: Scenario, readers: Kind | None, *names: str) -> list[tuple[str, str]]:
-    return [(lane.title, lane.kind) for lane in lanes_of(scenario, chosen(names), readers)[0]]
+    return [(variant.title, variant.kind) for variant in variants_of(scenario, chosen(names), readers)[0]]
 
 
 def test_each_strategy_is_read_by_what_it_is_made_for_and_ours_by_both() -> None:
@@ -105,46 +86,30 @@ def test_who_is_read_by_threads_alone_has_ours_by_threads_beside_it() -> None:
     assert titles(Scenario.HERD, None, "ours", "dogpile") == [
         ("ours", "asyncio"), ("dogpile.cache (threads)", "threads"), ("ours (threads)", "threads"),
     ]  # fmt: skip
-    lanes, left_out = lanes_of(Scenario.HERD, chosen(("dogpile",)), Kind.ASYNCIO)
-    assert (lanes, left_out) == ([], {"dogpile.cache": "can't be read by asyncio"})
-
-
-def test_who_is_not_installed_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BY_NAME["aiocache"], "needs", ("no_such_module",))
-    lanes, left_out = lanes_of(Scenario.WORKERS, chosen(("fetch", "aiocache")), None)
-    assert [lane.title for lane in lanes] == ["fetch"]
-    assert left_out == {"aiocache": "not installed: no_such_module"}
+    variants, left_out = variants_of(Scenario.HERD, chosen(("dogpile",)), Kind.ASYNCIO)
+    assert (variants, left_out) == ([], {"dogpile.cache": "can't be read by asyncio"})
 
 
 def test_who_waits_busily_runs_alone() -> None:
-    lanes = [Lane(Scenario.WORKERS, strategy, Kind.PROCESSES, strategy.title) for strategy in STRATEGIES]
-    heats = [[lane.strategy.name for lane in heat] for heat in heats_of(lanes, 5)]
-    assert heats[-1] == ["cashews-lock"]
-    assert [len(heat) for heat in heats] == [5, 5, 1]
-    assert sorted(name for heat in heats for name in heat) == sorted(BY_NAME)
+    variants = [Variant(Scenario.WORKERS, strategy, Kind.PROCESSES, strategy.title) for strategy in STRATEGIES]
+    batches = [[variant.strategy.name for variant in batch] for batch in batches_of(variants, 5)]
+    assert batches[-1] == ["cashews-lock"]
+    assert [len(batch) for batch in batches] == [5, 5, 1]
+    assert sorted(name for batch in batches for name in batch) == sorted(BY_NAME)
 
 
 def test_every_strategy_says_what_it_cannot_do() -> None:
-    assert [strategy.name for strategy in STRATEGIES if not strategy.cannot.endswith(".")] == []
+    assert [strategy.name for strategy in STRATEGIES if not strategy.limits.endswith(".")] == []
     with pytest.raises(BenchError, match="no strategy 'nonsense'; there are fetch, locked"):
         chosen(["nonsense"])
 
 
-def test_options_fill_what_was_left_open_by_the_scenario() -> None:
-    options = StampedeOptions()
-    assert options.played == (Scenario.WORKERS,)
-    assert replace(options, quick=True).played == tuple(Scenario)
-    classic = options.scale(Scenario.WORKERS)
-    assert (classic.workers, classic.expires, classic.delta, classic.seconds) == (50, 20.0, 0.5, 60.0)
-    assert replace(options, workers=7, lease=1.0).scale(Scenario.HERD).workers == 7
-
-
 def test_a_run_becomes_tables_figures_and_pictures() -> None:
-    lane = Lane(Scenario.WORKERS, BY_NAME["ours"], Kind.PROCESSES, "ours")
+    variant = Variant(Scenario.WORKERS, BY_NAME["ours"], Kind.PROCESSES, "ours")
     reads = reads_of((10.1, 0.001, 0), (10.2, 0.002, Mark.EARLY), (10.3, 0.2, Mark.MISS))
     recomputes = [Recompute(7, 10.25, 10.45, 1)]
-    run = LaneRun(lane, reads, recomputes, 10.0, 12.0, count(reads, recomputes, 2.0))
-    result = result_of(Scenario.WORKERS, [run], StampedeOptions().scale(Scenario.WORKERS))
+    run = VariantRun(variant, reads, recomputes, 10.0, 12.0, count(reads, recomputes, 2.0))
+    result = result_of(Scenario.WORKERS, [run])
     figures = {figure.what: (figure.value, figure.reached) for figure in result.figures}
     assert figures["ours: misses after the first round"] == (1.0, False)
     assert figures["ours: recomputes at once, at most"] == (1.0, True)
@@ -152,6 +117,4 @@ def test_a_run_becomes_tables_figures_and_pictures() -> None:
     assert [(round(float(row[0] or 0), 3), row[2]) for row in events.rows] == [
         (0.2, "early"), (0.25, "recompute"), (0.3, "miss"),
     ]  # fmt: skip
-    spans = next(table for table in result.tables if table.name == "workers-spans")
-    assert sum(int(row[3] or 0) for row in spans.rows) == 3
-    assert {plot.name for plot in result.plots} == {"workers-recomputes", "workers-latency", "workers-origin"}
+    assert {plot.name for plot in result.plots} == {"workers-recomputes", "workers-latency"}

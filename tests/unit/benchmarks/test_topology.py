@@ -6,48 +6,54 @@ import asyncio
 import math
 import time
 from collections import Counter
-from dataclasses import replace
-from io import StringIO
 from itertools import chain, groupby, pairwise, repeat
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from benchmarks import report
-from benchmarks.topology.asked import Kind, beta_of
-from benchmarks.topology.cell import Outcome
-from benchmarks.topology.cell_reader import Lead, Served
-from benchmarks.topology.leads import leads_ms
-from benchmarks.topology.levels import Cell, Contestant, GraphKind, Load, Mode, Setting, Skew
-from benchmarks.topology.options import TopologyOptions
-from benchmarks.topology.plan import base, beta_point, cells, points, variants
+from benchmarks.reports.kept import kept
+from benchmarks.topology.charts import lead_times_ms
+from benchmarks.topology.command import TopologyOptions
+from benchmarks.topology.model import keys_of, make_model, shares
+from benchmarks.topology.plan import (
+    Candidate,
+    GraphKind,
+    Load,
+    Mode,
+    Setting,
+    Skew,
+    Trial,
+    base,
+    beta_point,
+    points,
+    trials,
+    variants,
+)
+from benchmarks.topology.queries import Kind, beta_of
+from benchmarks.topology.reader import LeadTime, Served
 from benchmarks.topology.results import results_of
 from benchmarks.topology.spread import Measured, compact, confidence, p95_ms, spread_of
-from benchmarks.topology.steady import remaining_seconds
-from benchmarks.topology.traffic import run_traffic
-from benchmarks.topology.world import keys_of, made_world, shares
+from benchmarks.topology.trial import Outcome, remaining_seconds, run_traffic
 
 SMALL = TopologyOptions(quick=True, seeds=2)
 
 
-def outcome(cell: Cell, **changes: Any) -> Outcome:
+def outcome(trial: Trial, **changes: Any) -> Outcome:
     fields: dict[str, Any] = {
-        "cell": cell, "reads_per_second": 100.0, "times_ms": (1.0, 2.0), "waited": 0.0, "stale": 0.0, "failures": {},
-        "recomputes_per_second": 10.0, "origin_busy": 0.1, "leads": (Lead(3, 0.02),), "early_per_second": 1.0,
+        "trial": trial, "reads_per_second": 100.0, "times_ms": (1.0, 2.0), "waited": 0.0, "stale": 0.0, "failures": {},
+        "recomputes_per_second": 10.0, "origin_busy": 0.1, "lead_times": (LeadTime(3, 0.02),), "early_per_second": 1.0,
     }  # fmt: skip
     return Outcome(**(fields | changes))
 
 
-def test_every_contestant_is_at_every_point_once_a_seed() -> None:
+def test_every_candidate_is_at_every_point_once_a_seed() -> None:
     extent = TopologyOptions().extent
-    found = Counter((cell.seed, cell.point, cell.contestant) for cell in cells(extent, 7))
+    found = Counter((trial.seed, trial.point, trial.candidate) for trial in trials(extent, 7))
     assert set(found.values()) == {1}
-    usual = [Contestant(setting, mode) for setting in Setting for mode in Mode]
+    usual = [Candidate(setting, mode) for setting in Setting for mode in Mode]
     assert all(found[seed, point, who] for seed in range(7, 12) for point in points(extent) for who in usual)
     # The whole grid: two levels of each of the four, and the other graph's base.
     assert len(points(extent)) == 2 * 2 * 2 * 2 + 1
@@ -55,23 +61,23 @@ def test_every_contestant_is_at_every_point_once_a_seed() -> None:
 
 
 def test_who_is_compared_runs_one_right_after_the_other() -> None:
-    runs = [key for key, _ in groupby(cells(TopologyOptions().extent, 1), key=lambda cell: (cell.seed, cell.point))]
+    runs = [key for key, _ in groupby(trials(TopologyOptions().extent, 1), key=lambda trial: (trial.seed, trial.point))]
     assert len(runs) == len(set(runs))
     orders = {
-        tuple(cell.contestant for cell in group)
-        for (_, point), group in groupby(cells(SMALL.extent, 1), key=lambda cell: (cell.seed, cell.point))
+        tuple(trial.candidate for trial in group)
+        for (_, point), group in groupby(trials(SMALL.extent, 1), key=lambda trial: (trial.seed, trial.point))
         if point.graph is GraphKind.SNB
     }
     assert len(orders) == 2  # each time in another order
 
 
-def test_a_worker_knows_every_cell() -> None:
+def test_a_worker_knows_every_trial() -> None:
     extent = TopologyOptions().extent
     known = variants(extent, 1)
     assert len(known) == len(set(known))
-    for cell in cells(extent, 1):
-        who = cell.contestant
-        assert (cell.point.ttl_seconds, cell.point.pause_seconds, who.mode, who.beta0) in known
+    for trial in trials(extent, 1):
+        who = trial.candidate
+        assert (trial.point.ttl_seconds, trial.point.pause_seconds, who.mode, who.beta0) in known
 
 
 def test_beta_is_varied_where_a_rate_is_given() -> None:
@@ -91,26 +97,26 @@ def test_beta_is_the_worker_s(mode: Mode, degree: int, beta: float) -> None:
 
 
 def test_graphs_of_all_seeds_lie_side_by_side() -> None:
-    world = made_world(SMALL)
-    assert set(world.parts) == {(kind, seed) for kind in GraphKind for seed in (1, 2)}
-    firsts = sorted(part.first for part in world.parts.values())
-    sizes = {part.first: len(part.degrees) for part in world.parts.values()}
+    model = make_model(SMALL)
+    assert set(model.subgraphs) == {(kind, seed) for kind in GraphKind for seed in (1, 2)}
+    firsts = sorted(subgraph.first for subgraph in model.subgraphs.values())
+    sizes = {subgraph.first: len(subgraph.degrees) for subgraph in model.subgraphs.values()}
     assert all(one + sizes[one] == other for one, other in pairwise(firsts))
-    assert firsts[-1] + sizes[firsts[-1]] == world.graph.persons
+    assert firsts[-1] + sizes[firsts[-1]] == model.graph.persons
     # No edge leads from one to another.
-    places = np.searchsorted(firsts, world.graph.sources, side="right")
-    assert (places == np.searchsorted(firsts, world.graph.targets, side="right")).all()
-    for part in world.parts.values():
-        own = world.graph.degrees[part.first : part.first + len(part.degrees)]
-        assert own.tolist() == part.degrees.tolist()
+    places = np.searchsorted(firsts, model.graph.sources, side="right")
+    assert (places == np.searchsorted(firsts, model.graph.targets, side="right")).all()
+    for subgraph in model.subgraphs.values():
+        own = model.graph.degrees[subgraph.first : subgraph.first + len(subgraph.degrees)]
+        assert own.tolist() == subgraph.degrees.tolist()
 
 
 def test_keys_are_distinct_persons_who_know_someone() -> None:
-    part = made_world(SMALL).parts[GraphKind.RMAT, 2]
-    keys = keys_of(part, 30, seed=2)
+    subgraph = make_model(SMALL).subgraphs[GraphKind.RMAT, 2]
+    keys = keys_of(subgraph, 30, seed=2)
     persons = [key.params["person_id"] for key in keys]
     assert len(set(persons)) == 30
-    assert all(key.degree == part.degrees[key.params["person_id"] - part.first] > 0 for key in keys)
+    assert all(key.degree == subgraph.degrees[key.params["person_id"] - subgraph.first] > 0 for key in keys)
     assert Counter(key.kind for key in keys) == dict.fromkeys(Kind, 10)
     assert all(
         key.params["other_id"] != key.params["person_id"] for key in keys if key.kind is Kind.SHORTEST_PATH
@@ -124,7 +130,7 @@ def test_keys_are_distinct_persons_who_know_someone() -> None:
 @pytest.mark.parametrize(
     ("rate", "beta_delta"), [(2.0, 0.0), (0.5, 0.05), (8.0, 0.05), (8.0, 0.25), (40.0, 0.05), (40.0, 0.25)]
 )
-def test_a_cell_begins_as_a_long_run_goes_on(rate: float, beta_delta: float) -> None:
+def test_a_trial_begins_as_a_long_run_goes_on(rate: float, beta_delta: float) -> None:
     """Against a run of one key over many expiries: how long it is expired, and how old on the average."""
     ttl_seconds, rng = 2.0, np.random.default_rng(5)
     fresh_integral = overdue_seconds = total = 0.0
@@ -188,57 +194,55 @@ def test_how_sure_and_how_shown() -> None:
     assert str(spread_of([float("nan")])) == "–"
 
 
-def test_cells_without_a_read_are_no_reason_to_lose_a_run(tmp_path: Path) -> None:
+def test_trials_without_a_read_are_no_reason_to_lose_a_run() -> None:
     nan = float("nan")
     for of in (1, 3):  # every cell, every third
         found = [
-            outcome(cell, times_ms=(), waited=nan, stale=nan, leads=()) if number % of == 0 else outcome(cell)
-            for number, cell in enumerate(cells(SMALL.extent, 1))
+            outcome(trial, times_ms=(), waited=nan, stale=nan, lead_times=()) if number % of == 0 else outcome(trial)
+            for number, trial in enumerate(trials(SMALL.extent, 1))
         ]
         results = results_of(found, SMALL)
-        report.show(results, Console(file=StringIO(), width=170))
         drawn = [series for result in results for plot in result.plots for series in plot.series]
         assert all(map(math.isfinite, (y for series in drawn for y in (*series.y, *series.low, *series.high))))
-        results = [replace(result, plots=()) for result in results]  # to draw them takes seconds
-        about = {"benchmark": "topology", "machine": {}, "versions": {}, "options": {}, "seed": 1}
-        assert report.write(tmp_path, about, results)
+        assert kept({"benchmark": "topology"}, results).results
 
 
 def test_ratios_are_within_a_seed() -> None:
-    first, second, *_ = cells(SMALL.extent, 1)
-    slow = [outcome(Cell(first.point, first.contestant, seed), times_ms=(10.0 * seed,)) for seed in (1, 2)]
-    fast = [outcome(Cell(second.point, second.contestant, seed), times_ms=(5.0**seed,)) for seed in (2, 1)]
+    first, second, *_ = trials(SMALL.extent, 1)
+    slow = [outcome(Trial(first.point, first.candidate, seed), times_ms=(10.0 * seed,)) for seed in (1, 2)]
+    fast = [outcome(Trial(second.point, second.candidate, seed), times_ms=(5.0**seed,)) for seed in (2, 1)]
     assert Measured(tuple(slow)).ratios(Measured(tuple(fast)), p95_ms) == [2.0, 0.8]
     for empty in ((0.0,), ()):  # nothing to divide by; no read at all
-        nothing = [outcome(Cell(first.point, first.contestant, 1), times_ms=empty)]
+        nothing = [outcome(Trial(first.point, first.candidate, 1), times_ms=empty)]
         assert Measured(tuple(slow[:1])).ratios(Measured(tuple(nothing)), p95_ms) == []
     assert Measured(tuple(nothing)).ratios(Measured(tuple(slow)), p95_ms) == []
 
 
-def test_leads_are_by_powers_of_two() -> None:
-    cell = Cell(base(GraphKind.RMAT, SMALL.extent), Contestant(Setting.WORKERS, Mode.PLAIN), 1)
-    found = leads_ms(
-        [outcome(cell, leads=(Lead(1, 0.1), Lead(7, 0.2), Lead(4, 0.3), Lead(8, 0.4)))], Setting.WORKERS, Mode.PLAIN
+def test_lead_times_are_by_powers_of_two() -> None:
+    trial = Trial(base(GraphKind.RMAT, SMALL.extent), Candidate(Setting.WORKERS, Mode.PLAIN), 1)
+    found = lead_times_ms(
+        [outcome(trial, lead_times=(LeadTime(1, 0.1), LeadTime(7, 0.2), LeadTime(4, 0.3), LeadTime(8, 0.4)))],
+        Setting.WORKERS,
+        Mode.PLAIN,
     )
     assert found == {0: [100.0], 2: [200.0, 300.0], 3: [400.0]}
-    assert leads_ms([outcome(cell)], Setting.OWN_PROCESS, Mode.PLAIN) == {}
+    assert lead_times_ms([outcome(trial)], Setting.OWN_PROCESS, Mode.PLAIN) == {}
 
 
 def test_the_whole_grid_is_shown_and_a_broken_promise_is_seen() -> None:
     everything = [
-        outcome(cell, waited=0.25 if (cell.contestant.setting, cell.seed) == (Setting.WORKERS, 2) else 0.0)
-        for cell in cells(SMALL.extent, 1)
+        outcome(trial, waited=0.25 if (trial.candidate.setting, trial.seed) == (Setting.WORKERS, 2) else 0.0)
+        for trial in trials(SMALL.extent, 1)
     ]
     rmat, snb = results_of(everything, SMALL)
     tables = {table.name: table for result in (rmat, snb) for table in result.tables}
     assert len(tables["grid-rmat-workers"].rows) == len(tables["grid-rmat-own-process"].rows) == 2 * 3
     assert len(tables["ratios-rmat"].rows) == 2 * 2
-    assert len(tables["cells-rmat"].rows) + len(tables["cells-snb"].rows) == len(everything)
     assert all(len(row) == len(table.columns) for table in tables.values() for row in table.rows)
     promises = {figure.what: figure for figure in rmat.figures if figure.target is not None}
     assert promises["workers: share of reads that waited, in the worst cell"].reached is False
     assert promises["errors, in the worst cell"].reached is True
     assert {plot.name for plot in rmat.plots} == {
-        "topology-rmat-p95", "topology-rmat-throughput", "topology-rmat-beta-own-process",
+        "topology-rmat-p95", "topology-rmat-beta-own-process",
         "topology-rmat-beta-workers", "topology-rmat-leads",
     }  # fmt: skip

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from benchmarks.figures import Figure
-from benchmarks.statistics import Tally, Turn
+from benchmarks.apparatus.statistics import Tally, Turn
+from benchmarks.reports.results import Figure
 from benchmarks.worker import duplicates, latency, rates
-from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
+from benchmarks.worker.command import BrokerKind, Pool
 
 
 def tally_of(seconds: dict[str, list[float]], count: int = 10) -> Tally:
@@ -24,21 +24,11 @@ def by_what(figures: list[Figure]) -> dict[tuple[str, str], tuple[float, ...]]:
     return {(figure.what, figure.note): figure.rounds for figure in figures}
 
 
-def test_both_are_two_brokers_and_one_is_one() -> None:
-    assert BrokerKind.BOTH.kinds == (BrokerKind.REDIS, BrokerKind.RABBITMQ)
-    assert BrokerKind.RABBITMQ.kinds == (BrokerKind.RABBITMQ,)
-
-
-def test_rounds_are_as_many_as_was_asked_for() -> None:
-    assert WorkerOptions(quick=True).scale.rounds == 1
-    assert WorkerOptions(quick=True, rounds=3).scale.rounds == WorkerOptions(rounds=3).scale.rounds == 3
-
-
 def test_a_refresh_is_compared_with_a_no_op_task_of_the_same_round_and_events() -> None:
     # The first round warms up; the second of the no-op task is slow, as that of the refresh.
-    seconds = {contender.name: [9.0, 1.0, 10.0] for contender in rates.CONTENDERS}
-    seconds[rates.Contender(rates.AT_ONCE, events=False).name] = [9.0, 2.0, 12.5]
-    seconds[rates.Contender(rates.NOTHING, events=True).name] = [9.0, 2.0, 20.0]
+    seconds = {competitor.name: [9.0, 1.0, 10.0] for competitor in rates.COMPETITORS}
+    seconds[rates.Competitor(rates.AT_ONCE, events=False).name] = [9.0, 2.0, 12.5]
+    seconds[rates.Competitor(rates.NOTHING, events=True).name] = [9.0, 2.0, 20.0]
     figures = list(rates._figures("g", Pool.SOLO, tally_of(seconds)))
     found = by_what(figures)
     assert found["solo: a refresh, loaded at once, against a no-op task", "no events"] == (0.5, 0.8)
@@ -47,13 +37,13 @@ def test_a_refresh_is_compared_with_a_no_op_task_of_the_same_round_and_events() 
     assert [figure.target for figure in figures].count(rates.TARGET) == 2
 
 
-def test_each_contender_has_a_row_and_a_bar_in_each_pool() -> None:
-    tallies = {pool: tally_of({one.name: [9.0, 0.5, 1.0] for one in rates.CONTENDERS}) for pool in Pool}
+def test_each_competitor_has_a_row_in_each_pool() -> None:
+    tallies = {pool: tally_of({one.name: [9.0, 0.5, 1.0] for one in rates.COMPETITORS}) for pool in Pool}
     rows = list(rates._rows(tallies))
-    assert len(rows) == len(Pool) * len(rates.CONTENDERS)
+    assert len(rows) == len(Pool) * len(rates.COMPETITORS)
     assert all(len(row) == len(rates.COLUMNS) for row in rows)
     plot = rates._plot("g", BrokerKind.REDIS, tallies)
-    assert [series.x for series in plot.series] == [tuple(pool.value for pool in Pool)] * len(rates.CONTENDERS)
+    assert [series.x for series in plot.series] == [tuple(pool.value for pool in Pool)] * 3
     assert (plot.series[0].low, plot.series[0].y, plot.series[0].high) == ((10.0,) * 3, (15.0,) * 3, (20.0,) * 3)
 
 

@@ -1,0 +1,1 @@
+"""The means of measuring: servers, entries, processes, races. Nothing here knows a workload."""

@@ -1,0 +1,168 @@
+"""The one place where a benchmark makes entries without a worker: fresh or stale ones, as a commit would leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from itertools import islice
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+import redis
+
+from api_client.protocol import entry
+from api_client.protocol.entry import Header, Smoothed
+from api_client.protocol.keys import CacheKey, make_key
+from refresher.graph import values
+
+Value: TypeAlias = Any
+ValueOf: TypeAlias = Callable[[int], Value]
+
+ROWS: Final = 10
+TEXT_CHARACTERS: Final = 1_021  # with MessagePack's three bytes in front: 1 KiB
+_FIRST_ID: Final = 10_000_000  # so that every id takes the same number of bytes
+
+
+class PayloadKind(StrEnum):
+    """Which values: ``rows`` is what a graph query gives back, ``text`` costs next to nothing to decode."""
+
+    ROWS = "rows"
+    TEXT = "text"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row as a type that nobody can change."""
+
+    id: int
+    name: str
+    mail: str
+    city: str
+    since: int
+    weight: float
+
+
+def frozen(value: Value) -> tuple[Any, Value]:
+    """Return a type as which nobody can change such a value, and the value as that type."""
+    type_: Any = str if isinstance(value, str) else tuple[Row, ...]
+    return type_, msgspec.convert(value, type_)
+
+
+def value_of(kind: PayloadKind) -> ValueOf:
+    """Return the function that makes the value of a number."""
+    return _text if kind is PayloadKind.TEXT else _rows
+
+
+def described(kind: PayloadKind) -> str:
+    """Say in words what the values are."""
+    if kind is PayloadKind.TEXT:
+        return "a text of 1 KiB"
+    return f"{ROWS} rows of 6 fields, 1 KiB in all"
+
+
+def _text(number: int) -> str:
+    return f"{number:016d}".ljust(TEXT_CHARACTERS, "x")
+
+
+def _rows(number: int) -> list[dict[str, object]]:
+    first = _FIRST_ID + number * ROWS
+    return [
+        {
+            "id": row,
+            "name": f"Person no {row}",
+            "mail": f"p{row}@example.org",
+            "city": "Rotterdam",
+            "since": 1_500_000_000 + row,
+            "weight": 0.5 + row / 16,
+        }
+        for row in range(first, first + ROWS)
+    ]
+
+
+QUERY: Final = "friends_of"
+DELTA_SECONDS: Final = 0.2
+TTL_SECONDS: Final = 3_600.0
+GRACE_SECONDS: Final = 3_600.0
+_BATCH: Final = 1_000
+_MAX_BYTES: Final = 2**20
+
+
+def params_of(number: int) -> dict[str, Any]:
+    """Return the params of the entry with this number, as an application would write them."""
+    return {"person_id": number}
+
+
+def payload_of(value: Value) -> bytes:
+    """Return the payload of a value, as a worker would encode it."""
+    return values.encode(value, query=QUERY, max_bytes=_MAX_BYTES)
+
+
+class Seeder:
+    """Writes entries of the query `QUERY` by number.
+
+    Args:
+        client: of the cache.
+        namespace: of the keys.
+        value_of: the value of a number.
+        query: another name than `QUERY`.
+        params: other params than `params_of`.
+    """
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        namespace: str,
+        value_of: ValueOf,
+        query: str = QUERY,
+        params: Callable[[int], dict[str, Any]] = params_of,
+    ) -> None:
+        self._client, self._namespace, self._value_of, self._query = client, namespace, value_of, query
+        self._params = params
+
+    def key(self, number: int) -> CacheKey:
+        """Return the key of a number."""
+        return make_key(self._namespace, self._query, self._params(number), 1)
+
+    def put(self, numbers: Iterable[int], *, soft_in_seconds: float = TTL_SECONDS) -> None:
+        """Write the entries of these numbers, as if loaded one TTL before their soft expiry.
+
+        Args:
+            numbers: which.
+            soft_in_seconds: their soft expiry, from now; negative: they are stale.
+        """
+        now_us = self.now_us()
+        remaining = iter(numbers)
+        while batch := list(islice(remaining, _BATCH)):
+            pipeline = self._client.pipeline(transaction=False)
+            for number in batch:
+                key = self.key(number)
+                raw = self._entry(key, number, now_us, soft_in_seconds)
+                pipeline.set(key.entry, raw, px=int((max(soft_in_seconds, 0.0) + GRACE_SECONDS) * 1000))
+            pipeline.execute()
+
+    def raw(self, number: int) -> bytes:
+        """Return the entry as it is in Redis."""
+        return cast("bytes", self._client.get(self.key(number).entry))
+
+    def now_us(self) -> int:
+        """Return Redis' time, in microseconds."""
+        seconds, microseconds = self._client.time()
+        return seconds * 1_000_000 + microseconds
+
+    def _entry(self, key: CacheKey, number: int, now_us: int, soft_in_seconds: float) -> bytes:
+        soft_expiry_us = now_us + int(soft_in_seconds * 1e6)
+        fetched_at_us = min(now_us, soft_expiry_us - int(TTL_SECONDS * 1e6))
+        header = Header(
+            token=fetched_at_us,
+            generation=0,
+            soft_expiry_us=soft_expiry_us,
+            nonce=number.to_bytes(8, "big"),
+            read_started_us=fetched_at_us - int(DELTA_SECONDS * 1e6),
+            fetched_at_us=fetched_at_us,
+            ttl_seconds=TTL_SECONDS,
+            delta=Smoothed(DELTA_SECONDS, DELTA_SECONDS / 4),
+            run=Smoothed(DELTA_SECONDS, DELTA_SECONDS / 4),
+            beta=1.0,
+            degree=0,
+            sigma=1.0,
+        )
+        return entry.encode(header, key.digest, payload_of(self._value_of(number)))

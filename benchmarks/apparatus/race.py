@@ -1,0 +1,241 @@
+"""Lets contenders run against each other, turn by turn: on threads, or as tasks of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from inspect import isawaitable
+from itertools import cycle, islice
+from typing import Any, Final, cast
+
+from benchmarks.apparatus.entries import Value
+from benchmarks.apparatus.servers import Servers
+from benchmarks.apparatus.statistics import Tally, turns
+from benchmarks.competitors.competitor import AsyncCompetitor, Competitor
+from benchmarks.errors import BenchError
+from benchmarks.hits.command import Scale
+
+
+class ReaderGroup(ABC):
+    """A number of readers, each with its share of the numbers, read over and over."""
+
+    @abstractmethod
+    async def run(self, reads: int) -> float:
+        """Let everyone make so many reads, and return how long that took, in seconds."""
+
+
+class ThreadReaderGroup(ReaderGroup):
+    """Threads; one reads on the calling thread. They live as long as the team, as those of a server would."""
+
+    def __init__(self, read: Callable[[int], Value], numbers: Sequence[int], size: int) -> None:
+        self._read, self._shares = read, _shares(numbers, size)
+        self._pool = ThreadPoolExecutor(size)
+        self._start = threading.Barrier(size)
+
+    async def run(self, reads: int) -> float:
+        """Read on all threads at once; the event loop stands still meanwhile."""
+        if len(self._shares) == 1:
+            return self._run_one(self._shares[0], reads)
+        spans = list(self._pool.map(lambda share: self._run_with_others(share, reads), self._shares))
+        return max(end for _, end in spans) - min(begin for begin, _ in spans)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    def _run_with_others(self, share: Sequence[int], reads: int) -> tuple[float, float]:
+        self._start.wait()
+        begin = time.perf_counter()
+        return begin, begin + self._run_one(share, reads)
+
+    def _run_one(self, share: Sequence[int], reads: int) -> float:
+        read = self._read
+        begin = time.perf_counter()
+        for number in islice(cycle(share), reads):
+            read(number)
+        return time.perf_counter() - begin
+
+
+class TaskReaderGroup(ReaderGroup):
+    """Tasks of the running event loop; one runs as the calling task."""
+
+    def __init__(self, read: Callable[[int], Awaitable[Value]], numbers: Sequence[int], size: int) -> None:
+        self._read, self._shares = read, _shares(numbers, size)
+
+    async def run(self, reads: int) -> float:
+        """Read in all tasks at once."""
+        begin = time.perf_counter()
+        if len(self._shares) == 1:
+            await self._run_one(self._shares[0], reads)
+        else:
+            tasks = [asyncio.create_task(self._run_one(share, reads)) for share in self._shares]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                await asyncio.wait(tasks)  # when one has failed, or all are cancelled: the cache is closed next
+        return time.perf_counter() - begin
+
+    async def _run_one(self, share: Sequence[int], reads: int) -> None:
+        read = self._read
+        for number in islice(cycle(share), reads):
+            await read(number)
+
+
+def _shares(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
+    """Deal the numbers out; where there are fewer than readers, all read the same."""
+    return [numbers[index::size] if len(numbers) >= size else numbers for index in range(size)]
+
+
+def raise_if_cancelled() -> None:
+    """Raise CancelledError if the running task has been cancelled, whoever has caught that; not for cleaning up."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+_FIRST_TRY_READS: Final = 20
+_MAX_READS: Final = 1_000_000
+_TOLERATED_SHARE: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class RaceConfig:
+    """How a race is run: ``concurrency`` threads or tasks, all on one key or each on keys of its own."""
+
+    concurrency: int
+    one_key: bool
+    scale: Scale
+    seed: int
+    uvloop: bool = False
+
+
+@dataclass(slots=True)
+class Race:
+    """What came of it. ``left_out`` and ``notes`` are by contender: why it was not measured, what is to be known."""
+
+    tally: Tally = field(default_factory=Tally)
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def leave_out(self, name: str, error: Exception) -> None:
+        """Leave a contender out from now on, also what it did before."""
+        self.left_out[name] = f"{type(error).__name__}: {error}"[:200]
+
+    def seconds_per_read(self, name: str) -> list[float]:
+        """Return one figure for each round; nothing for who was left out."""
+        return [] if name in self.left_out else self.tally.seconds_per_read(name)
+
+    def speed_ratios(self, name: str, other: str) -> list[float]:
+        """Return how many times as fast as ``other`` each round of ``name`` was; nothing where one did not run."""
+        if name in self.left_out or other in self.left_out:
+            return []
+        return self.tally.speed_ratios(name, other)
+
+
+def run_race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
+    """Set contenders up, check what they read, and time them turn by turn."""
+    race: Race = run_on_loop(_race(competitors, config), uvloop=config.uvloop)
+    return race
+
+
+def run_on_loop(coroutine: Any, *, uvloop: bool) -> Any:
+    """Run a coroutine on an event loop of its own, and return what it does."""
+    if not uvloop:
+        return asyncio.run(coroutine)
+    from uvloop import new_event_loop
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(coroutine)
+
+
+async def _race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
+    race = Race()
+    async with AsyncExitStack() as stack:
+        groups: dict[str, ReaderGroup] = {}
+        reads: dict[str, int] = {}
+        for competitor in competitors:
+            raise_if_cancelled()
+            if missing := competitor.missing():
+                race.left_out[competitor.title] = missing
+                continue
+            try:
+                group = await _set_up(competitor, config, stack, race)
+                reads[competitor.title] = await _calibrated(group, config.scale.slice_seconds)
+            except Exception as error:  # noqa: BLE001 - contenders are others' code; the rest of them still runs
+                race.leave_out(competitor.title, error)
+            else:
+                groups[competitor.title] = group
+        order = random.Random(config.seed)  # noqa: S311 - no secret
+        for turn in turns(list(groups), rounds=config.scale.rounds, slices=config.scale.slices, rng=order):
+            raise_if_cancelled()
+            if turn.name in race.left_out:
+                continue
+            try:
+                seconds = await groups[turn.name].run(reads[turn.name])
+            except Exception as error:  # noqa: BLE001 - the minutes that the others have run are not thrown away
+                race.leave_out(turn.name, error)
+            else:
+                race.tally.add(turn, reads[turn.name] * config.concurrency, seconds)
+    return race
+
+
+async def _set_up(competitor: Competitor, config: RaceConfig, stack: AsyncExitStack, race: Race) -> ReaderGroup:
+    """Set a contender up, and see that it reads what was put there before anyone times it."""
+    numbers = competitor.dataset.numbers[:1] if config.one_key else competitor.dataset.numbers
+    await _await_if_needed(cast("Any", competitor).set_up())
+    stack.push_async_callback(lambda: _await_if_needed(cast("Any", competitor).close()))
+    read = cast("Any", competitor).reader()
+    for number in [*numbers, *numbers]:
+        found = await _await_if_needed(read(number))
+        if found != competitor.expected(number):
+            raise BenchError(f"it read {str(found)[:60]!r} under number {number}, which is wrong")
+    group: ReaderGroup
+    if isinstance(competitor, AsyncCompetitor):
+        group = TaskReaderGroup(read, numbers, config.concurrency)
+    else:
+        group = ThreadReaderGroup(read, numbers, config.concurrency)
+        stack.callback(group.close)
+    race.notes[competitor.title] = competitor.note
+    if competitor.is_local:
+        await _check_local(competitor, group)
+    return group
+
+
+async def _check_local(competitor: Competitor, group: ReaderGroup) -> None:
+    """See that a local hit is one: a tier that is bypassed would be measured as what it is not.
+
+    Raises:
+        BenchError: reads reached Redis.
+    """
+    await group.run(_FIRST_TRY_READS)
+    before = _gets(competitor.dataset.servers)
+    await group.run(500)
+    share = (_gets(competitor.dataset.servers) - before) / 500
+    if share > _TOLERATED_SHARE:
+        raise BenchError(f"{share:.0%} of its reads reached Redis: they are not local")
+
+
+def _gets(servers: Servers) -> int:
+    with servers.plain() as client:
+        stats = cast("dict[str, Any]", client.info("commandstats"))
+    return sum(stats[name]["calls"] for name in ("cmdstat_get", "cmdstat_mget") if name in stats)
+
+
+async def _calibrated(group: ReaderGroup, slice_seconds: float) -> int:
+    """Return how many reads each thread or task makes in a turn of about ``slice_seconds``."""
+    count = _FIRST_TRY_READS
+    for _ in range(3):
+        count = max(1, min(_MAX_READS, int(count * slice_seconds / await group.run(count))))
+    return count
+
+
+async def _await_if_needed(result: Any) -> Any:
+    """Wait where there is something to wait for: sync contenders are through already."""
+    return await result if isawaitable(result) else result

@@ -1,0 +1,148 @@
+"""Where a benchmark runs: an embedded Redis as cache, or one's own, and an embedded one as broker."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import redis
+
+from api_client import ReaderSettings
+from api_client.config.broker import miss_queue, refresh_queue
+from api_client.config.environment import without_password
+from api_client.config.redis_url import Topology, read_url
+from api_client.transport.redis_py import connect, translated
+from benchmarks.errors import BenchError
+from refresher.embedded import RedisServer
+from refresher.ops.addresses import with_password
+
+_PATIENCE_SECONDS: Final = 30.0
+_BATCH: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The servers of a run.
+
+    Attributes:
+        cache_url, broker_url: with passwords.
+        control_url: a database of the broker's server where loaders leave their marks.
+        title: the cache's server in words, without a password.
+        version: of the cache's server.
+        namespace: begins the names of all keys that the benchmark writes into the cache.
+    """
+
+    cache_url: str
+    broker_url: str
+    control_url: str
+    title: str
+    version: str
+    namespace: str
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What a worker's environment says of the servers, passwords included."""
+        return {
+            "CACHE_REDIS_URL": self.cache_url,
+            "CACHE_BROKER_URL": self.broker_url,
+            "CACHE_NAMESPACE": self.namespace,
+        }
+
+    def settings(self, **changes: Any) -> ReaderSettings:
+        """Return the settings of a reader here: the defaults, but for ``changes``."""
+        here = {"redis_url": self.cache_url, "broker_url": self.broker_url, "namespace": self.namespace}
+        return ReaderSettings(**(here | changes))
+
+    def lenient_settings(self, **changes: Any) -> ReaderSettings:
+        """Return the same for a reader that is timed while it reads alone.
+
+        A busy machine that stands still for a quarter of a second is to be seen in a percentile, not to end the run.
+        """
+        return self.settings(redis_timeout_seconds=_PATIENCE_SECONDS, **changes)
+
+    def drop_messages(self) -> None:
+        """Drop what readers have published so far: a worker that is started would go through it all first."""
+        with redis.Redis.from_url(self.broker_url) as broker:
+            broker.delete(miss_queue(self.namespace), refresh_queue(self.namespace))
+
+    def plain(self) -> redis.Redis:
+        """Return a redis-py client of the cache, for writing entries and asking the server; not for measuring."""
+        return connect(self.cache_url, timeout_seconds=_PATIENCE_SECONDS)
+
+    def control(self) -> redis.Redis:
+        """Return a redis-py client of the database for marks."""
+        return connect(self.control_url, timeout_seconds=_PATIENCE_SECONDS)
+
+
+@contextmanager
+def running_servers(redis_url: str | None) -> Iterator[Servers]:
+    """Start the servers; in the end none of the benchmark's keys is left in one's own.
+
+    Args:
+        redis_url: one's own cache, REDIS_PASSWORD in the environment; None: an embedded one.
+
+    Raises:
+        EmbeddedServerError: a server did not start.
+        ConfigurationError, CacheUnavailable: one's own can't be used.
+        BenchError: it is one behind Sentinels, or a cluster.
+    """
+    if redis_url is not None and read_url(redis_url).topology is not Topology.SINGLE:
+        shown = without_password(redis_url)
+        raise BenchError(f"{shown}: a benchmark needs one Redis alone, since what it compares with does")
+    with ExitStack() as stack:
+        broker = stack.enter_context(RedisServer.start())
+        if redis_url is None:
+            url, title = stack.enter_context(RedisServer.start()).url(0), "embedded"
+        else:
+            url, title = with_password(redis_url, os.environ), without_password(redis_url)
+        client = stack.enter_context(connect(url, timeout_seconds=_PATIENCE_SECONDS))
+        with translated():
+            version = str(cast("dict[str, Any]", client.info("server"))["redis_version"])
+        namespace = f"bench-{secrets.token_hex(4)}"
+        here = Servers(url, broker.url(0), broker.url(1), title, version, namespace)
+        try:
+            yield here
+        finally:
+            with translated():
+                remove_keys(client, namespace)
+
+
+def remove_keys(client: redis.Redis, namespace: str) -> None:
+    """Remove every key that begins with the namespace."""
+    found: list[bytes] = []
+    for key in client.scan_iter(match=f"{namespace}*", count=_BATCH):
+        found.append(key)
+        if len(found) >= _BATCH:
+            client.unlink(*found)
+            found.clear()
+    if found:
+        client.unlink(*found)
+
+
+_BACKLOG: Final = 128
+
+
+class SilentServer:
+    """Listens on a free port of the loopback address. The system itself accepts: nobody here ever reads."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+
+    @property
+    def url(self) -> str:
+        """Its redis:// URL."""
+        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()

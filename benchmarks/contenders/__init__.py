@@ -1,1 +1,0 @@
-"""The caches that are compared: one class each, all with the same small interface (`contenders.contender`)."""

@@ -1,0 +1,122 @@
+"""Provenance of a run: commit, machine, load, versions, options and seed, without which its figures say nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, Final
+
+from benchmarks.errors import BenchError
+
+PACKAGES: Final = (
+    "refresher", "redis", "hiredis", "msgspec", "celery", "kombu", "neo4j", "uvloop", "numpy", "numba", "matplotlib",
+    "aiocache", "cashews", "celery-once", "celery-singleton", "django", "django-cacheback", "django-redis",
+    "dogpile.cache",
+)  # fmt: skip
+UNKNOWN: Final = "not recorded"
+_PROBE_BYTES: Final = 1_000_000  # about what a run writes
+
+
+def provenance(
+    benchmark: str, *, seed: int, rounds: int, options: Mapping[str, Any], servers: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what is kept beside the results, at the beginning of a run; `at_end` completes it.
+
+    Args:
+        benchmark: its name, which is its command's and its file's.
+        seed: of everything that was drawn.
+        rounds: that count.
+        options: as text; no password, no path.
+        servers: versions of the servers that took part, by name.
+    """
+    return {
+        "benchmark": benchmark,
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "rounds": rounds,
+        "seed": seed,
+        "machine": {
+            "processor": _processor(),
+            "cores": str(os.cpu_count() or "?"),
+            "system": f"{platform.system()} {platform.release()}",
+            "python": f"{platform.python_implementation()} {platform.python_version()}",
+        },
+        "load": {"before": _load(), "after": UNKNOWN},
+        "versions": {package: found for package in PACKAGES if (found := _version(package))} | dict(servers),
+        "options": {name: str(value) for name, value in options.items()},
+    }
+
+
+def at_end(begun: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same, with the load of the machine as it is after the run."""
+    return {**begun, "load": {**begun["load"], "after": _load()}}
+
+
+def heading(content: Mapping[str, Any]) -> str:
+    """Return provenance in a few lines for people."""
+
+    def listed(values: Mapping[str, str], joint: str = " ") -> str:
+        return ", ".join(f"{name.replace('_', ' ')}{joint}{value}" for name, value in values.items())
+
+    lines = [
+        f"{content['began']}, commit {content['commit']}, rounds {content['rounds']}, seed {content['seed']}",
+        f"{listed(content['machine'])}, load {listed(content['load'])}",
+        listed(content["versions"]),
+        listed(content["options"]),
+    ]
+    if content["options"].get("quick") == "True":
+        lines.append("a quick run: it shows that all works; no figure of it, and no target, says how fast or how well")
+    return "\n".join(lines)
+
+
+def make_folder(out: Path) -> Path:
+    """Make the folder for the results, before minutes are spent on what can't be kept.
+
+    Raises:
+        BenchError: it can't be made, or nothing can be written into it.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        raise BenchError(f"the results can't be written to {out}: {error.strerror}") from error
+    return out
+
+
+def _commit() -> str:
+    """Return the commit of this checkout, marked where files differ from it."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout[:12]
+        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return UNKNOWN
+    return f"{commit} with changes" if changed else commit
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.2f}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass  # not Linux
+    return platform.processor() or platform.machine()

@@ -1,0 +1,132 @@
+"""A calendar queue: a list of keys for each hundredth of a second to come, and a heap for the one that has come.
+
+A key has one event at most. When it gets another one it leaves the list of the old; in the heap the old one stays, and
+is known by its time, which is not the key's any more.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from benchmarks.simulate.compiled import compiled_within
+from benchmarks.simulate.state import CURRENT, HEAP, State
+
+NO_KEY: Final = -1
+SLOTS_PER_SECOND: Final = 100
+
+
+@compiled_within
+def schedule(state: State, number: int, at: float) -> None:
+    """Let the key's event be at this time, instead of any other; beyond the end it never comes."""
+    keys, heads = state.keys, state.heads
+    _unlink(state, number)
+    key = keys[number]
+    key.due = at
+    if at * SLOTS_PER_SECOND >= len(heads):
+        return
+    slot = int(at * SLOTS_PER_SECOND)
+    if slot <= state.numbers[CURRENT]:
+        _push(state, number, at)
+        return
+    head = heads[slot]
+    key.before = NO_KEY
+    key.after = head
+    if head != NO_KEY:
+        keys[head].before = number
+    heads[slot] = number
+
+
+@compiled_within
+def open_slot(state: State, slot: int) -> None:
+    """Let the time of this list come: its events go into the heap."""
+    state.numbers[CURRENT] = slot
+    number = int(state.heads[slot])
+    while number != NO_KEY:
+        key = state.keys[number]
+        _push(state, number, float(key.due))
+        number = int(key.after)
+
+
+@compiled_within
+def pop(state: State) -> tuple[int, float]:
+    """Return the key whose event is next in the list that is open, and its time; NOBODY: there is none."""
+    heap, numbers = state.heap, state.numbers
+    while numbers[HEAP] > 0:
+        at, number = float(heap[0].at), int(heap[0].key)
+        numbers[HEAP] -= 1
+        last = numbers[HEAP]
+        heap[0].at = heap[last].at
+        heap[0].key = heap[last].key
+        _sink(state, 0, last)
+        if at == state.keys[number].due:
+            state.keys[number].due = math.inf
+            return number, at
+    return NO_KEY, math.inf
+
+
+@compiled_within
+def _unlink(state: State, number: int) -> None:
+    key = state.keys[number]
+    due = float(key.due) * SLOTS_PER_SECOND
+    if due >= len(state.heads) or int(due) <= state.numbers[CURRENT]:
+        return
+    before, after = int(key.before), int(key.after)
+    if before == NO_KEY:
+        state.heads[int(due)] = after
+    else:
+        state.keys[before].after = after
+    if after != NO_KEY:
+        state.keys[after].before = before
+
+
+@compiled_within
+def _push(state: State, number: int, at: float) -> None:
+    heap, numbers = state.heap, state.numbers
+    if numbers[HEAP] == len(heap):
+        _compact_heap(state)
+    slot = numbers[HEAP]
+    numbers[HEAP] += 1
+    while slot > 0:
+        parent = (slot - 1) // 2
+        if heap[parent].at <= at:
+            break
+        heap[slot].at = heap[parent].at
+        heap[slot].key = heap[parent].key
+        slot = parent
+    heap[slot].at = at
+    heap[slot].key = number
+
+
+@compiled_within
+def _sink(state: State, slot: int, size: int) -> None:
+    heap = state.heap
+    at, number = float(heap[slot].at), int(heap[slot].key)
+    while True:
+        child = 2 * slot + 1
+        if child >= size:
+            break
+        if child + 1 < size and heap[child + 1].at < heap[child].at:
+            child += 1
+        if heap[child].at >= at:
+            break
+        heap[slot].at = heap[child].at
+        heap[slot].key = heap[child].key
+        slot = child
+    heap[slot].at = at
+    heap[slot].key = number
+
+
+@compiled_within
+def _compact_heap(state: State) -> None:
+    """Make room: what is left are events of keys, one each, which the heap can hold twice."""
+    heap = state.heap
+    kept = 0
+    for slot in range(state.numbers[HEAP]):
+        if heap[slot].at == state.keys[heap[slot].key].due:
+            heap[kept].at = heap[slot].at
+            heap[kept].key = heap[slot].key
+            kept += 1
+    state.numbers[HEAP] = kept
+    for slot in range(kept // 2 - 1, -1, -1):
+        _sink(state, slot, kept)

@@ -1,0 +1,157 @@
+"""A world to simulate: readers, workers, keys, and what goes wrong."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.simulate.command import Mode, Popularity
+from refresher.demo.graph.rmat import SSCA2
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the machinery takes beside the loads; seconds.
+
+    Attributes:
+        claim: from a read's decision to its claim.
+        pickup: from the claim to the acquire, when a worker is idle.
+        overhead: of a run, beside its load.
+        turnaround: of a worker between two runs.
+        idle_message: of a message for which there is nothing to do.
+    """
+
+    claim: float = 0.001
+    pickup: float = 0.003
+    overhead: float = 0.003
+    turnaround: float = 0.001
+    idle_message: float = 0.002
+
+
+DEFAULT_COSTS: Final = Costs()
+NO_COSTS: Final = Costs(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong, and when; seconds from the begin. Default: nothing.
+
+    Attributes:
+        down: all workers are killed at the first, and there again at the second; whole seconds.
+        slow, slow_times: loads that begin in between take so many times as long.
+        expire_at: this share of all entries expires here, or up to ``expire_over`` later, as if loaded together.
+    """
+
+    down: tuple[int, int] = (1 << 40, 1 << 40)
+    slow: tuple[float, float] = (math.inf, math.inf)
+    slow_times: float = 1.0
+    expire_at: float = math.inf
+    expire_over: float = 0.0
+    expire_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One simulated run; settings are the product's, and have its defaults. Times in seconds.
+
+    Attributes:
+        pickups: ``costs.pickup`` second by second, where it was measured so; empty: always the same.
+        in_readers: the process of the reader that asks loads the value, early ones beside its answer; an expired entry
+            is gone (no grace), its readers wait, and nothing limits how many load at a time.
+    """
+
+    keys: int
+    reads_per_second: float
+    readers: int
+    workers: int
+    seconds: int
+    ttl: float
+    grace: float
+    load: float
+    load_spread: float = 0.0
+    beta: float = 1.0
+    mode: Mode = Mode.TOPOLOGY_SENSITIVE
+    popularity: Popularity = Popularity.RMAT
+    zipf_exponent: float = 1.0
+    min_ttl: float = 60.0
+    digits: int = 0
+    queue_size: int = 100
+    queue_ttl: float = 60.0
+    wait_timeout: float = 5.0
+    lease_floor: float = 5.0
+    in_readers: bool = False
+    costs: Costs = DEFAULT_COSTS
+    pickups: tuple[float, ...] = ()
+    fault: Fault = field(default_factory=Fault)
+    seed: int = 1
+
+    @property
+    def service(self) -> float:
+        """What a refresh keeps a worker busy for, on average."""
+        return self.load + self.costs.overhead
+
+    @property
+    def lead(self) -> float:
+        """What a refresh takes from claim to commit when a worker is idle, on average."""
+        return self.costs.pickup + self.service
+
+
+EDGE_FACTOR: Final = 8
+"""As HPCS SSCA#2 has it: edges a possible vertex."""
+TOP_DEGREE: Final = 10_000
+_BLOCK: Final = 1 << 22
+
+
+@lru_cache(maxsize=1)
+def rates_and_degrees(
+    popularity: Popularity, keys: int, reads_per_second: float, *, zipf_exponent: float, seed: int
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Return reads/s and degree of each key; not to be written to, since the next one who asks gets the same.
+
+    zipf: the key of rank r gets r**-exponent of the reads, and its node's degree falls in the same way, from 10,000
+    to 1. rmat: a key is a vertex of an R-MAT graph, and is read in proportion to its degree, as hubs are.
+    """
+    if popularity is Popularity.ZIPF:
+        weights = np.arange(1, keys + 1, dtype=np.float64) ** -zipf_exponent
+        degrees = np.maximum(1, np.round(TOP_DEGREE * weights)).astype(np.int32)
+    else:
+        degrees = rmat_degrees(keys, seed=seed)
+        weights = degrees.astype(np.float64)
+    weights *= reads_per_second / weights.sum()
+    return weights.astype(np.float32), degrees
+
+
+def rmat_degrees(keys: int, *, seed: int) -> NDArray[np.int32]:
+    """Draw the degrees of this many vertices of an R-MAT graph, isolated ones left out.
+
+    The graph itself is not drawn. An edge's source is chosen bit by bit: 0 with the probability a + b, 1 with c + d.
+    So a vertex with k ones among its n bits expects ``edges · (a+b)**(n−k) · (c+d)**k`` outgoing edges, and as many
+    incoming ones in columns: with hundreds of millions of edges each number is Poisson. An edge that comes
+    up twice counts twice.
+    """
+    rng = np.random.default_rng(seed)
+    scale = max(1, (keys - 1).bit_length())
+    while True:
+        vertices = 1 << scale
+        degrees = np.concatenate(
+            [_degrees(rng, first, min(first + _BLOCK, vertices), scale) for first in range(0, vertices, _BLOCK)]
+        )
+        touched = degrees[degrees > 0]
+        if len(touched) >= keys:
+            rng.shuffle(touched)
+            return touched[:keys]
+        scale += 1
+
+
+def _degrees(rng: np.random.Generator, first: int, last: int, scale: int) -> NDArray[np.int32]:
+    ones = np.bitwise_count(np.arange(first, last, dtype=np.int64)).astype(np.int64)
+    by_ones = np.arange(scale + 1, dtype=np.float64)
+    edges = EDGE_FACTOR * float(1 << scale)
+    out_of = edges * (SSCA2.a + SSCA2.b) ** (scale - by_ones) * (SSCA2.c + SSCA2.d) ** by_ones
+    into = edges * (SSCA2.a + SSCA2.c) ** (scale - by_ones) * (SSCA2.b + SSCA2.d) ** by_ones
+    return rng.poisson((out_of + into)[ones]).astype(np.int32)

@@ -1,0 +1,129 @@
+"""What all strategies of a scenario are given alike: how long a value lasts, what a recompute costs, and where."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from benchmarks.apparatus.servers import Servers
+
+CONFIG: Final = "BENCH_STAMPEDE_TERMS"
+GRACE_SECONDS: Final = 60.0
+POOL_CONNECTIONS: Final = 64
+POOL_WAIT_SECONDS: Final = 30.0
+
+
+class Kind(StrEnum):
+    """Who reads: a process each, threads of four processes, or asyncio's tasks in four processes."""
+
+    PROCESSES = "processes"
+    THREADS = "threads"
+    ASYNCIO = "asyncio"
+
+
+class OriginKind(StrEnum):
+    """What a recompute is: a pause of δ, or a query on the embedded graph."""
+
+    PAUSE = "pause"
+    GRAPH = "graph"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphAddress:
+    """Where the graph is, and the person whose neighbours are asked for."""
+
+    uri: str
+    user: str
+    password: str
+    database: str
+    person_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The terms of one scenario.
+
+    Attributes:
+        place: the servers.
+        expires_seconds: how long a value is fresh.
+        delta_seconds: the pause that stands for a recompute.
+        lease_seconds: how long a lock is held by who died with it, where that can be set.
+        beta, rnd_precision: of XFetch; 0 digits: all.
+        graph: None: the pause.
+    """
+
+    servers: Servers
+    expires_seconds: float
+    delta_seconds: float
+    lease_seconds: float
+    beta: float
+    rnd_precision: int
+    graph: GraphAddress | None = None
+
+    @property
+    def hard_seconds(self) -> float:
+        """How long a value is kept by those that serve stale ones."""
+        return self.expires_seconds + GRACE_SECONDS
+
+    def as_environ(self) -> dict[str, str]:
+        """Return what a worker has to find in its environment, where passwords may stand."""
+        return {CONFIG: msgspec.json.encode(self).decode()}
+
+    @classmethod
+    def from_environ(cls) -> Config:
+        """Return the terms that this process was started with."""
+        return msgspec.json.decode(os.environ[CONFIG], type=cls)
+
+
+class Scenario(StrEnum):
+    """What is played."""
+
+    WORKERS = "workers"
+    """Readers that pause between two reads, for a minute: the classic harness."""
+    HOT_KEY = "hot-key"
+    """As many reads as a second gives, and the holder of the lease is killed in the middle of its work."""
+    HERD = "herd"
+    """All readers at the same moment: when the value expires, and when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much one scenario is. Durations in seconds.
+
+    Attributes:
+        workers: readers of each strategy.
+        expires, delta, lease: see `Config`.
+        seconds: that are counted.
+        rate: reads a second of all readers together; None: pauses of 10 ms to 1 s between two reads.
+        abreast: how many strategies run at the same time.
+        rounds: of a herd, that count.
+        lead: how far ahead a herd is told when to read.
+    """
+
+    workers: int
+    expires: float
+    delta: float
+    lease: float
+    seconds: float = 0.0
+    rate: float | None = None
+    concurrently: int = 1
+    rounds: int = 0
+    lead: float = 0.0
+
+
+# Of the first: the constants of the classic harness; of the second: a recompute of 200 ms and a lease of three times
+# that, as leases are given; of the third: the load of the herds of `python -m benchmarks hits`.
+FULL: Final = {
+    Scenario.WORKERS: Scale(50, 20.0, 0.5, 5.0, seconds=60.0, concurrently=5),
+    Scenario.HOT_KEY: Scale(256, 5.0, 0.2, 0.6, seconds=15.0, rate=20_000.0),
+    Scenario.HERD: Scale(10_000, 2.0, 0.2, 5.0, rounds=3, lead=1.0),
+}
+QUICK: Final = {
+    Scenario.WORKERS: Scale(6, 1.5, 0.1, 30.0, seconds=3.5, concurrently=10),
+    Scenario.HOT_KEY: Scale(8, 1.5, 0.2, 0.6, seconds=4.0, rate=100.0, concurrently=11),
+    Scenario.HERD: Scale(200, 0.5, 0.1, 30.0, rounds=1, lead=0.2),
+}

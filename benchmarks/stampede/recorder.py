@@ -1,0 +1,53 @@
+"""What a read met, noted by the strategy, or by what is hooked into another cache, while the read runs."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Final
+
+
+class Mark(IntFlag):
+    """What is kept of a read, in one byte. A read without MISS and ERROR is a hit."""
+
+    MISS = 1
+    """Nothing was there: the read had to compute, or to wait for who did."""
+    EARLY = 2
+    """A value was there, and the read decided for a recompute all the same."""
+    COMPUTED = 4
+    """The reader computed, and its caller waited for that."""
+    CONTENDED = 8
+    """Another one held the lock."""
+    DUCKED = 16
+    """The decision was for a recompute, and another one was at it: the value at hand was served."""
+    STALE = 32
+    """The value served was older than it may be."""
+    ERROR = 64
+    FIRST = 128
+    """A reader's first read that was served, or one before it: not counted."""
+
+
+NO_MARK: Final = Mark(0)
+
+
+@dataclass(slots=True)
+class ReadRecord:
+    """The notes on one read. ``marks`` grows while it runs."""
+
+    marks: Mark = NO_MARK
+
+    def add(self, marks: Mark) -> None:
+        """Note more."""
+        self.marks |= marks
+
+
+CURRENT_READ: Final[ContextVar[ReadRecord | None]] = ContextVar("notes", default=None)
+"""Of the read that runs on this thread, or in this task and those that it starts."""
+
+
+def record(marks: Mark) -> None:
+    """Note something on the running read; nothing where none runs, as in a worker."""
+    read_record = CURRENT_READ.get()
+    if read_record is not None:
+        read_record.add(marks)

@@ -1,0 +1,210 @@
+"""dogpile.cache on Redis, its distributed lock and its background runner, as its documentation shows them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import redis
+from redis.asyncio import BlockingConnectionPool, ConnectionPool
+from redis.exceptions import LockError
+
+from benchmarks.stampede.config import POOL_CONNECTIONS, POOL_WAIT_SECONDS
+from benchmarks.stampede.origin import Origin
+from benchmarks.stampede.recorder import Mark, record
+from benchmarks.stampede.strategies.strategy import AsyncCache, AsyncStrategy, SyncCache, SyncStrategy, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Dogpile(SyncStrategy):
+    """``get_or_create``; a thread of the reader's process makes the new value, the others get the old one."""
+
+    name = "dogpile"
+    title = "dogpile.cache"
+    needs: ClassVar[tuple[str, ...]] = ("dogpile",)
+    is_peer = True
+    reader_sets_expiry = True
+    limits = (
+        "Without the background runner that is measured here, who regenerates waits. The runner's thread is one of a "
+        "reader's process. On a miss all wait, looking every 100 ms. Its lock has no end unless lock_timeout is given."
+    )
+
+    def on_threads(self) -> SyncCache:
+        """Make a region."""
+        return _Dogpile(self)
+
+
+class _Dogpile(SyncCache):
+    def __init__(self, strategy: Dogpile) -> None:
+        from dogpile.cache import make_region
+
+        config, self._origin = strategy.config, strategy.origin()
+        self._pool = redis.BlockingConnectionPool.from_url(
+            config.servers.cache_url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
+        )
+        prefix = f"{strategy.prefix}:"
+        self._region = make_region(
+            key_mangler=lambda key: prefix + key, async_creation_runner=_in_a_thread
+        ).configure(
+            "dogpile.cache.redis",
+            expiration_time=config.expires_seconds,
+            arguments={
+                "connection_pool": self._pool,
+                "redis_expiration_time": int(config.hard_seconds),
+                "distributed_lock": True,
+                "thread_local_lock": False,
+                "lock_timeout": config.lease_seconds,
+            },
+            wrap=[_recording_proxy()],
+        )  # fmt: skip
+
+    def read(self, number: int) -> Value:
+        value: Value = self._region.get_or_create(str(number), lambda: self._origin.compute(number))
+        return value
+
+    def close(self) -> None:
+        self._pool.disconnect()
+        self._origin.close()
+
+
+def _in_a_thread(cache: Any, key: str, creator: Callable[[], Any], mutex: Any) -> None:
+    def run() -> None:
+        try:
+            cache.set(key, creator())
+        finally:
+            with suppress(LockError):  # its time was up, and another has it: nobody reads a thread's traceback
+                mutex.release()
+
+    threading.Thread(target=run).start()
+
+
+def _recording_proxy() -> type:
+    """Return a proxy, dogpile's own way of hooking in, that tells of misses and of the lock."""
+    from dogpile.cache.api import NO_VALUE
+    from dogpile.cache.proxy import ProxyBackend
+
+    class RecordingProxy(ProxyBackend):  # type: ignore[misc, unused-ignore] # no types where it is not installed
+        def get_serialized(self, key: str) -> Any:
+            value = self.proxied.get_serialized(key)
+            if value is NO_VALUE:
+                record(Mark.MISS)
+            return value
+
+        def get_mutex(self, key: str) -> Any:
+            return _RecordingMutex(self.proxied.get_mutex(key))
+
+    return RecordingProxy
+
+
+class _RecordingMutex:
+    """The lock, which tells whether another one had it."""
+
+    def __init__(self, mutex: Any) -> None:
+        self._mutex = mutex
+        self.release, self.locked = mutex.release, mutex.locked
+
+    def acquire(self, wait: bool = True) -> bool:  # noqa: FBT001, FBT002 - as dogpile calls it
+        if self._mutex.acquire(False):  # noqa: FBT003 - as dogpile has it
+            if not wait:
+                record(Mark.EARLY)
+            return True
+        record(Mark.CONTENDED if wait else Mark.CONTENDED | Mark.EARLY | Mark.DUCKED)
+        return bool(self._mutex.acquire(True)) if wait else False  # noqa: FBT003
+
+
+class Aiocache(AsyncStrategy):
+    """Who finds nothing asks for a lock; the others of its process wait for at most its lease."""
+
+    name = "aiocache"
+    title = "aiocache"
+    needs: ClassVar[tuple[str, ...]] = ("aiocache",)
+    is_peer = True
+    unobservable: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
+    limits = (
+        "Nothing is refreshed early or served stale. Its lock is waited for within a process alone: who meets another "
+        "process's lock goes on and recomputes."
+    )
+
+    async def on_loop(self) -> AsyncCache:
+        """Decorate the origin."""
+        from aiocache import RedisCache, cached_stampede
+
+        parts = ConnectionPool.from_url(self.config.servers.cache_url).connection_kwargs  # it takes no URL
+        origin = self.origin()
+        decorator: Any = cached_stampede(
+            lease=self.config.lease_seconds,
+            ttl=self.config.expires_seconds,
+            key_builder=lambda function, number: str(number),
+            cache=RedisCache,
+            plugins=[_recording_plugin()],
+            endpoint=parts["host"],
+            port=parts["port"],
+            db=parts.get("db", 0),
+            password=parts.get("password"),
+            namespace=self.prefix,
+            pool_max_size=POOL_CONNECTIONS,
+            connection_pool_class=BlockingConnectionPool,
+            connection_pool_kwargs={"timeout": POOL_WAIT_SECONDS},
+            timeout=POOL_WAIT_SECONDS,
+        )
+        return _Aiocache(decorator(origin.acompute), origin)
+
+
+class _Aiocache(AsyncCache):
+    def __init__(self, read: Any, origin: Origin) -> None:
+        self._read, self._origin = read, origin
+
+    async def read(self, number: int) -> Value:
+        value: Value = await self._read(number)
+        return value
+
+    async def close(self) -> None:
+        await self._read.cache.close()
+        await self._origin.aclose()
+
+
+def _recording_plugin() -> Any:
+    """Return a plugin, aiocache's own way of hooking in, that tells of misses."""
+    from aiocache.plugins import BasePlugin
+
+    class RecordingPlugin(BasePlugin):  # type: ignore[misc, unused-ignore] # no type information is shipped
+        async def post_get(self, *args: Any, ret: Any = None, **kwargs: Any) -> None:
+            if ret is None:
+                record(Mark.MISS)
+
+    return RecordingPlugin()
+
+
+class Cacheback(SyncStrategy):
+    """Who finds a stale value writes it back as fresh for a while, and sends a task that recomputes."""
+
+    name = "cacheback"
+    title = "django-cacheback"
+    needs: ClassVar[tuple[str, ...]] = ("django", "django_redis", "cacheback")
+    is_peer = True
+    unobservable: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
+    limits = (
+        "Looking and writing back are two steps, so that readers of one moment send a task each. A miss is computed "
+        "by each reader that meets it."
+    )
+
+    def on_threads(self) -> SyncCache:
+        """Configure Django and Celery for this process."""
+        from benchmarks.stampede.cacheback_job import configured_job
+
+        return _Cacheback(configured_job(self.config, self.variant))
+
+
+class _Cacheback(SyncCache):
+    def __init__(self, job: type) -> None:
+        self._job = job
+
+    def read(self, number: int) -> Value:
+        value: Value = self._job().get(number)
+        return value
+
+    def close(self) -> None:
+        self._job().cache.close()

@@ -1,0 +1,82 @@
+"""Who runs: strategies, each read by one kind of readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.errors import BenchError
+from benchmarks.stampede.config import Kind, Scenario
+from benchmarks.stampede.strategies.cashews import CashewsEarly, CashewsLock, CashewsSoft
+from benchmarks.stampede.strategies.classic import Fetch, Locked, XFetch, XLocked
+from benchmarks.stampede.strategies.ours import Ours
+from benchmarks.stampede.strategies.peers import Aiocache, Cacheback, Dogpile
+from benchmarks.stampede.strategies.strategy import Strategy
+
+STRATEGIES: Final[Sequence[type[Strategy]]] = (
+    Fetch, Locked, XFetch, XLocked, Ours, Dogpile, CashewsEarly, CashewsSoft, CashewsLock, Cacheback, Aiocache,
+)  # fmt: skip
+BY_NAME: Final = {strategy.name: strategy for strategy in STRATEGIES}
+
+
+def chosen(names: Iterable[str]) -> list[type[Strategy]]:
+    """Return the strategies that were asked for, in the usual order; all when none was.
+
+    Raises:
+        BenchError: there is none of a name.
+    """
+    wanted = list(names) or list(BY_NAME)
+    unknown = [name for name in wanted if name not in BY_NAME]
+    if unknown:
+        raise BenchError(f"no strategy {unknown[0]!r}; there are {', '.join(BY_NAME)}")
+    return [strategy for strategy in STRATEGIES if strategy.name in wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One strategy in one scenario. ``name`` is in the names of its keys, ``title`` in tables."""
+
+    scenario: Scenario
+    strategy: type[Strategy]
+    kind: Kind
+    title: str
+
+    @property
+    def name(self) -> str:
+        """Its own among all."""
+        return f"{self.scenario}-{self.strategy.name}-{self.kind}"
+
+
+def variants_of(
+    scenario: Scenario, strategies: Sequence[type[Strategy]], readers: Kind | None
+) -> tuple[list[Variant], dict[str, str]]:
+    """Return who runs, and why the others do not, by title.
+
+    Without a wish the classic scenario has processes. In the others a strategy is read by tasks where it can be, else
+    by threads, and ours by both: times of threads and of tasks can't be compared.
+    """
+    variants: list[Variant] = []
+    left_out: dict[str, str] = {}
+    for strategy in strategies:
+        kind = readers or _usual(scenario, strategy)
+        if missing := strategy.missing():
+            left_out[strategy.title] = missing
+        elif kind not in strategy.kinds:
+            left_out[strategy.title] = f"can't be read by {kind}"
+        else:
+            variants.append(Variant(scenario, strategy, kind, _title(strategy, kind, of_several=readers is None)))
+    has_threads = any(variant.kind is Kind.THREADS for variant in variants)
+    if readers is None and has_threads and Ours in strategies:
+        variants.append(Variant(scenario, Ours, Kind.THREADS, _title(Ours, Kind.THREADS, of_several=True)))
+    return variants, left_out
+
+
+def _usual(scenario: Scenario, strategy: type[Strategy]) -> Kind:
+    if scenario is Scenario.WORKERS:
+        return Kind.PROCESSES
+    return Kind.ASYNCIO if Kind.ASYNCIO in strategy.kinds else Kind.THREADS
+
+
+def _title(strategy: type[Strategy], kind: Kind, *, of_several: bool) -> str:
+    return f"{strategy.title} (threads)" if of_several and kind is Kind.THREADS else strategy.title

@@ -1,0 +1,136 @@
+"""The queries of the worker: each kind under a name for each (TTL, pause, mode, β0) of the run.
+
+One worker so serves all cells, whatever their order. Which there are, it is told by its environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, LiteralString
+
+import redis
+
+from benchmarks.topology.plan import Mode
+from refresher import query
+from refresher.flow.policy import effective_beta
+from refresher.queries import MAX_CONCURRENCY
+from refresher.settings import RefreshMode
+
+
+class Kind(StrEnum):
+    """The kinds of queries; each key is of one."""
+
+    NEIGHBOURS = "neighbours"
+    TWO_HOPS = "two_hops"
+    SHORTEST_PATH = "shortest_path"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryKey:
+    """One key: a query of a kind with its params, and the degree of its person."""
+
+    kind: Kind
+    params: dict[str, Any]
+    degree: int
+
+
+# Bounds keep one hub from reading the whole graph; the demo's queries have such, too.
+CYPHER: Final[dict[Kind, LiteralString]] = {
+    Kind.NEIGHBOURS: """
+MATCH (:Person {id: $person_id})-[:KNOWS]-(friend:Person)
+RETURN DISTINCT friend.name AS name ORDER BY name LIMIT 50
+""",
+    Kind.TWO_HOPS: """
+MATCH (p:Person {id: $person_id})-[:KNOWS]-(friend:Person)
+WITH DISTINCT p, friend LIMIT 500
+MATCH (friend)-[:KNOWS]-(other:Person)
+WITH p, other LIMIT 20000
+WITH DISTINCT p, other WHERE other <> p
+RETURN count(other) AS reached
+""",
+    Kind.SHORTEST_PATH: """
+MATCH (a:Person {id: $person_id}), (b:Person {id: $other_id})
+MATCH path = shortestPath((a)-[:KNOWS*..6]-(b))
+RETURN [person IN nodes(path) | person.name] AS names
+""",
+}
+DEGREE: Final[LiteralString] = "MATCH (p:Person {id: $person_id}) RETURN COUNT { (p)--() }"
+
+
+def beta_of(mode: Mode, beta0: float, degree: int) -> float:
+    """Return the effective β, by the worker's own policy; 0 where nothing is refreshed early."""
+    if mode is Mode.NO_EARLY:
+        return 0.0
+    policy = RefreshMode.PLAIN if mode is Mode.PLAIN else RefreshMode.TOPOLOGY_SENSITIVE
+    return effective_beta(policy, beta0, degree, 1.0)
+
+
+LOADS_KEY: Final = "topology:loads"
+"""The hash in the control database to which workers add theirs; its fields follow."""
+LOADS_FIELD: Final = "loads"
+BUSY_FIELD: Final = "busy_seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class OriginLoad:
+    """Counted since some moment. ``busy_seconds`` adds up what queries took, without any pause."""
+
+    loads: int = 0
+    busy_seconds: float = 0.0
+
+    def since(self, before: OriginLoad) -> OriginLoad:
+        """Return what has come since ``before``."""
+        return OriginLoad(self.loads - before.loads, self.busy_seconds - before.busy_seconds)
+
+
+if TYPE_CHECKING:
+    from neo4j import ManagedTransaction
+
+CONTROL_URL: Final = "BENCH_CONTROL_REDIS_URL"
+VARIANTS: Final = "BENCH_TOPOLOGY_VARIANTS"
+GRACE_SECONDS: Final = 3_600.0
+
+
+def name_of(kind: Kind, variant: int) -> str:
+    """Return the name of a query; ``variant`` is its place in the list that the worker was told."""
+    return f"{kind}_{variant}"
+
+
+def _register(kind: Kind, variant: int, ttl_seconds: float, pause_seconds: float, mode: Mode, beta0: float) -> None:
+    """Register one. Its β is that of its mode, whatever TSPR_REFRESH_MODE is, for modes take turns every second."""
+
+    def beta(own_beta0: float, degree: int, sigma: float) -> float:
+        return beta_of(mode, own_beta0, degree) * sigma
+
+    @query(
+        name_of(kind, variant), ttl=ttl_seconds, grace=GRACE_SECONDS, beta=beta0, beta_function=beta, degree=DEGREE,
+        concurrency=MAX_CONCURRENCY,
+    )  # fmt: skip
+    def load(tx: ManagedTransaction, **params: Any) -> list[dict[str, Any]]:
+        began = time.perf_counter()
+        rows = tx.run(CYPHER[kind], params).data()
+        _count(time.perf_counter() - began)
+        time.sleep(pause_seconds)
+        return rows
+
+
+def _count(busy_seconds: float) -> None:
+    pipeline = _control().pipeline(transaction=False)
+    pipeline.hincrby(LOADS_KEY, LOADS_FIELD, 1)
+    pipeline.hincrbyfloat(LOADS_KEY, BUSY_FIELD, busy_seconds)
+    pipeline.execute()
+
+
+@cache
+def _control() -> redis.Redis:
+    return redis.Redis.from_url(os.environ[CONTROL_URL])
+
+
+for _variant, (_ttl_seconds, _pause_seconds, _mode, _beta0) in enumerate(json.loads(os.environ.get(VARIANTS, "[]"))):
+    for _kind in Kind:
+        _register(_kind, _variant, _ttl_seconds, _pause_seconds, Mode(_mode), _beta0)

@@ -1,0 +1,88 @@
+"""What both settings have: a cell's keys can be put into the cache, read, and cleared away."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from benchmarks.topology.plan import Trial
+from benchmarks.topology.queries import OriginLoad, QueryKey, beta_of
+
+PRIMED_SECONDS: Final = 0.005
+"""What a load is taken to have taken, beside its pause, before the first one is measured."""
+
+
+class Served(StrEnum):
+    """How a read was served."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    WAITED = "waited"
+    FAILED = "failed"
+
+
+class LeadTime(NamedTuple):
+    """An early refresh: the degree of its key, and how long before the soft expiry it was asked for, s."""
+
+    degree: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSetup:
+    """What a cell reads: keys, and the value of each as the graph gave it at the start."""
+
+    trial: Trial
+    keys: Sequence[QueryKey]
+    values: Sequence[Any]
+
+    @property
+    def delta_seconds(self) -> float:
+        """δ at the start."""
+        return self.trial.point.pause_seconds or PRIMED_SECONDS
+
+    def beta(self, number: int) -> float:
+        """Return the effective β of a key."""
+        candidate = self.trial.candidate
+        return beta_of(candidate.mode, candidate.beta0, self.keys[number].degree)
+
+
+@dataclass(slots=True)
+class TrialReader(ABC):
+    """One setting, for one cell. ``lead_times`` are the early refreshes so far; ``failures`` count errors by name."""
+
+    setup: TrialSetup
+    lead_times: list[LeadTime] = field(default_factory=list, kw_only=True)
+    failures: dict[str, int] = field(default_factory=dict, kw_only=True)
+
+    @abstractmethod
+    async def put(self, remaining_seconds: Sequence[float]) -> None:
+        """Put all keys into the cache, each fresh for so long still; negative: expired since then."""
+
+    @abstractmethod
+    async def read(self, number: int) -> Served:
+        """Read one key; whatever is refreshed for it is refreshed by the way."""
+
+    @abstractmethod
+    async def origin_load(self) -> OriginLoad:
+        """Return what the graph has had to do so far."""
+
+    @abstractmethod
+    async def clear(self) -> None:
+        """Wait until nothing is under way any more, and remove all that is in the cache."""
+
+    async def read_and_count(self, number: int) -> Served:
+        """Read one key; an error is counted, not raised."""
+        try:
+            return await self.read(number)
+        except Exception as error:  # noqa: BLE001 - whatever it is: a cell goes on, and the table shows it
+            self.count_failure(error)
+            return Served.FAILED
+
+    def count_failure(self, error: BaseException) -> None:
+        """Count what went wrong."""
+        name = type(error).__name__
+        self.failures[name] = self.failures.get(name, 0) + 1

@@ -1,0 +1,148 @@
+"""``python -m benchmarks worker``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from benchmarks.arguments import Out, Quick, RedisUrl, console_of
+from refresher.cli.arguments import without_password
+
+DEFAULT_ROUNDS: Final = 7
+MAX_ROUNDS: Final = 1_000
+DEFAULT_OUT: Final = Path("bench-results/worker")
+
+
+class BrokerKind(StrEnum):
+    """What is between reader and worker."""
+
+    REDIS = "redis"
+    RABBITMQ = "rabbitmq"
+    BOTH = "both"
+
+    @property
+    def kinds(self) -> tuple[BrokerKind, ...]:
+        """The brokers that are meant."""
+        return (BrokerKind.REDIS, BrokerKind.RABBITMQ) if self is BrokerKind.BOTH else (self,)
+
+    @property
+    def shown(self) -> str:
+        """Its name, for people."""
+        return "RabbitMQ" if self is BrokerKind.RABBITMQ else "Redis"
+
+
+class Pool(StrEnum):
+    """Celery's pools that a worker of ours may have."""
+
+    PREFORK = "prefork"
+    SOLO = "solo"
+    THREADS = "threads"
+
+    @property
+    def size(self) -> int:
+        """How many tasks it runs at a time: one process each, and in one of them four threads."""
+        return 4 if self is Pool.THREADS else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured.
+
+    Attributes:
+        rounds: rounds that count; one more, the first, is dropped.
+        messages: of one kind, that are worked off in one go.
+        samples: triggers timed one by one in a round, and tasks beside them.
+        duplicates: triggers in a turn that have nothing left to do.
+        slices: turns of each contender in a round of them.
+        longest_pause_seconds: between two samples; drawn evenly.
+    """
+
+    rounds: int
+    messages: int
+    samples: int
+    duplicates: int
+    slices: int
+    longest_pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The options of `python -m benchmarks worker`.
+
+    Attributes:
+        rounds: None: as many as is usual, or one where ``quick``.
+        broker: which brokers.
+        redis_url: one's own Redis as the cache; None: an embedded one.
+        neo4j_uri: one's own graph; None: an embedded one.
+        only: names of groups; empty: all.
+        quick: little of everything, in less than a minute: it shows that all works, not how fast.
+        seed: of what is drawn.
+        out: folder for what was measured.
+    """
+
+    rounds: int | None = None
+    broker: BrokerKind = BrokerKind.REDIS
+    redis_url: str | None = None
+    neo4j_uri: str | None = None
+    only: tuple[str, ...] = ()
+    quick: bool = False
+    seed: int = 1
+    out: Path = DEFAULT_OUT
+
+    @property
+    def scale(self) -> Scale:
+        """How much that is."""
+        if self.quick:
+            return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005)
+        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03)
+
+
+_WIDTH_IN_A_FILE: Final = 150
+
+_Rounds: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=MAX_ROUNDS, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
+    ),
+]
+_Neo4jUri: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI",
+        callback=without_password,
+        help="Your own Neo4j; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from the environment. Two hundred "
+        "BenchPerson nodes are written, and removed in the end.",
+    ),
+]
+
+
+def worker(
+    rounds: _Rounds = None,
+    broker: Annotated[BrokerKind, typer.Option(help="What is between reader and worker.")] = BrokerKind.REDIS,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run this group alone (rates, latency, duplicates); may be repeated."),
+    ] = None,
+    quick: Quick = False,
+    redis_url: RedisUrl = None,
+    neo4j_uri: _Neo4jUri = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order of turns and of what is drawn.")] = 1,
+    out: Out = DEFAULT_OUT,
+) -> None:
+    """Measure what a refresh costs a worker, against Celery tasks that do nothing, with the targets beside it.
+
+    Refreshes a second of one process, the time from a trigger to the commit, and what a duplicate costs against
+    celery-singleton and celery-once. Ratios of one run, since times of two machines can't be compared. Exits with 0
+    whether targets are reached or not.
+    """
+    from benchmarks.worker.run import run_worker
+
+    options = WorkerOptions(
+        rounds=rounds, broker=broker, only=tuple(only or ()), quick=quick, redis_url=redis_url, neo4j_uri=neo4j_uri,
+        seed=seed, out=out,
+    )  # fmt: skip
+    run_worker(options, console_of(_WIDTH_IN_A_FILE))

@@ -1,0 +1,212 @@
+"""One worker of `worker.app` in processes of its own, and what is asked of it: to work off a backlog, timed by itself.
+
+::
+
+    gate ──▶ holds the pool      backlog is published      gate opens ──▶ mark ──▶ message, message, … ──▶ mark
+                                                                            └──── the measured span ────────┘
+
+Nobody publishes in the span, so that the worker alone is what is measured, and no clock but its own is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import neo4j
+import redis
+from neo4j.exceptions import DriverError, Neo4jError
+
+from api_client.config.broker import queue_for
+from api_client.config.environment import without_password
+from api_client.trigger.private_app import PublishingApp
+from benchmarks.apparatus.processes import celery_process
+from benchmarks.apparatus.servers import Servers
+from benchmarks.errors import BenchError
+from benchmarks.worker import app as tasks
+from benchmarks.worker import queries
+from benchmarks.worker.command import Pool
+from refresher.embedded import ArcadeDbServer, GuardedProcess
+from refresher.graph.driver import open_driver
+from refresher.settings import WorkerSettings
+
+PERSONS: Final = 200
+_FRIENDS_EACH: Final = 10
+_CREATE: Final = """
+UNWIND range(0, $persons - 1) AS number
+CREATE (:BenchPerson {id: number, name: 'Person no ' + toString(number)})
+"""
+_JOIN: Final = """
+UNWIND range(1, $friends) AS step
+MATCH (a:BenchPerson)
+MATCH (b:BenchPerson {id: (a.id + step) % $persons})
+CREATE (a)-[:KNOWS]->(b)
+"""
+_COUNT: Final = "MATCH (p:BenchPerson) RETURN count(p) AS persons"
+_REMOVE: Final = "MATCH (p:BenchPerson) DETACH DELETE p"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTarget:
+    """Where the worker's loads go. ``environ`` is what its environment says of it; ``title`` names the server."""
+
+    environ: Mapping[str, str]
+    title: str
+
+
+@contextmanager
+def graph_target(neo4j_uri: str | None) -> Iterator[GraphTarget]:
+    """Start a graph and load it; in the end nothing of that is left in one's own.
+
+    Args:
+        neo4j_uri: one's own, NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE in the environment; None: an embedded one.
+
+    Raises:
+        EmbeddedServerError, ConfigurationError: it did not start, or can't be used.
+        BenchError: one's own refused, or holds such persons already.
+    """
+    # Neo4j warns of a label that is not there yet.
+    logging.getLogger("neo4j.notifications").setLevel(logging.ERROR)
+    with ExitStack() as stack:
+        environ = _environ(neo4j_uri, stack)
+        settings = WorkerSettings.from_env({**os.environ, **environ})
+        driver = stack.enter_context(open_driver(settings, settings.neo4j_user, settings.neo4j_password))
+        session = stack.enter_context(driver.session(database=settings.neo4j_database or None))
+        try:
+            title = _title(driver, neo4j_uri)
+            if session.run(_COUNT).single(strict=True)["persons"]:
+                raise BenchError("the graph holds BenchPerson nodes already: remove them, or use another one")
+            stack.callback(lambda: session.run(_REMOVE).consume())
+            session.run(_CREATE, persons=PERSONS).consume()
+            session.run(_JOIN, persons=PERSONS, friends=_FRIENDS_EACH).consume()
+        except (DriverError, Neo4jError, OSError) as error:
+            raise BenchError(f"the graph can't be used: {str(error).splitlines()[0]}") from error
+        yield GraphTarget(environ, title)
+
+
+def _environ(neo4j_uri: str | None, stack: ExitStack) -> dict[str, str]:
+    if neo4j_uri is not None:
+        return {"NEO4J_URI": neo4j_uri}
+    return stack.enter_context(ArcadeDbServer.start()).environ
+
+
+def _title(driver: neo4j.Driver, neo4j_uri: str | None) -> str:
+    agent = driver.get_server_info().agent
+    return f"embedded, {agent}" if neo4j_uri is None else f"{agent} at {without_password(neo4j_uri)}"
+
+
+_START_SECONDS: Final = 90.0
+_SPAN_SECONDS: Final = 120.0
+_ANSWER_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.01
+
+
+class RunningWorker:
+    """A worker, seen from outside.
+
+    Args:
+        process: its main process.
+        place: its servers.
+        pool: its pool.
+        control: where its tasks leave their marks.
+    """
+
+    def __init__(self, process: GuardedProcess, servers: Servers, pool: Pool, control: redis.Redis) -> None:
+        self.pool: Pool = pool
+        self._process, self._control = process, control
+        # As readers publish, but patiently: a machine that stands still for half a second is not to end the run.
+        self._app = PublishingApp.to(servers.broker_url, _ANSWER_SECONDS)
+        self._queue: Any = queue_for(servers.namespace, servers.broker_url, has_waiter=False)
+
+    def send(self, task: str, *args: object) -> None:
+        """Publish a task, as an application would."""
+        self._app.send_task(task, args=args, queue=self._queue, ignore_result=True)
+
+    def send_nothing(self, how_many: int) -> None:
+        """Publish so many tasks that do nothing."""
+        for number in range(how_many):
+            self.send(tasks.NOTHING, number)
+
+    def switch_events(self, *, on: bool) -> None:
+        """Have the worker tell of each task from now on, as with ``-E``, or not.
+
+        Raises:
+            BenchError: it does not answer.
+        """
+        switch = self._app.control.enable_events if on else self._app.control.disable_events
+        if not switch(reply=True, limit=1, timeout=_ANSWER_SECONDS):
+            raise BenchError(f"the worker did not answer; the end of its log:\n{self._process.tail_of_log()}")
+
+    def seconds_for(self, publish: Callable[[], None]) -> float:
+        """Return how long the worker takes for what ``publish`` puts into its queue, all of which waits there before.
+
+        Raises:
+            BenchError: it does not come to an end, or the worker has ended.
+        """
+        self.hold_pool()
+        self.send(tasks.MARK)
+        publish()
+        self.send(tasks.MARK)
+        self._control.rpush(tasks.OPEN, *range(self.pool.size))
+        marks = self._when_there(tasks.MARKS, 2, _SPAN_SECONDS)
+        return marks[1] - marks[0]
+
+    def hold_pool(self, *, within_seconds: float = _SPAN_SECONDS) -> None:
+        """Wait until all of the pool stands before the gate."""
+        self._control.delete(tasks.ARRIVED, tasks.OPEN, tasks.MARKS)
+        for number in range(self.pool.size):
+            self.send(tasks.GATE, number)
+        self._when_there(tasks.ARRIVED, self.pool.size, within_seconds)
+
+    def wait_until_ready(self) -> None:
+        """Return when the worker works.
+
+        Raises:
+            BenchError: it does not.
+        """
+        self.hold_pool(within_seconds=_START_SECONDS)
+        self._control.rpush(tasks.OPEN, *range(self.pool.size))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._app.close()
+
+    def _when_there(self, name: str, how_many: int, within_seconds: float) -> list[float]:
+        deadline = time.monotonic() + within_seconds
+        while True:
+            found: Any = self._control.lrange(name, 0, -1)
+            if len(found) >= how_many:
+                return [float(mark) for mark in found]
+            if self._process.poll() is not None or time.monotonic() >= deadline:
+                raise BenchError(f"the worker does not go on; the end of its log:\n{self._process.tail_of_log()}")
+            time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def running_worker(servers: Servers, graph: GraphTarget, pool: Pool) -> Iterator[RunningWorker]:
+    """Run a worker with the default settings, but for pool and addresses.
+
+    Raises:
+        BenchError: it did not start.
+    """
+    environ = {
+        **graph.environ,
+        **servers.environ,
+        "CACHE_XFETCH_WORKERS": str(pool.size),
+        "REFRESHER_QUERIES": queries.__name__,
+        tasks.CONTROL_URL: servers.control_url,
+        tasks.POOL: pool.value,
+    }  # fmt: skip
+    app, name = ["-A", tasks.__name__], f"{pool}@{servers.namespace}"
+    with (
+        redis.Redis.from_url(servers.control_url) as control,
+        celery_process(app, name, "WARNING", environ) as process,
+        closing(RunningWorker(process, servers, pool, control)) as worker,
+    ):
+        worker.wait_until_ready()
+        yield worker

@@ -1,0 +1,81 @@
+"""Every benchmark runs to its end with --quick, and measures all that it names. Nothing here is timed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.hits.run import GROUPS
+from benchmarks.reports.kept import KeptResult, load_all
+from benchmarks.simulate.command import Scenario as Simulated
+from benchmarks.stampede.config import Scenario
+
+ROOT = Path(__file__).parents[2]
+RUN_SECONDS = 600  # a quick run takes less than a minute, and ten times that on a machine that is held up
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def results_of(tmp_path: Path, *args: str) -> dict[str, KeptResult]:
+    """Run a benchmark, and return what it has kept: every figure measured, every chart drawn."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *args, "--quick", "--out", str(tmp_path)],
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=RUN_SECONDS,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    (run,) = load_all(tmp_path)
+    assert float(run.provenance["load"]["after"]) >= 0
+    for result in run.results:
+        for chart in result.charts:
+            assert all((tmp_path / f"{chart.name}.{kind}").stat().st_size for kind in ("png", "svg"))
+    return {result.group: result for result in run.results}
+
+
+def values(result: KeptResult) -> dict[str, float | None]:
+    return {figure.what: figure.value for figure in result.figures}
+
+
+def test_hits(tmp_path: Path) -> None:
+    results = results_of(tmp_path, "hits")
+    assert list(results) == [group.name for group in GROUPS]
+    assert all(value is not None for result in results.values() for value in values(result).values())
+    # A competitor that raised, or read a wrong value, is left out with a note.
+    assert all(rate.us_per_read or "not installed" in rate.note for one in results.values() for rate in one.rates)
+    found = values(results["herd-asyncio"])
+    assert found["cold key: recomputes"] == found["at soft expiry: recomputes"] == 1
+
+
+def test_stampede(tmp_path: Path) -> None:
+    # One of each sort: ours, one on threads with a thread of its own, one on event loops.
+    some = [word for name in ("ours", "dogpile", "cashews-early") for word in ("--strategy", name)]
+    results = results_of(tmp_path, "stampede", *some)
+    assert list(results) == list(Scenario)
+    assert values(results["workers"])["ours: recomputes at once, at most"] in (0, 1)
+    found = values(results["herd"])
+    assert found["ours, at expiry: recomputes"] == found["ours, cold key: recomputes"] == 1
+
+
+def test_topology(tmp_path: Path) -> None:
+    results = results_of(tmp_path, "topology")
+    assert list(results) == ["topology-rmat", "topology-snb"]
+    assert [figure for one in results.values() for figure in one.figures if figure.reached is False] == []
+
+
+def test_worker(tmp_path: Path) -> None:
+    results = results_of(tmp_path, "worker")
+    assert list(results) == ["rates-redis", "latency-redis", "duplicates"]
+    assert all(one.tables for one in results.values())
+
+
+def test_simulate(tmp_path: Path) -> None:
+    assert list(results_of(tmp_path, "simulate")) == [scenario.value for scenario in Simulated]
+
+
+def test_a_simulation_is_compared_with_a_real_run(tmp_path: Path) -> None:
+    found = values(results_of(tmp_path, "simulate", "--validate")["validation"])
+    assert found["real reads that failed"] == 0
+    # How far apart they are says nothing on a busy machine; that they were compared does.
+    assert (found["recomputes: simulated against real, apart"] or 0) >= 0

@@ -1,0 +1,169 @@
+"""Results of benchmarks: medians, ratios and targets, and what is kept of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.apparatus.stampede import Outcome
+from benchmarks.apparatus.statistics import Tally, Turn, percentile, turns
+from benchmarks.apparatus.worker_proc import Read
+from benchmarks.errors import BenchError
+from benchmarks.reports.charts import Plot, PlotKind, Series, bars
+from benchmarks.reports.kept import kept, load_all, save
+from benchmarks.reports.page import page
+from benchmarks.reports.provenance import at_end, provenance
+from benchmarks.reports.results import Figure, Must, Rate, Result, Table, TableCell, Target, shown_cell
+
+CHART = Plot("over-time", "Recomputes", "time (s)", "recomputes", (
+    Series("fetch", (0.0, 1.0, 2.0), (0.0, 40.0, 80.0)), Series("ours", (0.0, 1.0, 2.0), (0.0, 1.0, 2.0)),
+), caption="Less is better.", ours=("ours",))  # fmt: skip
+RESULT = Result(
+    "b", "B's scenario",
+    (Rate("b", "ours", (1e-5, 3e-5, 2e-5), (2.0,), (1.0,)), Rate("b", "peer", note="not installed: a|b")),
+    (Figure("b", "misses", (0.0, 2.0), "", Target(Must.BE, 0), is_worst=True), Figure("b", "none", ())),
+    (Table("totals", "what each did", ("strategy", "p99_ms", "errors"),
+           (("ours", 1.23456, 0), ("peer", None, math.nan))),
+     Table("events", "over time", ("at_s", "event"), ((0.5, "miss"),), is_shown=False)),
+    (CHART,),
+)  # fmt: skip
+
+
+def saved(folder: Path, name: str = "stampede") -> Path:
+    folder.mkdir(exist_ok=True)
+    about = provenance(name, seed=7, rounds=2, options={"quick": True}, servers={"redis-server": "7.0"})
+    return save(kept(at_end(about), [RESULT]), folder)
+
+
+def chance(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - an order of turns is no secret
+
+
+def test_everyone_has_the_same_turns_in_each_round_in_an_order_that_the_seed_decides() -> None:
+    names = ("a", "b", "c")
+    taken = list(turns(names, rounds=2, slices=4, rng=chance(1)))
+    assert Counter(taken) == {Turn(number, name): 4 for number in range(3) for name in names}
+    assert [turn.round for turn in taken] == sorted(turn.round for turn in taken)
+    assert taken == list(turns(names, rounds=2, slices=4, rng=chance(1)))
+    assert taken != list(turns(names, rounds=2, slices=4, rng=chance(2)))
+
+
+def test_a_ratio_compares_within_a_round_and_the_warm_up_does_not_count() -> None:
+    tally = Tally()
+    for number, seconds in enumerate([100.0, 1.0, 3.0]):
+        tally.add(Turn(number, "slow"), 10, seconds)
+        tally.add(Turn(number, "fast"), 20, seconds)
+    assert tally.seconds_per_read("slow") == [0.1, 0.3]
+    assert tally.speed_ratios("fast", "slow") == pytest.approx([2.0, 2.0])
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(0, 1), (50, 50), (99, 99), (100, 100)])
+def test_a_percentile_is_the_nearest_rank(percent: float, expected: float) -> None:
+    values = [float(value) for value in range(1, 101)]
+    chance(0).shuffle(values)
+    assert percentile(values, percent) == expected
+
+
+def test_percentiles_and_figures_of_nothing_are_no_number() -> None:
+    assert math.isnan(percentile([], 99))
+    assert math.isnan(Figure("g", "what", ()).value)
+
+
+@pytest.mark.parametrize(
+    ("must", "reached"),
+    [(Must.AT_LEAST, [False, True, True]), (Must.MORE_THAN, [False, False, True]), (Must.AT_MOST, [True, True, False]),
+     (Must.BE, [False, True, False])],
+)  # fmt: skip
+def test_a_target_is_compared_as_it_says(must: Must, reached: list[bool]) -> None:
+    target = Target(must, 2.0)
+    assert [Figure("g", "w", (value,), target=target).reached for value in (1.9, 2.0, 2.1)] == reached
+    assert Figure("g", "w", (), target=target).reached is None
+    assert Figure("g", "w", (1.0,)).reached is None
+
+
+@pytest.mark.parametrize("recomputes", [(1.0, 1.0, 2.0), (1.0, 1.0, 0.0)])
+def test_a_promise_is_judged_by_its_worst_round_and_a_speed_by_the_median(recomputes: tuple[float, ...]) -> None:
+    assert Figure("g", "w", recomputes, target=Target(Must.BE, 1), is_worst=True).reached is False
+    assert Figure("g", "w", recomputes, target=Target(Must.BE, 1)).reached is True
+
+
+def test_an_outcome_counts_errors_and_time_from_the_common_start() -> None:
+    outcome = Outcome([Read(0.010, 0.020, ""), Read(0.5, 0.001, "WaitTimeout")], recomputes=1)
+    assert outcome.errors == {"WaitTimeout": 1}
+    assert outcome.percentile_ms(99) == pytest.approx(20)
+    assert outcome.percentile_ms(99, from_start=True) == pytest.approx(501)
+
+
+def test_bars_are_medians_between_the_least_and_the_greatest_round() -> None:
+    plot = bars("n", "t", "ms", {"ours": {"a": [3.0, 1.0, 2.0], "left out": []}}, ours=("ours",))
+    assert plot.series == (Series("ours", ("a",), (2.0,), (1.0,), (3.0,)),)
+    assert (plot.kind, plot.y_log) == (PlotKind.BARS, False)
+
+
+def test_what_is_kept_are_medians_spreads_and_provenance(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    content = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert {"commit", "rounds", "seed", "load", "machine", "versions", "options"} <= set(content["provenance"])
+    assert set(content["provenance"]["load"]) == {"before", "after"}
+    (result,) = content["results"]
+    assert result["rates"] == [
+        {"competitor": "ours", "us_per_read": 20.0, "low": 10.0, "high": 30.0, "of_baseline": 2.0, "ours_of_it": 1.0},
+        {"competitor": "peer", "note": "not installed: a|b"},
+    ]
+    assert result["figures"][0] == {
+        "what": "misses", "value": 2.0, "low": 0.0, "high": 2.0, "rounds": 2, "target": "= 0", "reached": False,
+    }  # fmt: skip
+    assert [table["title"] for table in result["tables"]] == ["what each did"]
+    assert result["tables"][0]["rows"][1] == ["peer", None, None]
+    assert len(path.read_text().splitlines()) < 40
+
+
+def test_a_long_series_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:
+    x = tuple(float(number) for number in range(1_001))
+    long = Result("b", "t", plots=(Plot("p", "t", "x", "y", (Series("s", x, x),)),))
+    (series,) = kept({"benchmark": "b"}, [long]).results[0].charts[0].series
+    assert len(series.x) <= 151
+    assert (series.x[0], series.x[-1], series.y[-1]) == (0.0, 1_000.0, 1_000.0)
+
+
+def test_the_page_says_all_that_was_kept(tmp_path: Path) -> None:
+    saved(tmp_path)
+    made = page(load_all(tmp_path), "results")
+    assert "## stampede" in made
+    assert "seed 7" in made
+    assert "a quick run: it shows that all works" in made
+    assert "| misses | 2.00 | 0 – 2.00 | = 0 | NO |  |" in made
+    assert "| peer | – | – | – | not installed: a\\|b |" in made
+    assert "| ours | 1.23 | 0 |" in made
+    assert "![Recomputes](results/over-time.svg)\n\nLess is better." in made
+    assert "over time" not in made
+
+
+def test_what_can_not_be_made_into_a_page_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="no results in"):
+        load_all(tmp_path)
+    for name in ("simulate", "other", "hits"):
+        saved(tmp_path / name, name)
+    assert [run.benchmark for run in load_all(tmp_path)] == ["hits", "simulate", "other"]
+    saved(tmp_path / "again", "hits")
+    with pytest.raises(BenchError, match="hits is there twice"):
+        load_all(tmp_path)
+    for content, complaint in (("[]", "not a benchmark's result"), ("{", "not a benchmark"), ('{"format": 1}', "at 1")):
+        (tmp_path / "c").mkdir(exist_ok=True)
+        (tmp_path / "c" / "x.json").write_text(content)
+        with pytest.raises(BenchError, match=complaint):
+            load_all(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [(None, "–"), (math.nan, "–"), (0.0, "0"), (0, "0"), (1_234_567, "1,234,567"), (1234.5, "1,234"), (1.23456, "1.23"),
+     (0.01234, "0.0123"), (1e-9, "0.000000"), (math.inf, "inf"), ("text", "text")],
+)  # fmt: skip
+def test_a_cell_has_three_significant_digits(cell: TableCell, shown: str) -> None:
+    assert shown_cell(cell) == shown
