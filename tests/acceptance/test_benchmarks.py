@@ -16,7 +16,7 @@ from benchmarks.stampede.config import Scenario
 ROOT = Path(__file__).parents[2]
 RUN_SECONDS = 600  # a quick run takes less than a minute, and ten times that on a machine that is held up
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def results_of(tmp_path: Path, *args: str) -> dict[str, KeptResult]:
