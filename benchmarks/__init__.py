@@ -1,5 +1,4 @@
-"""Benchmarks: what a read costs, measured against other clients in one run on one machine.
+"""Benchmarks of this project beside redis-py, Celery and other caches, in one run on one machine. Not in the wheel.
 
-Nothing here is imported by a reader or a worker. The other caches come with the extra ``bench``; one that is not
-installed is shown as such.
+Nothing that ships imports it. A competitor that is not installed is left out, with a note.
 """

@@ -1,4 +1,4 @@
-"""What several benchmarks' commands have alike: options, and where they print."""
+"""Command-line options that several benchmarks share, and their console."""
 
 from __future__ import annotations
 

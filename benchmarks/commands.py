@@ -1,4 +1,4 @@
-"""The command line, `python -m benchmarks`: one file per benchmark, and one line here."""
+"""Table of commands, `python -m benchmarks`; each lives in its benchmark's `command`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors of the benchmarks."""
+"""Errors of the benchmarks."""
 
 from __future__ import annotations
 

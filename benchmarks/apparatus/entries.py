@@ -1,4 +1,4 @@
-"""The one place where a benchmark makes entries without a worker: fresh or stale ones, as a commit would leave them."""
+"""Cached values of 1 KiB, and entries of them written as a commit leaves them, fresh or stale, without a worker."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 import redis
 
+from api_client import ReaderEvents, RefreshReason
 from api_client.protocol import entry
 from api_client.protocol.entry import Header, Smoothed
 from api_client.protocol.keys import CacheKey, make_key
@@ -119,7 +120,6 @@ class Seeder:
         self._params = params
 
     def key(self, number: int) -> CacheKey:
-        """Return the key of a number."""
         return make_key(self._namespace, self._query, self._params(number), 1)
 
     def put(self, numbers: Iterable[int], *, soft_in_seconds: float = TTL_SECONDS) -> None:
@@ -150,19 +150,31 @@ class Seeder:
 
     def _entry(self, key: CacheKey, number: int, now_us: int, soft_in_seconds: float) -> bytes:
         soft_expiry_us = now_us + int(soft_in_seconds * 1e6)
-        fetched_at_us = min(now_us, soft_expiry_us - int(TTL_SECONDS * 1e6))
-        header = Header(
-            token=fetched_at_us,
-            generation=0,
-            soft_expiry_us=soft_expiry_us,
-            nonce=number.to_bytes(8, "big"),
-            read_started_us=fetched_at_us - int(DELTA_SECONDS * 1e6),
-            fetched_at_us=fetched_at_us,
-            ttl_seconds=TTL_SECONDS,
-            delta=Smoothed(DELTA_SECONDS, DELTA_SECONDS / 4),
-            run=Smoothed(DELTA_SECONDS, DELTA_SECONDS / 4),
-            beta=1.0,
-            degree=0,
-            sigma=1.0,
-        )
+        early_us = max(0, soft_expiry_us - int(TTL_SECONDS * 1e6) - now_us)
+        header = header_of(soft_expiry_us, TTL_SECONDS, DELTA_SECONDS, number=number, fetched_earlier_us=early_us)
         return entry.encode(header, key.digest, payload_of(self._value_of(number)))
+
+
+def header_of(
+    soft_expiry_us: int, ttl_seconds: float, delta_seconds: float, *, number: int = 0, fetched_earlier_us: int = 0,
+    beta: float = 1.0, degree: int = 0,
+) -> Header:  # fmt: skip
+    """Return the header that a commit would have left one TTL before this soft expiry, or so much earlier."""
+    fetched_at_us = soft_expiry_us - int(ttl_seconds * 1e6) - fetched_earlier_us
+    took = Smoothed(delta_seconds, delta_seconds / 4)
+    return Header(
+        token=fetched_at_us, generation=0, soft_expiry_us=soft_expiry_us, nonce=number.to_bytes(8, "big"),
+        read_started_us=fetched_at_us - int(delta_seconds * 1e6), fetched_at_us=fetched_at_us,
+        ttl_seconds=ttl_seconds, delta=took, run=took, beta=beta, degree=degree, sigma=1.0,
+    )  # fmt: skip
+
+
+class Published(ReaderEvents):
+    """Counts what was published: a run in which nothing was is no measurement of triggers."""
+
+    def __init__(self) -> None:
+        self.count: int = 0
+
+    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
+        """Count one, on the publisher's thread."""
+        self.count += 1

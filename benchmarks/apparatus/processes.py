@@ -1,4 +1,4 @@
-"""Processes of readers: started quickly, deaf to Ctrl-C, which is this process's to handle."""
+"""Child processes: readers, which ignore SIGINT (the parent handles it), and Celery workers."""
 
 from __future__ import annotations
 
@@ -62,6 +62,24 @@ def start_child(target: Callable[..., None], *args: Any) -> Child:
     process.start()  # it waits until that server has imported all
     theirs.close()
     return Child(process, ours)
+
+
+def replies(children: Sequence[Child], within_seconds: float) -> list[Any]:
+    """Return what each child sends next.
+
+    Raises:
+        BenchError: one ended, or sent nothing in that time.
+    """
+    received = []
+    for process, pipe in children:
+        if not pipe.poll(within_seconds):
+            raise BenchError(f"a process of readers gave no answer within {within_seconds:g} s")
+        try:
+            received.append(pipe.recv())
+        except EOFError:
+            process.join(END_SECONDS)
+            raise BenchError(f"a process of readers ended with {process.exitcode}") from None
+    return received
 
 
 def end_children(children: Sequence[Child]) -> None:

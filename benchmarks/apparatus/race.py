@@ -1,4 +1,4 @@
-"""Lets contenders run against each other, turn by turn: on threads, or as tasks of one event loop."""
+"""Races: competitors take turns, each read by a group of threads, or of tasks on one event loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReaderGroup(ABC):
 
 
 class ThreadReaderGroup(ReaderGroup):
-    """Threads; one reads on the calling thread. They live as long as the team, as those of a server would."""
+    """Threads; one reads on the calling thread. They live as long as the group, as those of a server would."""
 
     def __init__(self, read: Callable[[int], Value], numbers: Sequence[int], size: int) -> None:
         self._read, self._shares = read, _shares(numbers, size)
@@ -47,7 +47,6 @@ class ThreadReaderGroup(ReaderGroup):
         return max(end for _, end in spans) - min(begin for begin, _ in spans)
 
     def close(self) -> None:
-        """End the threads."""
         self._pool.shutdown()
 
     def _run_with_others(self, share: Sequence[int], reads: int) -> tuple[float, float]:
@@ -70,7 +69,6 @@ class TaskReaderGroup(ReaderGroup):
         self._read, self._shares = read, _shares(numbers, size)
 
     async def run(self, reads: int) -> float:
-        """Read in all tasks at once."""
         begin = time.perf_counter()
         if len(self._shares) == 1:
             await self._run_one(self._shares[0], reads)
@@ -118,18 +116,18 @@ class RaceConfig:
 
 @dataclass(slots=True)
 class Race:
-    """What came of it. ``left_out`` and ``notes`` are by contender: why it was not measured, what is to be known."""
+    """What came of it. ``left_out`` and ``notes`` are by competitor: why it was not measured, what is to be known."""
 
     tally: Tally = field(default_factory=Tally)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
     def leave_out(self, name: str, error: Exception) -> None:
-        """Leave a contender out from now on, also what it did before."""
+        """Leave a competitor out from now on, also what it did before."""
         self.left_out[name] = f"{type(error).__name__}: {error}"[:200]
 
     def seconds_per_read(self, name: str) -> list[float]:
-        """Return one figure for each round; nothing for who was left out."""
+        """Return one figure per round; nothing for who was left out."""
         return [] if name in self.left_out else self.tally.seconds_per_read(name)
 
     def speed_ratios(self, name: str, other: str) -> list[float]:
@@ -140,7 +138,7 @@ class Race:
 
 
 def run_race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
-    """Set contenders up, check what they read, and time them turn by turn."""
+    """Set competitors up, check what they read, and time them turn by turn."""
     race: Race = run_on_loop(_race(competitors, config), uvloop=config.uvloop)
     return race
 
@@ -168,7 +166,7 @@ async def _race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
             try:
                 group = await _set_up(competitor, config, stack, race)
                 reads[competitor.title] = await _calibrated(group, config.scale.slice_seconds)
-            except Exception as error:  # noqa: BLE001 - contenders are others' code; the rest of them still runs
+            except Exception as error:  # noqa: BLE001 - competitors are others' code; the rest of them still runs
                 race.leave_out(competitor.title, error)
             else:
                 groups[competitor.title] = group
@@ -187,7 +185,7 @@ async def _race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
 
 
 async def _set_up(competitor: Competitor, config: RaceConfig, stack: AsyncExitStack, race: Race) -> ReaderGroup:
-    """Set a contender up, and see that it reads what was put there before anyone times it."""
+    """Set a competitor up, and see that it reads what was put there before anyone times it."""
     numbers = competitor.dataset.numbers[:1] if config.one_key else competitor.dataset.numbers
     await _await_if_needed(cast("Any", competitor).set_up())
     stack.push_async_callback(lambda: _await_if_needed(cast("Any", competitor).close()))
@@ -237,5 +235,5 @@ async def _calibrated(group: ReaderGroup, slice_seconds: float) -> int:
 
 
 async def _await_if_needed(result: Any) -> Any:
-    """Wait where there is something to wait for: sync contenders are through already."""
+    """Wait where there is something to wait for: sync competitors are through already."""
     return await result if isawaitable(result) else result

@@ -1,4 +1,4 @@
-"""Where a benchmark runs: an embedded Redis as cache, or one's own, and an embedded one as broker."""
+"""Servers of a run: an embedded Redis as cache, or one's own; an embedded one as broker; one that never answers."""
 
 from __future__ import annotations
 
@@ -136,7 +136,6 @@ class SilentServer:
 
     @property
     def url(self) -> str:
-        """Its redis:// URL."""
         return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A herd: its processes, and what one run of all of them at once came to."""
+"""Stampedes: thousands of readers of one key in several processes, all at the same moment."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, Self, cast
+from typing import Final, Protocol, Self
 
 import redis
 
 from api_client.config.broker import miss_queue, refresh_queue
-from benchmarks.apparatus.processes import END_SECONDS, Child, end_children, start_child
+from benchmarks.apparatus.processes import Child, end_children, replies, start_child
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import percentile
 from benchmarks.apparatus.worker_proc import Read, ReaderFactory, run_reader_process
-from benchmarks.errors import BenchError
 from benchmarks.hits.queries import marks_of
 
 
@@ -40,15 +39,12 @@ class MarkedLoads:
         self._control = redis.Redis.from_url(servers.control_url)
 
     def reset(self, number: int) -> None:
-        """Drop the marks."""
         self._control.delete(marks_of(number))
 
     def count(self, number: int) -> int:
-        """Count them."""
         return int(self._control.llen(marks_of(number)))
 
     def are_pending(self, number: int) -> bool:
-        """Ask the broker."""
         return self._queues.are_busy()
 
 
@@ -101,7 +97,7 @@ class Stampede:
     """Readers in several processes, which stay for several runs. A context manager.
 
     Args:
-        maker: what they read with.
+        factory: what they read with.
         loads: what they cause.
         size: how many there are.
         uvloop: whether their tasks run on uvloop.
@@ -123,9 +119,9 @@ class Stampede:
         """Let one reader of one process read a number, and no other."""
         one = self._processes[process : process + 1]
         self._send((number, 1), one)
-        self._replies(one)
+        replies(one, _ANSWER_SECONDS)
         self._send(time.monotonic(), one)
-        self._replies(one)
+        replies(one, _ANSWER_SECONDS)
 
     def prepare(self, number: int, *, readers: int | None = None) -> float:
         """Get all readers, or so many of them, ready to read a number, and return the moment for it (monotonic, s).
@@ -133,7 +129,7 @@ class Stampede:
         Loads of this number from now on are those that the readers cause.
         """
         self._send((number, (readers or self._size.readers) // self._size.processes), self._processes)
-        self._replies(self._processes)
+        replies(self._processes, _ANSWER_SECONDS)
         self._loads.reset(number)
         return time.monotonic() + self._size.lead_seconds
 
@@ -144,7 +140,7 @@ class Stampede:
             BenchError: a process ended, or gave no answer within five minutes.
         """
         self._send(at, self._processes)
-        reads = [read for answer in self._replies(self._processes) for read in cast("list[Read]", answer)]
+        reads = [read for answer in replies(self._processes, _ANSWER_SECONDS) for read in answer]
         return Outcome(reads, self._loads_when_quiet(number))
 
     def _loads_when_quiet(self, number: int) -> int:
@@ -160,15 +156,3 @@ class Stampede:
     def _send(self, message: object, processes: Sequence[Child]) -> None:
         for _, pipe in processes:
             pipe.send(message)
-
-    def _replies(self, processes: Sequence[Child]) -> list[object]:
-        replies = []
-        for process, pipe in processes:
-            if not pipe.poll(_ANSWER_SECONDS):
-                raise BenchError(f"a process of readers gave no answer within {_ANSWER_SECONDS:g} s")
-            try:
-                replies.append(pipe.recv())
-            except EOFError:
-                process.join(END_SECONDS)
-                raise BenchError(f"a process of readers ended with {process.exitcode}") from None
-        return replies

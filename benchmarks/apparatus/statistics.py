@@ -1,4 +1,4 @@
-"""Rounds and what is made of them: medians, ratios within a round, percentiles. Pure."""
+"""Rounds, medians, ratios within a round, percentiles. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Turn:
 def turns(names: Sequence[str], *, rounds: int, slices: int, rng: random.Random) -> Iterator[Turn]:
     """Yield whose turn it is: in each round everyone has ``slices`` short turns, in an order drawn anew each time.
 
-    Short turns in a drawn order, because a machine's speed changes over seconds: what is compared then met the same
-    weather. Round 0 is the warm-up and does not count.
+    Short turns in a drawn order, because a machine's speed changes over seconds: what is compared then ran under
+    the same conditions. Round 0 is the warm-up and does not count.
     """
     for number in range(rounds + 1):
         for _ in range(slices):
@@ -43,12 +43,11 @@ class Tally:
     seconds: dict[tuple[str, int], float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, turn: Turn, reads: int, seconds: float) -> None:
-        """Note one turn."""
         self.reads[turn.name, turn.round] += reads
         self.seconds[turn.name, turn.round] += seconds
 
     def seconds_per_read(self, name: str) -> list[float]:
-        """Return one figure for each round that counts, in order."""
+        """Return one figure per round that counts, in order."""
         rounds = sorted(number for one, number in self.reads if one == name and number != WARM_UP_ROUND)
         return [self.seconds[name, number] / self.reads[name, number] for number in rounds]
 

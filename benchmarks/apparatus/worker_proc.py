@@ -1,4 +1,4 @@
-"""One process of a herd. It is told what is to be read, gets its readers ready, is told when, and tells what they met.
+"""Process of a stampede's readers, as threads or as tasks.
 
 Over a pipe, in turn: (number, how many readers), or its end → ``READY`` → the common start (monotonic seconds) → a
 list of `Read`.
@@ -54,7 +54,7 @@ class TaskReaders(Protocol):
 
 
 class ReaderFactory(ABC):
-    """Goes to the process of a flock, and makes there what it reads with."""
+    """Factory of what a process of readers reads with; it is sent to that process."""
 
     on_threads: bool
 
@@ -97,7 +97,7 @@ READY: Final = "ready"
 
 
 def run_reader_process(pipe: Any, factory: ReaderFactory, uvloop: bool) -> None:  # noqa: FBT001 - the arguments of a process
-    """Be a flock, until the other side of the pipe is closed."""
+    """Be a process of readers, until the other side of the pipe is closed."""
     try:
         if factory.on_threads:
             _run_threads(pipe, factory.threads())

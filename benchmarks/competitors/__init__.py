@@ -1,1 +1,1 @@
-"""The caches that are compared: one class each, all with the same small interface (`competitors.competitor`)."""
+"""Caches that are compared: one class each, all with the interface of `competitors.competitor`."""

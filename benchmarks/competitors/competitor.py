@@ -1,4 +1,4 @@
-"""What a benchmark asks of a cache: be set up, read one, close. Sync and async."""
+"""Interface of a competitor: set up, read one number, close; sync and async."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.apparatus.servers import Servers
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Where, and over what, contenders run: every one of ``numbers`` has a value and can be read."""
+    """Where, and over what, competitors run: every one of ``numbers`` has a value and can be read."""
 
     servers: Servers
     numbers: Sequence[int]
@@ -22,7 +22,7 @@ class Dataset:
 
 
 class Competitor(ABC):
-    """What every contender has.
+    """What every competitor has.
 
     Attributes:
         title: its line in the table.

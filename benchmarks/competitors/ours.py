@@ -1,4 +1,4 @@
-"""The readers of this project, default settings but a longer timeout: decision and decoding are part of a read."""
+"""Readers of this project, default settings but a longer timeout: decision and decoding are part of a read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ class OurLocalSyncFrozen(OurLocalSync):
     title = "CacheClient, in-process tier, type= frozen"
 
     def expected(self, number: int) -> Value:
-        """Return the value as that type."""
         return frozen(super().expected(number))[1]
 
     def reader(self) -> Callable[[int], Value]:
@@ -91,7 +90,6 @@ class OurLocalAsyncFrozen(OurLocalAsync):
     title = "AsyncCacheClient, in-process tier, type= frozen"
 
     def expected(self, number: int) -> Value:
-        """Return the value as that type."""
         return frozen(super().expected(number))[1]
 
     def reader(self) -> Callable[[int], Awaitable[Value]]:

@@ -1,4 +1,4 @@
-"""cashews: its early refresh on Redis, and its in-process tier."""
+"""Other caches, each as its documentation recommends, and redis-py itself: the baselines, and its client-side cache."""
 
 from __future__ import annotations
 

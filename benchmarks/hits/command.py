@@ -73,7 +73,6 @@ class BenchOptions:
 
     @property
     def scale(self) -> Scale:
-        """How much that is."""
         if self.quick:
             rounds = self.rounds or 1
             return Scale(rounds, 2, 0.01, 100, self.readers or 200, 1, 0.3, (2_000, 1_000))

@@ -1,4 +1,4 @@
-"""What a group of measurements is: a name, a title, and a run that gives a result."""
+"""Interface of a group of measurements: a name, a title, and a run that gives a result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class Setting:
 
     @property
     def value_of(self) -> ValueOf:
-        """The value of a number."""
         return value_of(self.options.payload)
 
 

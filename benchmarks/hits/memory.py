@@ -1,4 +1,4 @@
-"""What an entry costs in Redis beside its payload: bytes, and keys at rest."""
+"""Cost of an entry in Redis, and the rate of reads on a full cache."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Million(Group):
     """
 
     def run(self, setting: Setting) -> Result:
-        """Measure; one value a round is the ratio of the two rates."""
+        """Measure; one value per round is the ratio of the two rates."""
         options = setting.options
         sizes = dict(zip((_LARGE, _SMALL), options.scale.entries, strict=True))
         order = random.Random(options.seed)  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""What a herd reads: a query whose load takes 200 ms and leaves a mark. Imported by the worker and by the readers."""
+"""Query of the stampedes: its load takes 200 ms and leaves a mark. Imported by worker and readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a hit is, in seven modes, against redis-py itself and against other caches."""
+"""Rate of hits in seven modes, against redis-py itself and against other caches."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _ASYNC: Final = (RedisAsyncioGet, OurAsync, CashewsEarly, Aiocache)
 
 @dataclass(frozen=True, slots=True)
 class Mode(Group):
-    """One mode: the first contender is the baseline, the second is ours.
+    """One mode: the first competitor is the baseline, the second is ours.
 
     Attributes:
-        contenders: who runs.
+        competitors: who runs.
         concurrency: threads or tasks.
         one_key: all of them read the same.
         at_least: what ours must be, as a multiple of the baseline; None: nothing is asked.
@@ -58,7 +58,7 @@ class Mode(Group):
     variant: type[Competitor] | None = None
 
     def run(self, setting: Setting) -> Result:
-        """Measure the rates of all contenders."""
+        """Measure the rates of all competitors."""
         dataset = Dataset(setting.servers, range(KEYS), setting.value_of)
         options = setting.options
         config = RaceConfig(self.concurrency, self.one_key, options.scale, options.seed, uvloop=options.uvloop)

@@ -1,4 +1,4 @@
-"""Runs the groups, shows what they come to, and keeps it."""
+"""List of groups, and a run of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
 from benchmarks.hits.command import BenchOptions
 from benchmarks.hits.group import Group, Setting
-from benchmarks.hits.hung_broker import HungBroker
 from benchmarks.hits.memory import Memory, Million
 from benchmarks.hits.rates import MODES
-from benchmarks.hits.single_reads import Triggering
+from benchmarks.hits.single_reads import HungBroker, Triggering
 from benchmarks.hits.stampedes import HerdGroup, Kind
 from benchmarks.reports import report
 from benchmarks.reports.provenance import make_folder, provenance

@@ -1,25 +1,98 @@
-"""What a read pays for asking for a refresh: nothing, or it would be no background refresh."""
+"""Single reads, timed one by one: those that trigger a refresh, and those beside a hung broker."""
 
 from __future__ import annotations
 
 import random
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import count
-from typing import Final
+from itertools import count, islice
+from typing import ClassVar, Final
 
-from benchmarks.apparatus.entries import Seeder
-from benchmarks.apparatus.probes import AsyncProbe, Probe, SyncProbe
+from api_client import AsyncCacheClient, CacheClient, ReaderSettings
+from benchmarks.apparatus.entries import QUERY, Published, Seeder, params_of
 from benchmarks.apparatus.race import run_on_loop
+from benchmarks.apparatus.servers import SilentServer
 from benchmarks.apparatus.statistics import WARM_UP_ROUND, percentile
 from benchmarks.errors import BenchError
 from benchmarks.hits.group import Group, Setting
 from benchmarks.reports.results import Figure, Must, Result, Target
 
+_SETTLE_SECONDS: Final = 5.0
+
+
+class Probe(ABC):
+    """A reader of its own, with what it has published."""
+
+    title: ClassVar[str]
+
+    def __init__(self, settings: ReaderSettings) -> None:
+        self.published: Published = Published()
+        self._open(settings)
+
+    @abstractmethod
+    def _open(self, settings: ReaderSettings) -> None:
+        """Make the client."""
+
+    @abstractmethod
+    async def timed(self, number: int) -> float:
+        """Read one number, and return how long that took, in seconds."""
+
+    @abstractmethod
+    async def flush_triggers(self) -> None:
+        """Wait until all triggers have been published."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+class SyncProbe(Probe):
+    """`CacheClient`."""
+
+    title = "sync"
+
+    def _open(self, settings: ReaderSettings) -> None:
+        self._client = CacheClient(settings, events=self.published)
+
+    async def timed(self, number: int) -> float:
+        get, params = self._client.get, params_of(number)
+        began = time.perf_counter()
+        get(QUERY, params)
+        return time.perf_counter() - began
+
+    async def flush_triggers(self) -> None:
+        self._client.flush(_SETTLE_SECONDS)
+
+    async def close(self) -> None:
+        self._client.close()
+
+
+class AsyncProbe(Probe):
+    """`AsyncCacheClient`."""
+
+    title = "async"
+
+    def _open(self, settings: ReaderSettings) -> None:
+        self._client = AsyncCacheClient(settings, events=self.published)
+
+    async def timed(self, number: int) -> float:
+        get, params = self._client.get, params_of(number)
+        began = time.perf_counter()
+        await get(QUERY, params)
+        return time.perf_counter() - began
+
+    async def flush_triggers(self) -> None:
+        await self._client.flush(_SETTLE_SECONDS)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
 _HOT: Final = range(64)
 _FIRST_OTHER: Final = 1_000
-_PERCENT: Final = 99
 _AT_MOST: Final = Target(Must.AT_MOST, 1.2)
 
 
@@ -41,7 +114,7 @@ class Triggering(Group):
     """
 
     def run(self, setting: Setting) -> Result:
-        """Measure; one value a round is the ratio of two kinds' 99th percentiles."""
+        """Measure; one value per round is the ratio of two kinds' 99th percentiles."""
         numbers = count(_FIRST_OTHER)
         figures: list[Figure] = []
         for kind in (SyncProbe, AsyncProbe):
@@ -93,4 +166,91 @@ async def _round(probe: Probe, keys: Mapping[Read, Sequence[int]], order: random
             await probe.flush_triggers()
             await probe.timed(_HOT[0])  # all kinds are timed right after the same thing
             took[read].append(await probe.timed(keys[read][index]))
-    return {read: percentile(times, _PERCENT) * 1e6 for read, times in took.items()}
+    return {read: percentile(times, 99) * 1e6 for read, times in took.items()}
+
+
+_FRESH: Final = range(64)
+_FIRST_STALE: Final = 100_000_000
+_STALE_EVERY: Final = 20
+_BLOCKS: Final = 10
+_HEALTHY: Final = "healthy"
+_HUNG: Final = "hung"
+
+
+@dataclass(frozen=True, slots=True)
+class HungBroker(Group):
+    """Two readers, one with a hung broker, take turns; one read in twenty meets a stale key and asks for a refresh."""
+
+    def run(self, setting: Setting) -> Result:
+        """Measure; one value per round is the ratio of the two readers' 99th percentiles."""
+        figures: list[Figure] = []
+        stale = count(_FIRST_STALE)
+        for kind in (SyncProbe, AsyncProbe):
+            p99s = run_on_loop(_hung_p99s(kind, setting, stale), uvloop=setting.options.uvloop)
+            hung, healthy = zip(*p99s, strict=True)
+            what = f"{kind.title}: p99 of reads while the broker hangs"
+            ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} asks for a refresh"
+            figures += [
+                Figure(self.name, f"{what}, against a healthy one", ratios, "×", Target(Must.AT_MOST, 1.2), note),
+                Figure(self.name, what, tuple(hung), "µs"),
+                Figure(self.name, f"{kind.title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
+            ]
+        return Result(self.name, self.title, figures=tuple(figures))
+
+
+async def _hung_p99s(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -> list[tuple[float, float]]:
+    servers, scale = setting.servers, setting.options.scale
+    order = random.Random(setting.options.seed)  # noqa: S311 - no secret
+    p99s = []
+    with SilentServer() as silent, servers.plain() as redis:
+        seeder = Seeder(redis, servers.namespace, setting.value_of)
+        seeder.put(_FRESH)
+        probes = {
+            _HEALTHY: kind(servers.lenient_settings()),
+            _HUNG: kind(servers.lenient_settings(broker_url=silent.url)),
+        }
+        for number in range(scale.rounds + 1):
+            took = await _hung_round(
+                probes, _Stale(seeder, numbers), max(_STALE_EVERY * _BLOCKS, scale.latencies), order
+            )
+            if number != WARM_UP_ROUND:
+                hung, healthy = (percentile(took[name], 99) * 1e6 for name in (_HUNG, _HEALTHY))
+                p99s.append((hung, healthy))
+        for probe in probes.values():
+            await probe.close()
+    return p99s
+
+
+class _Stale:
+    """Stale entries, each handed out once."""
+
+    def __init__(self, seeder: Seeder, numbers: Iterator[int]) -> None:
+        self._seeder, self._numbers = seeder, numbers
+
+    def take(self, how_many: int) -> Iterator[int]:
+        taken = list(islice(self._numbers, how_many))
+        self._seeder.put(taken, soft_in_seconds=-1.0)
+        return iter(taken)
+
+
+async def _hung_round(
+    probes: Mapping[str, Probe], stale: _Stale, reads: int, order: random.Random
+) -> dict[str, list[float]]:
+    took: dict[str, list[float]] = {name: [] for name in probes}
+    for _ in range(_BLOCKS):
+        names = list(probes)
+        order.shuffle(names)
+        for name in names:
+            took[name] += await _timed_block(
+                probes[name], stale.take(reads // _BLOCKS // _STALE_EVERY + 1), reads // _BLOCKS
+            )
+            # Else its publications would be charged to the other reader. The hung one's never come to an end.
+            await probes[_HEALTHY].flush_triggers()
+    return took
+
+
+async def _timed_block(probe: Probe, stale: Iterator[int], reads: int) -> list[float]:
+    return [
+        await probe.timed(next(stale) if index % _STALE_EVERY == 0 else _FRESH[index % len(_FRESH)])
+        for index in range(reads)
+    ]

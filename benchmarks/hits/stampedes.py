@@ -1,4 +1,4 @@
-"""Many readers of one key at the moment when it expires, or is not there at all, in four processes."""
+"""Stampedes on a key that is fresh, expires just then, or is not there, in four processes."""
 
 from __future__ import annotations
 
@@ -47,11 +47,9 @@ class HitsReaderFactory(ReaderFactory):
         self.on_threads: bool = kind is Kind.THREADS
 
     def threads(self) -> ThreadReaders:
-        """Make a client."""
         return _OurThreads(self._place, value_of(self._payload))
 
     async def tasks(self) -> TaskReaders:
-        """Make a client, or cashews' cache."""
         if self._kind is Kind.CASHEWS:
             return _CashewsTasks(self._place, value_of(self._payload))
         return _OurTasks(self._place, value_of(self._payload))
@@ -231,7 +229,7 @@ def _outcomes(kind: Kind, setting: Setting) -> Outcomes:
         ours = stampede(kind)
         peers = stampede(Kind.CASHEWS) if kind is Kind.ASYNCIO and find_spec("cashews") is not None else None
         servers.drop_messages()
-        setting.start_worker()  # after them: the processes of the herd come up meanwhile
+        setting.start_worker()  # after them: the processes of the stampede come up meanwhile
         numbers = count(_FIRST_NUMBERS[kind])
         _warm_up(ours, seeder, numbers)
         for number in range(options.scale.herd_rounds + 1):

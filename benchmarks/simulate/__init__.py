@@ -1,4 +1,4 @@
-"""`python -m benchmarks simulate`: the same policy in a discrete-event simulation, for what no machine here can hold.
+"""`simulate`: the policy in a discrete-event simulation, for sizes that no machine here can hold.
 
-Imported on demand: numba is needed by what is compiled.
+Imported on demand: what is compiled needs numba.
 """

@@ -133,7 +133,7 @@ def simulate(
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = _DEFAULT.seed,
     out: Out = DEFAULT_OUT,
 ) -> None:
-    """Simulate readers and workers as no machine here can hold them: millions of keys, a million reads a second.
+    """Simulate readers and workers as no machine here can hold them: millions of keys, a million reads per second.
 
     The decisions are the product's own; servers, broker and network are figures that --validate measures.
     """

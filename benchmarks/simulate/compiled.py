@@ -1,16 +1,24 @@
-"""Compiles with numba, and keeps what was compiled in the user's cache folder: never beside the sources."""
+"""Compilation with numba, cached in the user's cache folder, and the policy in compiled form.
+
+`tests/property/test_simulated_policy.py` holds the policy equal to the product's own. The product decides read by read;
+reads of a key are a Poisson process here, so the first one that decides for a refresh is drawn at once.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import numpy as np
 
 from benchmarks.errors import BenchError
+from refresher.flow.policy import MAX_BETA, MEAN_GAIN
 
 try:
     _numba: Any = import_module("numba")  # what its releases say of their types differs
@@ -66,3 +74,40 @@ def _set_up_cache() -> bool:
 
 
 _keeps: Final = _set_up_cache()
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# What is compiled takes plain constants.
+_MEAN_GAIN: Final = MEAN_GAIN
+
+
+@compiled
+def smoothed(mean: float, sample: float) -> float:
+    """Return the mean of `refresher.flow.policy.smooth`, after another one."""
+    return (1 - _MEAN_GAIN) * mean + _MEAN_GAIN * sample
+
+
+def betas(beta0: float, degrees: NDArray[np.int32], *, by_degree: bool) -> NDArray[np.float64]:
+    """Return `refresher.flow.policy.effective_beta` of each degree, σ = 1: β0·(1 + ln d), or β0 for all."""
+    if not by_degree:
+        return np.full(len(degrees), min(beta0, MAX_BETA))
+    return np.minimum(beta0 * (1 + np.log(np.maximum(degrees, 1))), MAX_BETA)
+
+
+@compiled
+def first_positive(now: float, soft: float, rate: float, delta: float, beta: float, ttl: float) -> float:
+    """Draw when the first read after ``now`` decides for a refresh; seconds.
+
+    Reads come at ``rate`` per second, and at ``left`` before the soft expiry each is positive with the probability
+    ``exp(−left/(β·δ))``: a Poisson process whose rate is known, so its first point is drawn by inverting the integral
+    of that rate.
+    """
+    scale = delta * beta
+    if scale > 0 and now < soft:
+        now = max(now, soft - ttl / 2)  # no lead is longer
+        reached = math.exp((now - soft) / scale) + np.random.exponential() / (rate * scale)
+        if reached < 1.0:
+            return max(now, soft + scale * math.log(reached))
+    return max(now, soft) + np.random.exponential() / rate

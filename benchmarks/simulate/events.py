@@ -1,8 +1,8 @@
-"""What happens to a key: a read asks, asks again, a run ends. As readers, scripts and workers of the product do it.
+"""Events of a key: a read triggers, triggers again, a run ends; as in the product's readers, scripts and workers.
 
 ::
 
-    RESTING ── a read asks ──▶ QUEUED ── a worker takes it ──▶ RUNNING ── commit ──▶ RESTING
+    RESTING ── a read triggers ▶ QUEUED ─ a worker takes it ──▶ RUNNING ── commit ──▶ RESTING
        ▲ └─ dropped: too long a queue      │ ▲ └─ 5, 10, 20 s, or 1, 2, 4 s: published again, unless too long a queue
        │                                   │ └─── the claim ran out: claimed anew
        └───────────────────────────────────┘     RUNNING ── worker killed ──▶ LOST ── lease ran out ──▶ QUEUED
@@ -19,8 +19,7 @@ from api_client.read.pending import REPUBLISH_INTERVAL_SECONDS
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, MAX_CLAIM_TIMES
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS
-from benchmarks.simulate.compiled import compiled, compiled_within
-from benchmarks.simulate.decision import first_positive, smoothed
+from benchmarks.simulate.compiled import compiled, compiled_within, first_positive, smoothed
 from benchmarks.simulate.event_queue import NO_KEY, open_slot, pop, schedule
 from benchmarks.simulate.state import (
     ARE_DOWN,
@@ -59,7 +58,7 @@ _MAX_CLAIM: Final = MAX_CLAIM_TIMES
 
 @compiled
 def advance(state: State, first: int, last: int) -> None:
-    """Let the time of these places of the agenda pass; ``last`` is the first that does not."""
+    """Let the time of these places of the event queue pass; ``last`` is the first that does not."""
     for slot in range(first, last):
         open_slot(state, slot)
         number, at = pop(state)
@@ -113,7 +112,7 @@ def _handle_event(state: State, number: int, at: float) -> None:
 @compiled_within
 def _schedule_read(state: State, number: int, now: float, rate: float) -> None:
     key, policy = state.keys[number], state.policy[0]
-    at = first_positive(now, key.soft, rate, float(key.delta), float(key.beta), policy.ttl, policy.digits)
+    at = first_positive(now, key.soft, rate, float(key.delta), float(key.beta), policy.ttl)
     schedule(state, number, at)
 
 
@@ -240,7 +239,7 @@ def _end_run(state: State, number: int, at: float) -> None:
         count(state, COMMITS_IN_TIME, at)
     lead = at - key.claimed
     record_lead(state, at, lead)
-    key.delta = smoothed(float(key.delta), 0.0, lead)[0] if key.delta > 0 else lead
+    key.delta = smoothed(float(key.delta), lead) if key.delta > 0 else lead
     key.soft = at + policy.ttl
     key.state = RESTING
     key.since = math.inf

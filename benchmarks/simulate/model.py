@@ -1,4 +1,4 @@
-"""A world to simulate: readers, workers, keys, and what goes wrong."""
+"""Model to simulate: readers, workers, keys and their popularity, costs, and faults."""
 
 from __future__ import annotations
 
@@ -79,7 +79,6 @@ class Model:
     popularity: Popularity = Popularity.RMAT
     zipf_exponent: float = 1.0
     min_ttl: float = 60.0
-    digits: int = 0
     queue_size: int = 100
     queue_ttl: float = 60.0
     wait_timeout: float = 5.0

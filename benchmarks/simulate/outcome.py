@@ -1,4 +1,4 @@
-"""What a simulated run came to."""
+"""Outcome of a simulated run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ class Outcome:
     def of(
         cls, model: Model, state: State, lengths: NDArray[np.int64], *, prepare_seconds: float, run_seconds: float
     ) -> Self:
-        """Sum up what was counted."""
         return cls(
             model, state.counters, cumulate(state.amounts), cumulate(state.waits), state.leads, lengths,
             prepare_seconds, run_seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -89,7 +88,6 @@ class Outcome:
 
     @property
     def waiting_share(self) -> float:
-        """The share of reads that waited."""
         return self._share(WAITING_READS)
 
     @property

@@ -1,4 +1,4 @@
-"""What the real run of a validation loads: a pause, and a mark of when it began. Imported by the worker."""
+"""Query of the real run of a validation: a pause, and a mark of when it began. Imported by the worker."""
 
 from __future__ import annotations
 

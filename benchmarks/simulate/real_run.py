@@ -1,4 +1,4 @@
-"""The real run of a validation: Redis, a Celery worker, processes of readers; and what it measured."""
+"""Real run of a validation: Redis, a Celery worker, processes of readers whose threads read at random moments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from api_client import CacheClient, CacheError, Entry, EntryState, RefreshState
 from api_client.protocol.entry import Header, decode_header
 from api_client.protocol.keys import make_key
-from benchmarks.apparatus.processes import Child, end_children, refresh_worker, start_child
+from benchmarks.apparatus.processes import Child, end_children, refresh_worker, replies, start_child
 from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
 from benchmarks.simulate import real_queries
@@ -146,10 +146,10 @@ class Real:
 
 
 def real_run(model: Model, warm_up: float, servers: dict[str, str]) -> Real:
-    """Run the world for real, which it has to be small enough for; the warm-up does not count.
+    """Run the model for real, which it has to be small enough for; the warm-up does not count.
 
     Args:
-        world: what to run; its costs are not used, but measured.
+        model: what to run; its costs are not used, but measured.
         warm_up: seconds before the span.
         servers: is told the versions of the servers.
 
@@ -165,11 +165,11 @@ def real_run(model: Model, warm_up: float, servers: dict[str, str]) -> Real:
         children: list[Child] = []
         stack.callback(end_children, children)
         children += [start_child(run_readers, job) for job in _jobs(model, here, warm_up)]
-        _replies(children, _ANSWER_SECONDS)
+        replies(children, _ANSWER_SECONDS)
         begins = time.monotonic() + _AHEAD_SECONDS
         for child in children:
             child.pipe.send(begins)
-        received = _replies(children, _ANSWER_SECONDS + warm_up + model.seconds)
+        received = replies(children, _ANSWER_SECONDS + warm_up + model.seconds)
         observed = [one for answer in received for one in cast("list[Observed]", answer)]
         counts_from, ends = begins + warm_up, begins + warm_up + model.seconds
         marks = _marks(here)
@@ -209,18 +209,6 @@ def _jobs(model: Model, here: Servers, warm_up: float) -> list[ReaderJob]:
         ReaderJob(here, own, degrees, warm_up, float(model.seconds), seed=model.seed * model.readers + number)
         for number in range(model.readers)
     ]
-
-
-def _replies(children: Sequence[Child], patience_seconds: float) -> list[object]:
-    replies = []
-    for _, pipe in children:
-        if not pipe.poll(patience_seconds):
-            raise BenchError(f"a process of readers gave no answer within {patience_seconds:g} s")
-        try:
-            replies.append(pipe.recv())
-        except EOFError:
-            raise BenchError("a process of readers ended before its time") from None
-    return replies
 
 
 def _marks(here: Servers) -> list[tuple[int, float]]:

@@ -1,4 +1,4 @@
-"""The scenarios: which worlds each one compares. All go wrong at the same share of their span."""
+"""Scenarios: the models that each one compares, and a run of them. Faults begin at the same share of each span."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.BETA: "β and TTL",
 }
 FLEET_PART: Final = 10
-"""A sweep has many runs, each of a world so many times as small."""
+"""A sweep has many runs, each of a model so many times as small."""
 HOT_PART: Final = 1_000
 HOTTER: Final = 100
 """β is for keys that are read often: fewer keys, and so many times as many reads of each."""
@@ -44,7 +44,7 @@ _TOGETHER_SHARE: Final = 0.1
 
 
 def model_of(options: SimulateOptions) -> Model:
-    """Return the world that was asked for, with as many workers as it needs where no number was given."""
+    """Return the model that was asked for, with as many workers as it needs where no number was given."""
     model = Model(
         keys=options.keys,
         reads_per_second=options.reads_per_second,
@@ -65,12 +65,12 @@ def model_of(options: SimulateOptions) -> Model:
 
 
 def models(scenario: Scenario, model: Model, *, quick: bool) -> dict[str, Model]:
-    """Return the worlds of a scenario by name, in the order in which they run."""
+    """Return the models of a scenario by name, in the order in which they run."""
     return _MODELS[scenario](model, quick)
 
 
 def smaller(model: Model, part: int) -> Model:
-    """Return a world so many times as small, but for a thousand keys: as many reads a key, and as busy workers."""
+    """Return a model so many times as small, but for a thousand keys: as many reads a key, and as busy workers."""
     keys = max(model.keys // part, min(model.keys, _MIN_KEYS))
     return replace(
         model,
@@ -82,7 +82,7 @@ def smaller(model: Model, part: int) -> Model:
 
 
 def in_readers(model: Model) -> Model:
-    """Return the world without workers: who asks loads the value, and an expired one is gone."""
+    """Return the model without workers: who asks loads the value, and an expired one is gone."""
     return replace(model, in_readers=True, costs=NO_COSTS)
 
 

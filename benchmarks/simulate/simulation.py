@@ -1,4 +1,4 @@
-"""Simulates a world: arrays are made, time passes, what was counted is returned."""
+"""Simulation of a model: arrays are made, time passes, the counts are returned."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 
 from api_client.protocol.entry import Smoothed
 from benchmarks.simulate.command import Mode
-from benchmarks.simulate.compiled import compiled
-from benchmarks.simulate.decision import betas
+from benchmarks.simulate.compiled import betas, compiled
 from benchmarks.simulate.event_queue import NO_KEY, SLOTS_PER_SECOND
 from benchmarks.simulate.events import advance, begin, finish
 from benchmarks.simulate.model import Model, rates_and_degrees
@@ -42,7 +41,7 @@ _MAX_ROOM: Final = 1 << 26
 
 
 def simulate(model: Model) -> Outcome:
-    """Let the world's span pass. It takes microseconds a refresh, and nothing a read."""
+    """Let the model's span pass. It takes microseconds per refresh, and nothing a read."""
     began = time.perf_counter()
     state = initial_state(model)
     lengths = np.zeros((2, model.seconds), dtype=np.int64)
@@ -87,7 +86,7 @@ def _apply_fault(model: Model, state: State, second: int) -> None:
 
 
 def initial_state(model: Model) -> State:
-    """Return the world at its begin, before anything is due."""
+    """Return the model at its begin, before anything is due."""
     rates, degrees = _rates_and_degrees(model)
     numbers = np.zeros(NUMBERS, dtype=np.int64)
     numbers[FREE] = model.keys if model.in_readers else model.workers
@@ -126,7 +125,6 @@ def _policy(model: Model) -> NDArray[Any]:
         "slow_until": fault.slow[1],
         "slow_times": fault.slow_times,
         "down_from": fault.down[0],
-        "digits": model.digits,
         "readers": model.readers,
         "queue_size": model.queue_size,
         "keys": model.keys,

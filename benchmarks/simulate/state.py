@@ -1,7 +1,10 @@
-"""What the simulation knows: arrays that compiled functions read and write. Times in seconds.
+"""State of the simulation: arrays that compiled functions read and write; counting. Times in seconds.
 
 A key takes 64 bytes, a line of the processor's cache; ten million of them, 640 MB. Arrays that may be needed whole but
 seldom are (the heap, the queues) are not written to before they are, so that the system need not find memory for them.
+Reads between two events are not drawn: they are counted as expected, rate × time. What goes on at a constant rate is
+spread over the bins in between: the first and the last at once (``partly``); for those between, the rate is recorded
+where it begins and where it ends (``wholly``), and `cumulate` sums it up.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ KEY: Final = np.dtype(
         ("moment", np.float64),  # of the last publication; while it runs, of the acquire
         ("since", np.float64),  # the first read that asked, from which on reads are counted; inf: nothing is under way
         ("due", np.float64),  # its event; inf: none
-        ("before", np.int32),  # its neighbours in the agenda
+        ("before", np.int32),  # its neighbours in the event queue
         ("after", np.int32),
         ("rate", np.float32),  # reads/s
         ("beta", np.float32),
@@ -92,7 +95,7 @@ POLICY: Final = np.dtype(
             "turnaround", "idle_message", "lease", "slow_from", "slow_until", "slow_times", "down_from",
         )
     ]
-    + [(name, np.int64) for name in ("digits", "readers", "queue_size", "keys")]
+    + [(name, np.int64) for name in ("readers", "queue_size", "keys")]
 )  # fmt: skip
 
 PARTLY: Final = 0
@@ -106,7 +109,7 @@ class State(NamedTuple):
         policy: one `POLICY`.
         keys: of `KEY`; behind the keys, a place for each worker that looks at a message in vain.
         numbers: single ones, see above.
-        heads: the first key of each list of the agenda.
+        heads: the first key of each list of the event queue.
         heap: of `EVENT`.
         rings: two queues of keys: misses, and all others.
         known: what each reader's process believes of the length of either queue, and until when.

@@ -1,4 +1,4 @@
-"""A real run and the same world simulated, side by side."""
+"""A real run and the same model simulated, side by side."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def validated(options: SimulateOptions, console: Console, servers: dict[str, str
 
 
 def validation_model(options: SimulateOptions) -> Model:
-    """Return a world that two cores can hold, also beside other work: workers and readers mostly wait.
+    """Return a model that two cores can hold, also beside other work: workers and readers mostly wait.
 
     A TTL of seconds gives a thousand loads in a minute, and keys that are read about once a TTL give as many stale
     reads: chance moves neither by more than some percent. There are more workers than are ever busy, so that what

@@ -1,5 +1,4 @@
-"""Cache stampede: four classic strategies, this project's readers and other caches, on one key, in one run.
+"""`stampede`: four classic strategies, this project's readers and other caches, on one key that expires, in one run.
 
-`strategies` has a class a file, `origin` is what they spare, and counts what they do not; `scenarios` says what is
-played, `group` and `readers` are those who read, `herds` those who read at the same moment.
+`strategies` are compared; `origin` is what they spare, and counts loads; `steady` and `simultaneous` are the workloads.
 """

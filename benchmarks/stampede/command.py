@@ -53,12 +53,10 @@ class StampedeOptions:
 
     @property
     def scenarios_to_run(self) -> tuple[Scenario, ...]:
-        """The scenarios, in their order."""
         wanted = self.scenarios or (tuple(Scenario) if self.quick else (Scenario.WORKERS,))
         return tuple(scenario for scenario in Scenario if scenario in wanted)
 
     def scale(self, scenario: Scenario) -> Scale:
-        """How much that is."""
         usual = (QUICK if self.quick else FULL)[scenario]
         return Scale(
             workers=self.workers or usual.workers,

@@ -1,4 +1,4 @@
-"""What all strategies of a scenario are given alike: how long a value lasts, what a recompute costs, and where."""
+"""Configuration of a scenario: the same for all strategies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+import redis
+import redis.asyncio
 
 from benchmarks.apparatus.servers import Servers
 
@@ -15,6 +17,19 @@ CONFIG: Final = "BENCH_STAMPEDE_TERMS"
 GRACE_SECONDS: Final = 60.0
 POOL_CONNECTIONS: Final = 64
 POOL_WAIT_SECONDS: Final = 30.0
+
+
+def pooled(url: str) -> redis.Redis:
+    """Return a client whose threads wait for a connection where there are more of them."""
+    pool = redis.BlockingConnectionPool.from_url(url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS)
+    return redis.Redis(connection_pool=pool)
+
+
+def async_pooled(url: str) -> redis.asyncio.Redis:
+    """Return the same for the tasks of one event loop."""
+    pool = redis.asyncio.BlockingConnectionPool
+    made = pool.from_url(url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS)
+    return redis.asyncio.Redis(connection_pool=made)
 
 
 class Kind(StrEnum):
@@ -45,7 +60,7 @@ class GraphAddress:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The terms of one scenario.
+    """The config of one scenario.
 
     Attributes:
         place: the servers.
@@ -75,7 +90,7 @@ class Config:
 
     @classmethod
     def from_environ(cls) -> Config:
-        """Return the terms that this process was started with."""
+        """Return the config that this process was started with."""
         return msgspec.json.decode(os.environ[CONFIG], type=cls)
 
 
@@ -98,10 +113,10 @@ class Scale:
         workers: readers of each strategy.
         expires, delta, lease: see `Config`.
         seconds: that are counted.
-        rate: reads a second of all readers together; None: pauses of 10 ms to 1 s between two reads.
-        abreast: how many strategies run at the same time.
-        rounds: of a herd, that count.
-        lead: how far ahead a herd is told when to read.
+        rate: reads per second of all readers together; None: pauses of 10 ms to 1 s between two reads.
+        concurrently: how many strategies run at the same time.
+        rounds: of a stampede, that count.
+        lead: how far ahead a stampede is told when to read.
     """
 
     workers: int
@@ -116,7 +131,7 @@ class Scale:
 
 
 # Of the first: the constants of the classic harness; of the second: a recompute of 200 ms and a lease of three times
-# that, as leases are given; of the third: the load of the herds of `python -m benchmarks hits`.
+# that, as leases are given; of the third: the load of the stampedes of `python -m benchmarks hits`.
 FULL: Final = {
     Scenario.WORKERS: Scale(50, 20.0, 0.5, 5.0, seconds=60.0, concurrently=5),
     Scenario.HOT_KEY: Scale(256, 5.0, 0.2, 0.6, seconds=15.0, rate=20_000.0),

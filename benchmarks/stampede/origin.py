@@ -1,4 +1,4 @@
-"""What is cached, made anew: it counts itself, outside of every strategy, in a Redis that no cache uses."""
+"""Origin of the cached value: counts its loads, outside of every strategy, in a Redis that no cache uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import redis
 import redis.asyncio
 
 from benchmarks.apparatus.entries import PayloadKind, value_of
-from benchmarks.stampede.config import POOL_CONNECTIONS, POOL_WAIT_SECONDS, Config
+from benchmarks.stampede.config import Config, async_pooled, pooled
 from benchmarks.stampede.recorder import Mark, record
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ class Origin:
         self._async_driver: AsyncDriver | None = None
 
     def compute(self, number: int) -> dict[str, Any]:
-        """Make the value of a number."""
         record(Mark.COMPUTED)
         with self._counted(number):
             rows = self._rows(number)
@@ -75,14 +74,12 @@ class Origin:
         return value_at(number, time.monotonic(), rows)
 
     async def acompute(self, number: int) -> dict[str, Any]:
-        """Make it, as a coroutine."""
         record(Mark.COMPUTED)
         async with self._acounted(number):
             rows = await self._arows(number)
         return value_at(number, time.monotonic(), rows)
 
     def close(self) -> None:
-        """Disconnect what threads used."""
         if self._sync is not None:
             self._sync.close()
         if self._driver is not None:
@@ -115,18 +112,12 @@ class Origin:
 
     def _control(self) -> redis.Redis:
         if self._sync is None:
-            pool = redis.BlockingConnectionPool.from_url(
-                self._config.servers.control_url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
-            )
-            self._sync = redis.Redis(connection_pool=pool)
+            self._sync = pooled(self._config.servers.control_url)
         return self._sync
 
     def _acontrol(self) -> redis.asyncio.Redis:
         if self._async is None:
-            pool = redis.asyncio.BlockingConnectionPool.from_url(
-                self._config.servers.control_url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
-            )
-            self._async = redis.asyncio.Redis(connection_pool=pool)
+            self._async = async_pooled(self._config.servers.control_url)
         return self._async
 
     def _pause(self, number: int) -> Any:
@@ -191,7 +182,6 @@ class Ledger:
 
     @property
     def running(self) -> int:
-        """How many recomputes run now."""
         return int(cast("Any", self._control.get(f"{self._key}:running")) or 0)
 
     def recomputes(self) -> list[Recompute]:

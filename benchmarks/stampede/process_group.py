@@ -1,4 +1,4 @@
-"""The processes of one lane's readers, and what they have left so far."""
+"""Processes of one variant's readers, and the reads that they have recorded."""
 
 from __future__ import annotations
 

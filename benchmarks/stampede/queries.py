@@ -1,4 +1,4 @@
-"""What this project's worker loads: the same origin as everyone's. Imported by the worker alone."""
+"""Query of this project's worker: the same origin as everyone's. Imported by the worker alone."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def _origin(variant: str) -> Origin:
 
 @query(QUERY, ttl=_CONFIG.expires_seconds, concurrency=MAX_CONCURRENCY, grace=GRACE_SECONDS)
 def stampede(tx: Any, variant: str, number: int) -> dict[str, Any]:
-    """Make the value of a lane's number."""
+    """Make the value of a variant's number."""
     return _origin(variant).compute_in(tx, number)

@@ -1,4 +1,4 @@
-"""A process of readers that go on until they are told to stop, and what they leave of each read.
+"""Process of readers that read until they are stopped, and their records.
 
 Each reader's own first read is marked, and those before it that failed: with it, all are connected and the cache is
 warm.
@@ -39,9 +39,9 @@ class Job:
     """What a process of readers has to do.
 
     Attributes:
-        strategy, lane: names.
+        strategy, variant: names.
         kind: who its readers are.
-        terms: of the scenario.
+        config: of the scenario.
         readers: how many there are in this process.
         interval_seconds: between the begins of a reader's reads; None: random pauses between two of them.
         seed: of its pauses.
@@ -57,12 +57,12 @@ class Job:
 
 
 def reads_key(variant: str) -> str:
-    """Return the name of the list that takes what a lane's readers leave."""
+    """Return the name of the list that takes what a variant's readers leave."""
     return f"stampede-reads:{variant}"
 
 
 def errors_key(variant: str) -> str:
-    """Return the name of the hash that counts a lane's errors by what they were."""
+    """Return the name of the hash that counts a variant's errors by what they were."""
     return f"stampede-errors:{variant}"
 
 
@@ -91,7 +91,6 @@ class _Log:
         self._errors: Counter[str] = Counter()
 
     def add(self, began: float, read_record: ReadRecord, value: Value | None, error: str) -> None:
-        """Keep a read that has just ended."""
         now = time.monotonic()
         if value is not None:
             if value["number"] != NUMBER:
@@ -106,7 +105,6 @@ class _Log:
         self._reads.append(READ.pack(began, now - began, read_record.marks))
 
     def flush(self) -> None:
-        """Send what there is."""
         reads, self._reads = self._reads, []
         errors, self._errors = self._errors, Counter()
         if reads:
@@ -129,7 +127,6 @@ class _Pace:
         return max(0.0, self._due - time.monotonic())
 
     def has_read(self) -> None:
-        """Plan the next one."""
         now = time.monotonic()
         if self._interval is None:
             self._due = now + self._rng.uniform(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""What a read met, noted by the strategy, or by what is hooked into another cache, while the read runs."""
+"""Marks on the running read, set by a strategy or by a hook in another cache."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class ReadRecord:
     marks: Mark = NO_MARK
 
     def add(self, marks: Mark) -> None:
-        """Note more."""
         self.marks |= marks
 
 

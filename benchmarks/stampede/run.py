@@ -1,4 +1,4 @@
-"""Plays the scenarios, shows what they come to, and keeps it."""
+"""Run of the scenarios, with the workers and the graph that they need."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def loaded(server: ArcadeDbServer, seed: int) -> GraphAddress:
 
 @contextmanager
 def workers(config: Config, variants: Sequence[Variant], graph: ArcadeDbServer | None) -> Iterator[None]:
-    """Run the Celery workers that these lanes need: default settings, but for the terms. Ours needs a graph.
+    """Run the Celery workers that these variants need: default settings, but for the config. Ours needs a graph.
 
     Raises:
         BenchError: one did not start.
@@ -168,7 +168,7 @@ def _warm_up(config: Config) -> None:
     """
     with CacheClient(config.servers.lenient_settings()) as client:
         try:
-            client.get(QUERY, {"lane": "warm-up", "number": 0}, timeout=_WARM_UP_SECONDS)
+            client.get(QUERY, {"variant": "warm-up", "number": 0}, timeout=_WARM_UP_SECONDS)
         except CacheError as error:
             raise BenchError(f"the worker made no value: {error}") from error
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
@@ -44,7 +44,7 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimultaneousRun:
-    """One run of one lane: ``at`` is the common start (monotonic), ``recomputes`` what it caused."""
+    """One run of one variant: ``at`` is the common start (monotonic), ``recomputes`` what it caused."""
 
     variant: Variant
     moment: Moment
@@ -55,7 +55,7 @@ class SimultaneousRun:
 
 
 class VariantReaderFactory(ReaderFactory):
-    """Opens a lane's strategy in a process of a herd."""
+    """Opens a variant's strategy in a process of a stampede."""
 
     def __init__(self, variant: Variant, config: Config) -> None:
         self._strategy, self._name, self._config = variant.strategy.name, variant.name, config
@@ -63,39 +63,32 @@ class VariantReaderFactory(ReaderFactory):
         self.on_threads: bool = not on_loop
 
     def threads(self) -> ThreadReaders:
-        """Open it for threads."""
-        return _VariantThreads(BY_NAME[self._strategy](self._config, self._name).on_threads())
+        return _VariantReaders(BY_NAME[self._strategy](self._config, self._name).on_threads())
 
     async def tasks(self) -> TaskReaders:
-        """Open it on the loop."""
-        return _VariantTasks(await BY_NAME[self._strategy](self._config, self._name).on_loop())
+        return _VariantReaders(await BY_NAME[self._strategy](self._config, self._name).on_loop())
 
 
-class _VariantThreads:
-    def __init__(self, cache: SyncCache) -> None:
-        self.read, self.close = cache.read, cache.close
+class _VariantReaders:
+    """What a variant's cache reads with, on threads or as tasks."""
 
-    def is_right(self, number: int, value: Value) -> bool:
-        return bool(value["number"] == number)
-
-
-class _VariantTasks:
-    def __init__(self, cache: AsyncCache) -> None:
-        self.read, self.close = cache.read, cache.close
+    def __init__(self, cache: SyncCache | AsyncCache) -> None:
+        self.read: Any = cache.read
+        self.close: Any = cache.close
 
     def is_right(self, number: int, value: Value) -> bool:
         return bool(value["number"] == number)
 
 
 class _VariantLoads:
-    """The recomputes of a lane, and the queues in which those of the workers lie."""
+    """The recomputes of a variant, and the queues in which those of the workers lie."""
 
     def __init__(self, variant: Variant, config: Config, control: redis.Redis) -> None:
         names = miss_queue(config.servers.namespace), refresh_queue(config.servers.namespace), QUEUE
-        self._lane, self._control, self._queues = variant, control, Queues(config.servers, *names)
+        self._variant, self._control, self._queues = variant, control, Queues(config.servers, *names)
 
     def ledger(self, number: int) -> Ledger:
-        return Ledger(self._control, self._lane.name, number)
+        return Ledger(self._control, self._variant.name, number)
 
     def reset(self, number: int) -> None:
         self.ledger(number).reset()
@@ -109,7 +102,7 @@ class _VariantLoads:
 
 @dataclass(frozen=True, slots=True)
 class _VariantSetup:
-    """A lane's herd, and the one reader who puts a value there before it comes."""
+    """A variant's stampede, and the one reader who puts a value there before it comes."""
 
     variant: Variant
     stampede: Stampede
@@ -121,7 +114,7 @@ class _VariantSetup:
 def run_simultaneous(
     variants: Sequence[Variant], config: Config, scale: Scale, control: redis.Redis, console: Console, seed: int
 ) -> tuple[list[SimultaneousRun], bool]:
-    """Let the herds run, lane by lane in an order drawn anew each round; the first round is not counted.
+    """Let the stampedes run, variant by variant in an order drawn anew each round; the first round is not counted.
 
     Returns the runs, and whether Ctrl-C ended them early.
     """
@@ -159,7 +152,7 @@ def _set_up(variant: Variant, config: Config, scale: Scale, control: redis.Redis
 
 
 def without_expiry(config: Config) -> Config:
-    """Return terms under which what a herd makes does not expire before the last of it has read."""
+    """Return config under which what a stampede makes does not expire before the last of it has read."""
     return replace(config, expires_seconds=_LASTING_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""What the herds come to."""
+"""Tables, figures and chart of simultaneous reads."""
 
 from __future__ import annotations
 

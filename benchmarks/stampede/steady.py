@@ -1,4 +1,4 @@
-"""Readers that go on for some time: all strategies at once, or one after the other."""
+"""Steady reading, all strategies at once or one after the other; and the kill of a recomputing process."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _COLLECT_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class VariantRun:
-    """What one lane did; ``since`` to ``until`` counts (monotonic seconds)."""
+    """What one variant did; ``since`` to ``until`` counts (monotonic seconds)."""
 
     variant: Variant
     reads: NDArray[Any]
@@ -109,7 +109,7 @@ class Plan:
     """How a scenario of steady reading is run.
 
     Attributes:
-        terms, scale: of the scenario.
+        config, scale: of the scenario.
         control: where readers and origins leave what they count.
         console: for the reports, every ``report_every`` seconds.
         seed: of the readers' pauses.
@@ -128,7 +128,7 @@ class Plan:
 
 
 def run_steady(variants: Sequence[Variant], plan: Plan) -> list[VariantRun]:
-    """Let the lanes read; less of it, or fewer, when interrupted.
+    """Let the variants read; less of it, or fewer, when interrupted.
 
     Raises:
         BenchError: readers did not come up, or ended by themselves.
@@ -186,7 +186,7 @@ def _running_groups(variants: Sequence[Variant], plan: Plan) -> Iterator[list[Pr
 
 
 def _warm_since(groups: Sequence[ProcessGroup]) -> float:
-    """Return when every reader of all lanes had read once.
+    """Return when every reader of all variants had read once.
 
     Raises:
         BenchError: one has not, for a minute and a half.
@@ -243,7 +243,7 @@ def _check_alive(groups: Sequence[ProcessGroup], killers: dict[str, Killer]) -> 
 
 
 def _report(group: ProcessGroup, since: float, now: float, plan: Plan) -> str:
-    """Return a line on a lane so far, as the classic harness prints it; what is zero is left out."""
+    """Return a line on a variant so far, as the classic harness prints it; what is zero is left out."""
     recomputes = begun_between(Ledger(plan.control, group.variant.name, NUMBER).recomputes(), since, now)
     tally = count(between(group.reads(), since, now), recomputes, now - since)
     told_of = (

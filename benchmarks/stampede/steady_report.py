@@ -1,4 +1,4 @@
-"""What a scenario of steady reading comes to: tables, events over time, figures and pictures."""
+"""Tables, events, figures and charts of steady reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reads and recomputes of one lane come to. Pure."""
+"""Counts of one variant's reads and recomputes. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.stampede.recorder import Mark
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The counts of one lane. Times in ms; the share of one second is ``seconds`` long.
+    """The counts of one variant. Times in ms; the share of one second is ``seconds`` long.
 
     ``errors_by_name`` counts also errors of first reads.
     """
@@ -40,7 +40,6 @@ class Tally:
 
     @property
     def reads_per_second(self) -> float:
-        """Reads a second."""
         return self.reads / self.seconds if self.seconds else math.nan
 
     @property

@@ -1,4 +1,4 @@
-"""Who runs: strategies, each read by one kind of readers."""
+"""Variants: strategies, each read by one kind of readers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Its own among all."""
         return f"{self.scenario}-{self.strategy.name}-{self.kind}"
 
 

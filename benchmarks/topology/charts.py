@@ -1,4 +1,4 @@
-"""The pictures of a run, as data."""
+"""Charts of a run, and the table of lead times by degree."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from benchmarks.topology.trial import Outcome
 
 
 def lead_times_ms(outcomes: Iterable[Outcome], setting: Setting, mode: Mode) -> dict[int, list[float]]:
-    """Return leads by bucket of degrees: bucket b holds degrees from 2**b to 2**(b+1) - 1.
+    """Return lead times by bucket of degrees: bucket b holds degrees from 2**b to 2**(b+1) - 1.
 
-    Of the cells with the usual β0 and an added pause, so that δ is about the same in all of them.
+    Of the trials with the usual β0 and an added pause, so that δ is about the same in all of them.
     """
     found: dict[int, list[float]] = defaultdict(list)
     for outcome in outcomes:

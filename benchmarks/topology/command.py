@@ -67,7 +67,6 @@ class TopologyOptions:
 
     @property
     def extent(self) -> Extent:
-        """How much that is."""
         usual = QUICK if self.quick else FULL if self.full else USUAL
         loads = (Load(clients=self.clients), *(Load(reads_per_second=rate) for rate in self.rates))
         levels = Levels(

@@ -1,4 +1,4 @@
-"""The graphs of a run, one for each seed, side by side in one database; and the keys that are read of each."""
+"""Graphs of a run, one per seed side by side in one database, and the keys that are read of each."""
 
 from __future__ import annotations
 

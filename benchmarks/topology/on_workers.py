@@ -1,4 +1,4 @@
-"""The setting of this project: a stale value is served while a Celery worker loads the next one."""
+"""Setting of this project: a stale value is served while a Celery worker loads the next one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from api_client import AsyncCacheClient, EntryState, RefreshState
 from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol import entry
-from api_client.protocol.entry import Header, Smoothed
+from benchmarks.apparatus.entries import header_of
 from benchmarks.errors import BenchError
 from benchmarks.topology.queries import BUSY_FIELD, GRACE_SECONDS, LOADS_FIELD, LOADS_KEY, OriginLoad, name_of
 from benchmarks.topology.reader import LeadTime, Served, TrialReader
@@ -37,7 +37,7 @@ class OnWorkers(TrialReader):
     """The setting.
 
     Attributes:
-        reader: the client, the same in all cells.
+        reader: the client, the same in all trials.
         variant: which of the worker's queries: the place in its list.
         cache, broker, control: for putting entries, seeing when all is quiet, and what workers have counted.
     """
@@ -52,12 +52,16 @@ class OnWorkers(TrialReader):
         """Put all keys: what is expired stays within its grace."""
         seconds, microseconds = await self.cache.time()
         now_us = int(seconds) * 1_000_000 + int(microseconds)
-        pipeline = self.cache.pipeline(transaction=False)
+        pipeline, ttl_seconds = self.cache.pipeline(transaction=False), self.setup.trial.point.ttl_seconds
         for number, left_seconds in enumerate(remaining_seconds):
             key = self._key(number)
             payload = values.encode(self.setup.values[number], query=key.query, max_bytes=_MAX_BYTES)
-            raw = entry.encode(self._header(number, now_us, left_seconds), key.digest, payload)
-            pipeline.set(key.entry, raw, px=round((self.setup.trial.point.ttl_seconds + GRACE_SECONDS) * 1000))
+            header = header_of(
+                now_us + int(left_seconds * 1e6), ttl_seconds, self.setup.delta_seconds,
+                beta=self.setup.beta(number), degree=self.setup.keys[number].degree,
+            )  # fmt: skip
+            raw = entry.encode(header, key.digest, payload)
+            pipeline.set(key.entry, raw, px=round((ttl_seconds + GRACE_SECONDS) * 1000))
         await pipeline.execute()
 
     async def read(self, number: int) -> Served:
@@ -98,24 +102,3 @@ class OnWorkers(TrialReader):
     def _key(self, number: int) -> CacheKey:
         query_key = self.setup.keys[number]
         return self.reader.key(name_of(query_key.kind, self.variant), query_key.params)
-
-    def _header(self, number: int, now_us: int, left_seconds: float) -> Header:
-        """Return the header that a commit would have left, so long before the soft expiry."""
-        ttl_seconds, delta = self.setup.trial.point.ttl_seconds, self.setup.delta_seconds
-        soft_expiry_us = now_us + int(left_seconds * 1e6)
-        fetched_at_us = soft_expiry_us - int(ttl_seconds * 1e6)
-        took = Smoothed(delta, delta / 4)
-        return Header(
-            token=fetched_at_us,
-            generation=0,
-            soft_expiry_us=soft_expiry_us,
-            nonce=bytes(8),
-            read_started_us=fetched_at_us - int(delta * 1e6),
-            fetched_at_us=fetched_at_us,
-            ttl_seconds=ttl_seconds,
-            delta=took,
-            run=took,
-            beta=self.setup.beta(number),
-            degree=self.setup.keys[number].degree,
-            sigma=1.0,
-        )

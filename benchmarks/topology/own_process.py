@@ -1,4 +1,4 @@
-"""The setting of a graph-cache middleware without grace: who misses loads, and who reads early refreshes, here.
+"""Setting of a graph-cache middleware without grace: a reader that misses loads; one that reads early refreshes.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Which cells are measured, and in which order. Pure."""
+"""Plan of a run: graphs, settings, modes, levels, and the order of the trials. Pure."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ class Extent:
 
     Attributes:
         levels: of the grid.
-        seeds: how often each cell is measured, each time with another graph, other keys and other draws.
+        seeds: how often each trial is measured, each time with another graph, other keys and other draws.
         graphs_with_grid: those that the whole grid is measured on; the others at the base alone.
         scale: of R-MAT: 2**scale possible persons.
         persons: of the social network.
         keys: how many keys are read.
-        warm_up_seconds, cell_seconds: before a cell counts, and while it does; twice as long where β is varied.
+        warm_up_seconds, cell_seconds: before a trial counts, and while it does; twice as long where β is varied.
         workers: processes of the Celery worker.
     """
 
@@ -145,7 +145,7 @@ def _open(*rates: float) -> tuple[Load, ...]:
     return tuple(Load(reads_per_second=rate) for rate in rates)
 
 
-# TTLs are seconds where an application has minutes: a cell has to see entries expire. What decides is how often a key
+# TTLs are seconds where an application has minutes: a trial has to see entries expire. What decides is how often a key
 # is read within δ·β, not how that compares with its TTL.
 QUICK: Final = Extent(
     Levels((BASE_TTL_SECONDS,), (BASE_PAUSE_SECONDS,), _open(400), (Skew.BY_DEGREE,), (2.0,)),
@@ -171,7 +171,7 @@ FULL: Final = Extent(
 
 MODES: Final = tuple(Mode)
 Variant: TypeAlias = tuple[float, float, Mode, float]
-"""What a worker has to know of a cell: TTL s, pause s, mode, β0."""
+"""What a worker has to know of a trial: TTL s, pause s, mode, β0."""
 
 
 def candidates() -> list[Candidate]:
@@ -217,10 +217,10 @@ def points(extent: Extent) -> list[Point]:
 
 
 def trials(extent: Extent, first_seed: int) -> Iterator[Trial]:
-    """Yield all cells, seed by seed, the points of a seed in an order drawn anew.
+    """Yield all trials, seed by seed, the points of a seed in an order drawn anew.
 
-    The contestants of a point come one right after the other, in an order drawn anew too: what is compared met the
-    same weather.
+    The candidates of a point come one right after the other, in an order drawn anew too: what is compared met the
+    same conditions.
     """
     with_betas = {beta_point(graph, extent) for graph in extent.graphs_with_grid}
     for seed in range(first_seed, first_seed + extent.seeds):

@@ -1,6 +1,6 @@
-"""The queries of the worker: each kind under a name for each (TTL, pause, mode, β0) of the run.
+"""Cypher of both settings (for ArcadeDB and Neo4j 5.26), and the worker's queries: one name per kind and variant.
 
-One worker so serves all cells, whatever their order. Which there are, it is told by its environment.
+One worker so serves all trials, in any order; its environment lists the variants.
 """
 
 from __future__ import annotations

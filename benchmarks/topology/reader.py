@@ -1,4 +1,4 @@
-"""What both settings have: a cell's keys can be put into the cache, read, and cleared away."""
+"""Interface of a setting: a trial's keys are put into the cache, read, and cleared away."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LeadTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
-    """What a cell reads: keys, and the value of each as the graph gave it at the start."""
+    """What a trial reads: keys, and the value of each as the graph gave it at the start."""
 
     trial: Trial
     keys: Sequence[QueryKey]
@@ -41,18 +41,16 @@ class TrialSetup:
 
     @property
     def delta_seconds(self) -> float:
-        """δ at the start."""
         return self.trial.point.pause_seconds or PRIMED_SECONDS
 
     def beta(self, number: int) -> float:
-        """Return the effective β of a key."""
         candidate = self.trial.candidate
         return beta_of(candidate.mode, candidate.beta0, self.keys[number].degree)
 
 
 @dataclass(slots=True)
 class TrialReader(ABC):
-    """One setting, for one cell. ``lead_times`` are the early refreshes so far; ``failures`` count errors by name."""
+    """One setting, for one trial. ``lead_times`` are the early refreshes so far; ``failures`` count errors by name."""
 
     setup: TrialSetup
     lead_times: list[LeadTime] = field(default_factory=list, kw_only=True)
@@ -78,7 +76,7 @@ class TrialReader(ABC):
         """Read one key; an error is counted, not raised."""
         try:
             return await self.read(number)
-        except Exception as error:  # noqa: BLE001 - whatever it is: a cell goes on, and the table shows it
+        except Exception as error:  # noqa: BLE001 - whatever it is: a trial goes on, and the table shows it
             self.count_failure(error)
             return Served.FAILED
 

@@ -1,4 +1,4 @@
-"""What a run comes to: the grid, the ratios beside the published ones, β, leads; each graph a result."""
+"""Results of a run, one per graph: the grid, the ratios beside the published ones, β, lead times."""
 
 from __future__ import annotations
 

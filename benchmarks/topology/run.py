@@ -1,4 +1,4 @@
-"""Runs all cells, shows what they come to, and keeps it."""
+"""Run of all trials, on one event loop, over servers and a worker that are up."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class KeysWithValues:
 
 @dataclass(slots=True)
 class TrialRunner:
-    """What is open while cells run.
+    """What is open while trials run.
 
     Attributes:
         options: what was asked for.
@@ -111,7 +111,6 @@ class TrialRunner:
             await reader.clear()
 
     async def run(self, trial: Trial) -> Outcome:
-        """Run one cell."""
         load, extent = trial.point.load, self.options.extent
         expected = load.reads_per_second or self._seen_rates.get(
             trial.candidate, _FIRST_GUESS[trial.candidate.setting]
@@ -138,7 +137,7 @@ class TrialRunner:
 async def measured(
     options: TopologyOptions, servers: Servers, graph: GraphTarget, model: GraphModel, on_trial: Callable[[Trial], None]
 ) -> list[Outcome]:
-    """Run all cells; ``on_trial`` is called before each."""
+    """Run all trials; ``on_trial`` is called before each."""
     async with AsyncExitStack() as stack:
         driver = await stack.enter_async_context(graph.async_driver())
         cache, broker, control = [

@@ -1,4 +1,4 @@
-"""Outcomes by who was measured where: a median over the seeds, and how far they lie apart. Pure."""
+"""Medians over the seeds, and their spread, by candidate and point. Pure."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The outcomes of one contestant at one point, by seed."""
+    """The outcomes of one candidate at one point, by seed."""
 
     outcomes: tuple[Outcome, ...]
 
     def spread(self, metric: Metric) -> Spread:
-        """Return a metric over the seeds."""
         return spread_of([metric(outcome) for outcome in self.outcomes])
 
     def mean(self, metric: Metric) -> float:
@@ -50,7 +49,7 @@ class Measured:
     def ratios(self, other: Measured, metric: Metric) -> list[float]:
         """Return how many times the other's metric this one's is, seed by seed; none where there is nothing to divide.
 
-        A cell in which no read began, for all clients waited through it, has no percentile and no share.
+        A trial in which no read began, for all clients waited through it, has no percentile and no share.
         """
         theirs = {outcome.trial.seed: metric(outcome) for outcome in other.outcomes}
         pairs = [(metric(outcome), theirs.get(outcome.trial.seed, 0.0)) for outcome in self.outcomes]
@@ -61,7 +60,7 @@ Measurements: TypeAlias = dict[tuple[Point, Candidate], Measured]
 
 
 def by_candidate(outcomes: Iterable[Outcome]) -> Measurements:
-    """Return outcomes by point and contestant."""
+    """Return outcomes by point and candidate."""
     found: dict[tuple[Point, Candidate], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         found[outcome.trial.point, outcome.trial.candidate].append(outcome)

@@ -1,4 +1,4 @@
-"""One cell: its keys are put, traffic runs, and what came of it is counted."""
+"""One trial: its keys are put as old as a long run leaves them, traffic runs, and the reads are counted."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def remaining_seconds(
         rng: draws.
         ttl_seconds: of each entry.
         beta_deltas: β·δ of each key, s; 0 where nothing is refreshed early.
-        rates: reads a second of each key, more than 0.
+        rates: reads per second of each key, more than 0.
     """
     seen = rates * beta_deltas
     missed = np.exp(-seen)
@@ -135,7 +135,7 @@ _BLOCK: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How long a cell runs before it counts, and while it does, s."""
+    """How long a trial runs before it counts, and while it does, s."""
 
     warm_up_seconds: float
     counted_seconds: float
@@ -143,17 +143,17 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one cell came to; all of the time in which it counted.
+    """What one trial came to; all of the time in which it counted.
 
     Attributes:
-        cell: which.
+        trial: which.
         reads_per_second: reads done.
         times_ms: of each read, from when it was due.
         waited, stale: shares of the reads: those that waited for a load, and those that got a stale value at once.
         failures: errors of reads, by name.
         recomputes_per_second: loads of the graph.
         origin_busy: seconds a second that the graph spent on them, pauses left out.
-        leads: the early refreshes.
+        lead times: the early refreshes.
         early_per_second: how many of them.
     """
 
@@ -174,10 +174,10 @@ class Outcome:
 
 
 async def run_trial(reader: TrialReader, window: Window, expected_reads_per_second: float) -> Outcome:
-    """Run a cell.
+    """Run a trial.
 
     Args:
-        reader: with the cell's scene.
+        reader: with the trial's setup.
         window: how long.
         expected_reads_per_second: of all keys together, near enough: from it follows how old entries are at the start.
     """

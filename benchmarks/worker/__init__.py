@@ -1,4 +1,1 @@
-"""``python -m benchmarks worker``: what a refresh costs a worker, beside a Celery task that does nothing.
-
-A group a module; `worker.run` runs them.
-"""
+"""`worker`: the cost of a refresh to a worker, beside a Celery task that does nothing. `worker.run` runs the groups."""

@@ -26,12 +26,10 @@ class BrokerKind(StrEnum):
 
     @property
     def kinds(self) -> tuple[BrokerKind, ...]:
-        """The brokers that are meant."""
         return (BrokerKind.REDIS, BrokerKind.RABBITMQ) if self is BrokerKind.BOTH else (self,)
 
     @property
     def shown(self) -> str:
-        """Its name, for people."""
         return "RabbitMQ" if self is BrokerKind.RABBITMQ else "Redis"
 
 
@@ -57,7 +55,7 @@ class Scale:
         messages: of one kind, that are worked off in one go.
         samples: triggers timed one by one in a round, and tasks beside them.
         duplicates: triggers in a turn that have nothing left to do.
-        slices: turns of each contender in a round of them.
+        slices: turns of each competitor in a round of them.
         longest_pause_seconds: between two samples; drawn evenly.
     """
 
@@ -95,7 +93,6 @@ class WorkerOptions:
 
     @property
     def scale(self) -> Scale:
-        """How much that is."""
         if self.quick:
             return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005)
         return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03)

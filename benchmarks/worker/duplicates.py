@@ -1,4 +1,4 @@
-"""What it costs to ask for a refresh that has been asked for already, against two libraries that drop duplicates."""
+"""Cost of a trigger with nothing left to do, against two libraries that drop duplicates."""
 
 from __future__ import annotations
 

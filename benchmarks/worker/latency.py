@@ -1,4 +1,4 @@
-"""From the read that asks for a refresh to the commit: an idle worker, a load of 10 ms. A task of 10 ms beside it."""
+"""Time from the read that triggers a refresh to the commit: an idle worker, a load of 10 ms; a task beside it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class Samples:
     seconds: dict[str, dict[int, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
 
     def add(self, what: str, number: int, seconds: float) -> None:
-        """Note one, unless it only warms up."""
         if number != WARM_UP_ROUND:
             self.seconds[what][number].append(seconds)
 
@@ -62,7 +61,6 @@ class Clock:
         self._tasks.subscribe(self._channel)
 
     def refresh(self) -> Iterator[tuple[str, float]]:
-        """Time one refresh."""
         (number,) = self._asker.write_stale(1)
         channel = self._asker.key(number).channel
         self._commits.subscribe(channel)
@@ -76,7 +74,6 @@ class Clock:
         self._commits.get_message(timeout=_ANSWER_SECONDS)
 
     def task(self) -> Iterator[tuple[str, float]]:
-        """Time one task."""
         began = time.monotonic()
         self._worker.send(tasks.PAUSE, self._channel, queries.LOAD_SECONDS)
         yield SENT, time.monotonic() - began

@@ -1,4 +1,4 @@
-"""What the worker loads: at once, after 10 ms, and from a graph. Imported by the worker."""
+"""Queries of the worker: loaded at once, after 10 ms, and from a graph. Imported by the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many refreshes a second a worker does, against how many tasks that do nothing, one process each."""
+"""Refreshes per second of a worker process, against tasks that do nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class Competitor:
 
     @property
     def name(self) -> str:
-        """In a tally and in the legend."""
         return f"{self.what}{', events' if self.events else ''}"
 
     @property

@@ -1,4 +1,4 @@
-"""Runs what `python -m benchmarks worker` was asked for, shows what it comes to, and keeps it."""
+"""Run of the groups, over the servers that they need."""
 
 from __future__ import annotations
 

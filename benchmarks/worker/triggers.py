@@ -1,4 +1,4 @@
-"""Stale entries, and a reader that asks for their refresh: what the worker gets is what a real reader publishes."""
+"""Source of triggers: stale entries, and a real reader that reads them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Final, Self
 from api_client import CacheClient
 from api_client.protocol.entry import decode_header
 from api_client.protocol.keys import CacheKey
-from benchmarks.apparatus.entries import PayloadKind, Seeder, params_of, value_of
-from benchmarks.apparatus.probes import Published
+from benchmarks.apparatus.entries import PayloadKind, Published, Seeder, params_of, value_of
 from benchmarks.apparatus.servers import Servers
 from benchmarks.errors import BenchError
 
@@ -47,7 +46,6 @@ class TriggerSource:
         return numbers
 
     def key(self, number: int) -> CacheKey:
-        """Return the key of a number."""
         return self._seeder.key(number)
 
     def read(self, number: int) -> None:

@@ -173,7 +173,6 @@ class RunningWorker:
         self._control.rpush(tasks.OPEN, *range(self.pool.size))
 
     def close(self) -> None:
-        """Disconnect."""
         self._app.close()
 
     def _when_there(self, name: str, how_many: int, within_seconds: float) -> list[float]:

@@ -14,7 +14,7 @@ from api_client.protocol import xfetch
 from api_client.protocol.entry import Smoothed
 from api_client.transport.breaker import Breaker
 from api_client.trigger.backpressure import Backpressure
-from benchmarks.simulate.decision import betas, first_positive, probability, smoothed
+from benchmarks.simulate.compiled import betas, first_positive, smoothed
 from benchmarks.simulate.events import claim_times, has_room
 from refresher.flow import policy
 from refresher.settings import RefreshMode
@@ -26,21 +26,13 @@ pytestmark = pytest.mark.timeout(600)
 SECONDS = st.floats(0, 1e5)
 TTLS = st.floats(0.001, 1e7)
 BETAS = st.one_of(st.just(0.0), st.floats(1e-3, policy.MAX_BETA))
-DIGITS = st.integers(0, xfetch.MAX_DRAW_DIGITS)
-DRAWS = st.one_of(st.floats(0, 1, exclude_min=True), st.just(xfetch.MIN_DRAW), st.just(1.0))
 
 
-@given(st.floats(-10, 1e5), SECONDS, BETAS, TTLS, DIGITS)
-def test_the_probability_is_the_readers(left: float, delta: float, beta: float, ttl: float, digits: int) -> None:
-    expected = xfetch.refresh_probability(left, delta_seconds=delta, beta=beta, ttl_seconds=ttl, draw_digits=digits)
-    assert probability(left, delta, beta, ttl, digits) == expected
-
-
-@given(st.floats(0.001, 1000), st.lists(st.integers(0, 2**31 - 1), min_size=1), st.floats(0.01, 100), st.booleans())
-def test_beta_is_the_workers(beta0: float, degrees: list[int], sigma: float, by_degree: bool) -> None:
+@given(st.floats(0.001, 1000), st.lists(st.integers(0, 2**31 - 1), min_size=1), st.booleans())
+def test_beta_is_the_workers(beta0: float, degrees: list[int], by_degree: bool) -> None:
     mode = RefreshMode.TOPOLOGY_SENSITIVE if by_degree else RefreshMode.PLAIN
-    expected = [policy.effective_beta(mode, beta0, degree, sigma) for degree in degrees]
-    found = betas(beta0, np.array(degrees, dtype=np.int32), by_degree=by_degree, sigma=sigma)
+    expected = [policy.effective_beta(mode, beta0, degree, 1.0) for degree in degrees]
+    found = betas(beta0, np.array(degrees, dtype=np.int32), by_degree=by_degree)
     # numpy's own logarithm may differ in the last of 53 bits.
     assert found.tolist() == pytest.approx(expected, rel=1e-14)
 
@@ -55,30 +47,26 @@ def test_a_long_queue_means_the_same_as_to_a_reader(length: int, queue_size: int
     assert claim_times(length, queue_size) == pressure.claim_seconds()
 
 
-@given(SECONDS, SECONDS, SECONDS)
-def test_delta_is_smoothed_as_the_worker_does(mean: float, deviation: float, sample: float) -> None:
-    expected = policy.smooth(Smoothed(mean, deviation), sample)
-    assert smoothed(mean, deviation, sample) == (expected.mean, expected.deviation)
+@given(SECONDS, SECONDS)
+def test_delta_is_smoothed_as_the_worker_does(mean: float, sample: float) -> None:
+    assert smoothed(mean, sample) == policy.smooth(Smoothed(mean, 0.0), sample).mean
 
 
-@example(now=0.0, left=1_000.0, rate=1_000.0, delta=1_000.0, beta=100.0, ttl=10.0, digits=0)  # the bound alone holds it
-@given(st.floats(0, 1e4), st.floats(-1e4, 1e4), st.floats(1e-4, 1e6), SECONDS, BETAS, TTLS, DIGITS)
+@example(now=0.0, left=1_000.0, rate=1_000.0, delta=1_000.0, beta=100.0, ttl=10.0)  # the bound alone holds it
+@given(st.floats(0, 1e4), st.floats(-1e4, 1e4), st.floats(1e-4, 1e6), SECONDS, BETAS, TTLS)
 def test_no_read_asks_before_a_draw_can_be_positive(
-    now: float, left: float, rate: float, delta: float, beta: float, ttl: float, digits: int
+    now: float, left: float, rate: float, delta: float, beta: float, ttl: float
 ) -> None:
     soft = now + left
-    at = first_positive(now, soft, rate, delta, beta, ttl, digits)
+    at = first_positive(now, soft, rate, delta, beta, ttl)
     assert math.isfinite(at)
     assert at >= now
     assert at >= soft - ttl / 2 - 1e-9
     if beta * delta == 0:
         assert at >= soft
-    if at < soft:
-        assert probability(soft - at, delta, beta, ttl, digits) >= 0
 
 
-@pytest.mark.parametrize("digits", [0, 1])
-def test_the_first_read_that_asks_comes_when_reads_one_by_one_say(digits: int) -> None:
+def test_the_first_read_that_asks_comes_when_reads_one_by_one_say() -> None:
     rng = np.random.default_rng(7)
     soft, rate, delta, beta, ttl = 12.0, 4.0, 0.4, 2.5, 12.0
 
@@ -87,13 +75,11 @@ def test_the_first_read_that_asks_comes_when_reads_one_by_one_say(digits: int) -
         while True:
             at += float(rng.exponential(1 / rate))
             left_us, u = int((soft - at) * 1e6), 1.0 - float(rng.random())
-            if xfetch.should_refresh(
-                0, left_us, delta_seconds=delta, beta=beta, ttl_seconds=ttl, u=u, draw_digits=digits
-            ):
+            if xfetch.should_refresh(0, left_us, delta_seconds=delta, beta=beta, ttl_seconds=ttl, u=u):
                 return at
 
     count = 4_000
-    jumped = sorted(first_positive(0.0, soft, rate, delta, beta, ttl, digits) for _ in range(count))
+    jumped = sorted(first_positive(0.0, soft, rate, delta, beta, ttl) for _ in range(count))
     walked = sorted(one_by_one() for _ in range(count))
     both = sorted(jumped + walked)
     apart = np.abs(np.searchsorted(jumped, both, side="right") - np.searchsorted(walked, both, side="right"))

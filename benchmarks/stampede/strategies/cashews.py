@@ -1,4 +1,4 @@
-"""What the three strategies of cashews have in common: its cache on Redis, and a middleware that tells."""
+"""Three strategies of cashews: its cache on Redis, with a middleware that records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Cashews(AsyncStrategy):
         """Return the origin behind the cache."""
 
     async def on_loop(self) -> AsyncCache:
-        """Set the cache up."""
         from cashews import Cache
 
         cache = Cache()
@@ -81,7 +80,6 @@ class CashewsEarly(Cashews):
     )
 
     def decorated(self, cache: Any, compute: Read) -> Read:
-        """Decorate."""
         decorator = cache.early(
             ttl=self.config.hard_seconds, early_ttl=self.config.expires_seconds, key="{number}", prefix=self.prefix
         )
@@ -100,7 +98,6 @@ class CashewsLock(Cashews):
     )
 
     def decorated(self, cache: Any, compute: Read) -> Read:
-        """Decorate."""
         key = f"{self.prefix}:{{number}}"
         return cast("Read", cache(ttl=self.config.expires_seconds, key=key, lock=True)(compute))
 
@@ -114,7 +111,6 @@ class CashewsSoft(Cashews):
     unobservable: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
 
     def decorated(self, cache: Any, compute: Read) -> Read:
-        """Decorate."""
         decorator = cache.soft(
             ttl=self.config.hard_seconds, soft_ttl=self.config.expires_seconds, key="{number}", prefix=self.prefix
         )

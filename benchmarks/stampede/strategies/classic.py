@@ -1,7 +1,4 @@
-"""The classic strategies, written once: a strategy is a generator of steps, and takes no step itself.
-
-Hands take them with plain redis-py, on threads or on an event loop. A strategy is sent what came of each step.
-"""
+"""Classic strategies as generators of steps, taken by runners with plain redis-py, on threads or on an event loop."""
 
 from __future__ import annotations
 
@@ -16,11 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
-import redis
-import redis.asyncio
 
 from api_client.protocol.xfetch import cut_draw
-from benchmarks.stampede.config import POOL_CONNECTIONS, POOL_WAIT_SECONDS
+from benchmarks.stampede.config import async_pooled, pooled
 from benchmarks.stampede.recorder import Mark, record
 from benchmarks.stampede.strategies.strategy import AsyncCache, Strategy, SyncCache, Value
 
@@ -87,11 +82,9 @@ class StepStrategy(Strategy):
         """Read once: yield steps, return the value."""
 
     def on_threads(self) -> SyncCache:
-        """Take the steps with redis-py."""
         return _SyncStepRunner(self)
 
     async def on_loop(self) -> AsyncCache:
-        """Take the steps with redis.asyncio."""
         return _AsyncStepRunner(self)
 
 
@@ -116,7 +109,6 @@ class _StepRunner:
         self.strategy, self.origin = strategy, strategy.origin()
         self.expires_ms = int(strategy.config.expires_seconds * 1000)
         self.lease_ms = int(strategy.config.lease_seconds * 1000)
-        self.url = strategy.config.servers.cache_url
 
     def keys(self, number: int) -> _Keys:
         key = f"{self.strategy.prefix}:{number}"
@@ -135,10 +127,7 @@ class _StepRunner:
 class _SyncStepRunner(_StepRunner, SyncCache):
     def __init__(self, strategy: StepStrategy) -> None:
         super().__init__(strategy)
-        pool = redis.BlockingConnectionPool.from_url(
-            self.url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
-        )
-        self._client = redis.Redis(connection_pool=pool)
+        self._client = pooled(strategy.config.servers.cache_url)
 
     def read(self, number: int) -> Value:
         steps, keys, reply = self.strategy.steps(), self.keys(number), None
@@ -170,10 +159,7 @@ class _SyncStepRunner(_StepRunner, SyncCache):
 class _AsyncStepRunner(_StepRunner, AsyncCache):
     def __init__(self, strategy: StepStrategy) -> None:
         super().__init__(strategy)
-        pool = redis.asyncio.BlockingConnectionPool.from_url(
-            self.url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
-        )
-        self._client = redis.asyncio.Redis(connection_pool=pool)
+        self._client = async_pooled(strategy.config.servers.cache_url)
 
     async def read(self, number: int) -> Value:
         steps, keys, reply = self.strategy.steps(), self.keys(number), None
@@ -217,7 +203,6 @@ class Fetch(StepStrategy):
     limits = "No protection: everyone who finds nothing recomputes, and waits for that."
 
     def steps(self) -> Steps:
-        """Read once."""
         found: Found | None = yield Look()
         if found is not None:
             return found.stored.value
@@ -233,7 +218,6 @@ class Locked(StepStrategy):
     limits = "Nothing is served while the value is made anew: all wait, looking again every 10 ms."
 
     def steps(self) -> Steps:
-        """Read once."""
         found: Found | None = yield Look()
         if found is not None:
             return found.stored.value
@@ -270,7 +254,6 @@ class XFetch(StepStrategy):
     limits = "Several may recompute at once, each of them while its caller waits; past the expiry it is fetch."
 
     def steps(self) -> Steps:
-        """Read once."""
         found: Found | None = yield Look()
         if found is None:
             record(Mark.MISS)
@@ -281,7 +264,6 @@ class XFetch(StepStrategy):
         return (yield from recomputed())
 
     def is_early(self, found: Found) -> bool:
-        """Draw."""
         u = cut_draw(1.0 - random.random(), self.config.rnd_precision)  # noqa: S311 - no secret
         return refreshes_early(found.left_seconds, found.stored.delta, self.config.beta, u)
 
@@ -294,7 +276,6 @@ class XLocked(XFetch):
     limits = "Who recomputes early makes its caller wait for that; past the expiry it is locked, and all wait."
 
     def steps(self) -> Steps:
-        """Read once."""
         found: Found | None = yield Look()
         if found is None:
             record(Mark.MISS)

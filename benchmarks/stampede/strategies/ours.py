@@ -1,4 +1,4 @@
-"""Ours: the reader serves what is there, a Celery worker recomputes."""
+"""Strategy of this project: the reader serves what is there, a Celery worker recomputes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ class Ours(Strategy):
     limits = "A miss costs more than a lock does: a message, a worker and a notification lie in between."
 
     def on_threads(self) -> SyncCache:
-        """Open the sync client."""
         return _OurSync(self)
 
     async def on_loop(self) -> AsyncCache:
-        """Open the async client."""
         return _OurAsync(self)
 
     def params(self, number: int) -> dict[str, Any]:
-        """Return the params under which a lane's number is cached."""
-        return {"lane": self.variant, "number": number}
+        """Return the params under which a variant's number is cached."""
+        return {"variant": self.variant, "number": number}
 
 
 class _Refusals(ReaderEvents):

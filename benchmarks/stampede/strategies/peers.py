@@ -1,4 +1,4 @@
-"""dogpile.cache on Redis, its distributed lock and its background runner, as its documentation shows them."""
+"""dogpile.cache, django-cacheback and aiocache on Redis, as their documentation shows them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class Dogpile(SyncStrategy):
     )
 
     def on_threads(self) -> SyncCache:
-        """Make a region."""
         return _Dogpile(self)
 
 
@@ -129,7 +128,6 @@ class Aiocache(AsyncStrategy):
     )
 
     async def on_loop(self) -> AsyncCache:
-        """Decorate the origin."""
         from aiocache import RedisCache, cached_stampede
 
         parts = ConnectionPool.from_url(self.config.servers.cache_url).connection_kwargs  # it takes no URL

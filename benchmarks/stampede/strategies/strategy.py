@@ -1,4 +1,4 @@
-"""What the harness asks of a strategy: to be opened for threads, or on an event loop, and to be read."""
+"""Interface of a strategy: opened for threads or on an event loop, then read."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Strategy(ABC):
         kinds: by whom it can be read.
         needs: modules without which it can't run.
         is_peer: whether it is another project's cache.
-        waits_busily: whether its waiting readers take the processor from everybody: it runs alone.
-        reader_tells_expiry: whether a reader, and not who has stored the value, says how long it is fresh.
-        unseen: columns of which nothing can be known from outside.
-        cannot: what it can't do, in a sentence or two; part of the report.
+        busy_waits: whether its waiting readers take the processor from everybody: it runs alone.
+        reader_sets_expiry: whether a reader, and not who has stored the value, says how long it is fresh.
+        unobservable: columns of which nothing can be known from outside.
+        limits: what it can't do, in a sentence or two; part of the report.
     """
 
     name: ClassVar[str]
@@ -95,7 +95,6 @@ class SyncStrategy(Strategy):
     kinds: ClassVar[tuple[Kind, ...]] = (Kind.PROCESSES, Kind.THREADS)
 
     async def on_loop(self) -> AsyncCache:
-        """Refuse."""
         raise NotImplementedError
 
 
@@ -105,5 +104,4 @@ class AsyncStrategy(Strategy):
     kinds: ClassVar[tuple[Kind, ...]] = (Kind.PROCESSES, Kind.ASYNCIO)
 
     def on_threads(self) -> SyncCache:
-        """Refuse."""
         raise NotImplementedError

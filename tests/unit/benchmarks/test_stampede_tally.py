@@ -1,4 +1,4 @@
-"""What the reads and recomputes of a lane come to, who runs, and what options mean."""
+"""What the reads and recomputes of a variant come to, who runs, and what options mean."""
 
 from __future__ import annotations
 
