@@ -187,11 +187,11 @@ async def _race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
 async def _set_up(competitor: Competitor, config: RaceConfig, stack: AsyncExitStack, race: Race) -> ReaderGroup:
     """Set a competitor up, and see that it reads what was put there before anyone times it."""
     numbers = competitor.dataset.numbers[:1] if config.one_key else competitor.dataset.numbers
-    await _await_if_needed(cast("Any", competitor).set_up())
-    stack.push_async_callback(lambda: _await_if_needed(cast("Any", competitor).close()))
+    await await_if_needed(cast("Any", competitor).set_up())
+    stack.push_async_callback(lambda: await_if_needed(cast("Any", competitor).close()))
     read = cast("Any", competitor).reader()
     for number in [*numbers, *numbers]:
-        found = await _await_if_needed(read(number))
+        found = await await_if_needed(read(number))
         if found != competitor.expected(number):
             raise BenchError(f"it read {str(found)[:60]!r} under number {number}, which is wrong")
     group: ReaderGroup
@@ -234,6 +234,6 @@ async def _calibrated(group: ReaderGroup, slice_seconds: float) -> int:
     return count
 
 
-async def _await_if_needed(result: Any) -> Any:
+async def await_if_needed(result: Any) -> Any:
     """Wait where there is something to wait for: sync competitors are through already."""
     return await result if isawaitable(result) else result

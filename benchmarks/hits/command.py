@@ -46,19 +46,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """The options of `python -m benchmarks hits`.
-
-    Attributes:
-        rounds, readers: None: as much as is usual, or little where ``quick``.
-        redis_url: one's own Redis as the cache; None: an embedded one.
-        only: names of groups; empty: all.
-        quick: little of everything, in less than a minute: it shows that all works, not how fast.
-        full: with what takes minutes and gigabytes, too.
-        uvloop: run asyncio on uvloop.
-        payload: which values.
-        seed: of what is drawn.
-        out: folder for JSON and CSV.
-    """
+    """Options of `python -m benchmarks hits`, as its ``--help`` explains them; None: as much as is usual."""
 
     rounds: int | None = None
     readers: int | None = None

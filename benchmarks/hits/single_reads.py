@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count, islice
-from typing import ClassVar, Final
+from typing import Any, Final
 
 from api_client import AsyncCacheClient, CacheClient, ReaderSettings
 from benchmarks.apparatus.entries import QUERY, Published, Seeder, params_of
-from benchmarks.apparatus.race import run_on_loop
+from benchmarks.apparatus.race import await_if_needed, run_on_loop
 from benchmarks.apparatus.servers import SilentServer
 from benchmarks.apparatus.statistics import WARM_UP_ROUND, percentile
 from benchmarks.errors import BenchError
@@ -23,74 +22,35 @@ from benchmarks.reports.results import Figure, Must, Result, Target
 _SETTLE_SECONDS: Final = 5.0
 
 
-class Probe(ABC):
-    """A reader of its own, with what it has published."""
+class Probe:
+    """A reader of its own, sync or async, with what it has published. The clock stands right around the call."""
 
-    title: ClassVar[str]
-
-    def __init__(self, settings: ReaderSettings) -> None:
+    def __init__(self, title: str, settings: ReaderSettings) -> None:
         self.published: Published = Published()
-        self._open(settings)
+        self._is_async = title == "async"
+        self._client: Any = (AsyncCacheClient if self._is_async else CacheClient)(settings, events=self.published)
 
-    @abstractmethod
-    def _open(self, settings: ReaderSettings) -> None:
-        """Make the client."""
-
-    @abstractmethod
     async def timed(self, number: int) -> float:
         """Read one number, and return how long that took, in seconds."""
+        get, params = self._client.get, params_of(number)
+        if self._is_async:
+            began = time.perf_counter()
+            await get(QUERY, params)
+        else:
+            began = time.perf_counter()
+            get(QUERY, params)
+        return time.perf_counter() - began
 
-    @abstractmethod
     async def flush_triggers(self) -> None:
         """Wait until all triggers have been published."""
+        await await_if_needed(self._client.flush(_SETTLE_SECONDS))
 
-    @abstractmethod
     async def close(self) -> None:
         """Disconnect."""
+        await await_if_needed(self._client.close())
 
 
-class SyncProbe(Probe):
-    """`CacheClient`."""
-
-    title = "sync"
-
-    def _open(self, settings: ReaderSettings) -> None:
-        self._client = CacheClient(settings, events=self.published)
-
-    async def timed(self, number: int) -> float:
-        get, params = self._client.get, params_of(number)
-        began = time.perf_counter()
-        get(QUERY, params)
-        return time.perf_counter() - began
-
-    async def flush_triggers(self) -> None:
-        self._client.flush(_SETTLE_SECONDS)
-
-    async def close(self) -> None:
-        self._client.close()
-
-
-class AsyncProbe(Probe):
-    """`AsyncCacheClient`."""
-
-    title = "async"
-
-    def _open(self, settings: ReaderSettings) -> None:
-        self._client = AsyncCacheClient(settings, events=self.published)
-
-    async def timed(self, number: int) -> float:
-        get, params = self._client.get, params_of(number)
-        began = time.perf_counter()
-        await get(QUERY, params)
-        return time.perf_counter() - began
-
-    async def flush_triggers(self) -> None:
-        await self._client.flush(_SETTLE_SECONDS)
-
-    async def close(self) -> None:
-        await self._client.close()
-
-
+TITLES: Final = ("sync", "async")
 _HOT: Final = range(64)
 _FIRST_OTHER: Final = 1_000
 _AT_MOST: Final = Target(Must.AT_MOST, 1.2)
@@ -117,10 +77,10 @@ class Triggering(Group):
         """Measure; one value per round is the ratio of two kinds' 99th percentiles."""
         numbers = count(_FIRST_OTHER)
         figures: list[Figure] = []
-        for kind in (SyncProbe, AsyncProbe):
-            rounds = run_on_loop(_p99s(kind, setting, numbers), uvloop=setting.options.uvloop)
+        for title in TITLES:
+            rounds = run_on_loop(_p99s(title, setting, numbers), uvloop=setting.options.uvloop)
             p99s = {read: tuple(p99[read] for p99 in rounds) for read in Read}
-            figures += self._figures(kind.title, p99s)
+            figures += self._figures(title, p99s)
         return Result(self.name, self.title, figures=tuple(figures))
 
     def _figures(self, title: str, p99s: Mapping[Read, tuple[float, ...]]) -> Iterator[Figure]:
@@ -134,10 +94,10 @@ class Triggering(Group):
             yield Figure(self.name, f"{title}: p99 of {other}", p99s[read], "µs")
 
 
-async def _p99s(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -> list[Mapping[Read, float]]:
+async def _p99s(title: str, setting: Setting, numbers: Iterator[int]) -> list[Mapping[Read, float]]:
     scale = setting.options.scale
     order = random.Random(setting.options.seed)  # noqa: S311 - no secret
-    probe = kind(setting.servers.lenient_settings())
+    probe = Probe(title, setting.servers.lenient_settings())
     p99s = []
     with setting.servers.plain() as redis:
         seeder = Seeder(redis, setting.servers.namespace, setting.value_of)
@@ -185,20 +145,20 @@ class HungBroker(Group):
         """Measure; one value per round is the ratio of the two readers' 99th percentiles."""
         figures: list[Figure] = []
         stale = count(_FIRST_STALE)
-        for kind in (SyncProbe, AsyncProbe):
-            p99s = run_on_loop(_hung_p99s(kind, setting, stale), uvloop=setting.options.uvloop)
+        for title in TITLES:
+            p99s = run_on_loop(_hung_p99s(title, setting, stale), uvloop=setting.options.uvloop)
             hung, healthy = zip(*p99s, strict=True)
-            what = f"{kind.title}: p99 of reads while the broker hangs"
+            what = f"{title}: p99 of reads while the broker hangs"
             ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} asks for a refresh"
             figures += [
                 Figure(self.name, f"{what}, against a healthy one", ratios, "×", Target(Must.AT_MOST, 1.2), note),
                 Figure(self.name, what, tuple(hung), "µs"),
-                Figure(self.name, f"{kind.title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
+                Figure(self.name, f"{title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
             ]
         return Result(self.name, self.title, figures=tuple(figures))
 
 
-async def _hung_p99s(kind: type[Probe], setting: Setting, numbers: Iterator[int]) -> list[tuple[float, float]]:
+async def _hung_p99s(title: str, setting: Setting, numbers: Iterator[int]) -> list[tuple[float, float]]:
     servers, scale = setting.servers, setting.options.scale
     order = random.Random(setting.options.seed)  # noqa: S311 - no secret
     p99s = []
@@ -206,8 +166,8 @@ async def _hung_p99s(kind: type[Probe], setting: Setting, numbers: Iterator[int]
         seeder = Seeder(redis, servers.namespace, setting.value_of)
         seeder.put(_FRESH)
         probes = {
-            _HEALTHY: kind(servers.lenient_settings()),
-            _HUNG: kind(servers.lenient_settings(broker_url=silent.url)),
+            _HEALTHY: Probe(title, servers.lenient_settings()),
+            _HUNG: Probe(title, servers.lenient_settings(broker_url=silent.url)),
         }
         for number in range(scale.rounds + 1):
             took = await _hung_round(

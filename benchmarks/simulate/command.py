@@ -45,23 +45,7 @@ class Scenario(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
-    """The options. Times in seconds.
-
-    Attributes:
-        scenarios: empty: all.
-        keys, reads_per_second, readers: of the whole; ``readers`` are processes.
-        workers: processes; None: twice as many as the steady load keeps busy.
-        seconds: the span.
-        popularity, zipf_exponent: how reads are shared; the exponent is Zipf's.
-        ttl_seconds, grace_seconds: of all entries.
-        delta_seconds, delta_spread: what a load takes: its mean, and σ of its logarithm (0: always the same).
-        beta: β0.
-        mode: when refreshes begin.
-        seed: of all that is drawn.
-        validate: a real run, and the same one simulated, instead of the scenarios.
-        quick: everything small.
-        out: folder for the results.
-    """
+    """Options of `python -m benchmarks simulate`, as its ``--help`` explains them; None: as much as is usual."""
 
     scenarios: tuple[Scenario, ...] = ()
     keys: int = 10_000_000

@@ -19,19 +19,7 @@ MAX_ROUNDS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class StampedeOptions:
-    """The options; None: the scenario's own.
-
-    Attributes:
-        scenarios: empty: the first; with ``quick`` all.
-        strategies: names; empty: all.
-        workers, readers, expires, delta, lease, seconds, rounds: see `Scale` and `Kind`.
-        origin, beta, rnd_precision: see `Config`.
-        report_every: seconds between two reports.
-        redis_url: one's own cache; None: an embedded one.
-        quick: little of everything.
-        seed: of pauses, orders and the graph.
-        out: folder of the results.
-    """
+    """Options of `python -m benchmarks stampede`, as its ``--help`` explains them; None: as much as is usual."""
 
     scenarios: tuple[Scenario, ...] = ()
     strategies: tuple[str, ...] = ()

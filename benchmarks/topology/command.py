@@ -29,21 +29,7 @@ DEFAULT_OUT: Final = Path("bench-results/topology")
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """The options of `python -m benchmarks topology`.
-
-    Attributes:
-        quick: little of everything, in less than a minute: it shows that all works, not how anything compares.
-        full: more levels of each, the grid on both graphs, longer cells: an hour and a half.
-        seeds, scale, persons, keys, cell_seconds, workers: None: as is usual for that extent.
-        ttls_seconds, pauses_seconds, rates, betas: levels of the grid; empty: the usual ones. Rates are of open loops.
-        clients: of the closed loop.
-        edge_factor: of R-MAT: edges a possible person.
-        quadrants: of R-MAT: the probabilities a, b, c, d.
-        neo4j_uri: one's own graph; None: an embedded one.
-        redis_url: one's own Redis as the cache; None: an embedded one.
-        seed: the first of the seeds.
-        out: folder for what is written.
-    """
+    """Options of `python -m benchmarks topology`, as its ``--help`` explains them; None: as much as is usual."""
 
     quick: bool = False
     full: bool = False

@@ -69,18 +69,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """The options of `python -m benchmarks worker`.
-
-    Attributes:
-        rounds: None: as many as is usual, or one where ``quick``.
-        broker: which brokers.
-        redis_url: one's own Redis as the cache; None: an embedded one.
-        neo4j_uri: one's own graph; None: an embedded one.
-        only: names of groups; empty: all.
-        quick: little of everything, in less than a minute: it shows that all works, not how fast.
-        seed: of what is drawn.
-        out: folder for what was measured.
-    """
+    """Options of `python -m benchmarks worker`, as its ``--help`` explains them; None: as much as is usual."""
 
     rounds: int | None = None
     broker: BrokerKind = BrokerKind.REDIS
