@@ -81,9 +81,13 @@ class Fleet:
         assert process.wait(60) == 0, process.tail_of_log()
 
     def dropped(self) -> list[str]:
-        """What workers said of messages that they dropped."""
+        """What workers of earlier releases and of this one log of messages that they reject."""
         lines = (line for worker in self.workers for line in worker.tail_of_log(100_000).splitlines())
-        return [line for line in lines if "dropped" in line]
+        return [
+            line
+            for line in lines
+            if "dropped" in line or "rejected a message" in line or "rejected an unrecognised message" in line
+        ]
 
     def _start(self, release: str, module_and_arguments: list[str]) -> GuardedProcess:
         self._started += 1

@@ -231,7 +231,7 @@ def test_what_a_prefork_workers_main_process_counts_is_in_prometheus_and_the_log
         system, collector, "-c", "1", OTEL_METRIC_EXPORT_INTERVAL="3600000", CACHE_METRICS_PORT=str(port)
     )
     system.broker.lpush("cache.refresh", "{}")  # an unrecognised message
-    eventually(lambda: "dropped" in worker.tail_of_log(10_000), 60, "it is dropped")
+    eventually(lambda: "rejected a message" in worker.tail_of_log(10_000), 60, "it is rejected")
     client = system.client()
     held = {"key": "a", "hold": "gate"}
     client.refresh("long_lived", held)
