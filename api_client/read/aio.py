@@ -125,9 +125,9 @@ class AsyncReadPath:
                 clock = self._link.health.clock
                 if clock.is_due_once():
                     if clock.is_known:
-                        self._publisher.run_in_background(self._relearn_clock)
+                        self._publisher.run_in_background(self._resync_clock)
                     else:
-                        await self._link.learn_clock()
+                        await self._link.sync_clock()
             except BaseException:
                 self._core.abandon(fill)
                 raise
@@ -162,9 +162,9 @@ class AsyncReadPath:
             with self._core.spans.waiting([one.key for one in pending]):
                 batch.end(await asyncio.gather(*map(self._wait_or_error, pending)))
 
-    def _relearn_clock(self) -> None:
+    def _resync_clock(self) -> None:
         with suppress(CacheUnavailable):  # the reads themselves report it
-            self._sync_link.learn_clock()
+            self._sync_link.sync_clock()
 
     async def _wait_or_error(self, pending: PendingRead) -> bytes | CacheError:
         try:

@@ -168,7 +168,7 @@ class ReadCore:
         return accepted
 
     def now_us(self) -> int:
-        """Return Redis' time; it was learnt before anything was read."""
+        """Return Redis' time; the clock is synced before anything is read."""
         return self._clock.now_us()
 
     def begin_fill(self, key: CacheKey) -> Fill | None:

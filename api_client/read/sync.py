@@ -199,17 +199,17 @@ class ReadPath:
                 batch.end(self._runner.run_all(waits))
 
     def _sync_clock(self) -> None:
-        """Learn Redis' time where it is unknown; every 10 s learn it again, off the caller's path."""
+        """Sync Redis' clock where it is unknown; every 10 s again, off the caller's path."""
         clock = self._link.health.clock
         if clock.is_due_once():
             if clock.is_known:
-                self._publisher.run_in_background(self._relearn_clock)
+                self._publisher.run_in_background(self._resync_clock)
             else:
-                self._link.learn_clock()
+                self._link.sync_clock()
 
-    def _relearn_clock(self) -> None:
+    def _resync_clock(self) -> None:
         with suppress(CacheUnavailable):  # the reads themselves report it
-            self._link.learn_clock()
+            self._link.sync_clock()
 
     def _wait(self, pending: PendingRead) -> bytes:
         if pending.may_share:

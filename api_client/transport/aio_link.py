@@ -96,15 +96,15 @@ class AsyncCacheLink:
     async def now_us(self) -> int:
         """Return Redis' time; asks Redis only when it never has been asked."""
         if not self.health.clock.is_known:
-            await self.learn_clock()
+            await self.sync_clock()
         return self.health.clock.now_us()
 
-    async def learn_clock(self) -> None:
+    async def sync_clock(self) -> None:
         """Ask Redis for its time."""
         asked_at = monotonic_seconds()
         (reply,) = await self._exchange(lambda connection: connection.ask_all([TIME_REQUEST]), None)
         self.health.breaker.succeeded()
-        self.health.learn_time(reply, asked_at=asked_at)
+        self.health.set_clock(reply, asked_at=asked_at)
 
     def close(self) -> None:
         """Close this event loop's connection."""
@@ -180,7 +180,7 @@ class AsyncClusterLink(AsyncCacheLink):
                 raise reply
         return replies
 
-    async def learn_clock(self) -> None:
+    async def sync_clock(self) -> None:
         """Learn the time of one node as the reader's: what is learnt of the others at their first reads shifts theirs.
 
         Raises:
@@ -220,7 +220,7 @@ class AsyncClusterLink(AsyncCacheLink):
                 return await self._find_slots(besides)
             case LearnClock(node):
                 try:
-                    await self._nodes[node].learn_clock()
+                    await self._nodes[node].sync_clock()
                 except CacheUnavailable as error:
                     return error
         return None

@@ -172,7 +172,7 @@ class ClusterState(Health):
 
     def learn_from(self, address: Address) -> None:
         """Make a node's clock the reader's."""
-        self.clock.learn(self.health_of(address).clock.now_us(), asked_at=monotonic_seconds())
+        self.clock.sync(self.health_of(address).clock.now_us(), asked_at=monotonic_seconds())
 
     def no_owner(self) -> CacheUnavailable:
         """Return the error for a key whose slot no node is known to have."""

@@ -77,7 +77,7 @@ class Health:
         entry: bytes | None = reply
         return entry
 
-    def learn_time(self, reply: Any, *, asked_at: float) -> None:
+    def set_clock(self, reply: Any, *, asked_at: float) -> None:
         """Take over TIME's reply to a request of ``asked_at`` (monotonic seconds).
 
         Raises:
@@ -86,7 +86,7 @@ class Health:
         if isinstance(reply, RedisError):
             raise self.failure(reply, None)
         whole_seconds, microseconds = reply
-        self.clock.learn(int(whole_seconds) * 1_000_000 + int(microseconds), asked_at=asked_at)
+        self.clock.sync(int(whole_seconds) * 1_000_000 + int(microseconds), asked_at=asked_at)
 
 
 def is_outage(reply: object) -> bool:

@@ -115,15 +115,15 @@ class CacheLink:
     def now_us(self) -> int:
         """Return Redis' time; asks Redis only when it never has been asked."""
         if not self.health.clock.is_known:
-            self.learn_clock()
+            self.sync_clock()
         return self.health.clock.now_us()
 
-    def learn_clock(self) -> None:
+    def sync_clock(self) -> None:
         """Ask Redis for its time; behind Sentinels ask them, too, whether this still is the master."""
         self.health.check(None)
         self._poll_sentinels()
         asked_at = monotonic_seconds()
-        self.health.learn_time(self._translated(lambda: self._connections.ask(TIME_REQUEST), None), asked_at=asked_at)
+        self.health.set_clock(self._translated(lambda: self._connections.ask(TIME_REQUEST), None), asked_at=asked_at)
 
     def leave(self) -> None:
         """Leave the node: close the connections; one that is in use when it is given back."""
@@ -224,7 +224,7 @@ class ClusterLink(CacheLink):
                 raise reply
         return replies
 
-    def learn_clock(self) -> None:
+    def sync_clock(self) -> None:
         """Ask every node for its time, and one for the slots.
 
         Raises:
@@ -257,7 +257,7 @@ class ClusterLink(CacheLink):
                 return self._find_slots(besides)
             case LearnClock(node):
                 try:
-                    self._nodes[node].learn_clock()
+                    self._nodes[node].sync_clock()
                 except CacheUnavailable as error:
                     return error
         return None

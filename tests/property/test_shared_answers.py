@@ -68,7 +68,7 @@ class Reader:
     @classmethod
     def new(cls, now: float, *, has_room: bool, has_tier: bool, knows_unchanged: bool = False) -> Reader:
         health, publisher, tier = Health(), Publisher(has_room), None
-        health.clock.learn(REDIS_US, asked_at=now)
+        health.clock.sync(REDIS_US, asked_at=now)
         if has_tier:
             tier = LocalTier(max_entries=10, max_bytes=10**6, max_age_seconds=60.0)
             tier.resume()

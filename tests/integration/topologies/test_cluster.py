@@ -193,10 +193,10 @@ def test_while_a_slot_moves_its_keys_are_where_they_are(
 def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster: Cluster, new_key: NewKey) -> None:
     assert reader.get("q", {"n": 0}, timeout=0, default="none") == "none"
     link = link_of(reader)
-    link.learn_clock()
+    link.sync_clock()
     ahead = cluster.nodes[-1]
     clock = link.health.health_of((ahead.host, ahead.port)).clock
-    clock.learn(clock.now_us() + HOUR_US, asked_at=time.monotonic())
+    clock.sync(clock.now_us() + HOUR_US, asked_at=time.monotonic())
     for n in KEYS:
         # Loaded 10 s ago, by the clock of its node.
         by_us = HOUR_US if cluster.node_of(new_key(n).key.entry) is ahead else 0
@@ -244,7 +244,7 @@ def test_a_replica_that_takes_over_is_found(make_reader: MakeReader, stack: Exit
             assert client.wait(1, int(PATIENCE_SECONDS * 1000)) == 1
     calls = [("q", {"n": n}) for n in KEYS]
     assert values(reader.get_many(calls)) == list(KEYS)
-    link_of(reader).health.clock._relearn_at = math.inf  # which would ask for the slots as well
+    link_of(reader).health.clock._resync_at = math.inf  # which would ask for the slots as well
     lost = cluster.nodes[1]
     lost.kill()
     eventually(lambda: values(reader.get_many(calls)) == list(KEYS), 60 + HEALED_SECONDS, "all are there again")

@@ -147,7 +147,7 @@ def test_a_reader_leaves_a_master_that_is_cut_off_from_the_sentinels_alone(
     key.store_value("old")
     replicated(control)
     assert reader.get("q", {"n": 0}) == "old"
-    client_of(reader)._link.learn_clock()  # as after ten seconds: here it connects, and knows the master
+    client_of(reader)._link.sync_clock()  # as after ten seconds: here it connects, and knows the master
     old = sentinels.master
     sentinels.cut_off(old)
     with sentinels.client(sentinels.wait_for_another(old)) as new:
@@ -156,7 +156,7 @@ def test_a_reader_leaves_a_master_that_is_cut_off_from_the_sentinels_alone(
         assert old.is_running
 
         def read_after_ten_seconds() -> Any:
-            client_of(reader)._link.learn_clock()
+            client_of(reader)._link.sync_clock()
             return reader.get("q", {"n": 0})
 
         eventually(lambda: read_after_ten_seconds() == "new", HEALED_SECONDS, "it reads from the new master")

@@ -70,35 +70,35 @@ def test_a_breaker_s_pause_doubles_up_to_its_longest_and_starts_anew_when_healed
 def test_redis_clock_is_an_offset_taken_at_the_middle_of_the_round_trip(time: Time) -> None:
     clock = RedisClock(time)
     assert not clock.is_known
-    with pytest.raises(RuntimeError, match="not been learnt"):
+    with pytest.raises(RuntimeError, match="never synced"):
         clock.now_us()
     asked_at = time.now
     time.now += 0.2
-    clock.learn(5_000_000_000, asked_at=asked_at)
+    clock.sync(5_000_000_000, asked_at=asked_at)
     assert clock.now_us() == 5_000_100_000
     time.now += 10
     assert clock.now_us() == 5_010_100_000
 
 
-def test_redis_clock_is_learnt_again_every_ten_seconds_by_one_who_asks(time: Time) -> None:
+def test_redis_clock_is_due_again_every_ten_seconds_to_one_caller(time: Time) -> None:
     clock = RedisClock(time)
     assert [clock.is_due_once(), clock.is_due_once()] == [True, True]  # nobody can do without
-    clock.learn(1, asked_at=time.now)
+    clock.sync(1, asked_at=time.now)
     time.now += 9.9
     assert not clock.is_due_once()
     time.now += 0.2
     assert [clock.is_due_once(), clock.is_due_once()] == [True, False]
     time.now += 1.1
     assert clock.is_due_once()
-    clock.learn(1, asked_at=time.now)
+    clock.sync(1, asked_at=time.now)
     assert not clock.is_due_once()
     clock.forget()
     assert clock.is_due_once()
 
 
-def test_redis_clock_that_is_doubted_is_learnt_again_once_a_second_at_most(time: Time) -> None:
+def test_redis_clock_that_is_doubted_is_due_once_a_second_at_most(time: Time) -> None:
     clock = RedisClock(time)
-    clock.learn(1, asked_at=time.now)
+    clock.sync(1, asked_at=time.now)
     ahead_us = 3_600_000_000
     clock.check_against(ahead_us)
     assert not clock.is_due_once()
@@ -106,9 +106,9 @@ def test_redis_clock_that_is_doubted_is_learnt_again_once_a_second_at_most(time:
     assert clock.is_due_once()
     clock.check_against(ahead_us)
     assert not clock.is_due_once()  # it is being asked
-    clock.learn(1, asked_at=time.now)
+    clock.sync(1, asked_at=time.now)
     time.now += 5.0
-    assert not clock.is_due_once()  # a doubt is over when the clock has been learnt
+    assert not clock.is_due_once()  # a doubt is over when the clock has been synced
     clock.check_against(clock.now_us() + 1_000_000)
     assert not clock.is_due_once()  # so far clocks may be apart
     clock.check_against(clock.now_us() + 1_000_001)
@@ -123,7 +123,7 @@ def test_a_host_whose_wall_clock_is_off_decides_as_any_other(skew_hours: int) ->
     redis_us = 1_795_262_400_000_000
     with freeze_time(NOON + timedelta(hours=skew_hours)) as frozen:
         clock = RedisClock()
-        clock.learn(redis_us, asked_at=monotonic_seconds())
+        clock.sync(redis_us, asked_at=monotonic_seconds())
         decisions = []
         for _ in range(4):
             frozen.tick(timedelta(seconds=20))
@@ -138,7 +138,7 @@ def test_a_host_whose_wall_clock_is_off_decides_as_any_other(skew_hours: int) ->
 def test_a_clock_that_stands_still_stands_still() -> None:
     with freeze_time(NOON) as frozen:
         clock = RedisClock()
-        clock.learn(7_000_000, asked_at=monotonic_seconds())
+        clock.sync(7_000_000, asked_at=monotonic_seconds())
         assert clock.now_us() == clock.now_us() == 7_000_000
         frozen.tick(timedelta(seconds=3))
         assert clock.now_us() == 10_000_000
