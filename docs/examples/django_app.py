@@ -32,7 +32,7 @@ settings.configure(
 
 @require_GET
 def friends(request: HttpRequest, person_id: int) -> HttpResponse:
-    """Answer from the cache, at once while there is a value within its grace."""
+    """Return the cached value, at once while there is one within its grace."""
     try:
         found = friends_of(person_id=person_id)
     except CacheError:  # nothing to answer with: the load failed, took too long, or the cache is down
@@ -43,7 +43,7 @@ def friends(request: HttpRequest, person_id: int) -> HttpResponse:
 @csrf_exempt
 @require_POST
 def changed(request: HttpRequest, person_id: int) -> HttpResponse:
-    """Whoever has written to the graph says so here: from now on the value is stale, and the next read refreshes it."""
+    """Invalidate after a write to the graph: the value is stale from now on, and the next read refreshes it."""
     friends_of.invalidate({"person_id": person_id})
     return HttpResponse(status=204)
 

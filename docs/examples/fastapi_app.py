@@ -1,4 +1,4 @@
-"""FastAPI, on one event loop a process.
+"""FastAPI, with one event loop per process.
 
 ::
 
@@ -20,20 +20,20 @@ from api_client import AsyncCacheClient, CacheError
 
 
 class State(TypedDict):
-    """What lives as long as the application."""
+    """State with the lifetime of the application."""
 
     cache: AsyncCacheClient
 
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[State]:
-    """Open one client for all requests; at the end it publishes what is left, and closes."""
+    """Open one client for all requests; closing it publishes pending triggers."""
     async with AsyncCacheClient.from_env() as client:
         yield {"cache": client}
 
 
 def the_cache(request: Request) -> AsyncCacheClient:
-    """Give a route the client."""
+    """Return the client for a route."""
     client: AsyncCacheClient = request.state.cache
     return client
 
@@ -44,17 +44,17 @@ app = FastAPI(lifespan=lifespan)
 
 @app.get("/people/{person_id}/friends")
 async def friends(person_id: int, cache: Cache) -> list[Friend]:
-    """Answer from the cache, at once while there is a value within its grace."""
+    """Return the cached value, at once while there is one within its grace."""
     return await friends_of.on(cache)(person_id=person_id)
 
 
 @app.post("/people/{person_id}/friends/changed", status_code=204)
 async def changed(person_id: int, cache: Cache) -> None:
-    """Whoever has written to the graph says so here: from now on the value is stale, and the next read refreshes it."""
+    """Invalidate after a write to the graph: the value is stale from now on, and the next read refreshes it."""
     await friends_of.on(cache).invalidate({"person_id": person_id})
 
 
 @app.exception_handler(CacheError)
 async def no_value(_: Request, error: Exception) -> JSONResponse:
-    """Nothing to answer with: the load failed, took too long, or the cache is down."""
+    """Handle a missing value: the load failed, took too long, or the cache is down."""
     return JSONResponse({"error": "not available now"}, status_code=503)

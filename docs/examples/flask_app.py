@@ -17,19 +17,19 @@ app = Flask(__name__)
 
 @app.get("/people/<int:person_id>/friends")
 def friends(person_id: int) -> list[Friend]:
-    """Answer from the cache, at once while there is a value within its grace."""
+    """Return the cached value, at once while there is one within its grace."""
     return friends_of(person_id=person_id)
 
 
 @app.post("/people/<int:person_id>/friends/changed")
 def changed(person_id: int) -> tuple[str, int]:
-    """Whoever has written to the graph says so here: from now on the value is stale, and the next read refreshes it."""
+    """Invalidate after a write to the graph: the value is stale from now on, and the next read refreshes it."""
     friends_of.invalidate({"person_id": person_id})
     return "", 204
 
 
 @app.errorhandler(CacheError)
 def no_value(error: CacheError) -> tuple[dict[str, str], int]:
-    """Nothing to answer with: the load failed, took too long, or the cache is down."""
+    """Handle a missing value: the load failed, took too long, or the cache is down."""
     app.logger.warning("%s", error)
     return {"error": "not available now"}, 503

@@ -1,4 +1,4 @@
-"""What the web applications read: a query of the worker's by its name, and the type of its value."""
+"""Handle of the web applications: the name of a worker's query, and the type of its value."""
 
 from __future__ import annotations
 

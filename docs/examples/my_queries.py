@@ -1,4 +1,4 @@
-"""The worker's side.
+"""Queries of the worker.
 
 ::
 
@@ -14,7 +14,7 @@ from refresher import query
 
 @query("friends_of", ttl="5m", grace="1h", degree="MATCH (p:Person {id: $person_id}) RETURN COUNT { (p)--() }")
 def friends_of(tx: Any, person_id: int) -> list[dict[str, Any]]:
-    """Load the names of a person's friends."""
+    """Return the names of a person's friends."""
     rows: list[dict[str, Any]] = tx.run(
         "MATCH (:Person {id: $id})-[:KNOWS]-(f) RETURN f.name AS name ORDER BY name", id=person_id
     ).data()

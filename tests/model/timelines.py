@@ -183,7 +183,7 @@ def _read(reader: str, seen: str, stale: str) -> Row:
 
 def _lost(who: str) -> Row:
     whose = _who(str(int(who) - FIRST_FOLLOW_UP)) if int(who) > FIRST_FOLLOW_UP else f"reader {who}"
-    return "network", f"loses the reply to {whose}", "it will ask again"
+    return "network", f"loses the reply to {whose}", "it will repeat the step"
 
 
 def _redis(what: str) -> Row:
