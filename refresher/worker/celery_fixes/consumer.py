@@ -71,7 +71,7 @@ class RefreshConsumer(_Consumer):
         super().__init__(*args, app=app, **options)
         self._carried = CarriedDeliveries(lambda: self.connection)
         self._rejected = RateLimitedRejectLog(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
-        self.loop = self._survive_unreadable(self.loop)  # type: ignore[has-type, unused-ignore]
+        self.loop: Callable[..., None] = self._survive_unreadable(self.loop)
         self.blueprint.start = self._survive_refusals(self.blueprint.start)
 
     def _survive_unreadable(self, loop: Callable[..., None]) -> Callable[..., None]:
