@@ -26,7 +26,7 @@ AT_ONCE = {"CACHE_XFETCH_RETRY_ENABLED": "false"}
 SECRET = "canary-c3a9"
 
 
-class StatusApi:
+class CommandLine:
     """The dead letters of a cache, and the command."""
 
     def __init__(self, cache: redis.Redis, env: dict[str, str]) -> None:
@@ -41,7 +41,7 @@ class StatusApi:
         return json.loads(done.stdout)
 
 
-class BusyDesk(StatusApi):
+class BusyCommandLine(CommandLine):
     """One with a whole system behind it."""
 
     def __init__(self, system: System) -> None:
@@ -64,127 +64,127 @@ class BusyDesk(StatusApi):
 
 
 @pytest.fixture
-def busy_desk(system: System) -> BusyDesk:
-    return BusyDesk(system)
+def busy_cli(system: System) -> BusyCommandLine:
+    return BusyCommandLine(system)
 
 
 @pytest.fixture
-def desk(clean_redis: RedisServer) -> Iterator[StatusApi]:
+def cli(clean_redis: RedisServer) -> Iterator[CommandLine]:
     with redis.Redis.from_url(clean_redis.url(0)) as cache:
-        yield StatusApi(cache, {"CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1)})
+        yield CommandLine(cache, {"CACHE_REDIS_URL": clean_redis.url(0), "CACHE_BROKER_URL": clean_redis.url(1)})
 
 
-def test_a_failing_key_is_listed_shown_retried_and_gone(busy_desk: BusyDesk) -> None:
-    busy_desk.system.start_worker(**AT_ONCE)
-    identifier = busy_desk.fail("a", times=2)
-    (told,) = busy_desk.told("list")
+def test_a_failing_key_is_listed_shown_retried_and_gone(busy_cli: BusyCommandLine) -> None:
+    busy_cli.system.start_worker(**AT_ONCE)
+    identifier = busy_cli.fail("a", times=2)
+    (told,) = busy_cli.told("list")
     assert (told["id"], told["query"], told["params"]) == (identifier, "long_lived", {"key": "a"})
     assert (told["kind"], told["attempts"], told["failures"], told["letters"]) == ("transient", 1, 2, 1)
     assert told["state"] == "quarantined"
     assert 0 < told["state_left"] <= 60
     with pytest.raises(RefreshFailed) as caught:
-        busy_desk.client.get("long_lived", {"key": "a"})
+        busy_cli.client.get("long_lived", {"key": "a"})
     assert caught.value.kind == "transient"
     assert 0 < caught.value.retry_after_seconds <= 60
 
-    line = busy_desk.run("list").output
+    line = busy_cli.run("list").output
     assert f'{identifier}  long_lived  {{"key": "a"}}  transient' in line
     assert "quarantined for" in line
-    shown = busy_desk.run("show", identifier).output
+    shown = busy_cli.run("show", identifier).output
     assert "because   TransientFailure: scripted" in shown
     assert "last refresh failed (transient); backing off for another" in shown
-    assert "given up 2 times in a row" in str(busy_desk.client.explain("long_lived", {"key": "a"}))
+    assert "failed 2 times in a row" in str(busy_cli.client.explain("long_lived", {"key": "a"}))
 
-    assert busy_desk.told("retry", identifier) == [
+    assert busy_cli.told("retry", identifier) == [
         {"id": identifier, "query": "long_lived", "result": "refreshed", "why": ""}
     ]
-    assert busy_desk.client.get("long_lived", {"key": "a"})["load"] == 3
-    assert busy_desk.told("list") == []
-    assert busy_desk.system.record(busy_desk.client.key("long_lived", {"key": "a"})) == {}
+    assert busy_cli.client.get("long_lived", {"key": "a"})["load"] == 3
+    assert busy_cli.told("list") == []
+    assert busy_cli.system.record(busy_cli.client.key("long_lived", {"key": "a"})) == {}
 
 
-def test_a_retry_that_fails_again_keeps_one_letter_and_the_row(busy_desk: BusyDesk) -> None:
-    busy_desk.system.start_worker(**AT_ONCE)
-    identifier = busy_desk.fail("a")
-    busy_desk.system.control.rpush("script:a", "fail")
-    (told,) = busy_desk.told("retry", "--all", exit_code=1)
+def test_a_retry_that_fails_again_keeps_one_letter_and_the_row(busy_cli: BusyCommandLine) -> None:
+    busy_cli.system.start_worker(**AT_ONCE)
+    identifier = busy_cli.fail("a")
+    busy_cli.system.control.rpush("script:a", "fail")
+    (told,) = busy_cli.told("retry", "--all", exit_code=1)
     assert (told["result"], told["why"]) == ("failed again", "transient")
     (letter,) = eventually(
-        lambda: [one for one in busy_desk.told("list") if one["id"] != identifier and one["letters"] == 1],
+        lambda: [one for one in busy_cli.told("list") if one["id"] != identifier and one["letters"] == 1],
         10, "the newer letter is there in the place of the older",
     )  # fmt: skip
     assert (letter["failures"], letter["state"]) == (2, "quarantined")
 
 
-def test_without_a_worker_a_retry_is_asked_for_and_the_letter_stays(busy_desk: BusyDesk) -> None:
-    worker = busy_desk.system.start_worker(**AT_ONCE)
-    identifier = busy_desk.fail("a")
+def test_without_a_worker_a_retry_is_asked_for_and_the_letter_stays(busy_cli: BusyCommandLine) -> None:
+    worker = busy_cli.system.start_worker(**AT_ONCE)
+    identifier = busy_cli.fail("a")
     worker.kill()
-    (told,) = busy_desk.told("retry", identifier, "--wait", "0")
+    (told,) = busy_cli.told("retry", identifier, "--wait", "0")
     assert (told["result"], told["why"]) == ("asked for", "")
-    (told,) = busy_desk.told("retry", identifier, "--wait", "200ms", exit_code=1)
+    (told,) = busy_cli.told("retry", identifier, "--wait", "200ms", exit_code=1)
     assert (told["result"], told["why"]) == ("asked for", "one is under way")
-    assert busy_desk.told("list")[0]["state"] == "queued"
-    assert busy_desk.run("list").output.rstrip().endswith("queued")
+    assert busy_cli.told("list")[0]["state"] == "queued"
+    assert busy_cli.run("list").output.rstrip().endswith("queued")
 
 
-def test_a_drop_ends_the_pause_and_the_row(busy_desk: BusyDesk) -> None:
-    busy_desk.system.start_worker(**AT_ONCE)
-    identifier = busy_desk.fail("a", times=2)
-    assert busy_desk.told("drop", identifier) == [
+def test_a_drop_ends_the_pause_and_the_row(busy_cli: BusyCommandLine) -> None:
+    busy_cli.system.start_worker(**AT_ONCE)
+    identifier = busy_cli.fail("a", times=2)
+    assert busy_cli.told("drop", identifier) == [
         {"id": identifier, "query": "long_lived", "result": "dropped", "ended_pause": True}
     ]
-    assert busy_desk.told("list") == []
-    assert busy_desk.client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 3
+    assert busy_cli.told("list") == []
+    assert busy_cli.client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 3
 
 
-def test_letters_of_one_key_are_told_together_and_go_together(desk: StatusApi) -> None:
-    desk.letters.add(a_letter(1, "a"))
-    desk.letters.add(a_letter(2, "a"))
-    desk.letters.add(a_letter(3, "b", query="other"))
-    assert [(one["id"], one["letters"], one["state"]) for one in desk.told("list")] == [
+def test_letters_of_one_key_are_told_together_and_go_together(cli: CommandLine) -> None:
+    cli.letters.add(a_letter(1, "a"))
+    cli.letters.add(a_letter(2, "a"))
+    cli.letters.add(a_letter(3, "b", query="other"))
+    assert [(one["id"], one["letters"], one["state"]) for one in cli.told("list")] == [
         ("3-bbbbbbbb", 1, "idle"), ("2-aaaaaaaa", 2, "idle"),
     ]  # fmt: skip
-    assert [one["id"] for one in desk.told("list", "--query", "q")] == ["2-aaaaaaaa"]
-    assert desk.told("drop", "1-aaaaaaaa")[0]["id"] == "2-aaaaaaaa"
-    assert [one["id"] for one in desk.told("list")] == ["3-bbbbbbbb"]
-    assert desk.told("drop", "--query", "nobody") == []
-    assert desk.told("drop", "--query", "other")[0]["ended_pause"] is False
-    assert desk.run("list").output == "no dead letters\n"
+    assert [one["id"] for one in cli.told("list", "--query", "q")] == ["2-aaaaaaaa"]
+    assert cli.told("drop", "1-aaaaaaaa")[0]["id"] == "2-aaaaaaaa"
+    assert [one["id"] for one in cli.told("list")] == ["3-bbbbbbbb"]
+    assert cli.told("drop", "--query", "nobody") == []
+    assert cli.told("drop", "--query", "other")[0]["ended_pause"] is False
+    assert cli.run("list").output == "no dead letters\n"
 
 
-def test_lists_are_bounded_and_obey_no_terminal(desk: StatusApi) -> None:
+def test_lists_are_bounded_and_obey_no_terminal(cli: CommandLine) -> None:
     for token in range(1, 60):
         letter = a_letter(token, params={"text": "\x1b[31mred" + "x" * 500}, message="a\nb\x1b")
-        desk.letters.add(msgspec.structs.replace(letter, digest=f"{token:032x}"))
-    done = desk.run("list")
+        cli.letters.add(msgspec.structs.replace(letter, digest=f"{token:032x}"))
+    done = cli.run("list")
     assert done.output.count("\n") == 52  # a head, 50 letters, and how many more there are
     assert done.output.endswith("and 9 more: --most 59\n")
-    assert len(desk.told("list")) == 50
-    assert len(desk.told("list", "--most", "2")) == 2
-    for output in (done.output, desk.run("show", "1-00000000").output):
+    assert len(cli.told("list")) == 50
+    assert len(cli.told("list", "--most", "2")) == 2
+    for output in (done.output, cli.run("show", "1-00000000").output):
         assert "\x1b" not in output
-    assert "because   a\\nb\\x1b" in desk.run("show", "1-00000000").output
-    done = desk.run("drop", "--all")
+    assert "because   a\\nb\\x1b" in cli.run("show", "1-00000000").output
+    done = cli.run("drop", "--all")
     assert done.output.count("\n") == 52
-    assert done.output.endswith("and 9 more: --json tells all\n59 keys\n")
+    assert done.output.endswith("and 9 more: --json prints all\n59 keys\n")
 
 
-def test_a_letter_that_keeps_no_params_can_be_dropped_and_says_why_it_is_not_retried(desk: StatusApi) -> None:
-    desk.letters.add(a_letter(1, "a", params=None, message=None))
-    assert "(not kept)" in desk.run("list").output
-    (told,) = desk.told("retry", "--all", exit_code=1)
-    assert (told["result"], told["why"]) == ("params not kept", "drop it, and the next reader asks")
-    assert desk.told("show", "1-aaaaaaaa")["params"] is None
-    assert desk.told("drop", "--all")[0]["result"] == "dropped"
+def test_a_letter_that_keeps_no_params_can_be_dropped_and_says_why_it_is_not_retried(cli: CommandLine) -> None:
+    cli.letters.add(a_letter(1, "a", params=None, message=None))
+    assert "(not kept)" in cli.run("list").output
+    (told,) = cli.told("retry", "--all", exit_code=1)
+    assert (told["result"], told["why"]) == ("params not kept", "drop it, and the next reader triggers a refresh")
+    assert cli.told("show", "1-aaaaaaaa")["params"] is None
+    assert cli.told("drop", "--all")[0]["result"] == "dropped"
 
 
-def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(desk: StatusApi) -> None:
-    desk.letters.add(a_letter(1, "a"))
-    done = desk.run("retry", "--all", CACHE_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
+def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(cli: CommandLine) -> None:
+    cli.letters.add(a_letter(1, "a"))
+    done = cli.run("retry", "--all", CACHE_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     assert done.exit_code == 1
     assert "1-aaaaaaaa  q: could not be asked for" in done.output
-    assert len(desk.letters.newest()) == 1
+    assert len(cli.letters.newest()) == 1
 
 
 @pytest.mark.parametrize(
@@ -195,17 +195,17 @@ def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(desk: Statu
         (["retry", "--all", "--wait", "soon"], 2, "--wait"),
         (["show"], 2, "ID"),
         (["list", "--most", "0"], 2, "--most"),
-        (["show", "1-aaaaaaaa"], 1, "error: there is no dead letter 1-aaaaaaaa"),
-        (["drop", "\x1b[1m"], 1, "error: there is no dead letter \\x1b[1m"),
+        (["show", "1-aaaaaaaa"], 1, "error: no dead letter 1-aaaaaaaa"),
+        (["drop", "\x1b[1m"], 1, "error: no dead letter \\x1b[1m"),
     ],
 )
-def test_exit_codes(desk: StatusApi, arguments: list[str], exit_code: int, words: str) -> None:
-    done = desk.run(*arguments)
+def test_exit_codes(cli: CommandLine, arguments: list[str], exit_code: int, words: str) -> None:
+    done = cli.run(*arguments)
     assert done.exit_code == exit_code
     assert words in done.output
 
 
-def test_a_cache_that_is_down_is_one_line_without_the_password(desk: StatusApi) -> None:
+def test_a_cache_that_is_down_is_one_line_without_the_password(cli: CommandLine) -> None:
     url = f"redis://:{SECRET}@127.0.0.1:{free_port()}/0"
     done = subprocess.run(
         [sys.executable, "-m", "refresher.cli", "dead", "list"],

@@ -24,7 +24,7 @@ KEY = make_key("cache", "friends_of", {"name": "canary-77"}, 1)
 NONCE = b"n0nce-77"
 
 
-class StatusApi:
+class CommandLine:
     """A key with all that there can be of it, and the command."""
 
     def __init__(self, server: RedisServer, client: redis.Redis) -> None:
@@ -41,22 +41,22 @@ class StatusApi:
 
 
 @pytest.fixture
-def desk(clean_redis: RedisServer) -> Iterator[StatusApi]:
+def cli(clean_redis: RedisServer) -> Iterator[CommandLine]:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
-        yield StatusApi(clean_redis, client)
+        yield CommandLine(clean_redis, client)
 
 
-def test_each_field_is_told_and_neither_value_nor_params_nor_nonce(desk: StatusApi) -> None:
-    desk.world.plant(7, delta=Smoothed(0.5, 0.25), beta=3.3, degree=10)
-    desk.world.claim()
-    run = desk.world.acquire(NONCE)
-    letters = DeadLetters(desk.client, "cache")
+def test_each_field_is_told_and_neither_value_nor_params_nor_nonce(cli: CommandLine) -> None:
+    cli.world.plant(7, delta=Smoothed(0.5, 0.25), beta=3.3, degree=10)
+    cli.world.claim()
+    run = cli.world.acquire(NONCE)
+    letters = DeadLetters(cli.client, "cache")
     letters.add(a_letter(5, query="friends_of"))
     letters.add(msgspec.structs.replace(a_letter(6, query="friends_of"), digest=KEY.digest.hex()))
-    told, shown = desk.told(KEY.entry), desk.run(KEY.entry).stdout
+    told, shown = cli.told(KEY.entry), cli.run(KEY.entry).stdout
     entry, record = told["entry"], told["record"]
     assert (entry["token"], entry["delta"], entry["delta_deviation"], entry["degree"]) == (7, 0.5, 0.25, 10)
-    assert entry["bytes"] == entry["header_bytes"] + entry["payload_bytes"] == desk.client.strlen(KEY.entry)
+    assert entry["bytes"] == entry["header_bytes"] + entry["payload_bytes"] == cli.client.strlen(KEY.entry)
     assert (record["state"], record["token"]) == ("running", str(run.token))
     assert record["by"]
     assert "nonce" not in record
@@ -68,34 +68,34 @@ def test_each_field_is_told_and_neither_value_nor_params_nor_nonce(desk: StatusA
     assert all(f"  {name} " in shown for name in (*entry, *record))
 
 
-def test_the_ways_to_name_a_key_lead_to_the_same(desk: StatusApi) -> None:
-    desk.world.plant(7)
-    desk.world.claim()
+def test_the_ways_to_name_a_key_lead_to_the_same(cli: CommandLine) -> None:
+    cli.world.plant(7)
+    cli.world.claim()
     named = [
         (KEY.entry,), (KEY.record,), ("friends_of", "name=canary-77"), ("friends_of", KEY.short),
         ("friends_of", KEY.short[:6]),
     ]  # fmt: skip
-    assert {desk.told(*one)["key"] for one in named} == {KEY.entry}
+    assert {cli.told(*one)["key"] for one in named} == {KEY.entry}
 
 
-def test_where_there_is_nothing_it_says_so(desk: StatusApi) -> None:
-    assert "  none\n" in desk.run(KEY.entry).stdout
-    assert desk.told(KEY.entry, exit_code=1)["entry"] is None
-    done = desk.run("friends_of", KEY.short)
+def test_where_there_is_nothing_it_says_so(cli: CommandLine) -> None:
+    assert "  none\n" in cli.run(KEY.entry).stdout
+    assert cli.told(KEY.entry, exit_code=1)["entry"] is None
+    done = cli.run("friends_of", KEY.short)
     assert done.exit_code == 1
     assert "Redis has no key of friends_of v1" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [("x:y",), ("cache:dead1",), ("friends of",), ("friends_of", "name"), ()])
-def test_wrong_usage_is_exit_code_2(desk: StatusApi, arguments: tuple[str, ...]) -> None:
-    assert desk.run(*arguments).exit_code == 2
+def test_wrong_usage_is_exit_code_2(cli: CommandLine, arguments: tuple[str, ...]) -> None:
+    assert cli.run(*arguments).exit_code == 2
 
 
-def test_digits_of_several_keys_are_refused(desk: StatusApi) -> None:
+def test_digits_of_several_keys_are_refused(cli: CommandLine) -> None:
     for digits in ("abcdef00", "abcdef11"):
-        desk.client.set(f"cache:e1:{{friends_of:1:{digits * 4}}}", "no entry")
-    done = desk.run("friends_of", "abcdef")
+        cli.client.set(f"cache:e1:{{friends_of:1:{digits * 4}}}", "no entry")
+    done = cli.run("friends_of", "abcdef")
     assert done.exit_code == 2
     assert "give more digits" in done.stderr
-    told = desk.told("friends_of", "abcdef1")
+    told = cli.told("friends_of", "abcdef1")
     assert (told["unreadable"], told["entry"]) == ("garbage", {"bytes": len("no entry")})
