@@ -69,14 +69,17 @@ class AsyncCacheLink:
 
     async def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
         """Return the bytes of several entries, in one round trip."""
-        names = [key.entry for key in keys]
-        replies = await self._exchange(lambda connection: connection.get_all(names), keys[0].query)
-        return [self.end_read(reply, key) for reply, key in zip(replies, keys, strict=True)]
+        replies = await self.ask_all([("GET", key.entry) for key in keys], keys[0].query)
+        return [self.health.entry_of(reply, key.query) for reply, key in zip(replies, keys, strict=True)]
 
     async def ask_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
         """Send commands in one write and return their replies; an error reply is returned as an exception."""
-        requests = [pack(*command) for command in commands]
-        replies = await self._exchange(lambda connection: connection.ask_all(requests), query)
+        if all(command[0] == "GET" for command in commands):  # those of one key are one
+            names = [str(name) for _, name in commands]
+            replies = await self._exchange(lambda connection: connection.get_all(names), query)
+        else:
+            requests = [pack(*command) for command in commands]
+            replies = await self._exchange(lambda connection: connection.ask_all(requests), query)
         if any(map(is_wrong_node, replies)):
             # A demoted master: the next connection finds the new one.
             self._connections.drop()
@@ -166,7 +169,13 @@ class AsyncClusterLink(AsyncCacheLink):
 
     async def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes, its times by the reader's clock; else as `AsyncCacheLink.read`."""
-        return none_failed(await self.read_all([key]))[0]
+        node = self.health.ready_owner(key.entry)
+        if node is None:
+            return none_failed(await self.read_all([key]))[0]
+        try:
+            return self.health.to_reader_clock(await self._nodes[node].read(key), node)  # a plan would cost twice a hit
+        except CacheUnavailable as error:
+            return await adrive(cluster.read_again(self.health, key, node, error), self._do)
 
     async def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
         """Return the bytes of several entries, each node's in one write; a node's error is that of its keys."""

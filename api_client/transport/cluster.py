@@ -96,6 +96,13 @@ class ClusterState(Health):
         """Return the node that has a key's slot; None where none is known to."""
         return self._owners[key_slot(key.encode())]
 
+    def ready_owner(self, key: str) -> Address | None:
+        """Return `owner` where its clock and the reader's are known."""
+        owner = self.owner(key)
+        if owner is None or not (self.clock.is_known and self.health_of(owner).clock.is_known):
+            return None
+        return owner
+
     def masters(self) -> list[Address]:
         """Return the nodes that have slots, always in the same order."""
         return sorted({owner for owner in self._owners if owner is not None})
@@ -205,11 +212,7 @@ def route(state: ClusterState, commands: Sequence[Command]) -> Plan[list[Request
         else:
             request.node = owner
             due.append(request)
-    for left in reversed(range(MAX_ROUNDS)):
-        yield from _exchange(due)
-        due = (yield from _misdirected(state, due)) if left else []
-        if not due:
-            break
+    yield from _exchange(state, due)
     return requests
 
 
@@ -228,14 +231,25 @@ def about(replies: list[Any], query: str | None) -> list[Any]:
 
 def read_entries(state: ClusterState, keys: Sequence[CacheKey]) -> Plan[Sequence[bytes | CacheUnavailable | None]]:
     """Read entries, their times by the reader's clock; a failure of one stands in its place."""
-    requests = yield from route(state, [("GET", key.entry) for key in keys])
     found: list[bytes | CacheUnavailable | None] = []
+    requests = yield from route(state, [("GET", key.entry) for key in keys])
     for key, request in zip(keys, requests, strict=True):
         try:
             found.append((yield from _entry(state, key, request)))
         except CacheUnavailable as error:
-            found.append(error.about(key.query))
+            found.append(error)
     return found
+
+
+def read_again(state: ClusterState, key: CacheKey, node: Address, failed: CacheUnavailable) -> Plan[bytes | None]:
+    """Read an entry after a read at a node has failed: elsewhere, if that leads anywhere.
+
+    Raises:
+        CacheUnavailable: it does not.
+    """
+    request = Request(key.entry, [("GET", key.entry)], node, replies=[failed])
+    yield from _exchange(state, (yield from _misdirected(state, [request])))
+    return (yield from _entry(state, key, request))
 
 
 def find_slots(
@@ -296,7 +310,15 @@ def _owner(state: ClusterState, key: str) -> Plan[Address | CacheUnavailable]:
     return owner or failed or state.no_owner()
 
 
-def _exchange(due: Sequence[Request]) -> Plan[None]:
+def _exchange(state: ClusterState, due: Sequence[Request]) -> Plan[None]:
+    """Send requests until each has its replies, or has been sent to five nodes."""
+    for left in reversed(range(MAX_ROUNDS)):
+        if due:
+            yield from _send(due)
+            due = (yield from _misdirected(state, due)) if left else []
+
+
+def _send(due: Sequence[Request]) -> Plan[None]:
     by_node: dict[Address, list[Command]] = {}
     for request in due:
         if request.is_ask:
@@ -344,11 +366,11 @@ def _other_owner(state: ClusterState, request: Request) -> Plan[Address | None]:
 def _entry(state: ClusterState, key: CacheKey, request: Request) -> Plan[bytes | None]:
     (reply,) = request.replies
     if isinstance(reply, CacheUnavailable):
-        raise reply
+        raise reply.about(key.query)
     health = state.health_of(request.node)
     raw = health.entry_of(reply, key.query)
     if not health.clock.is_known and (failed := (yield LearnClock(request.node))) is not None:
-        raise failed
+        raise failed.about(key.query)
     if not state.clock.is_known:
         state.learn_from(request.node)
     return state.to_reader_clock(raw, request.node)

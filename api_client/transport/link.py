@@ -210,7 +210,13 @@ class ClusterLink(CacheLink):
 
     def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes, its times by the reader's clock; else as `CacheLink.read`."""
-        return none_failed(self.read_all([key]))[0]
+        node = self.health.ready_owner(key.entry)
+        if node is None:
+            return none_failed(self.read_all([key]))[0]
+        try:
+            return self.health.to_reader_clock(self._nodes[node].read(key), node)  # a plan would cost a fifth of a hit
+        except CacheUnavailable as error:
+            return drive(cluster.read_again(self.health, key, node, error), self._do)
 
     def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
         """Return the bytes of several entries, all nodes asked at one time; a node's error is that of its keys."""

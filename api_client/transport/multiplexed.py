@@ -83,7 +83,7 @@ class Multiplexed(asyncio.Protocol):
 
     async def ask_all(self, requests: Sequence[bytes]) -> list[Any]:
         """Send several commands with one write."""
-        return await asyncio.gather(*map(self.ask, requests))
+        return [await self.ask(requests[0])] if len(requests) == 1 else await asyncio.gather(*map(self.ask, requests))
 
     def close(self, why: Exception) -> None:
         """Close it; what is due fails, and so does what is asked from now on."""
