@@ -164,7 +164,7 @@ class Connection:
         return TimeoutError("it did not answer in time")
 
 
-MAX_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 72  # 64 threads of an application, and a few of its libraries' and our own
 POLL_SECONDS: Final = 0.05
 """The interval at which a waiting thread looks for a connection by itself: an interrupted thread wakes none."""
 

