@@ -89,7 +89,7 @@ class ClientBase:
         self._link = open_link(url, timeout_seconds, settings.redis_reply_timeout_seconds)
         master = self._link.health.master
         self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
-        master.on_change(self._notifications.leave)
+        master.on_change(self._notifications.invalidate_all)
         self._suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
         self._decisions = DecisionLog()
         self._publisher = Publisher(

@@ -31,7 +31,7 @@ from api_client.transport.connection_maker import connection_maker
 from api_client.transport.redis_py import reason
 from api_client.transport.sentinel import MasterAddress
 from api_client.transport.sockets import set_io_timeout
-from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, error_reply, is_passing, pack, pack_all
+from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, error_reply, is_transient, pack, pack_all
 
 PROBE_SECONDS: Final = 0.25
 
@@ -180,7 +180,7 @@ def _is_pushed(message: object) -> bool:
 
 def _refusal(answer: object, command: str) -> Exception:
     message = f"it answered {str(answer)[:200]!r} to {command}"
-    return ConnectionError(message) if is_passing(answer) else TrackingRefused(message)
+    return ConnectionError(message) if is_transient(answer) else TrackingRefused(message)
 
 
 log: Final = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ class AsyncCacheLink:
         self.health = health
         self._make = async_connection_maker(url, timeout_seconds=timeout_seconds, known=health.master)
         self._connections = AsyncConnections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
-        health.master.on_change(self._connections.leave)
+        health.master.on_change(self._connections.invalidate_all)
 
     def begin_read(self, key: CacheKey) -> asyncio.Future[Any] | None:
         """Request an entry with this tick's write, as `read` does, and at the cost of no coroutine; None: `read` it.
@@ -113,9 +113,9 @@ class AsyncCacheLink:
         """Close this event loop's connection."""
         self._connections.close()
 
-    def leave(self) -> None:
+    def invalidate_all(self) -> None:
         """Leave the connections of all event loops, from any thread; what is due on them may be requested again."""
-        self._connections.leave()
+        self._connections.invalidate_all()
 
     async def _exchange(self, exchange: Callable[[Multiplexed], Awaitable[T]], query: str | None) -> T:
         """Send and receive; where the connection was closed meanwhile once more, on a new one."""
@@ -157,10 +157,10 @@ class AsyncClusterLink(AsyncCacheLink):
 
     def __init__(self, url: str, timeout_seconds: float, reply_seconds: float, health: ClusterState) -> None:
         # Its connections are those of the nodes' own links.
-        told, self.health, self._timeout_seconds = read_url(url), health, timeout_seconds
+        parsed, self.health, self._timeout_seconds = read_url(url), health, timeout_seconds
         self._finding: dict[asyncio.AbstractEventLoop, asyncio.Task[CacheUnavailable | None]] = {}
         self._nodes = Nodes(
-            lambda node: AsyncCacheLink(told.url_of(node), timeout_seconds, reply_seconds, health.health_of(node))
+            lambda node: AsyncCacheLink(parsed.url_of(node), timeout_seconds, reply_seconds, health.health_of(node))
         )
         health.on_slots_changed(self._nodes.keep_only)
 
@@ -202,7 +202,7 @@ class AsyncClusterLink(AsyncCacheLink):
         for node in self._nodes.all():
             node.close()
 
-    def leave(self) -> None:
+    def invalidate_all(self) -> None:
         """Leave the connections of all event loops, to all nodes."""
         self._nodes.keep_only(())
 

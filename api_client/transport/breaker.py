@@ -12,11 +12,9 @@ from api_client.protocol.clock import monotonic_seconds
 class Breaker:
     """Counts failures in a row; at ``threshold`` it opens, and lets one probe through after each pause.
 
-    The pause doubles from ``first_pause_seconds`` up to ``longest_pause_seconds`` while probes fail; one success
-    closes it. While it is open, the failure of its probe counts, and no other: those of the calls that were under way
-    when it opened are the same outage, however many they are and however late they come. A probe is known by its
-    thread, or its task, which both asks and reports. Thread-safe. It knows nothing of what it guards: callers ask
-    `allows`, then report.
+    The pause doubles from ``first_pause_seconds`` up to ``max_pause_seconds`` while probes fail; one success closes it.
+    While it is open only the failure of its probe counts: those of calls that were under way when it opened are the
+    same outage. A probe is known by its thread, or its task, which both calls `allows` and reports. Thread-safe.
     """
 
     def __init__(
@@ -24,11 +22,11 @@ class Breaker:
         *,
         threshold: int = 5,
         first_pause_seconds: float = 0.25,
-        longest_pause_seconds: float = 5.0,
+        max_pause_seconds: float = 5.0,
         monotonic: Callable[[], float] = monotonic_seconds,
     ) -> None:
         self._threshold = threshold
-        self._first_pause, self._longest_pause = first_pause_seconds, longest_pause_seconds
+        self._first_pause, self._max_pause = first_pause_seconds, max_pause_seconds
         self._monotonic = monotonic
         self._lock = threading.RLock()
         self._failures = 0
@@ -44,7 +42,7 @@ class Breaker:
         return self._failures >= self._threshold
 
     def is_waiting(self) -> bool:
-        """Tell whether a call would be refused now. Nothing is taken: the probe stays for whoever asks `allows`."""
+        """Tell whether a call would be refused now. Nothing is taken: the probe stays for the caller of `allows`."""
         return self.is_open and self._monotonic() < self._closed_until_probe
 
     def allows(self) -> bool:
@@ -77,7 +75,7 @@ class Breaker:
                 if self._failures < self._threshold:
                     return
             elif self._probing and self._own_probe.get() == self._probing:
-                self._pause = min(self._pause * 2, self._longest_pause)
+                self._pause = min(self._pause * 2, self._max_pause)
             else:
                 return
             self._probing = 0

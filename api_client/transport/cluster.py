@@ -53,7 +53,7 @@ class Pause(NamedTuple):
 
 
 class FindSlots(NamedTuple):
-    """Step: carry out `find_slots`, once for all who want that at one time. Send back what it returns."""
+    """Step: carry out `find_slots`, once for all callers at one time. Send back its result."""
 
     besides: Collection[Address] = ()
 
@@ -89,7 +89,7 @@ class ClusterState(Health):
         self.is_known: bool = False
 
     def on_slots_changed(self, keep_only: Callable[[Collection[Address]], object]) -> None:
-        """Have ``keep_only`` called with the nodes that may be asked, on whatever thread updates the slots."""
+        """Have ``keep_only`` called with the nodes that are in use, on whatever thread updates the slots."""
         self._on_slots_changed.append(keep_only)
 
     def owner(self, key: str) -> Address | None:
@@ -136,7 +136,7 @@ class ClusterState(Health):
             return True
 
     def slots_refreshed(self, began: float) -> None:
-        """Record that a search begun then (monotonic seconds) has failed; nobody is held up soon again."""
+        """Record that a search begun then (monotonic seconds) has failed; the next one is later."""
         now = monotonic_seconds()
         with self._lock:
             self._refresh_at = now + max(REFRESH_SECONDS, 2 * (now - began))
@@ -188,7 +188,7 @@ class ClusterState(Health):
 
 @dataclass(slots=True)
 class Request:
-    """Commands that go to one node together, by the key of the first; and what came of them."""
+    """Commands that go to one node together, by the key of the first; with their replies."""
 
     key: str
     commands: list[Command]
@@ -333,7 +333,7 @@ def _send(due: Sequence[Request]) -> Plan[None]:
 
 
 def _misdirected(state: ClusterState, sent: Sequence[Request]) -> Plan[list[Request]]:
-    """Return the requests to be sent again: to another node, or to one that has asked for patience."""
+    """Return the requests to be sent again: to another node, or to one that has replied TRYAGAIN."""
     again: list[Request] = []
     pauses = False
     for request in sent:
@@ -385,7 +385,7 @@ def _address(host: Any, port: Any, source: Address) -> Address:
 class Closes(Protocol):
     """A link that can be closed, from any thread."""
 
-    def leave(self) -> None:
+    def invalidate_all(self) -> None:
         """Leave the node: close connections, those in use as soon as they are not."""
 
 
@@ -410,4 +410,4 @@ class Nodes(Generic[L]):
         """Leave the nodes that are in the cluster no more."""
         for address in [address for address in list(self._links) if address not in kept]:
             if (link := self._links.pop(address, None)) is not None:
-                link.leave()
+                link.invalidate_all()

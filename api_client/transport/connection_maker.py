@@ -38,23 +38,23 @@ WORKER: Final = "refresher"
 
 
 class NamedConnection(NamedTuple):
-    """What a name says: who connected, of which release, and the process, as lease records name it."""
+    """A connection's name: `READER` or `WORKER`, its release, and the process as lease records name it."""
 
-    who: str
+    role: str
     version: str
     process: str
 
 
 def read_name(name: str) -> NamedConnection | None:
-    """Return what a connection's name says; None: it is not one of ours."""
+    """Parse a connection's name; None where it is not one of ours."""
     parts = name.split("/", 2)
     return (
         NamedConnection(*parts) if len(parts) == len(NamedConnection._fields) and parts[0] in {READER, WORKER} else None
     )
 
 
-def giving_name(who: str) -> Callable[[Any], None]:
-    """Return what begins a connection of redis-py as it would itself, and names it unless its URL does.
+def name_on_connect(role: str) -> Callable[[Any], None]:
+    """Return a connect hook for redis-py that does what its own does, and names the connection unless its URL does.
 
     A server that refuses names is used all the same.
     """
@@ -62,29 +62,29 @@ def giving_name(who: str) -> Callable[[Any], None]:
     def begin(connection: Any) -> None:
         connection.on_connect()
         if not connection.client_name:
-            connection.send_command(*_command(who))
+            connection.send_command(*_naming_command(role))
             with suppress(ResponseError):
                 connection.read_response()
 
     return begin
 
 
-def giving_name_async(who: str) -> Callable[[Any], Awaitable[None]]:
-    """As `giving_name`, of redis.asyncio."""
+def aio_name_on_connect(role: str) -> Callable[[Any], Awaitable[None]]:
+    """As `name_on_connect`, for redis.asyncio."""
 
     async def begin(connection: Any) -> None:
         await connection.on_connect()
         if not connection.client_name:
-            await connection.send_command(*_command(who))
+            await connection.send_command(*_naming_command(role))
             with suppress(ResponseError):
                 await connection.read_response()
 
     return begin
 
 
-def _command(who: str) -> tuple[str, ...]:
+def _naming_command(role: str) -> tuple[str, ...]:
     # At each connecting: a process that was forked connects anew.
-    return "CLIENT", "SETNAME", f"{who}/{__version__}/{process_identity()}"
+    return "CLIENT", "SETNAME", f"{role}/{__version__}/{process_identity()}"
 
 
 class ConnectionMaker(Generic[R]):
@@ -107,27 +107,27 @@ class ConnectionMaker(Generic[R]):
 
 
 def connection_maker(
-    url: str, *, timeout_seconds: float, known: MasterAddress | None = None, who: str = READER
+    url: str, *, timeout_seconds: float, known: MasterAddress | None = None, role: str = READER
 ) -> ConnectionMaker[SentinelResolver]:
     """Return what makes single connections, as sync readers and workers use them.
 
     Args:
         url, timeout_seconds, known: as for `connect`.
-        who: begins the connections' names: `READER` or `WORKER`.
+        role: `READER` or `WORKER`, for the connections' names.
 
     Raises:
         ConfigurationError: the URL can't be used.
     """
-    told = read_url(url)
+    parsed = read_url(url)
     with readable(url):
         pool = redis.ConnectionPool.from_url(
-            told.node_url, protocol=2, **socket_options(url, timeout_seconds), retry=Retry(NoBackoff(), 0),
-            redis_connect_func=giving_name(who),
+            parsed.node_url, protocol=2, **socket_options(url, timeout_seconds), retry=Retry(NoBackoff(), 0),
+            redis_connect_func=name_on_connect(role),
         )  # fmt: skip
     pack_bytes_only(pool)
-    if told.topology is not Topology.SENTINEL:
+    if parsed.topology is not Topology.SENTINEL:
         return ConnectionMaker(pool)
-    return ConnectionMaker(pool, lead_to_master(pool, told, known or MasterAddress(), timeout_seconds))
+    return ConnectionMaker(pool, lead_to_master(pool, parsed, known or MasterAddress(), timeout_seconds))
 
 
 def async_connection_maker(
@@ -145,25 +145,26 @@ def async_connection_maker(
 
     from api_client.transport.aio_sentinel import AsyncSentinelResolver
 
-    told, resolver = read_url(url), None
+    parsed = read_url(url)
+    resolver = None
     with readable(url):
         pool = redis.asyncio.ConnectionPool.from_url(
-            told.node_url, protocol=2, **socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0),
-            redis_connect_func=giving_name_async(READER),
+            parsed.node_url, protocol=2, **socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0),
+            redis_connect_func=aio_name_on_connect(READER),
         )  # fmt: skip
-    if told.topology is Topology.SENTINEL:
-        options = _sentinel_options(told, pool)
+    if parsed.topology is Topology.SENTINEL:
+        options = _sentinel_options(parsed, pool)
         resolver = AsyncSentinelResolver(
-            known or MasterAddress(), told.master_name, told.members, options, timeout_seconds=timeout_seconds
+            known or MasterAddress(), parsed.master_name, parsed.members, options, timeout_seconds=timeout_seconds
         )
-        connection_class = SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection
+        connection_class = SentinelManagedSSLConnection if parsed.uses_tls else SentinelManagedConnection
         resolve_by(pool, resolver, connection_class)
     return ConnectionMaker(pool, resolver)
 
 
 @functools.cache
 def _driver_info() -> dict[str, Any]:
-    """Return what connections say of their package, looked up once.
+    """Return the driver info of connections, looked up once.
 
     Else redis-py reads the package's metadata at each connection, and imports for that in the middle of a read: an
     exception from a signal handler can leave CPython's lock of imports held.
@@ -175,20 +176,20 @@ def _driver_info() -> dict[str, Any]:
     return {"driver_info": DriverInfo()}
 
 
-def _sentinel_options(told: RedisUrl, pool: Any) -> dict[str, Any]:
+def _sentinel_options(parsed: RedisUrl, pool: Any) -> dict[str, Any]:
     """Return user and password for the Sentinels; over TLS what the data nodes' connections know of certificates."""
-    options: dict[str, Any] = dict(told.sentinel_options)
-    if told.uses_tls:
+    options: dict[str, Any] = dict(parsed.sentinel_options)
+    if parsed.uses_tls:
         tls = {name: value for name, value in pool.connection_kwargs.items() if name.startswith("ssl_")}
         options |= {"ssl": True, **tls}
     return options
 
 
-def lead_to_master(pool: Any, told: RedisUrl, known: MasterAddress, timeout_seconds: float) -> SentinelResolver:
+def lead_to_master(pool: Any, parsed: RedisUrl, known: MasterAddress, timeout_seconds: float) -> SentinelResolver:
     """Have a pool's connections look for the master when they connect; return what resolves it."""
-    options = _sentinel_options(told, pool)
-    resolver = SentinelResolver(known, told.master_name, told.members, options, timeout_seconds=timeout_seconds)
-    resolve_by(pool, resolver, SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection)
+    options = _sentinel_options(parsed, pool)
+    resolver = SentinelResolver(known, parsed.master_name, parsed.members, options, timeout_seconds=timeout_seconds)
+    resolve_by(pool, resolver, SentinelManagedSSLConnection if parsed.uses_tls else SentinelManagedConnection)
     return resolver
 
 

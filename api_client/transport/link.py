@@ -25,7 +25,7 @@ from api_client.transport.wire import Command, is_wrong_node, pack, pack_all, pa
 T = TypeVar("T")
 
 Patience: TypeAlias = Callable[[Callable[[], list[Any]]], list[Any]]
-"""Calls what sends commands and returns their replies, errors in their places, until it accepts them."""
+"""Repeats an exchange, which returns replies with errors in their places, until it accepts them."""
 
 
 class CacheLink:
@@ -38,7 +38,7 @@ class CacheLink:
         url: as `redis_url` reads it; of one node, or of Sentinels.
         timeout_seconds, reply_seconds: as for `Connections`.
         health: default: one of its own.
-        who: begins the connections' names.
+        role: `READER` or `WORKER`, for the connections' names.
         patience: sends steps again. Such a link has no breaker.
     """
 
@@ -49,14 +49,14 @@ class CacheLink:
         reply_seconds: float,
         health: Health | None = None,
         *,
-        who: str = READER,
+        role: str = READER,
         patience: Patience | None = None,
     ) -> None:
         self.health: Health = health or Health(breaks=patience is None)
         self._patience = patience
-        self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=self.health.master, who=who)
+        self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=self.health.master, role=role)
         self._connections = Connections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
-        self.health.master.on_change(self._connections.leave)
+        self.health.master.on_change(self._connections.invalidate_all)
 
     def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
@@ -125,13 +125,13 @@ class CacheLink:
         asked_at = monotonic_seconds()
         self.health.set_clock(self._translated(lambda: self._connections.ask(TIME_REQUEST), None), asked_at=asked_at)
 
-    def leave(self) -> None:
+    def invalidate_all(self) -> None:
         """Leave the node: close the connections; one that is in use when it is given back."""
-        self._connections.leave()
+        self._connections.invalidate_all()
 
     def close(self) -> None:
-        """Close the connections, as `leave`, and those to the Sentinels."""
-        self._connections.leave()
+        """Close the connections, as `invalidate_all`, and those to the Sentinels."""
+        self._connections.invalidate_all()
         if self._make.resolver is not None:
             self._make.resolver.close()
 
@@ -174,15 +174,15 @@ class CacheLink:
 
     def _leave_node(self) -> None:
         # A demoted master: connections to it are of no use, the next ones find the new one.
-        self._connections.leave()
+        self._connections.invalidate_all()
 
 
 class ClusterLink(CacheLink):
     """As `CacheLink`: each key's node is asked, in one round trip.
 
-    A node that is down makes its own keys unavailable, at once while its breaker is open; the others go on. Who has
-    which slot is asked when a node does not answer (once a second at most), and together with the clocks; a node that
-    has one no more says who does.
+    A node that is down makes its own keys unavailable, at once while its breaker is open; the others go on. Slots are
+    refreshed when a node does not answer (once a second at most), and together with the clocks; a node that has lost
+    one redirects.
     """
 
     health: ClusterState
@@ -193,17 +193,17 @@ class ClusterLink(CacheLink):
         timeout_seconds: float,
         reply_seconds: float,
         *,
-        who: str = READER,
+        role: str = READER,
         patience: Patience | None = None,
     ) -> None:
         # Its connections are those of the nodes' own links.
-        told = read_url(url)
+        parsed = read_url(url)
         self._patience, self._timeout_seconds = patience, timeout_seconds
-        self.health = ClusterState(told.members, breaks=patience is None)
+        self.health = ClusterState(parsed.members, breaks=patience is None)
         self._finding = threading.RLock()
         self._nodes = Nodes(
             lambda node: CacheLink(
-                told.url_of(node), timeout_seconds, reply_seconds, self.health.health_of(node), who=who
+                parsed.url_of(node), timeout_seconds, reply_seconds, self.health.health_of(node), role=role
             )
         )
         self.health.on_slots_changed(self._nodes.keep_only)
@@ -238,13 +238,13 @@ class ClusterLink(CacheLink):
         """
         drive(cluster.learn_clocks(self.health, every=True), self._do)
 
-    def leave(self) -> None:
+    def invalidate_all(self) -> None:
         """Close the connections to all nodes."""
         self._nodes.keep_only(())
 
     def close(self) -> None:
         """Close the connections to all nodes."""
-        self.leave()
+        self.invalidate_all()
 
     def _ask_each(self, commands: Sequence[Command], query: str | None) -> list[Any]:
         replies = drive(cluster.replies(self.health, commands), self._do)
@@ -309,7 +309,7 @@ def _in_place(exchange: Callable[[], list[Any]], count: int) -> list[Any]:
 
 
 def open_link(
-    url: str, timeout_seconds: float, reply_seconds: float, *, who: str = READER, patience: Patience | None = None
+    url: str, timeout_seconds: float, reply_seconds: float, *, role: str = READER, patience: Patience | None = None
 ) -> CacheLink:
     """Return the sync link for a URL; nothing is sent yet. Arguments as for `CacheLink`.
 
@@ -317,4 +317,4 @@ def open_link(
         ConfigurationError: the URL can't be used.
     """
     link = ClusterLink if read_url(url).topology is Topology.CLUSTER else CacheLink
-    return link(url, timeout_seconds, reply_seconds, who=who, patience=patience)
+    return link(url, timeout_seconds, reply_seconds, role=role, patience=patience)

@@ -1,4 +1,4 @@
-"""One connection for each event loop, shared by all its tasks: what they request in one tick goes out in one write.
+"""Multiplexed connections: one per event loop, shared by its tasks; what they request in a tick is one write.
 
 Reads of one key that have not been sent yet are one GET. One that was sent may not be shared any more: its reply could
 be from before an invalidation that the next caller knows of.
@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError, RedisError, TimeoutError
 from api_client.transport.pool import IDLE_SECONDS, SlowReply
 from api_client.transport.wire import NEEDS_MORE, pack_get, reply_reader
 
-SECOND_LOOK_SECONDS: Final = 0.05
+RECHECK_SECONDS: Final = 0.05
 
 
 class Multiplexed(asyncio.Protocol):
@@ -46,9 +46,9 @@ class Multiplexed(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._unsent_gets: dict[str, list[asyncio.Future[Any]]] = {}
         self._due: deque[list[asyncio.Future[Any]]] = deque()
-        self._watch: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._waits_since = self._reply_since = loop.time()  # for the next bytes, and for a whole reply
-        self._was_idle = self._was_late = False
+        self._was_idle = self._is_rechecking = False
         self._error: Exception | None = None
         self.is_lost: bool = False
         self.guard: AsyncGenerator[None] | None = None
@@ -67,7 +67,7 @@ class Multiplexed(asyncio.Protocol):
         return future
 
     def get(self, key: str) -> asyncio.Future[Any]:
-        """Read one string, with whoever else wants it in this tick."""
+        """Read one string, shared with the other reads of it in this tick."""
         future = self._loop.create_future()
         sharing = self._unsent_gets.get(key)
         if sharing is not None and not self.is_lost:
@@ -86,11 +86,11 @@ class Multiplexed(asyncio.Protocol):
         return [await self.ask(requests[0])] if len(requests) == 1 else await asyncio.gather(*map(self.ask, requests))
 
     def close(self, why: Exception) -> None:
-        """Close it; what is due fails, and so does what is asked from now on."""
+        """Close it; what is due fails, and so do later requests."""
         self._fail(why)
 
     def data_received(self, data: bytes) -> None:
-        """Give the replies to those who wait for them."""
+        """Resolve the futures of the replies."""
         due_before = len(self._due)
         try:
             self._reader.feed(data)
@@ -110,7 +110,7 @@ class Multiplexed(asyncio.Protocol):
 
     def _send(self, request: bytes, waiting: list[asyncio.Future[Any]]) -> None:
         if self._error is not None:  # it was lost between the making and the first request, say
-            _tell(waiting, self._error)
+            _fail_all(waiting, self._error)
             return
         if not self._unsent:
             self._loop.call_soon(self._flush)
@@ -124,33 +124,33 @@ class Multiplexed(asyncio.Protocol):
             now = self._loop.time()
             self._was_idle = now - self._waits_since > IDLE_SECONDS
             self._waits_since = self._reply_since = now
-        if self._watch is None:
-            self._watch = self._loop.call_at(self._silence_ends_at(), self._look)
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._silence_ends_at(), self._check_silence)
         self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
         self._unsent_gets.clear()
 
-    def _look(self) -> None:
-        """Tell a silent server from a loop that was busy: what has come meanwhile is handled before a second look."""
-        self._watch = None
+    def _check_silence(self) -> None:
+        """Tell a silent server from a loop that was busy: what has come meanwhile is handled before a second check."""
+        self._timer = None
         if not self._due or self.is_lost:
-            self._was_late = False
+            self._is_rechecking = False
             return
         now, due_at = self._loop.time(), self._silence_ends_at()
         is_slow = now - self._reply_since > self._reply_seconds
         if now < due_at and not is_slow:
-            self._was_late = False
-        elif self._was_late:
+            self._is_rechecking = False
+        elif self._is_rechecking:
             self._give_up(is_slow=now < due_at)
             return
         else:
-            self._was_late = True
-            due_at = now + min(SECOND_LOOK_SECONDS, self._timeout_seconds / 4)
-        self._watch = self._loop.call_at(due_at, self._look)
+            self._is_rechecking = True
+            due_at = now + min(RECHECK_SECONDS, self._timeout_seconds / 4)
+        self._timer = self._loop.call_at(due_at, self._check_silence)
 
     def _give_up(self, *, is_slow: bool) -> None:
         if is_slow:
-            _tell(self._due[0], SlowReply("its reply took too long"))
+            _fail_all(self._due[0], SlowReply("its reply took too long"))
             self._fail(ConnectionError("the reply before it took too long"))
         elif self._was_idle:
             self._fail(ConnectionError("it did not answer after it had been idle"))
@@ -165,16 +165,16 @@ class Multiplexed(asyncio.Protocol):
             return
         self.is_lost = True
         self._error = error
-        if self._watch is not None:
-            self._watch.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._made._close()  # noqa: SLF001 - as above: its public way waits
         self._transport.abort()
         for waiting in self._due:
-            _tell(waiting, error)
+            _fail_all(waiting, error)
         self._due.clear()
 
 
-def _tell(waiting: list[asyncio.Future[Any]], error: Exception) -> None:
+def _fail_all(waiting: list[asyncio.Future[Any]], error: Exception) -> None:
     for future in waiting:
         if not future.done():
             future.set_exception(error)
@@ -183,7 +183,7 @@ def _tell(waiting: list[asyncio.Future[Any]], error: Exception) -> None:
 async def _until_the_loop_ends(connection: Multiplexed) -> AsyncGenerator[None]:
     """Close it with its event loop, as `asyncio.run` ends one: that closes the generators that were begun on it.
 
-    Nothing else tells of a loop's end, and once it is closed no connection on it can be.
+    Nothing else signals a loop's end, and once it is closed no connection on it can be.
     """
     try:
         yield
@@ -222,11 +222,11 @@ class AsyncConnections:
         return connection
 
     def drop(self) -> None:
-        """Leave this loop's connection; what is due on it may be asked again, on the next one."""
+        """Leave this loop's connection; what is due on it may be requested again, on the next one."""
         self._close(ConnectionError("it was given up"))
 
-    def leave(self) -> None:
-        """Leave the connections of all loops, from any thread; what is due on them may be asked again."""
+    def invalidate_all(self) -> None:
+        """Leave the connections of all loops, from any thread; what is due on them may be requested again."""
         self._epoch = object()
         for loop, connection in list(self._by_loop.items()):
             with suppress(RuntimeError):  # the loop has ended
@@ -245,7 +245,7 @@ class AsyncConnections:
             connection.close(why)
 
     async def opened(self) -> Multiplexed:
-        """Return a connection that is not lost. Those who come while it is being made wait for the same one.
+        """Return a connection that is not lost. Tasks that come while it is being made wait for the same one.
 
         Raises:
             redis.exceptions.RedisError, OSError: it can't be made.
@@ -288,4 +288,4 @@ class AsyncConnections:
     def _opening_ended(self, task: asyncio.Task[Multiplexed]) -> None:
         self._opening.pop(task.get_loop(), None)
         if not task.cancelled():
-            task.exception()  # seen, also when all who waited are gone
+            task.exception()  # seen, also when all waiters are gone

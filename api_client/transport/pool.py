@@ -84,7 +84,7 @@ class Connection:
             self._reader.feed(self._receive(CHUNK_BYTES))
             self._waits_since = None
             reply = self._reader.gets()
-            return self._rest(began) if reply is NEEDS_MORE else reply
+            return self._receive_rest(began) if reply is NEEDS_MORE else reply
         except (OSError, hiredis.ProtocolError) as error:
             raise self._translated(error) from error
 
@@ -106,7 +106,7 @@ class Connection:
         """Return ``count`` replies; the bound on a whole one is for each, after the one before."""
         try:
             self._receive_first()
-            return [self._next() for _ in range(count)]
+            return [self._next_reply() for _ in range(count)]
         except (OSError, hiredis.ProtocolError) as error:
             raise self._translated(error) from error
 
@@ -127,28 +127,28 @@ class Connection:
         bound_seconds = self._timeout_seconds / 2 if self._was_idle else self._timeout_seconds
         left_seconds = self._sent_at + bound_seconds - monotonic_seconds()
         self._socket.settimeout(max(left_seconds, MIN_WAIT_SECONDS))
-        self._reader.feed(self._received())
+        self._reader.feed(self._receive_chunk())
         self._socket.settimeout(self._usual_timeout)
         self._was_idle = False
 
-    def _next(self) -> Any:
+    def _next_reply(self) -> Any:
         reply = self._reader.gets()
-        return self._rest(monotonic_seconds()) if reply is NEEDS_MORE else reply
+        return self._receive_rest(monotonic_seconds()) if reply is NEEDS_MORE else reply
 
-    def _rest(self, began: float) -> Any:
+    def _receive_rest(self, began: float) -> Any:
         """Receive until the reply is whole."""
         while True:
             now = monotonic_seconds()
             if now - began > self._reply_seconds:
                 raise SlowReply("its reply took too long")
             self._waits_since = now
-            self._reader.feed(self._received())
+            self._reader.feed(self._receive_chunk())
             self._waits_since = None
             reply = self._reader.gets()
             if reply is not NEEDS_MORE:
                 return reply
 
-    def _received(self) -> bytes:
+    def _receive_chunk(self) -> bytes:
         chunk: bytes = self._receive(LARGE_CHUNK_BYTES)
         if not chunk:
             raise ConnectionResetError("it closed the connection")
@@ -211,14 +211,14 @@ class Connections:
             redis.exceptions.RedisError: no connection, or no reply on it.
         """
         while True:
-            connection = self._take()
+            connection = self._acquire()
             try:
                 reply = connection.ask(request)
             except BaseException as error:
                 if not self._may_repeat(connection, error):
                     raise
             else:
-                self._give_back(connection)
+                self._release(connection)
                 return reply
 
     def begin(self, request: bytes, count: int) -> Callable[[], list[Any]]:
@@ -226,7 +226,7 @@ class Connections:
 
         So one thread can have requests under way at several servers.
         """
-        connection = self._sent(request)
+        connection = self._send_on_any(request)
 
         def finish() -> list[Any]:
             nonlocal connection
@@ -237,13 +237,13 @@ class Connections:
                     if not self._may_repeat(connection, error):
                         raise
                 else:
-                    self._give_back(connection)
+                    self._release(connection)
                     return replies
-                connection = self._sent(request)
+                connection = self._send_on_any(request)
 
         return finish
 
-    def leave(self) -> None:
+    def invalidate_all(self) -> None:
         """Leave the node: close what is not in use now, and the rest as soon as it is given back."""
         self._epoch = object()
         self.drop_idle()
@@ -264,7 +264,7 @@ class Connections:
         self._epoch = object()  # connections of an earlier one lead to a node that was left
         self._pid = getpid()
 
-    def _take(self) -> Connection:
+    def _acquire(self) -> Connection:
         if self._pid != getpid():
             self._reset()  # the sockets are the parent's; only our copies of them are closed
         try:
@@ -272,7 +272,7 @@ class Connections:
         except IndexError:
             return self._open_one() or self._wait()
 
-    def _give_back(self, connection: Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         connection.is_reused = True
         self._idle.append(connection)
         if connection.epoch is not self._epoch:
@@ -280,10 +280,10 @@ class Connections:
         elif self._waiting:
             self._wake_one()
 
-    def _sent(self, request: bytes) -> Connection:
+    def _send_on_any(self, request: bytes) -> Connection:
         """Return a connection on which the request has been sent."""
         while True:
-            connection = self._take()
+            connection = self._acquire()
             try:
                 connection.send(request)
             except BaseException as error:

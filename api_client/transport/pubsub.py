@@ -1,9 +1,8 @@
-"""Wakes those who wait: one subscribed connection a process, held by a thread that listens while anyone waits.
+"""Notifications of commits: one subscribed connection per process, held by a thread while there are waiters.
 
-A notification is a hint to look again, never the answer itself. It can be lost with the connection; whoever waits
-polls as well.
+A notification is a hint to read again, never the value. It can be lost with the connection; waiters poll as well.
 
-The thread alone connects, subscribes and keeps account of who waits; those who wait tell it by a queue. So they never
+The thread alone connects, subscribes and keeps account of the waiters, which report to it by a queue. So they never
 wait for Redis, nor for each other, and an exception from a signal handler may leave them at any point.
 """
 
@@ -36,24 +35,24 @@ Wakes: TypeAlias = Mapping[str, Callable[[], object]]
 
 
 class Listener:
-    """One who waits: for as long as this object lives, and `close` has not been called."""
+    """A waiter, for as long as this object lives and `close` has not been called."""
 
-    __slots__ = ("__weakref__", "_tell", "began_at", "reference", "wakes")
+    __slots__ = ("__weakref__", "_report", "began_at", "reference", "wakes")
 
-    def __init__(self, wakes: Wakes, began_at: float, tell: Callable[[ref[Listener]], object]) -> None:
+    def __init__(self, wakes: Wakes, began_at: float, report: Callable[[ref[Listener]], object]) -> None:
         self.wakes: Wakes = wakes
         self.began_at: float = began_at
-        self._tell = tell
-        # Told at the object's end, too: an exception may have kept `close` from being called.
-        self.reference: ref[Listener] = ref(self, tell)
+        self._report = report
+        # Called at the object's end, too: an exception may have kept `close` from being called.
+        self.reference: ref[Listener] = ref(self, report)
 
     def close(self) -> None:
-        """Listen no more. May be repeated."""
-        self._tell(self.reference)
+        """Stop listening. May be repeated."""
+        self._report(self.reference)
 
 
 class Notifications:
-    """Subscriptions by channel. Thread-safe; without anyone who waits, connection and thread end after 5 s.
+    """Subscriptions by channel. Thread-safe; without waiters connection and thread end after 5 s.
 
     After a failure nothing is tried for a second.
     """
@@ -64,11 +63,11 @@ class Notifications:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin in this process, with nobody who waits."""
-        self._told: SimpleQueue[Listener | ref[Listener]] = SimpleQueue()
+        """Begin in this process, without waiters."""
+        self._changes: SimpleQueue[Listener | ref[Listener]] = SimpleQueue()
         self._thread = OwnThread(self._run, "cache-notifications")
         self._alarm: socket.socket | None = None
-        self._left = 0
+        self._epoch = 0
         self._pid = os.getpid()
         # Of the thread alone, by the id of a listener's reference: one that has died can't be hashed.
         self._channels: dict[int, tuple[str, ...]] = {}
@@ -76,46 +75,45 @@ class Notifications:
         self._wanted_at = self._connected_at = 0.0
 
     def listen(self, wakes: Wakes) -> Listener:
-        """Have each function called at each notification on its channel, until what is returned is closed.
+        """Have each function called at each notification on its channel, until the listener is closed.
 
-        They are called on the listening thread, and must not block. Where a channel can be heard only some time after
-        this call, its function is called then: something may have been missed. Without a connection it just is not
-        called. Many channels are one command.
+        They are called on the listening thread, and must not block. Where the subscription comes some time after this
+        call, the function is called then, too: something may have been missed. Many channels are one command.
         """
         if self._pid != os.getpid():
             self._begin()
         can = not self._is_closed and self._has_thread()
-        listener = Listener(wakes, self._monotonic(), self._told.put if can else _ignore)
+        listener = Listener(wakes, self._monotonic(), self._changes.put if can else _ignore)
         if can:
-            self._told.put(listener)
-            self._ring()
+            self._changes.put(listener)
+            self._ring_alarm()
         return listener
 
-    def leave(self) -> None:
-        """Leave the node: the master is another one. Those who wait poll until they are heard of there."""
-        self._left += 1
-        self._ring()
+    def invalidate_all(self) -> None:
+        """Leave the node: the master is another one. Waiters poll until they are subscribed there."""
+        self._epoch += 1
+        self._ring_alarm()
 
     def close(self) -> None:
         """End the thread, and with it the connection."""
         self._is_closed = True
-        self._ring()
+        self._ring_alarm()
         self._thread.join(2 * LISTEN_SECONDS)
         self._client.close()
 
     def _has_thread(self) -> bool:
         try:
             self._thread.ensure()
-        except RuntimeError as error:  # the system's limit: those who wait poll
+        except RuntimeError as error:  # the system's limit: waiters poll
             _log_lost(error)
             return False
         return True
 
-    def _ring(self) -> None:
-        """Have the thread look at once at what it was told."""
+    def _ring_alarm(self) -> None:
+        """Have the thread apply the changes at once."""
         alarm = self._alarm
         if alarm is not None:
-            with suppress(OSError):  # it has ended, or has been rung for often enough
+            with suppress(OSError):  # it has ended, or its buffer is full
                 alarm.send(b"!")
 
     def _run(self) -> None:
@@ -128,21 +126,21 @@ class Notifications:
             self._alarm = alarm
             try:
                 while not self._is_over():
-                    self._hold(_Wait(selector, alarmed))
+                    self._listen_on_one(_Wait(selector, alarmed))
             finally:
                 self._alarm = None
 
-    def _hold(self, wait: _Wait) -> None:
-        """Hold one connection for as long as it is good and wanted; after its loss, pause."""
-        left = self._left
+    def _listen_on_one(self, wait: _Wait) -> None:
+        """Listen on one connection for as long as it is good and needed; after its loss, pause."""
+        epoch = self._epoch
         pubsub = open_pubsub(self._client)
         try:
             subscribed: set[str] = set()
-            while not self._is_over() and self._left == left:
+            while not self._is_over() and self._epoch == epoch:
                 self._subscribe(pubsub, subscribed)
                 wait.until_readable(LISTEN_SECONDS, pubsub)
                 while pubsub.subscribed and pubsub.connection.can_read(timeout=0):
-                    self._hear(pubsub.get_message(timeout=LISTEN_SECONDS))
+                    self._dispatch(pubsub.get_message(timeout=LISTEN_SECONDS))
         except Exception as error:  # noqa: BLE001 - redis-py raises anything on a connection that is being lost
             _log_lost(error)
             retry_at = self._monotonic() + RETRY_SECONDS
@@ -154,24 +152,24 @@ class Notifications:
                 pubsub.close()
 
     def _is_over(self) -> bool:
-        """Take in who has come and gone; tell whether the thread is to end."""
+        """Apply the changes of waiters; tell whether the thread is to end."""
         with suppress(Empty):
             while True:
-                self._take_in(self._told.get_nowait())
+                self._apply(self._changes.get_nowait())
         now = self._monotonic()
         if self._channels:
             self._wanted_at = now
         return self._is_closed or now - self._wanted_at >= IDLE_SECONDS
 
-    def _take_in(self, told: Listener | ref[Listener]) -> None:
-        if isinstance(told, Listener):
-            number = id(told.reference)
-            self._channels[number] = tuple(told.wakes)
-            for channel in told.wakes:
-                self._waiting.setdefault(channel, {})[number] = told.reference
+    def _apply(self, change: Listener | ref[Listener]) -> None:
+        if isinstance(change, Listener):
+            number = id(change.reference)
+            self._channels[number] = tuple(change.wakes)
+            for channel in change.wakes:
+                self._waiting.setdefault(channel, {})[number] = change.reference
             return
-        for channel in self._channels.pop(id(told), ()):
-            del self._waiting[channel][id(told)]
+        for channel in self._channels.pop(id(change), ()):
+            del self._waiting[channel][id(change)]
             if not self._waiting[channel]:
                 del self._waiting[channel]
 
@@ -188,11 +186,11 @@ class Notifications:
         subscribed.update(new)
         subscribed.difference_update(gone)
 
-    def _hear(self, message: dict[str, Any] | None) -> None:
+    def _dispatch(self, message: dict[str, Any] | None) -> None:
         if message is None or message["type"] not in {"message", "subscribe"}:
             return
         came_before = self._monotonic()
-        if message["type"] == "subscribe":  # of interest to those who may have missed something
+        if message["type"] == "subscribe":  # of interest to waiters that may have missed something
             came_before = max(self._connected_at, came_before - LATE_SECONDS)
         for reference in list(self._waiting.get(message["channel"].decode(), {}).values()):
             listener = reference()
@@ -210,7 +208,7 @@ class _Wait:
     def until_readable(self, timeout_seconds: float, pubsub: Any = None) -> None:
         """Return after the alarm, as soon as the connection of ``pubsub`` can be read, or when the time is over."""
         connected = None
-        if pubsub is not None and pubsub.subscribed:  # else nothing comes, and its end would be readable for ever
+        if pubsub is not None and pubsub.subscribed:  # else nothing comes, and its end would stay readable
             connected = pubsub.connection._sock  # noqa: SLF001 - redis-py gives it no name; a test holds it
         if connected is not self._connected:
             self.forget_connection()

@@ -38,12 +38,12 @@ class _NodePool(ConnectionPool):
 
 
 class LazyCluster:
-    """A `RedisCluster` that asks nobody before it is used. Thread-safe.
+    """A `RedisCluster` that connects when it is first used. Thread-safe.
 
     Args:
-        url: the nodes to ask first, and the options of the connections to all.
+        url: the nodes to connect to first, and the options of the connections to all.
         options: of the sockets.
-        retry: what to try again of a command, and how; the slots are asked for anew before each try.
+        retry: what to try again of a command, and how; the slots are refreshed before each try.
     """
 
     def __init__(self, url: RedisUrl, options: dict[str, Any], retry: Retry) -> None:
@@ -64,7 +64,7 @@ class LazyCluster:
 
         Raises:
             redis.exceptions.ConnectionError: no node answers, or none has it.
-            redis.exceptions.ResponseError: a node refuses to tell which.
+            redis.exceptions.ResponseError: a node refuses to say which.
         """
         cluster: Any = self._cluster()
         try:
@@ -114,11 +114,11 @@ class _Cluster(RedisCluster):
 
 def _refusal(error: BaseException) -> RedisError | None:
     """Return what a node has answered; redis-py calls every refusal a node that is in no cluster."""
-    told: BaseException | None = error
-    while told is not None:
-        if isinstance(told, ResponseError | AuthenticationError):
-            return told
-        told = told.__cause__ or told.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ResponseError | AuthenticationError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
     return None
 
 
@@ -147,22 +147,22 @@ def connect(
     connection that the server has closed meanwhile is tried once more (every step may be repeated); a silence is not.
 
     Args:
-        url: as `redis_url` reads it. Behind Sentinels each connection is made to whoever is the master then. Of a
+        url: as `redis_url` reads it. Behind Sentinels each connection is made to the master of that moment. Of a
             cluster it is a `redis.RedisCluster` in all but name: commands of one key, pipelines of one slot.
         timeout_seconds: for the connection and for each reply.
         retry: what to try again, and how; default: a connection that was found closed, once.
-        known: is told where the master is, behind Sentinels.
+        known: is updated with the master's address, behind Sentinels.
 
     Raises:
         ConfigurationError: the URL can't be used.
     """
-    told = read_url(url)
+    parsed = read_url(url)
     retry = retry or Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
-    if told.topology is Topology.CLUSTER:
-        return cast("redis.Redis", LazyCluster(told, socket_options(url, timeout_seconds), retry))
+    if parsed.topology is Topology.CLUSTER:
+        return cast("redis.Redis", LazyCluster(parsed, socket_options(url, timeout_seconds), retry))
     with readable(url):
         pool = _MasterPool.from_url(
-            told.node_url,
+            parsed.node_url,
             # More threads than this share connections; they wait for one no longer than for a reply.
             max_connections=MAX_CONNECTIONS,
             timeout=timeout_seconds,
@@ -170,8 +170,8 @@ def connect(
             health_check_interval=HEALTH_CHECK_SECONDS,
             retry=retry,
         )
-    if told.topology is Topology.SENTINEL:
-        pool.resolver = lead_to_master(pool, told, known or MasterAddress(), timeout_seconds)
+    if parsed.topology is Topology.SENTINEL:
+        pool.resolver = lead_to_master(pool, parsed, known or MasterAddress(), timeout_seconds)
     pack_bytes_only(pool)
     # It owns the pool: closing it closes the connections.
     return redis.Redis.from_pool(pool)
@@ -182,12 +182,12 @@ def connect_to_any(url: str, *, timeout_seconds: float, known: MasterAddress | N
 
     At each connecting it goes to the next one of those that the URL names.
     """
-    told = read_url(url)
-    if told.topology is not Topology.CLUSTER:
+    parsed = read_url(url)
+    if parsed.topology is not Topology.CLUSTER:
         return connect(url, timeout_seconds=timeout_seconds, known=known)
-    client = connect(told.node_url, timeout_seconds=timeout_seconds)
-    connection_class = SentinelManagedSSLConnection if told.uses_tls else SentinelManagedConnection
-    resolve_by(client.connection_pool, RoundRobin(told.members), connection_class)
+    client = connect(parsed.node_url, timeout_seconds=timeout_seconds)
+    connection_class = SentinelManagedSSLConnection if parsed.uses_tls else SentinelManagedConnection
+    resolve_by(client.connection_pool, RoundRobin(parsed.members), connection_class)
     return client
 
 
@@ -226,7 +226,7 @@ def translated(query: str | None = None) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Say in words what an error of redis-py means here; nothing in it is a secret."""
+    """Describe an error of redis-py, without secrets."""
     if isinstance(error, AuthenticationError):
         return "it refuses this user or password"
     if isinstance(error, TimeoutError):

@@ -35,27 +35,27 @@ class MasterAddress:
         self.address: Address | None = None
         self._on_change: list[Callable[[], object]] = []
 
-    def on_change(self, leave: Callable[[], object]) -> None:
-        """Have ``leave`` called, on whatever thread finds it out, when the master is another one than before."""
-        self._on_change.append(leave)
+    def on_change(self, invalidate_all: Callable[[], object]) -> None:
+        """Have ``invalidate_all`` called, on the thread that finds out, when the master is another one than before."""
+        self._on_change.append(invalidate_all)
 
     def update(self, address: Address) -> None:
         """Record where the master is."""
         before, self.address = self.address, address
         if before not in (None, address):
-            for leave in self._on_change:
-                leave()
+            for invalidate_all in self._on_change:
+                invalidate_all()
 
 
 class MasterSearch:
-    """What the sync and the async resolver share: when to poll, and what came of it. No I/O.
+    """The state that the sync and the async resolver share: the known address, when to poll. No I/O.
 
     Args:
         known: is updated.
-        master_name: what the Sentinels call it.
+        master_name: its name at the Sentinels.
     """
 
-    # What redis-py's connections look at.
+    # Read by redis-py's connections.
     is_master = True
     check_connection = False
 
@@ -90,7 +90,7 @@ class MasterSearch:
 
 
 class SentinelResolver(MasterSearch):
-    """Finds the master at each connecting. Thread-safe: those who ask at one time share an answer.
+    """Finds the master at each connecting. Thread-safe: callers that ask at one time share an answer.
 
     Args:
         known, master_name: as for `MasterSearch`.
@@ -125,7 +125,7 @@ class SentinelResolver(MasterSearch):
 
         Raises:
             redis.exceptions.ConnectionError: no Sentinel has ever known.
-            redis.exceptions.TimeoutError: others who ask have taken all the time.
+            redis.exceptions.TimeoutError: other callers have taken all the time.
         """
         return self._found_or_known(self._ask())
 

@@ -1,4 +1,4 @@
-"""Bounds on what a socket waits for: timeouts of the kernel, a watchdog for those that signals prolong, keepalive."""
+"""Socket timeouts: the kernel's, with a watchdog for those that signals prolong, and TCP keepalive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEEPALIVE_PROBES: Final = 3
 
 
 class Stallable(Protocol):
-    """What may wait for too long."""
+    """A connection whose wait a signal may prolong."""
 
     def close_if_stalled(self) -> None:
         """End the wait, from another thread, where it should have ended by itself long ago. Raises nothing."""

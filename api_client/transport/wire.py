@@ -33,7 +33,7 @@ Command: TypeAlias = tuple[Argument, ...]
 
 
 NEEDS_MORE: Final = object()
-"""What a reply reader returns while a reply is not whole."""
+"""Returned by a reply reader while a reply is not whole."""
 
 CHUNK_BYTES: Final = 65_536
 LARGE_CHUNK_BYTES: Final = 1_048_576  # for the rest of a reply that did not fit into the first
@@ -54,7 +54,7 @@ def pack_all(commands: Iterable[Command]) -> bytes:
 
 
 def pack_get(key: str) -> bytes:
-    """Return the bytes of a GET: what every hit sends."""
+    """Return the bytes of a GET, which every hit sends."""
     name = key.encode()
     return b"*2\r\n$3\r\nGET\r\n$%d\r\n%b\r\n" % (len(name), name)
 
@@ -133,12 +133,12 @@ def unwrapped(error: RedisError) -> RedisError:
     """Return an error of redis-py's own parser, which does not know what a script has met, as `error_reply` has it."""
     if type(error) is not ResponseError:
         return error
-    told = str(error)
-    return error_reply(told) if _WRAPPED.match(told) or _FORBIDDEN.match(told) else error
+    message = str(error)
+    return error_reply(message) if _WRAPPED.match(message) or _FORBIDDEN.match(message) else error
 
 
 def is_wrong_node(reply: object) -> bool:
-    """Tell whether a node says of itself that it is no master, or not yet: another connection may find a better one."""
+    """Tell whether a node is no master, or not yet, by its own reply: another connection may find a better one."""
     return isinstance(reply, ReadOnlyError | MasterDownError | BusyLoadingError)
 
 
@@ -147,6 +147,6 @@ def is_wrong_type(reply: object) -> bool:
     return isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
 
 
-def is_passing(reply: object) -> bool:
-    """Tell whether a reply speaks of the server's present state alone, and not of what it or the user can do."""
+def is_transient(reply: object) -> bool:
+    """Tell whether a refusal is due to the server's present state, and not to what it or the user can do."""
     return isinstance(reply, MasterDownError | BusyLoadingError) or str(reply).startswith("BUSY ")

@@ -69,7 +69,7 @@ class BatchPublisher:
     ) -> None:
         self._settings, self._link, self._broker = settings, link, broker
         self._suppressor, self._decisions, self._events, self._monotonic = suppressor, decisions, events, monotonic
-        self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, longest_pause_seconds=30.0, monotonic=monotonic)
+        self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, max_pause_seconds=30.0, monotonic=monotonic)
         self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
 
     @property

@@ -37,7 +37,7 @@ class WorkerLink:
     """
 
     def __init__(self, url: str) -> None:
-        self.store: CacheLink = open_link(url, TIMEOUT_SECONDS, REPLY_SECONDS, who=WORKER, patience=self._patiently)
+        self.store: CacheLink = open_link(url, TIMEOUT_SECONDS, REPLY_SECONDS, role=WORKER, patience=self._patiently)
         self.client: redis.Redis = connect(
             url,
             timeout_seconds=TIMEOUT_SECONDS,

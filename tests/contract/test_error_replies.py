@@ -15,7 +15,7 @@ from redis.exceptions import MasterDownError, NoPermissionError, OutOfMemoryErro
 from api_client.transport.link import CacheLink
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import ask_by_redis_py
-from api_client.transport.wire import Command, error_reply, is_passing, is_wrong_node, is_wrong_type
+from api_client.transport.wire import Command, error_reply, is_transient, is_wrong_node, is_wrong_type
 from refresher.embedded import RedisServer, free_port
 
 AskAll: TypeAlias = Callable[[Sequence[Command]], list[Any]]
@@ -110,7 +110,7 @@ def test_what_a_script_meets_is_told_by_the_class(
     assert type(reply) is expected
     assert is_wrong_node(reply) == (expected in {ReadOnlyError, MasterDownError})
     assert is_wrong_type(reply) == (what == "WRONGTYPE")
-    assert is_passing(reply) == (what == "MASTERDOWN")
+    assert is_transient(reply) == (what == "MASTERDOWN")
     assert "Error running script" not in str(reply)
 
 

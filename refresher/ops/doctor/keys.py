@@ -56,7 +56,7 @@ def readers(deployment: Deployment) -> Finding:
 def _process_of(connection: dict[str, str]) -> tuple[str, str, str] | None:
     """Return version, process and host of a reader's connection: two containers may have the same names inside."""
     name = read_name(connection.get("name", ""))
-    if name is None or name.who != READER:
+    if name is None or name.role != READER:
         return None
     return name.version, name.process, connection.get("addr", "").rpartition(":")[0]
 

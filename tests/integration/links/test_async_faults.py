@@ -9,7 +9,7 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from api_client.transport.multiplexed import SECOND_LOOK_SECONDS
+from api_client.transport.multiplexed import RECHECK_SECONDS
 from api_client.transport.pool import SlowReply
 from api_client.transport.wire import pack
 from tests.integration.links.conftest import Run
@@ -27,7 +27,7 @@ def test_what_is_due_on_a_silent_server_fails_in_time_and_the_next_read_connects
             results = await ended([connections.get(f"key{number}") for number in range(COUNT)])
             took = time.monotonic() - began
             assert {type(result) for result in results} == {TimeoutError}
-            assert SHORT_SECONDS * 0.9 < took < SHORT_SECONDS + SECOND_LOOK_SECONDS + 2
+            assert SHORT_SECONDS * 0.9 < took < SHORT_SECONDS + RECHECK_SECONDS + 2
             assert connections.current() is None
             proxy.passes()
             accepted = proxy.accepted
@@ -64,7 +64,7 @@ def test_a_reply_that_trickles_is_given_up_when_the_bound_on_a_whole_one_is_over
             proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
             began = time.monotonic()
             large, behind = await ended([connections.get("large"), connections.get("key")])
-            assert time.monotonic() - began < 3 * SHORT_SECONDS + SECOND_LOOK_SECONDS + 2
+            assert time.monotonic() - began < 3 * SHORT_SECONDS + RECHECK_SECONDS + 2
             assert (type(large), type(behind)) == (SlowReply, ConnectionError), "that is tried again"
             proxy.passes()
             assert await connections.get("key") == b"value"

@@ -47,7 +47,7 @@ CALLS: dict[str, Callable[[Connections], object]] = {
     "ask": lambda pool: pool.ask(GET),
     "several": lambda pool: pool.begin(GET * 3, 3)(),
     "connect": lambda pool: (pool.drop_idle(), pool.ask(GET)),
-    "leave": lambda pool: (pool.leave(), pool.ask(GET)),
+    "leave": lambda pool: (pool.invalidate_all(), pool.ask(GET)),
 }
 
 
@@ -78,11 +78,11 @@ def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: 
     def wait_for_a_turn() -> None:
         """Ask while another thread has the only connection; it gives it back once this one waits."""
         ended.clear()
-        in_use = [pool._take()]
+        in_use = [pool._acquire()]
 
         def give_back() -> None:
             eventually(lambda: pool._waiting or ended.is_set(), PATIENCE_SECONDS, "the other one waits")
-            pool._give_back(in_use.pop())
+            pool._release(in_use.pop())
 
         helper = threading.Thread(target=give_back)
         helper.start()
@@ -108,11 +108,11 @@ def test_an_interrupt_while_a_connection_is_given_to_a_thread_that_waits_leaves_
     replies: list[object] = []
 
     def give_to_another() -> None:
-        in_use = pool._take()
+        in_use = pool._acquire()
         others.append(threading.Thread(target=lambda: replies.append(pool.ask(GET))))
         others[-1].start()
         eventually(lambda: pool._waiting, PATIENCE_SECONDS, "the other one waits")
-        pool._give_back(in_use)
+        pool._release(in_use)
 
     for number in interrupted_at_each_opcode(give_to_another, connections):
         for thread in others[-1:]:

@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def breaker(time: Time) -> Breaker:
-    return Breaker(threshold=3, first_pause_seconds=1.0, longest_pause_seconds=4.0, monotonic=time)
+    return Breaker(threshold=3, first_pause_seconds=1.0, max_pause_seconds=4.0, monotonic=time)
 
 
 def fail(breaker: Breaker, times: int) -> None:

@@ -17,7 +17,7 @@ from tests.support.clock import Time
 
 @pytest.fixture
 def breaker(time: Time) -> Breaker:
-    return Breaker(threshold=5, first_pause_seconds=0.25, longest_pause_seconds=5.0, monotonic=time)
+    return Breaker(threshold=5, first_pause_seconds=0.25, max_pause_seconds=5.0, monotonic=time)
 
 
 def fail(breaker: Breaker, times: int) -> None:
