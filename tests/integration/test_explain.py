@@ -15,7 +15,8 @@ from api_client.protocol.model import EntryState
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.history import TriggerOutcome
 from refresher.embedded import RedisServer, free_port
-from tests.support.any_reader import KINDS, AnyReader, EventCounter
+from tests.support.any_reader import KINDS, AnyReader
+from tests.support.event_recorder import EventRecorder
 from tests.support.lease_world import World
 
 PARAMS = {"name": "canary-77aa"}
@@ -29,7 +30,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def reader_of(kind: str, server: RedisServer, **settings: object) -> AnyReader:
     given = {"redis_url": server.url(0), "broker_url": server.url(1), "redis_timeout_seconds": 5.0, **settings}
-    return KINDS[kind](ReaderSettings(**given), EventCounter())  # type: ignore[arg-type]
+    return KINDS[kind](ReaderSettings(**given), EventRecorder())  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
-"""A common interface to sync and async readers, a counter of events, and the outcome of a call."""
+"""A common interface to sync and async readers, and the outcome of a call."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
@@ -23,7 +22,6 @@ from api_client import (
 )
 from api_client.client import ClientBase
 from api_client.protocol.keys import CacheKey
-from api_client.protocol.messages import RefreshReason
 from api_client.read.batch import AnyCall
 
 T = TypeVar("T")
@@ -105,46 +103,6 @@ def client_of(reader: AnyReader | ClientBase) -> ClientBase:
 def close_client(reader: AnyReader) -> None:
     """Close the client, and leave to an async one the event loop on which it may be called again."""
     reader.close_client() if isinstance(reader, _Awaited) else reader.close()
-
-
-class EventCounter(ReaderEvents):
-    """What a reader told, counted: by the event's name, and ``name: detail`` where there is one. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def __getitem__(self, name: str) -> int:
-        return self._counts[name]
-
-    def __repr__(self) -> str:
-        return repr(dict(self._counts))
-
-    def _count(self, name: str) -> None:
-        with self._lock:
-            self._counts[name] += 1
-
-    def hit(self, query: str, *, age_seconds: float, ttl_remaining_seconds: float, triggered: bool) -> None:
-        self._count("hit" if ttl_remaining_seconds > 0 else "hit: stale")
-
-    def miss(self, query: str) -> None:
-        self._count("miss")
-
-    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        self._count(f"triggered: {reason}")
-
-    def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        self._count(f"deduplicated: {state}")
-
-    def refresh_dropped(self, query: str, *, why: str) -> None:
-        self._count(f"dropped: {why}")
-
-    def trigger_failed(self, query: str, *, why: str) -> None:
-        self._count("failed")
-        self._count(f"failed: {why}")
-
-    def unavailable(self, query: str) -> None:
-        self._count("unavailable")
 
 
 @dataclass(frozen=True, slots=True)

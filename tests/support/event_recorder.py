@@ -20,6 +20,11 @@ class EventRecorder(ReaderEvents):
         """The details of each event of this name."""
         return [details for event, *details in list(self.recorded) if event == name]
 
+    def count(self, event: str) -> int:
+        """Return how many events begin with these words, as in ``"triggered: stale"``."""
+        words = tuple(event.split(": "))
+        return sum(recorded[: len(words)] == words for recorded in list(self.recorded))
+
     def _record(self, *event: str) -> None:
         with self._lock:
             self.recorded.append(event)

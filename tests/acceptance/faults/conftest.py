@@ -16,7 +16,8 @@ from api_client import ReaderSettings
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.any_reader import KINDS, AnyReader, EventCounter
+from tests.support.any_reader import KINDS, AnyReader
+from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 
@@ -126,9 +127,9 @@ def make_own_world(stack: ExitStack, shared_servers: Servers, tmp_path: Path) ->
 
 
 @pytest.fixture
-def events() -> EventCounter:
+def events() -> EventRecorder:
     """What the reader under test told."""
-    return EventCounter()
+    return EventRecorder()
 
 
 def with_open_connections(reader: AnyReader, world: World) -> AnyReader:
@@ -169,7 +170,9 @@ class MakeReader(Protocol):
 
 
 @pytest.fixture(params=sorted(KINDS))
-def make_reader(request: pytest.FixtureRequest, stack: ExitStack, proxies: Proxies, events: EventCounter) -> MakeReader:
+def make_reader(
+    request: pytest.FixtureRequest, stack: ExitStack, proxies: Proxies, events: EventRecorder
+) -> MakeReader:
     """Readers of each kind, whose way to cache and broker leads through the test's proxies."""
 
     def make(world: World, **settings: Any) -> AnyReader:

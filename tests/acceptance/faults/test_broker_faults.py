@@ -18,7 +18,8 @@ from tests.acceptance.faults.conftest import (
     World,
     with_open_connections,
 )
-from tests.support.any_reader import EventCounter, answer_of
+from tests.support.any_reader import answer_of
+from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
 from tests.support.leaks import Leftovers
 from tests.support.waiting import eventually
@@ -51,7 +52,7 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     world: World,
     make_reader: MakeReader,
     proxies: Proxies,
-    events: EventCounter,
+    events: EventRecorder,
     fault: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -59,12 +60,16 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 30.0)
     fresh, stale, others = world.fresh(), world.stale(), [world.stale() for _ in range(5)]
     reader = with_open_connections(make_reader(world), world)
-    published = events["triggered: invalidated"]
+    published = events.count("triggered: invalidated")
     HOLDS[fault](proxies.before(world.broker_url))
     answers = [answer_of(reader.get_entry, QUERY, params) for params in (stale, stale, fresh, *others)]
     answers.append(answer_of(reader.invalidate, QUERY, fresh))
     # The publisher has neither succeeded nor given up: nobody can have waited for it.
-    assert (events["triggered: invalidated"], events["failed"], events["dropped: breaker"]) == (published, 0, 0)
+    assert (events.count("triggered: invalidated"), events.count("failed"), events.count("dropped: breaker")) == (
+        published,
+        0,
+        0,
+    )
     assert [answer.error for answer in answers] == [None] * len(answers)
     assert max(answer.seconds for answer in answers) < 10
     assert answers[0].value.refresh is RefreshState.TRIGGERED
@@ -73,7 +78,7 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_what_each_call_returns_while_the_broker_fails(
-    world: World, make_reader: MakeReader, proxies: Proxies, events: EventCounter, fault: str, stack: ExitStack
+    world: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, fault: str, stack: ExitStack
 ) -> None:
     fresh, stale, invalidated = world.fresh(), world.stale(), world.fresh()
     ports = [proxies.before(url).port for url in (world.cache_server.url(0), world.broker_url)]
@@ -105,13 +110,13 @@ def test_what_each_call_returns_while_the_broker_fails(
 
     assert reader.flush(10)
     assert world.record_of(manual) == {}  # no claim is left, so the next one may claim at once
-    assert events["failed"] >= 3
-    assert events["unavailable"] == 0
+    assert events.count("failed") >= 3
+    assert events.count("unavailable") == 0
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back(
-    world: World, make_reader: MakeReader, proxies: Proxies, events: EventCounter, fault: str
+    world: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, fault: str
 ) -> None:
     stale = world.stale()
     reader = make_reader(world)
@@ -119,7 +124,7 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
 
     def breaker_is_open() -> bool:
         assert reader.get_entry(QUERY, stale).state is EntryState.STALE
-        return events["dropped: breaker"] > 0
+        return events.count("dropped: breaker") > 0
 
     eventually(breaker_is_open, 15, "the broker's breaker is open")
     refreshed = [answer_of(reader.refresh, QUERY, world.unknown()) for _ in range(2)]
@@ -133,7 +138,7 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
 
 
 def test_a_slow_broker_delays_a_miss_and_no_hit(
-    world: World, make_reader: MakeReader, proxies: Proxies, events: EventCounter
+    world: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder
 ) -> None:
     fresh, stale = world.fresh(), world.stale()
     reader = with_open_connections(make_reader(world), world)
@@ -149,26 +154,28 @@ def test_a_slow_broker_delays_a_miss_and_no_hit(
     assert miss.value.state is EntryState.MISS
     # It may be loaded before the broker's answer is back.
     assert miss.seconds < PUBLISH_SECONDS + SLACK_SECONDS
-    assert events["failed"] == events["dropped: breaker"] == 0
+    assert events.count("failed") == events.count("dropped: breaker") == 0
 
 
 def test_a_full_broker_refuses_and_costs_no_hit(
-    world_on_redis: World, make_reader: MakeReader, events: EventCounter
+    world_on_redis: World, make_reader: MakeReader, events: EventRecorder
 ) -> None:
     world = world_on_redis
     assert world.broker_server is not None
     stale = world.stale()
     reader = with_open_connections(make_reader(world, wait_timeout_ms=WAIT_SECONDS * 1000), world)
-    published = events["triggered: invalidated"]
+    published = events.count("triggered: invalidated")
     with world.full(world.broker_server):
         assert reader.get_entry(QUERY, stale).state is EntryState.STALE
         assert isinstance(answer_of(reader.refresh, QUERY, world.unknown()).error, TriggerFailed)
         assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
-        assert events["failed"] >= 2
+        assert events.count("failed") >= 2
     # The worker has met the full broker, too: what is asked here is that the reader publishes again.
     within_seconds = 2 * BREAKER_PAUSE_SECONDS + READER_SILENCE_SECONDS + SLACK_SECONDS
     eventually(
-        lambda: reader.get(QUERY, stale) and events["triggered: invalidated"] > published, within_seconds, "it is asked"
+        lambda: reader.get(QUERY, stale) and events.count("triggered: invalidated") > published,
+        within_seconds,
+        "it is asked",
     )
 
 
