@@ -57,10 +57,10 @@ class Lifecycle:
         redact_debug_loggers()
         if getattr(self._app, "refreshes_only", False):
             remove_decompressors()
-        warn_of_unchecked_versions()
         self._health.start()  # before the checks: it answers while they run
         log_problems(self._settings)
         self._metrics.start()
+        warn_of_unchecked_versions()
 
     def _begin_to_consume(self, sender: Any = None, **_: Any) -> None:
         if getattr(sender, "app", None) is self._app:

@@ -17,7 +17,6 @@ import hashlib
 import mmap
 import os
 import random
-import struct
 import tempfile
 import threading
 import time
@@ -37,8 +36,8 @@ WAIT_SECONDS: Final = 1.0
 """For a slot, while loads of its query begin: they then run one after the other without a pause. Where none has begun
 for that time they are slow, or hang, and a message that waited would keep a process from other queries."""
 MAX_PAUSE_SECONDS: Final = 8
-_BEGUN: Final = struct.Struct("d")
 _BEGUN_PLACES: Final = 4_096
+_DOUBLE_BYTES: Final = 8
 
 
 class NodeSlots:
@@ -49,7 +48,7 @@ class NodeSlots:
         self._file = -1
         # When the load in a slot began, by CLOCK_MONOTONIC, which all processes share. Slots may share a place: it only
         # decides whether to wait.
-        self._begun: mmap.mmap | None = None
+        self._begun = memoryview(mmap.mmap(-1, _BEGUN_PLACES * _DOUBLE_BYTES)).cast("d")
         self._lock = threading.Lock()
         self._held: defaultdict[str, set[int]] = defaultdict(set)
 
@@ -62,7 +61,6 @@ class NodeSlots:
         self._count = count
         if self._file < 0:
             self._file = _file_without_name()
-            self._begun = mmap.mmap(-1, _BEGUN_PLACES * _BEGUN.size)
 
     def bound(self, concurrency: int | None) -> int | None:
         """Return how many slots a query of this ``concurrency`` may hold; None: all there are."""
@@ -79,17 +77,14 @@ class NodeSlots:
             for number in range(bound):
                 if number not in held and self._try_lock(first + number):
                     held.add(number)
-                    if self._begun is not None:
-                        _BEGUN.pack_into(self._begun, _place(first + number), now_seconds)
+                    self._begun[(first + number) % _BEGUN_PLACES] = now_seconds
                     return first + number
         return None
 
     def last_begun_seconds(self, query: str, bound: int) -> float:
         """Return when the newest of the loads that hold a slot of ``query`` began."""
-        if self._begun is None:
-            return 0.0
-        begun, first = self._begun, _first_slot(query)
-        return max(float(_BEGUN.unpack_from(begun, _place(first + number))[0]) for number in range(bound))
+        first = _first_slot(query)
+        return max(self._begun[(first + number) % _BEGUN_PLACES] for number in range(bound))
 
     def release(self, query: str, slot: int) -> None:
         """Free a slot that `acquire` returned."""
@@ -171,10 +166,6 @@ class QuerySlots:
 
 def _first_slot(query: str) -> int:
     return int.from_bytes(hashlib.blake2b(query.encode(), digest_size=6).digest()) * MAX_CONCURRENCY
-
-
-def _place(slot: int) -> int:
-    return slot % _BEGUN_PLACES * _BEGUN.size
 
 
 def _file_without_name() -> int:
