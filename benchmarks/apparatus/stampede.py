@@ -78,14 +78,14 @@ class Outcome:
         return Counter(read.error for read in self.reads if read.error)
 
     def percentile_ms(self, percent: float, *, from_start: bool = False) -> float:
-        """Return a percentile of what the reads took, in ms; counted from the common start, if so asked."""
+        """Return a percentile of what the reads took, in ms; counted from the common start, where ``from_start``."""
         took = [read.took + (max(0.0, read.began) if from_start else 0.0) for read in self.reads]
         return percentile(took, percent) * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``readers`` in all ``processes`` together, told ``lead_seconds`` ahead when to read."""
+    """``readers`` in all ``processes`` together, which get the common start ``lead_seconds`` ahead."""
 
     readers: int
     lead_seconds: float

@@ -292,12 +292,12 @@ class RedisAsyncioGet(AsyncCompetitor):
 @contextmanager
 def _check_lifted() -> Iterator[None]:
     """Let redis-py's cache work on a Redis that has what it needs (6.0), though redis-py asks for a later one."""
-    asked = CacheProxyConnection.MIN_ALLOWED_VERSION
+    required = CacheProxyConnection.MIN_ALLOWED_VERSION
     CacheProxyConnection.MIN_ALLOWED_VERSION = "6.0.0"
     try:
         yield
     finally:
-        CacheProxyConnection.MIN_ALLOWED_VERSION = asked
+        CacheProxyConnection.MIN_ALLOWED_VERSION = required
 
 
 def _is_older(version: str, than: str) -> bool:

@@ -14,7 +14,7 @@ from benchmarks.arguments import Out, Quick, RedisUrl, console_of
 DEFAULT_ROUNDS: Final = 7
 MAX_ROUNDS: Final = 1_000
 DEFAULT_READERS: Final = 10_000
-MAX_HERD_ROUNDS: Final = 3  # ten thousand threads hold a small machine for many seconds
+MAX_STAMPEDE_ROUNDS: Final = 3  # ten thousand threads hold a small machine for many seconds
 MAX_READERS: Final = 100_000
 DEFAULT_OUT: Final = Path("bench-results/hits")
 
@@ -30,7 +30,7 @@ class Scale:
         latencies: reads timed one by one, of each kind in each round.
         readers: concurrent readers of a herd, over all its processes.
         herd_rounds: rounds of a herd that count.
-        lead_seconds: how far ahead its readers are told when to read.
+        lead_seconds: how far ahead its readers get the common start.
         entries: of the large cache, and of the small one that it is compared with.
     """
 
@@ -71,7 +71,7 @@ class BenchOptions:
             0.05,
             2_000,
             self.readers or DEFAULT_READERS,
-            min(rounds, MAX_HERD_ROUNDS),
+            min(rounds, MAX_STAMPEDE_ROUNDS),
             1.0,
             (1_000_000, 1_000),
         )

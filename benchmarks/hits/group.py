@@ -19,7 +19,7 @@ class Setting:
 
     Attributes:
         place: the servers.
-        options: what was asked for.
+        options: of the run.
         stack: what is opened here stays for the groups after this one.
     """
 

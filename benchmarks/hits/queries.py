@@ -25,7 +25,7 @@ def marks_of(number: int) -> str:
 
 @query(QUERY, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h")
 def stampede(tx: Any, person_id: int) -> Value:
-    """Load a value: no graph is asked, so that the time is the same at each load."""
+    """Load a value without a graph, so that each load takes the same time."""
     with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
         control.rpush(marks_of(person_id), os.getpid())
     time.sleep(LOAD_SECONDS)

@@ -45,8 +45,8 @@ class Mode(Group):
         competitors: who runs.
         concurrency: threads or tasks.
         one_key: all of them read the same.
-        at_least: what ours must be, as a multiple of the baseline; None: nothing is asked.
-        peers_at_least: the same for single peers (None: nothing is asked); all others ours must be faster than.
+        at_least: what ours must be, as a multiple of the baseline; None: no target.
+        peers_at_least: the same for single peers (None: no target); all others ours must be faster than.
         variant: ours in another way; held against the baseline, too.
     """
 
@@ -91,7 +91,7 @@ class Mode(Group):
     def _figures(self, race: Race) -> list[Figure]:
         baseline, ours, *peers = self.competitors
         special = {peer: _at_least(least) for peer, least in self.peers_at_least}
-        asked: list[tuple[type[Competitor], type[Competitor], Target | None]] = [
+        comparisons: list[tuple[type[Competitor], type[Competitor], Target | None]] = [
             *((one, baseline, _at_least(self.at_least)) for one in (ours, self.variant) if one is not None),
             *((ours, peer, special.get(peer, Target(Must.MORE_THAN, 1))) for peer in peers),
         ]
@@ -103,7 +103,7 @@ class Mode(Group):
                 target=target,
                 note=race.left_out.get(one.title) or race.left_out.get(other.title, ""),
             )
-            for one, other, target in asked
+            for one, other, target in comparisons
         ]
 
 

@@ -17,7 +17,7 @@ from benchmarks.hits.group import Group, Setting
 from benchmarks.hits.memory import Memory, Million
 from benchmarks.hits.rates import MODES
 from benchmarks.hits.single_reads import HungBroker, Triggering
-from benchmarks.hits.stampedes import HerdGroup, Kind
+from benchmarks.hits.stampedes import Kind, StampedeGroup
 from benchmarks.reports import report
 from benchmarks.reports.provenance import make_folder, provenance
 from benchmarks.reports.results import Figure, Result
@@ -25,17 +25,17 @@ from refresher.embedded import EmbeddedServerError
 
 GROUPS: Final[Sequence[Group]] = (
     *MODES,
-    Triggering("trigger", "a read that asks for a refresh"),
+    Triggering("trigger", "a read that triggers a refresh"),
     HungBroker("hung-broker", "reads while the broker hangs"),
-    HerdGroup("herd-threads", "concurrent readers of one key in 4 processes, threads", kind=Kind.THREADS),
-    HerdGroup("herd-asyncio", "concurrent readers of one key in 4 processes, asyncio", kind=Kind.ASYNCIO),
+    StampedeGroup("herd-threads", "concurrent readers of one key in 4 processes, threads", kind=Kind.THREADS),
+    StampedeGroup("herd-asyncio", "concurrent readers of one key in 4 processes, asyncio", kind=Kind.ASYNCIO),
     Memory("memory", "what an entry costs in Redis"),
     Million("million", "a full cache", is_long=True),
 )
 
 
 def chosen_groups(options: BenchOptions) -> list[Group]:
-    """Return the groups that were asked for.
+    """Return the selected groups.
 
     Raises:
         BenchError: there is none of a name.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def run_hits(options: BenchOptions, console: Console) -> None:
-    """Measure all that was asked for. Ctrl-C ends it; the groups that were measured by then are shown and kept.
+    """Measure what the options select. Ctrl-C ends it; the groups that were measured by then are shown and kept.
 
     Raises:
         BenchError: a group that does not exist, a folder that can't be written, or, when all else has been measured and
@@ -93,12 +93,20 @@ def _measured(group: Group, setting: Setting, failed: list[str]) -> Result:
 
 
 def _provenance(options: BenchOptions, here: Servers) -> dict[str, Any]:
-    asked = {
+    used = {
         name: value for name, value in asdict(options).items() if name not in ("out", "redis_url", "seed", "rounds")
     }
     scale = options.scale
-    asked |= {"readers": scale.readers, "redis": here.title}
-    asked |= {"payload": described(options.payload), "uvloop": options.uvloop, "only": ", ".join(options.only) or "all"}
+    used |= {"readers": scale.readers, "redis": here.title}
+    used |= {
+        "payload": described(options.payload),
+        "uvloop": options.uvloop,
+        "only": ", ".join(options.only) or "all",
+    }
     return provenance(
-        "hits", seed=options.seed, rounds=scale.rounds, options=asked, servers={"redis-server": here.version}
+        "hits",
+        seed=options.seed,
+        rounds=scale.rounds,
+        options=used,
+        servers={"redis-server": here.version},
     )

@@ -57,7 +57,7 @@ _AT_MOST: Final = Target(Must.AT_MOST, 1.2)
 
 
 class Read(StrEnum):
-    """What is read: a key for which a refresh is asked, or a fresh one, read again and again or never before."""
+    """What is read: a key that triggers a refresh, or a fresh one, read again and again or never before."""
 
     TRIGGERS = "asks for a refresh"
     FIRST = "does not, first read of its key"
@@ -149,7 +149,7 @@ class HungBroker(Group):
             p99s = run_on_loop(_hung_p99s(title, setting, stale), uvloop=setting.options.uvloop)
             hung, healthy = zip(*p99s, strict=True)
             what = f"{title}: p99 of reads while the broker hangs"
-            ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} asks for a refresh"
+            ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} triggers a refresh"
             figures += [
                 Figure(self.name, f"{what}, against a healthy one", ratios, "×", Target(Must.AT_MOST, 1.2), note),
                 Figure(self.name, what, tuple(hung), "µs"),

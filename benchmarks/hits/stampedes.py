@@ -151,7 +151,7 @@ Outcomes: TypeAlias = dict[Case, list[Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
-class HerdGroup(Group):
+class StampedeGroup(Group):
     """The same load on a fresh, an expiring and a missing entry in turn; as tasks, cashews early beside it."""
 
     kind: Kind = Kind.THREADS

@@ -87,7 +87,7 @@ def finish(state: State, end: float) -> None:
 
 @compiled_within
 def trigger_rate(rate: float, readers: int, silence: float) -> float:
-    """Return how often a key is asked for, when a process that has asked is silent for so long."""
+    """Return how often a key is triggered, when a process that has done so is silent for ``silence`` seconds."""
     return rate / (1 + rate * silence / readers)
 
 
@@ -215,7 +215,7 @@ def _schedule_trigger(state: State, number: int, now: float) -> None:
     doubled = 2.0 ** float(key.times)
     pause = np.random.exponential() / trigger_rate(rate, policy.readers, _SILENCE)
     lapses = key.claimed + policy.queue_ttl * key.lasts + pause
-    # An early one is not asked for again before it is late: what was too much then was dropped.
+    # An early one is not triggered again before it is late: what was too much then was dropped.
     at = max(key.moment + _STALE_AGAIN * doubled, key.soft) + pause
     if at <= now:  # it was due, and there was no room
         at = now + _LENGTH_HOLDS + pause

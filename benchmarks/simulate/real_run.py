@@ -51,7 +51,7 @@ class ReaderJob:
 class Observed:
     """What a thread met after the warm-up. ``late`` are reads that began 50 ms after their moment or later.
 
-    ``asked`` is of the whole time: which keys it asked for, and when (monotonic seconds).
+    ``triggered`` is of the whole time: which keys it triggered, and when (monotonic seconds).
     """
 
     reads: int = 0
@@ -59,7 +59,7 @@ class Observed:
     waited: int = 0
     errors: int = 0
     late: int = 0
-    asked: list[tuple[int, float]] = field(default_factory=list)
+    triggered: list[tuple[int, float]] = field(default_factory=list)
 
 
 _LATE_SECONDS: Final = 0.05
@@ -98,7 +98,7 @@ def _read(client: CacheClient, job: ReaderJob, begins: float, seed: int, observe
         began = time.monotonic()
         entry = _entry(client, params_of(number, job.degrees))
         if entry is not None and (entry.refresh is RefreshState.TRIGGERED or entry.state is EntryState.MISS):
-            observed.asked.append((number, began))
+            observed.triggered.append((number, began))
         if at >= begins + job.warm_up:
             _record(observed, entry, began - at)
 
@@ -151,7 +151,7 @@ def real_run(model: Model, warm_up: float, servers: dict[str, str]) -> Real:
     Args:
         model: what to run; its costs are not used, but measured.
         warm_up: seconds before the span.
-        servers: is told the versions of the servers.
+        servers: receives the versions of the servers.
 
     Raises:
         EmbeddedServerError: a server did not start.
@@ -173,7 +173,7 @@ def real_run(model: Model, warm_up: float, servers: dict[str, str]) -> Real:
         observed = [one for answer in received for one in cast("list[Observed]", answer)]
         counts_from, ends = begins + warm_up, begins + warm_up + model.seconds
         marks = _marks(here)
-        pickups = pickups_by_second(model, [each for one in observed for each in one.asked], marks, begins, ends)
+        pickups = pickups_by_second(model, [each for one in observed for each in one.triggered], marks, begins, ends)
         return Real(
             reads=sum(one.reads for one in observed),
             stale=sum(one.stale for one in observed),
@@ -219,18 +219,18 @@ def _marks(here: Servers) -> list[tuple[int, float]]:
 
 
 def pickups_by_second(
-    model: Model, asked: Sequence[tuple[int, float]], marks: Sequence[tuple[int, float]], begins: float, ends: float
+    model: Model, triggered: Sequence[tuple[int, float]], marks: Sequence[tuple[int, float]], begins: float, ends: float
 ) -> tuple[float, ...]:
-    """Return what passed from the first read that asked to the load, on average, for each second in which one asked.
+    """Return what passed from the first read that triggered to the load, on average, for each second in which one did.
 
-    A read that asked while the load before was going on, in another process, was refused, and does not count. Seconds
-    in which none asked are like the one before.
+    A read that triggered while the load before went on, in another process, was refused, and does not count. Seconds
+    in which none did are like the one before.
 
     Raises:
         BenchError: no load followed on a read.
     """
     by_key: dict[int, list[float]] = defaultdict(list)
-    for number, at in sorted(asked, key=itemgetter(1)):
+    for number, at in sorted(triggered, key=itemgetter(1)):
         by_key[number].append(at)
     found: dict[int, list[float]] = defaultdict(list)
     ended: dict[int, float] = {}

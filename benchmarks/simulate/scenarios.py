@@ -44,7 +44,7 @@ _TOGETHER_SHARE: Final = 0.1
 
 
 def model_of(options: SimulateOptions) -> Model:
-    """Return the model that was asked for, with as many workers as it needs where no number was given."""
+    """Return the model of the options, with as many workers as it needs where no number was given."""
     model = Model(
         keys=options.keys,
         reads_per_second=options.reads_per_second,
@@ -158,7 +158,7 @@ _QUICK: Final = {"keys": 20_000, "reads_per_second": 2_000.0, "readers": 20, "se
 
 
 def run_simulate(options: SimulateOptions, console: Console) -> None:
-    """Simulate what was asked for.
+    """Simulate what the options select.
 
     Raises:
         BenchError: numba or matplotlib is not installed, or a folder can't be made; of a validation: its servers,
@@ -171,9 +171,9 @@ def run_simulate(options: SimulateOptions, console: Console) -> None:
         options = replace(options, **_QUICK)  # type: ignore[arg-type]  # the values are those of the fields
     servers: dict[str, str] = {}
     results = [validated(options, console, servers)] if options.validate else _scenarios(options, console)
-    asked = {name: value for name, value in asdict(options).items() if name not in ("out", "seed")}
-    asked["scenarios"] = ", ".join(options.scenarios) or "all"
-    content = provenance("simulate", seed=options.seed, rounds=1, options=asked, servers=servers)
+    used = {name: value for name, value in asdict(options).items() if name not in ("out", "seed")}
+    used["scenarios"] = ", ".join(options.scenarios) or "all"
+    content = provenance("simulate", seed=options.seed, rounds=1, options=used, servers=servers)
     report.present(options.out, content, results, console)
 
 

@@ -28,7 +28,7 @@ RUNNING: Final = 2
 LOST: Final = 3
 """Its worker was killed, and its lease has not run out."""
 
-# Why a refresh was asked for.
+# Why a refresh was triggered.
 EARLY: Final = 0
 STALE: Final = 1
 MISS: Final = 2
@@ -69,7 +69,10 @@ KEY: Final = np.dtype(
         ("soft", np.float64),  # the soft expiry; a grace later there is no entry any more
         ("claimed", np.float64),
         ("moment", np.float64),  # of the last publication; while it runs, of the acquire
-        ("since", np.float64),  # the first read that asked, from which on reads are counted; inf: nothing is under way
+        (
+            "since",
+            np.float64,
+        ),  # the first read that triggered, from which on reads are counted; inf: nothing is under way
         ("due", np.float64),  # its event; inf: none
         ("before", np.int32),  # its neighbours in the event queue
         ("after", np.int32),
@@ -187,7 +190,7 @@ def record_lead(state: State, at: float, lead: float) -> None:
 
 @compiled_within
 def count_reads(state: State, number: int, until: float, is_final: bool) -> None:  # noqa: FBT001
-    """Count the reads of a key since the one that asked, until its entry is replaced, or the time is over.
+    """Count the reads of a key since the one that triggered, until its entry is replaced, or the time is over.
 
     Up to the hard expiry they get the stale value, beyond it they wait, for as long as a read waits at most.
     """
@@ -208,7 +211,7 @@ def count_reads(state: State, number: int, until: float, is_final: bool) -> None
 
 @compiled_within
 def _count_first_read(state: State, since: float, until: float, is_final: bool) -> None:  # noqa: FBT001
-    """Count the read that asked, where it waits."""
+    """Count the read that triggered, where it waits."""
     add(state, WAITING_READS, since, 1.0)
     waited, longest = until - since, state.policy[0].wait_timeout
     if waited >= longest:

@@ -49,7 +49,7 @@ class OriginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphAddress:
-    """Where the graph is, and the person whose neighbours are asked for."""
+    """Where the graph is, and the person whose neighbours are queried."""
 
     uri: str
     user: str
@@ -116,7 +116,7 @@ class Scale:
         rate: reads per second of all readers together; None: pauses of 10 ms to 1 s between two reads.
         concurrently: how many strategies run at the same time.
         rounds: of a stampede, that count.
-        lead: how far ahead a stampede is told when to read.
+        lead: how far ahead its readers get the common start.
     """
 
     workers: int

@@ -22,7 +22,7 @@ assert READS.itemsize == READ.size  # noqa: S101 - the two are one format
 
 
 class ProcessGroup:
-    """Readers that have been started, have to be told to go, and have to be stopped."""
+    """Readers that have been started, have to be sent off, and stopped."""
 
     def __init__(self, variant: Variant, config: Config, scale: Scale, seed: int, control: redis.Redis) -> None:
         self.variant: Variant = variant

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def run_stampede(options: StampedeOptions, console: Console) -> None:
-    """Play what was asked for. Ctrl-C ends the reading; what was counted until then is shown and kept.
+    """Run the selected scenarios. Ctrl-C ends the reading; what was counted until then is shown and kept.
 
     Raises:
         BenchError: a strategy that does not exist, a folder that can't be written, readers or a worker that did not
@@ -49,10 +49,10 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
     results: list[Result] = []
     with running_servers(options.redis_url) as here, ExitStack() as stack:
         content = _provenance(options, here)
-        is_graph_asked = options.origin is OriginKind.GRAPH
+        uses_graph = options.origin is OriginKind.GRAPH
         has_ours = any(variant.strategy is Ours for variants in scenarios_to_run.values() for variant in variants)
-        graph = stack.enter_context(ArcadeDbServer.start()) if is_graph_asked or has_ours else None
-        address = loaded(graph, options.seed) if graph is not None and is_graph_asked else None
+        graph = stack.enter_context(ArcadeDbServer.start()) if uses_graph or has_ours else None
+        address = loaded(graph, options.seed) if graph is not None and uses_graph else None
         control = stack.enter_context(redis.Redis.from_url(here.control_url))
         for scenario, variants in scenarios_to_run.items():
             scale = options.scale(scenario)
@@ -103,7 +103,7 @@ def _run_scenario(
 
 
 def _provenance(options: StampedeOptions, here: Servers) -> dict[str, Any]:
-    asked: dict[str, Any] = {
+    used: dict[str, Any] = {
         "scenarios": ", ".join(options.scenarios_to_run),
         "strategies": ", ".join(options.strategies) or "all",
         "readers": options.readers or "each scenario's own",
@@ -115,12 +115,12 @@ def _provenance(options: StampedeOptions, here: Servers) -> dict[str, Any]:
     }
     for scenario in options.scenarios_to_run:
         said = ", ".join(f"{name} {value}" for name, value in asdict(options.scale(scenario)).items() if value)
-        asked[f"{scenario}"] = f"({said})"
+        used[f"{scenario}"] = f"({said})"
     return provenance(
         "stampede",
         seed=options.seed,
         rounds=max(options.scale(one).rounds for one in options.scenarios_to_run) or 1,
-        options=asked,
+        options=used,
         servers={"redis-server": here.version},
     )
 

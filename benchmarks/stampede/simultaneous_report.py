@@ -16,7 +16,7 @@ from benchmarks.stampede.steady_report import limits
 from benchmarks.stampede.strategies.ours import Ours
 from benchmarks.stampede.variants import Variant
 
-_HERD: Final = Scenario.HERD
+_GROUP: Final = Scenario.HERD
 
 
 def result_of(runs: Sequence[SimultaneousRun], variants: Sequence[Variant], scale: Scale) -> Result:
@@ -24,8 +24,8 @@ def result_of(runs: Sequence[SimultaneousRun], variants: Sequence[Variant], scal
     title = f"{scale.workers:,} readers at the same moment"
     shown = [variant for variant in variants if any(run.variant is variant for run in runs)]
     return Result(
-        _HERD, title, figures=tuple(_figures(runs, shown)),
-        tables=(_counts(runs, shown, title), limits(_HERD, shown)),
+        _GROUP, title, figures=tuple(_figures(runs, shown)),
+        tables=(_counts(runs, shown, title), limits(_GROUP, shown)),
         plots=(_chart(runs, shown),) if runs else (),
     )  # fmt: skip
 
@@ -41,8 +41,8 @@ def _figures(runs: Sequence[SimultaneousRun], variants: Sequence[Variant]) -> It
             note = ", ".join(f"{kind}: {times}" for kind, times in kinds.most_common(3))
             failed = tuple(float(run.outcome.errors.total()) for run in found)
             what = f"{variant.title}, {moment}"
-            yield Figure(_HERD, f"{what}: recomputes", recomputes, "", Target(Must.BE, 1), is_worst=True)
-            yield Figure(_HERD, f"{what}: errors", failed, "", Target(Must.BE, 0), note, is_worst=True)
+            yield Figure(_GROUP, f"{what}: recomputes", recomputes, "", Target(Must.BE, 1), is_worst=True)
+            yield Figure(_GROUP, f"{what}: errors", failed, "", Target(Must.BE, 0), note, is_worst=True)
         yield from _against(
             runs, variant, [other for other in variants if other.kind is variant.kind and other is not variant]
         )
@@ -59,7 +59,7 @@ def _against(runs: Sequence[SimultaneousRun], ours: Variant, others: Sequence[Va
         )
         what = f"{Moment.EXPIRY}: p99 of {other.title}, against {ours.title}"
         target = Target(Must.MORE_THAN, 1) if other.strategy.is_peer else None
-        yield Figure(_HERD, what, ratios, "×", target)
+        yield Figure(_GROUP, what, ratios, "×", target)
 
 
 def _of(runs: Sequence[SimultaneousRun], variant: Variant, moment: Moment) -> list[SimultaneousRun]:
@@ -84,7 +84,7 @@ def _counts(runs: Sequence[SimultaneousRun], variants: Sequence[Variant], title:
                 *(median([outcome.percentile_ms(percent) for _, outcome in found]) for percent in (50, 99, 100)),
                 median([outcome.percentile_ms(99, from_start=True) for _, outcome in found]),
             ))  # fmt: skip
-    return Table(f"{_HERD}", f"{title}; counts of the worst round, times of the median", columns, tuple(rows))
+    return Table(f"{_GROUP}", f"{title}; counts of the worst round, times of the median", columns, tuple(rows))
 
 
 def _chart(runs: Sequence[SimultaneousRun], variants: Sequence[Variant]) -> Plot:
@@ -94,5 +94,5 @@ def _chart(runs: Sequence[SimultaneousRun], variants: Sequence[Variant]) -> Plot
     }
     ours = tuple(variant.title for variant in variants if variant.strategy is Ours)
     title = f"99th percentile of the reads, {Moment.EXPIRY}"
-    plot = bars(f"{_HERD}-p99", title, "p99 (ms)", {"p99": p99s}, ours=ours)
+    plot = bars(f"{_GROUP}-p99", title, "p99 (ms)", {"p99": p99s}, ours=ours)
     return replace(plot, caption=f"{plot.caption} Threads and tasks wait for different things: compare within a kind.")

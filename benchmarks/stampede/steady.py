@@ -246,12 +246,12 @@ def _report(group: ProcessGroup, since: float, now: float, plan: Plan) -> str:
     """Return a line on a variant so far, as the classic harness prints it; what is zero is left out."""
     recomputes = begun_between(Ledger(plan.control, group.variant.name, NUMBER).recomputes(), since, now)
     tally = count(between(group.reads(), since, now), recomputes, now - since)
-    told_of = (
+    counted = (
         (tally.hits, "hits"), (tally.early, "early"), (tally.misses, "misses"), (tally.recomputes, "recomputes"),
         (tally.most_at_once, "at once"), (tally.contention, "lock contention"), (tally.ducked_out, "ducked out"),
         (tally.stale, "stale"), (tally.errors, "errors"),
     )  # fmt: skip
-    shown = ", ".join(f"{what} {number:,}" for number, what in told_of if number)
+    shown = ", ".join(f"{what} {number:,}" for number, what in counted if number)
     return f"{now - since:5.0f} s  {group.variant.title}: {tally.reads:,} reads: {shown}"
 
 

@@ -44,7 +44,7 @@ class Tally:
 
     @property
     def recomputes_per_second(self) -> float:
-        """What the origin is asked, a second."""
+        """Queries of the origin per second."""
         return self.recomputes / self.seconds if self.seconds else math.nan
 
 

@@ -21,7 +21,7 @@ BY_NAME: Final = {strategy.name: strategy for strategy in STRATEGIES}
 
 
 def chosen(names: Iterable[str]) -> list[type[Strategy]]:
-    """Return the strategies that were asked for, in the usual order; all when none was.
+    """Return the selected strategies, in the usual order; all where none is named.
 
     Raises:
         BenchError: there is none of a name.

@@ -61,7 +61,7 @@ def lead_times_table(graph: GraphKind, outcomes: Sequence[Outcome]) -> Table:
         for bucket, lead_times in lead_times_ms(outcomes, setting, mode).items()
     ]  # fmt: skip
     columns = ("refreshed_by", "mode", "degree", "early_refreshes", "p10_ms", "p50_ms", "p90_ms")
-    title = "how long before the soft expiry early refreshes were asked for, β0 = 1, δ about 50 ms"
+    title = "how long before the soft expiry early refreshes were triggered, β0 = 1, δ about 50 ms"
     return Table(f"leads-{graph}", title, columns, tuple(rows))
 
 
@@ -97,7 +97,7 @@ def charts_of(
         if len(series) > 1 and len(series[-1].x) > 1:
             yield _beta_plot(graph, setting, series)
     yield Plot(
-        f"topology-{graph}-leads", f"{_NAMES[graph]}: how early refreshes were asked for", "degree of the key's person",
+        f"topology-{graph}-leads", f"{_NAMES[graph]}: how early refreshes were triggered", "degree of the key's person",
         "before the soft expiry (ms)", tuple(_lead_time_series(outcomes)), PlotKind.LINES,
         "Medians, and the middle half about them. What is plain grows with how often a key is read, too: hubs are "
         "read more, so one of their many reads draws a long lead.",

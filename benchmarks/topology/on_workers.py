@@ -65,7 +65,7 @@ class OnWorkers(TrialReader):
         await pipeline.execute()
 
     async def read(self, number: int) -> Served:
-        """Read, and note when this read was the one that asked for a refresh before the expiry."""
+        """Read, and note when this read triggered a refresh before the expiry."""
         query_key = self.setup.keys[number]
         found = await self.reader.get_entry(name_of(query_key.kind, self.variant), query_key.params)
         if found.refresh is RefreshState.TRIGGERED and found.state is EntryState.FRESH:
@@ -73,7 +73,7 @@ class OnWorkers(TrialReader):
         return _SERVED[found.state]
 
     async def origin_load(self) -> OriginLoad:
-        """Return what the workers have asked of the graph."""
+        """Return the load that the workers have put on the graph."""
         loads, busy_seconds = await self.control.hmget(LOADS_KEY, LOADS_FIELD, BUSY_FIELD)
         return OriginLoad(int(loads or 0), float(busy_seconds or 0))
 

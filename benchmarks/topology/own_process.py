@@ -52,7 +52,7 @@ class Kept(msgspec.Struct, array_like=True):
 
 
 class Origin:
-    """The graph, asked by the reader's own process.
+    """The graph, queried by the reader's own process.
 
     Args:
         driver: of the graph.
@@ -84,7 +84,7 @@ class OwnProcess(TrialReader):
 
     Attributes:
         client: of the cache.
-        origin: what is asked.
+        origin: what is queried.
         namespace: begins the keys.
         rng: of draws and jitter.
     """
@@ -119,7 +119,7 @@ class OwnProcess(TrialReader):
         return Served.FRESH
 
     async def origin_load(self) -> OriginLoad:
-        """Return what this process has asked of the graph."""
+        """Return the load that this process has put on the graph."""
         return self.origin.load_so_far
 
     async def clear(self) -> None:

@@ -236,7 +236,7 @@ def trials(extent: Extent, first_seed: int) -> Iterator[Trial]:
 
 
 def variants(extent: Extent, first_seed: int) -> list[Variant]:
-    """Return the variants that occur, each once, in the order in which the worker is told."""
+    """Return the variants that occur, each once, in the order of the worker's list."""
     return sorted(
         {
             (trial.point.ttl_seconds, trial.point.pause_seconds, trial.candidate.mode, trial.candidate.beta0)

@@ -97,7 +97,7 @@ GRACE_SECONDS: Final = 3_600.0
 
 
 def name_of(kind: Kind, variant: int) -> str:
-    """Return the name of a query; ``variant`` is its place in the list that the worker was told."""
+    """Return the name of a query; ``variant`` is its index in the worker's list."""
     return f"{kind}_{variant}"
 
 

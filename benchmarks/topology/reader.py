@@ -25,7 +25,7 @@ class Served(StrEnum):
 
 
 class LeadTime(NamedTuple):
-    """An early refresh: the degree of its key, and how long before the soft expiry it was asked for, s."""
+    """An early refresh: the degree of its key, and how long before the soft expiry it was triggered, s."""
 
     degree: int
     seconds: float

@@ -67,12 +67,12 @@ class TrialRunner:
     """What is open while trials run.
 
     Attributes:
-        options: what was asked for.
+        options: of the run.
         place: cache and broker.
         origin: the graph, as the reader's own process asks it.
         reader: this project's client.
         cache, broker, control: plain clients.
-        variants: what the worker was told.
+        variants: of the worker's queries.
         watched: by graph and seed.
     """
 
@@ -100,7 +100,7 @@ class TrialRunner:
             self.keys_with_values[kind, seed] = KeysWithValues(keys, list(await asyncio.gather(*map(load, keys))))
 
     async def warm_up(self) -> None:
-        """Let every process do once what it does once: all keys are stale, and each is asked for."""
+        """Let every process do once what it does once: all keys are stale, and each is read."""
         extent = self.options.extent
         point = base(extent.graphs_with_grid[0], extent)
         for setting in Setting:
@@ -166,7 +166,7 @@ if TYPE_CHECKING:
 
 
 def run_topology(options: TopologyOptions, console: Console) -> None:
-    """Measure all that was asked for.
+    """Measure what the options select.
 
     Raises:
         BenchError: no such graph can be drawn, or the folder can't be written.
@@ -221,7 +221,7 @@ def _worker(options: TopologyOptions, here: Servers, graph: GraphTarget) -> Iter
 
 def _provenance(options: TopologyOptions, here: Servers, graph: GraphTarget) -> dict[str, Any]:
     extent, levels = options.extent, options.extent.levels
-    asked = {
+    used = {
         "quick": options.quick,
         "graph_server": graph.title,
         "redis": here.title,
@@ -237,7 +237,11 @@ def _provenance(options: TopologyOptions, here: Servers, graph: GraphTarget) -> 
         "worker_processes": extent.workers,
     }
     return provenance(
-        "topology", seed=options.seed, rounds=extent.seeds, options=asked, servers={"redis-server": here.version}
+        "topology",
+        seed=options.seed,
+        rounds=extent.seeds,
+        options=used,
+        servers={"redis-server": here.version},
     )
 
 

@@ -67,7 +67,7 @@ def _nothing(number: int) -> None:
 
 
 def _pause(channel: str, pause_seconds: float) -> None:
-    """Do nothing for a while, and tell when that began, as a commit tells of itself."""
+    """Do nothing for a while, and announce when that began, as a commit does."""
     began = time.monotonic()
     time.sleep(pause_seconds)
     _control(os.getpid()).publish(channel, repr(began))

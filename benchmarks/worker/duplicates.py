@@ -37,9 +37,9 @@ _numbers = count(500_000_000)
 
 
 class Duplicate(ABC):
-    """One way to ask twice. Made with the connections that it needs.
+    """One way to trigger twice. Made with the connections that it needs.
 
-    ``at_once``: how many duplicates an `trigger_again` is.
+    ``at_once``: how many duplicates one `trigger_again` is.
     """
 
     title: ClassVar[str]
@@ -47,7 +47,7 @@ class Duplicate(ABC):
     at_once: ClassVar[int] = 1
 
     def __init__(self, servers: Servers) -> None:
-        self._place = servers
+        self._servers = servers
         self._open()
 
     @abstractmethod
@@ -55,12 +55,12 @@ class Duplicate(ABC):
         """Connect."""
 
     def trigger_first(self) -> None:
-        """Ask for something, and be granted it; not timed."""
+        """Trigger a refresh, which is accepted; not timed."""
         self.trigger_again()
 
     @abstractmethod
     def trigger_again(self) -> None:
-        """Ask for the same again, and be refused."""
+        """Trigger the same again, which is refused."""
 
     @abstractmethod
     def close(self) -> None:
@@ -73,7 +73,7 @@ class SetNx(Duplicate):
     title = "redis-py: a SET NX that fails"
 
     def _open(self) -> None:
-        self._redis = self._place.control()
+        self._redis = self._servers.control()
 
     def trigger_first(self) -> None:
         self._redis.set("locked", "1", nx=True, ex=3_600)
@@ -94,8 +94,8 @@ class CelerySingleton(Duplicate):
     def _open(self) -> None:
         from celery_singleton import Singleton  # type: ignore[import-untyped, unused-ignore]
 
-        self._app = _app(self._place)
-        self._app.conf.update(singleton_backend_url=self._place.control_url, singleton_lock_expiry=3_600)
+        self._app = _app(self._servers)
+        self._app.conf.update(singleton_backend_url=self._servers.control_url, singleton_lock_expiry=3_600)
         self._task: Any = self._app.task(name="bench.singleton", base=Singleton)(_friends_of)
 
     def trigger_again(self) -> None:
@@ -114,10 +114,10 @@ class CeleryOnce(Duplicate):
     def _open(self) -> None:
         from celery_once import QueueOnce  # type: ignore[import-untyped, unused-ignore]
 
-        self._app = _app(self._place)
+        self._app = _app(self._servers)
         self._app.conf.ONCE = {
             "backend": "celery_once.backends.Redis",
-            "settings": {"url": self._place.control_url, "default_timeout": 3_600},
+            "settings": {"url": self._servers.control_url, "default_timeout": 3_600},
         }
         once = {"graceful": True}
         self._task: Any = self._app.task(name="bench.once", base=QueueOnce, once=once)(_friends_of)
@@ -130,14 +130,14 @@ class CeleryOnce(Duplicate):
 
 
 class OurTriggers(Duplicate):
-    """What the publisher's thread does with a batch of triggers of stale entries, all asked for by another process."""
+    """What the publisher's thread does with a batch of triggers of stale entries, all triggered by another process."""
 
-    title: ClassVar[str] = f"ours, asked by another process, {BATCH} together"
+    title: ClassVar[str] = f"ours, already triggered by another process, {BATCH} together"
     note = "as the publisher takes them where many keys are read"
     at_once = BATCH
 
     def _open(self) -> None:
-        servers = self._place
+        servers = self._servers
         self._redis = servers.plain()
         self._broker = CeleryBroker(servers.broker_url, servers.namespace)
         self._seeder = Seeder(self._redis, servers.namespace, value_of(PayloadKind.ROWS))
@@ -167,7 +167,7 @@ class OurTriggers(Duplicate):
 class OurTrigger(OurTriggers):
     """The same with one trigger at a time."""
 
-    title = "ours, asked by another process"
+    title = "ours, already triggered by another process"
     note = "all that the publisher does"
     at_once = 1
 
@@ -179,10 +179,10 @@ class OurClaim(Duplicate):
     note = "one step in Redis"
 
     def _open(self) -> None:
-        self._redis = self._place.plain()
-        settings = self._place.lenient_settings()
+        self._redis = self._servers.plain()
+        settings = self._servers.lenient_settings()
         self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
-        self._seeder = Seeder(self._redis, self._place.namespace, value_of(PayloadKind.ROWS))
+        self._seeder = Seeder(self._redis, self._servers.namespace, value_of(PayloadKind.ROWS))
 
     def trigger_first(self) -> None:
         self._key = self._seeder.key(next(_numbers))
@@ -207,7 +207,7 @@ class ReadFresh(Duplicate):
     soft_in_seconds: ClassVar[float] = 3_600.0
 
     def _open(self) -> None:
-        servers = self._place
+        servers = self._servers
         self._redis = servers.plain()
         self._seeder = Seeder(self._redis, servers.namespace, value_of(PayloadKind.ROWS))
         self._client = CacheClient(servers.lenient_settings())
@@ -228,10 +228,10 @@ class ReadFresh(Duplicate):
 
 
 class ReadAlreadyTriggered(ReadFresh):
-    """A read of a stale entry, for whose refresh this process has asked."""
+    """A read of a stale entry, which this process has triggered."""
 
-    title = "ours, a read of a stale entry that was asked for"
-    note = "by the same process: it asks no more for up to 1 s"
+    title = "ours, a read of a stale entry, already triggered"
+    note = "by the same process, which is silent for up to 1 s"
     soft_in_seconds: ClassVar[float] = -1.0
 
 
@@ -241,13 +241,13 @@ def _friends_of(person_id: int) -> None:
 
 def _app(servers: Servers) -> PublishingApp:
     app = PublishingApp.to(servers.broker_url, _SETTLE_SECONDS)
-    # Where `drop_messages` finds what was asked for first.
+    # Where `drop_messages` finds what was triggered first.
     app.conf.task_default_queue = refresh_queue(servers.namespace)
     return app
 
 
 GROUP: Final = "duplicates"
-_COLUMNS: Final = ("asked again by", "us_each", "note")
+_COLUMNS: Final = ("trigger", "us_each", "note")
 _OURS: Final = (OurTrigger, OurTriggers, OurClaim)
 _PEERS: Final = (CelerySingleton, CeleryOnce)
 _OURS_TITLES: Final = tuple(kind.title for kind in (*_OURS, ReadFresh, ReadAlreadyTriggered))
@@ -255,7 +255,7 @@ _KINDS: Final[tuple[type[Duplicate], ...]] = (SetNx, *_PEERS, *_OURS, ReadFresh,
 
 
 def measured_duplicates(servers: Servers, options: WorkerOptions) -> Result:
-    """Measure, turn by turn. No worker runs: what was asked for first stays in the queue."""
+    """Measure, turn by turn. No worker runs: what was triggered first stays in the queue."""
     scale, tally = options.scale, Tally()
     notes: dict[str, str] = {}
     order = random.Random(options.seed)  # noqa: S311 - no secret
@@ -300,7 +300,7 @@ def _result(tally: Tally, notes: dict[str, str]) -> Result:
     rows = tuple((title, median(rounds), notes[title]) for title, rounds in took.items())
     figures = (*_against_peers(tally, notes), *_in_process(took))
     return Result(
-        GROUP, "a refresh that has been asked for already", figures=figures,
+        GROUP, "a refresh that has been triggered already", figures=figures,
         tables=(Table(GROUP, "a trigger with nothing left to do, µs", _COLUMNS, rows),),
         plots=(bars(GROUP, "A trigger with nothing left to do", "µs", {"µs": took}, ours=_OURS_TITLES),),
     )  # fmt: skip
@@ -317,10 +317,10 @@ def _against_peers(tally: Tally, notes: dict[str, str]) -> Iterator[Figure]:
 
 
 def _in_process(took: dict[str, list[float]]) -> Iterator[Figure]:
-    """Yield what a read pays for finding that its own process has asked already."""
+    """Yield what a read pays for finding that its own process has triggered already."""
     triggers, fresh = took[ReadAlreadyTriggered.title], took[ReadFresh.title]
     more = tuple(one - other for one, other in zip(triggers, fresh, strict=True))
-    yield Figure(GROUP, "ours, asked by the same process: a read takes longer by", more, "µs")
+    yield Figure(GROUP, "ours, already triggered by the same process: a read takes longer by", more, "µs")
     for peer in _PEERS:
         costs = took[peer.title]
         less = tuple(cost - one for cost, one in zip(costs, more, strict=True)) if costs else ()

@@ -21,8 +21,8 @@ from benchmarks.worker.command import BrokerKind, Pool, WorkerOptions
 from benchmarks.worker.triggers import TriggerSource
 from benchmarks.worker.worker_proc import GraphTarget, RunningWorker, running_worker
 
-REFRESH: Final = "a read of a stale entry, until the commit is told"
-TASK: Final = "a task of 10 ms, until it tells that it is done"
+REFRESH: Final = "a read of a stale entry, until the commit is announced"
+TASK: Final = "a task of 10 ms, until it reports that it is done"
 SENT: Final = "send_task of it returns"
 STARTED: Final = "it has begun"
 _P50, _P99 = Target(Must.AT_MOST, 20), Target(Must.AT_MOST, 50)
@@ -94,7 +94,7 @@ def _next_message(subscription: Any, meanwhile: Callable[[], object] = lambda: N
             content: bytes = message["data"]
             return content
         meanwhile()
-    raise BenchError(f"the worker has told nothing for {_ANSWER_SECONDS:g} s")
+    raise BenchError(f"the worker has announced nothing for {_ANSWER_SECONDS:g} s")
 
 
 def measured_latency(broker: BrokerKind, servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:

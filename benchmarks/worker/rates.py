@@ -26,7 +26,7 @@ COLUMNS: Final = ("pool", "tasks", "events", "per_second", "us_each", "of_no_op"
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """What a worker works off, with or without telling of each task."""
+    """What a worker works off, with or without an event for each task."""
 
     what: str
     events: bool

@@ -33,7 +33,7 @@ GROUPS: Final = (RATES, LATENCY, duplicates.GROUP)
 
 
 def run_worker(options: WorkerOptions, console: Console) -> None:
-    """Measure all that was asked for. Ctrl-C ends it; the groups that were measured by then are shown and kept.
+    """Measure what the options select. Ctrl-C ends it; the groups that were measured by then are shown and kept.
 
     Raises:
         BenchError: a group that does not exist, a folder that can't be written, or, when all else has been measured and
@@ -63,7 +63,7 @@ def run_worker(options: WorkerOptions, console: Console) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _StartedServers:
-    """``here`` has Redis as broker; ``places`` are the same with each broker that was asked for."""
+    """``here`` has Redis as broker; ``places`` are the same with each selected broker."""
 
     here: Servers
     places: Mapping[BrokerKind, Servers]
@@ -111,10 +111,10 @@ def _measured(name: str, measure: Callable[[], Result]) -> Result:
 
 def _provenance(options: WorkerOptions, servers: _StartedServers) -> dict[str, Any]:
     left_out = ("out", "redis_url", "neo4j_uri", "seed", "rounds")
-    asked = {name: value for name, value in asdict(options).items() if name not in left_out}
+    used = {name: value for name, value in asdict(options).items() if name not in left_out}
     scale = options.scale
-    asked |= {
+    used |= {
         "only": ", ".join(options.only) or "all",
         "redis": servers.here.title, "messages_in_one_go": scale.messages, "samples": scale.samples,
     }  # fmt: skip
-    return provenance("worker", seed=options.seed, rounds=scale.rounds, options=asked, servers=servers.versions)
+    return provenance("worker", seed=options.seed, rounds=scale.rounds, options=used, servers=servers.versions)

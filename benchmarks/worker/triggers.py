@@ -22,7 +22,7 @@ _POLL_SECONDS: Final = 0.02
 
 
 class TriggerSource:
-    """A reader of one query. Each number is asked for once in its life; a context manager."""
+    """A reader of one query. Each number is triggered once; a context manager."""
 
     def __init__(self, servers: Servers, query: str) -> None:
         self._query = query
@@ -62,7 +62,7 @@ class TriggerSource:
         while (published := self._published.count - before) < len(numbers):
             if time.monotonic() >= deadline:
                 raise BenchError(f"{published} refreshes of {len(numbers)} were published")
-            # Again only where a machine that stood still kept one from being published: who has asked is silent.
+            # Again where a machine that stood still kept one from being published: triggers are suppressed for 1 s.
             for at in range(0, len(numbers), _TOGETHER):
                 self.client.get_many([(self._query, params_of(one)) for one in numbers[at : at + _TOGETHER]])
                 self.client.flush(_PUBLISH_SECONDS)

@@ -1,4 +1,4 @@
-"""One worker of `worker.app` in processes of its own, and what is asked of it: to work off a backlog, timed by itself.
+"""One worker of `worker.app` in processes of its own, which works off a backlog, timed by itself.
 
 ::
 
@@ -133,7 +133,7 @@ class RunningWorker:
             self.send(tasks.NOTHING, number)
 
     def switch_events(self, *, on: bool) -> None:
-        """Have the worker tell of each task from now on, as with ``-E``, or not.
+        """Switch the worker's task events on, as with ``-E``, or off.
 
         Raises:
             BenchError: it does not answer.

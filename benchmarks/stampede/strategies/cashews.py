@@ -93,7 +93,7 @@ class CashewsLock(Cashews):
     title = "cashews lock"
     busy_waits = True
     limits = (
-        "The lock is around every read, hits too, and is asked for again and again without a pause. It lasts as long "
+        "The lock is around every read, hits too, and is requested again and again without a pause. It lasts as long "
         "as the value does, which is how long a crash stops all."
     )
 

@@ -71,13 +71,13 @@ class _OurAsync(AsyncCache):
         await self._client.close()
 
 
-def _record_entry(entry: Entry[Any], refusals: int, crash_after: int) -> int:
-    """Note what the entry says; a refused claim is noted on the next read of the process. Return what is told now."""
+def _record_entry(entry: Entry[Any], refusals: int, recorded: int) -> int:
+    """Record what the entry says, and a refused claim on the next read of the process; return how many are recorded."""
     if entry.state is EntryState.MISS:
         record(Mark.MISS)
     elif entry.refresh is not RefreshState.NONE:
         record(Mark.EARLY if entry.refresh is RefreshState.TRIGGERED else Mark.EARLY | Mark.DUCKED)
-    if refusals > crash_after:
+    if refusals > recorded:
         record(Mark.CONTENDED)
-        return crash_after + 1
-    return crash_after
+        return recorded + 1
+    return recorded

@@ -81,7 +81,7 @@ def _in_a_thread(cache: Any, key: str, creator: Callable[[], Any], mutex: Any) -
 
 
 def _recording_proxy() -> type:
-    """Return a proxy, dogpile's own way of hooking in, that tells of misses and of the lock."""
+    """Return a proxy, dogpile's own way of hooking in, that records misses and the lock."""
     from dogpile.cache.api import NO_VALUE
     from dogpile.cache.proxy import ProxyBackend
 
@@ -99,7 +99,7 @@ def _recording_proxy() -> type:
 
 
 class _RecordingMutex:
-    """The lock, which tells whether another one had it."""
+    """The lock; records whether another one had it."""
 
     def __init__(self, mutex: Any) -> None:
         self._mutex = mutex
@@ -165,7 +165,7 @@ class _Aiocache(AsyncCache):
 
 
 def _recording_plugin() -> Any:
-    """Return a plugin, aiocache's own way of hooking in, that tells of misses."""
+    """Return a plugin, aiocache's own way of hooking in, that records misses."""
     from aiocache.plugins import BasePlugin
 
     class RecordingPlugin(BasePlugin):  # type: ignore[misc, unused-ignore] # no type information is shipped

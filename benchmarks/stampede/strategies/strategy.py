@@ -17,7 +17,7 @@ class SyncCache(ABC):
 
     @abstractmethod
     def read(self, number: int) -> Value:
-        """Read, whatever that takes; what is met is told by `record`."""
+        """Read, whatever that takes; what it meets goes to `record`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -29,7 +29,7 @@ class AsyncCache(ABC):
 
     @abstractmethod
     async def read(self, number: int) -> Value:
-        """Read, whatever that takes; what is met is told by `record`."""
+        """Read, whatever that takes; what it meets goes to `record`."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -256,10 +256,10 @@ def test_where_memory_would_run_out_a_message_that_repeats_another_is_forgotten_
 
 def test_the_way_to_the_worker_is_measured_from_the_first_read_that_asked_since_the_last_load() -> None:
     model = replace(MODEL, load=0.1, costs=NO_COSTS)
-    asked = [(1, 10.5), (1, 10.6), (2, 12.2), (1, 12.55), (1, 12.7), (3, 99.0)]
+    triggered = [(1, 10.5), (1, 10.6), (2, 12.2), (1, 12.55), (1, 12.7), (3, 99.0)]
     marks = [(1, 10.701), (2, 12.301), (1, 12.5), (1, 12.901), (3, 99.5)]
     # The last of key 1: a read asked at 12.55, while the load that began at 12.5 went on.
-    found = pickups_by_second(model, asked, marks, begins=10.0, ends=14.0)
+    found = pickups_by_second(model, triggered, marks, begins=10.0, ends=14.0)
     assert found == pytest.approx((0.2, 0.2, (0.1 + 0.2) / 2, (0.1 + 0.2) / 2))
     with pytest.raises(BenchError):
         pickups_by_second(model, [], marks, begins=10.0, ends=14.0)
