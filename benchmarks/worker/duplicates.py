@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from api_client import CacheClient, ReaderEvents, RefreshReason
 from api_client.config.broker import refresh_queue
@@ -30,6 +30,8 @@ from benchmarks.reports.charts import bars
 from benchmarks.reports.results import Figure, Must, Result, Table, Target
 from benchmarks.worker.command import WorkerOptions
 
+T = TypeVar("T")
+
 _SETTLE_SECONDS: Final = 30.0
 _PARAMS: Final = {"person_id": 42}
 # Never the same number twice: a claim of five seconds ago would be published again, and is no duplicate any more.
@@ -48,7 +50,17 @@ class Duplicate(ABC):
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
+        self._closing = ExitStack()
         self._open()
+
+    def _opened(self, client: T) -> T:
+        """Return the client, which `close` closes."""
+        self._closing.callback(cast("Any", client).close)
+        return client
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._closing.close()
 
     @abstractmethod
     def _open(self) -> None:
@@ -62,10 +74,6 @@ class Duplicate(ABC):
     def trigger_again(self) -> None:
         """Trigger the same again, which is refused."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Disconnect."""
-
 
 class SetNx(Duplicate):
     """The least that a lock in Redis costs."""
@@ -73,16 +81,13 @@ class SetNx(Duplicate):
     title = "redis-py: a SET NX that fails"
 
     def _open(self) -> None:
-        self._redis = self._servers.control()
+        self._redis = self._opened(self._servers.control())
 
     def trigger_first(self) -> None:
         self._redis.set("locked", "1", nx=True, ex=3_600)
 
     def trigger_again(self) -> None:
         self._redis.set("locked", "2", nx=True, ex=3_600)
-
-    def close(self) -> None:
-        self._redis.close()
 
 
 class CelerySingleton(Duplicate):
@@ -94,15 +99,12 @@ class CelerySingleton(Duplicate):
     def _open(self) -> None:
         from celery_singleton import Singleton  # type: ignore[import-untyped, unused-ignore]
 
-        self._app = _app(self._servers)
+        self._app = self._opened(_app(self._servers))
         self._app.conf.update(singleton_backend_url=self._servers.control_url, singleton_lock_expiry=3_600)
         self._task: Any = self._app.task(name="bench.singleton", base=Singleton)(_friends_of)
 
     def trigger_again(self) -> None:
         self._task.apply_async(kwargs=_PARAMS)
-
-    def close(self) -> None:
-        self._app.close()
 
 
 class CeleryOnce(Duplicate):
@@ -114,7 +116,7 @@ class CeleryOnce(Duplicate):
     def _open(self) -> None:
         from celery_once import QueueOnce  # type: ignore[import-untyped, unused-ignore]
 
-        self._app = _app(self._servers)
+        self._app = self._opened(_app(self._servers))
         self._app.conf.ONCE = {
             "backend": "celery_once.backends.Redis",
             "settings": {"url": self._servers.control_url, "default_timeout": 3_600},
@@ -125,11 +127,21 @@ class CeleryOnce(Duplicate):
     def trigger_again(self) -> None:
         self._task.apply_async(kwargs=_PARAMS)
 
-    def close(self) -> None:
-        self._app.close()
+
+class _Ours(Duplicate):
+    """Entries of this project's query, and a link to their Redis."""
+
+    def _open(self) -> None:
+        self._seeder = Seeder(
+            self._opened(self._servers.plain()), self._servers.namespace, value_of(PayloadKind.ROWS)
+        )  # fmt: skip
+        self._settings = settings = self._servers.lenient_settings()
+        self._link = self._opened(
+            CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
+        )
 
 
-class OurTriggers(Duplicate):
+class OurTriggers(_Ours):
     """What the publisher's thread does with a batch of triggers of stale entries, all triggered by another process."""
 
     title: ClassVar[str] = f"ours, already triggered by another process, {BATCH} together"
@@ -137,14 +149,10 @@ class OurTriggers(Duplicate):
     at_once = BATCH
 
     def _open(self) -> None:
-        servers = self._servers
-        self._redis = servers.plain()
-        self._broker = CeleryBroker(servers.broker_url, servers.namespace)
-        self._seeder = Seeder(self._redis, servers.namespace, value_of(PayloadKind.ROWS))
-        settings = servers.lenient_settings()
-        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
+        super()._open()
+        broker = self._opened(CeleryBroker(self._servers.broker_url, self._servers.namespace))
         self._publication = BatchPublisher(
-            settings, self._link, self._broker,
+            self._settings, self._link, broker,
             TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), monotonic=monotonic_seconds,
         )  # fmt: skip
         self._triggers: Sequence[Trigger] = ()
@@ -158,11 +166,6 @@ class OurTriggers(Duplicate):
     def trigger_again(self) -> None:
         self._publication.handle(self._triggers)
 
-    def close(self) -> None:
-        self._link.close()
-        self._redis.close()
-        self._broker.close()
-
 
 class OurTrigger(OurTriggers):
     """The same with one trigger at a time."""
@@ -172,17 +175,11 @@ class OurTrigger(OurTriggers):
     at_once = 1
 
 
-class OurClaim(Duplicate):
+class OurClaim(_Ours):
     """Its one step in Redis."""
 
     title = "ours, the claim alone"
     note = "one step in Redis"
-
-    def _open(self) -> None:
-        self._redis = self._servers.plain()
-        settings = self._servers.lenient_settings()
-        self._link = CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
-        self._seeder = Seeder(self._redis, self._servers.namespace, value_of(PayloadKind.ROWS))
 
     def trigger_first(self) -> None:
         self._key = self._seeder.key(next(_numbers))
@@ -194,23 +191,17 @@ class OurClaim(Duplicate):
             lease.claim(self._key, claim_id=claim_id, seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
         )
 
-    def close(self) -> None:
-        self._link.close()
-        self._redis.close()
 
-
-class ReadFresh(Duplicate):
-    """A read that has nothing to ask for."""
+class ReadFresh(_Ours):
+    """A read that triggers nothing."""
 
     title = "ours, a read of a fresh entry"
     note = "to compare with"
     soft_in_seconds: ClassVar[float] = 3_600.0
 
     def _open(self) -> None:
-        servers = self._servers
-        self._redis = servers.plain()
-        self._seeder = Seeder(self._redis, servers.namespace, value_of(PayloadKind.ROWS))
-        self._client = CacheClient(servers.lenient_settings())
+        super()._open()
+        self._client = self._opened(CacheClient(self._settings))
 
     def trigger_first(self) -> None:
         number = next(_numbers)
@@ -221,10 +212,6 @@ class ReadFresh(Duplicate):
 
     def trigger_again(self) -> None:
         self._client.get(QUERY, self._params)
-
-    def close(self) -> None:
-        self._client.close()
-        self._redis.close()
 
 
 class ReadAlreadyTriggered(ReadFresh):
