@@ -41,15 +41,15 @@ class Memory(Group):
         sizes = f"mean over payloads of {_SIZES[0]} to {_SIZES[-1]} bytes"
         figures = (
             Figure(
-                self.name, "an entry over a plain SET of its payload, same key: MEMORY USAGE", (used,), "bytes",
+                "an entry over a plain SET of its payload, same key: MEMORY USAGE", (used,), "bytes",
                 most, f"{sizes}; with what the allocator rounds up",
             ),
-            Figure(self.name, "the same: STRLEN", (length,), "bytes", most, sizes),
+            Figure("the same: STRLEN", (length,), "bytes", most, sizes),
             Figure(
-                self.name, f"over a plain SET under {QUERY}:NUMBER: MEMORY USAGE", (used_short,), "bytes",
+                f"over a plain SET under {QUERY}:NUMBER: MEMORY USAGE", (used_short,), "bytes",
                 note=f"{sizes}; a key here carries namespace, query and digest",
             ),
-            Figure(self.name, "keys at rest per entry", (_keys_at_rest(setting),), "", Target(Must.BE, 1)),
+            Figure("keys at rest per entry", (_keys_at_rest(setting),), "", Target(Must.BE, 1)),
         )  # fmt: skip
         return Result(self.name, self.title, figures=figures)
 
@@ -116,7 +116,7 @@ class Million(Group):
         what = f"rate at {sizes[_LARGE]:,} entries against {sizes[_SMALL]:,}"
         figures = [
             Figure(
-                self.name, f"{what}: {kind.title}",
+                f"{what}: {kind.title}",
                 tuple(race.speed_ratios(f"{kind.title}, {_LARGE}", f"{kind.title}, {_SMALL}")),
                 target=target, note="; ".join(race.left_out.values()),
             )

@@ -78,7 +78,6 @@ class Mode(Group):
         baseline, ours = (kind.title for kind in self.competitors[:2])
         return [
             Rate(
-                self.name,
                 kind.title,
                 tuple(race.seconds_per_read(kind.title)),
                 tuple(race.speed_ratios(kind.title, baseline)),
@@ -97,7 +96,6 @@ class Mode(Group):
         ]
         return [
             Figure(
-                self.name,
                 f"{one.title} against {other.title}",
                 tuple(race.speed_ratios(one.title, other.title)),
                 target=target,

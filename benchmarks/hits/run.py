@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from api_client import CacheError
@@ -82,14 +81,12 @@ def run_hits(options: BenchOptions, console: Console) -> None:
 
 
 def _measured(group: Group, setting: Setting, failed: list[str]) -> Result:
-    began = time.monotonic()
     try:
-        result = group.run(setting)
+        return group.run(setting)
     except (BenchError, CacheError, EmbeddedServerError) as error:
         # What the other groups have measured, or will, is kept.
         failed.append(group.name)
-        result = Result(group.name, group.title, figures=(Figure(group.name, "all", (), note=str(error)),))
-    return replace(result, seconds=time.monotonic() - began)
+        return Result(group.name, group.title, figures=(Figure("all", (), note=str(error)),))
 
 
 def _provenance(options: BenchOptions, here: Servers) -> dict[str, Any]:

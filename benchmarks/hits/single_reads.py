@@ -88,10 +88,10 @@ class Triggering(Group):
         against = {Read.HOT: "one that does not", Read.FIRST: "one that does not, of a key not read before either"}
         for read, other in against.items():
             ratios = tuple(one / base for one, base in zip(p99s[Read.TRIGGERS], p99s[read], strict=True))
-            yield Figure(self.name, f"{asking} a refresh, against {other}", ratios, target=_AT_MOST)
-        yield Figure(self.name, asking, p99s[Read.TRIGGERS], "µs")
+            yield Figure(f"{asking} a refresh, against {other}", ratios, target=_AT_MOST)
+        yield Figure(asking, p99s[Read.TRIGGERS], "µs")
         for read, other in against.items():
-            yield Figure(self.name, f"{title}: p99 of {other}", p99s[read], "µs")
+            yield Figure(f"{title}: p99 of {other}", p99s[read], "µs")
 
 
 async def _p99s(title: str, setting: Setting, numbers: Iterator[int]) -> list[Mapping[Read, float]]:
@@ -151,9 +151,9 @@ class HungBroker(Group):
             what = f"{title}: p99 of reads while the broker hangs"
             ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} triggers a refresh"
             figures += [
-                Figure(self.name, f"{what}, against a healthy one", ratios, "×", Target(Must.AT_MOST, 1.2), note),
-                Figure(self.name, what, tuple(hung), "µs"),
-                Figure(self.name, f"{title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
+                Figure(f"{what}, against a healthy one", ratios, "×", Target(Must.AT_MOST, 1.2), note),
+                Figure(what, tuple(hung), "µs"),
+                Figure(f"{title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
             ]
         return Result(self.name, self.title, figures=tuple(figures))
 

@@ -168,14 +168,14 @@ class StampedeGroup(Group):
         expiring = outcomes[Case.EXPIRING]
         yield from self._promises(Case.EXPIRING, expiring)
         yield Figure(
-            self.name, f"{Case.EXPIRING}: p99 against the same load on a fresh key",
+            f"{Case.EXPIRING}: p99 against the same load on a fresh key",
             _ratios(_p99(expiring), _p99(outcomes[Case.FRESH])), target=Target(Must.AT_MOST, 1.2),
         )  # fmt: skip
         if self.kind is not Kind.ASYNCIO:
             return
         peers = outcomes[Case.CASHEWS]
         yield Figure(
-            self.name, f"{Case.EXPIRING}: p99 against cashews early", _ratios(_p99(expiring), _p99(peers)),
+            f"{Case.EXPIRING}: p99 against cashews early", _ratios(_p99(expiring), _p99(peers)),
             target=Target(Must.AT_MOST, 1), note="" if peers else "not installed: cashews",
         )  # fmt: skip
 
@@ -184,7 +184,7 @@ class StampedeGroup(Group):
         yield from self._promises(Case.COLD, cold)
         most_ms = load_ms + 2 * median(_p99(outcomes[Case.FRESH]))
         yield Figure(
-            self.name, f"{Case.COLD}: p99, of which the load takes {load_ms:g} ms", _p99(cold), "ms",
+            f"{Case.COLD}: p99, of which the load takes {load_ms:g} ms", _p99(cold), "ms",
             Target(Must.AT_MOST, most_ms), "allowed: the load, and 2 × the p99 on a fresh key",
         )  # fmt: skip
 
@@ -192,20 +192,20 @@ class StampedeGroup(Group):
         self, case: Case, found: Sequence[Outcome], recomputes: Target | None = _ONE, errors: Target | None = _NONE
     ) -> Iterator[Figure]:
         loads = tuple(float(outcome.recomputes) for outcome in found)
-        yield Figure(self.name, f"{case}: recomputes", loads, "", recomputes, is_worst=True)
+        yield Figure(f"{case}: recomputes", loads, "", recomputes, is_worst=True)
         failed = tuple(float(outcome.errors.total()) for outcome in found)
         kinds = sum((outcome.errors for outcome in found), Counter[str]())
         note = ", ".join(f"{kind}: {times}" for kind, times in kinds.most_common(3))
-        yield Figure(self.name, f"{case}: errors", failed, "", errors, note, is_worst=True)
+        yield Figure(f"{case}: errors", failed, "", errors, note, is_worst=True)
 
     def _times(self, case: Case, found: Sequence[Outcome]) -> Iterator[Figure]:
         if not found:
             return
         for percent in (50, 99):
             took = tuple(outcome.percentile_ms(percent) for outcome in found)
-            yield Figure(self.name, f"{case}: p{percent}", took, "ms")
+            yield Figure(f"{case}: p{percent}", took, "ms")
         from_start = tuple(outcome.percentile_ms(99, from_start=True) for outcome in found)
-        yield Figure(self.name, f"{case}: p99 from the common start", from_start, "ms")
+        yield Figure(f"{case}: p99 from the common start", from_start, "ms")
         if case in (Case.FRESH, Case.CASHEWS):
             yield from self._promises(case, found, recomputes=None, errors=None)
 

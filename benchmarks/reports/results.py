@@ -46,7 +46,6 @@ class Figure:
     """One line of the table of figures.
 
     Attributes:
-        group: the group that measured it; the name that ``--only`` takes.
         rounds: one value per round; the figure is their median. Empty: not measured, and ``note`` says why.
         unit: ``×``, ``ms``, ``bytes`` …; empty for a count.
         target: None: for information.
@@ -54,7 +53,6 @@ class Figure:
             one round broke is broken.
     """
 
-    group: str
     what: str
     rounds: tuple[float, ...]
     unit: str = "×"
@@ -80,7 +78,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One line of a table of rates: what one competitor did in one group, one value per round.
+    """One line of a table of rates: what one competitor did, one value per round.
 
     Attributes:
         seconds_per_read: empty where it did not run, and ``note`` says why.
@@ -88,7 +86,6 @@ class Rate:
         ours_of_it: this project's rate as a multiple of its own.
     """
 
-    group: str
     competitor: str
     seconds_per_read: tuple[float, ...] = ()
     of_baseline: tuple[float, ...] = ()
@@ -116,7 +113,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one group; ``seconds`` is how long measuring it took."""
+    """The outcome of one group."""
 
     group: str
     title: str
@@ -124,7 +121,6 @@ class Result:
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     plots: tuple[Plot, ...] = ()
-    seconds: float = 0.0
 
 
 def csv_cells(row: Iterable[TableCell]) -> list[str]:

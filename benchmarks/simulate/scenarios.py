@@ -196,27 +196,25 @@ def _compile_all() -> float:
 
 
 def _simulated(scenario: Scenario, model: Model, *, quick: bool) -> Result:
-    began = time.monotonic()
     outcomes = {name: simulate(one) for name, one in models(scenario, model, quick=quick).items()}
     return Result(
         scenario.value,
         TITLES[scenario],
-        figures=_figures(scenario, outcomes),
+        figures=_figures(outcomes),
         tables=(runs_table(scenario, TITLES[scenario], outcomes), events_table(scenario, outcomes)),
         plots=charts_of(scenario, outcomes),
-        seconds=time.monotonic() - began,
     )
 
 
-def _figures(scenario: Scenario, outcomes: dict[str, Outcome]) -> tuple[Figure, ...]:
+def _figures(outcomes: dict[str, Outcome]) -> tuple[Figure, ...]:
     """Return what the simulation itself took; targets are those of ten million keys and 600 million reads."""
     longest = max(outcomes.values(), key=lambda outcome: outcome.wall_seconds)
     is_large = longest.model.keys >= _LARGE_KEYS and longest.reads >= _LARGE_READS
     memory = max(outcome.most_bytes for outcome in outcomes.values()) / 2**30
     return (
         Figure(
-            scenario.value, "longest run: wall time", (longest.wall_seconds,), "s", _MAX_SECONDS if is_large else None,
+            "longest run: wall time", (longest.wall_seconds,), "s", _MAX_SECONDS if is_large else None,
             f"{longest.model.keys:,} keys, {longest.reads:,.0f} reads, {longest.loads():,} loads",
         ),
-        Figure(scenario.value, "most memory so far", (memory,), "GiB", _MAX_GIB if is_large else None),
+        Figure("most memory so far", (memory,), "GiB", _MAX_GIB if is_large else None),
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from statistics import mean
 from typing import TYPE_CHECKING, Final
@@ -31,15 +30,13 @@ def validated(options: SimulateOptions, console: Console, servers: dict[str, str
     Raises:
         EmbeddedServerError, BenchError: as `real_run`.
     """
-    began = time.monotonic()
     model = validation_model(options)
     warm_up = int((_QUICK_ROUNDS if options.quick else _WARM_UP_ROUNDS) * model.ttl)
     console.print(f"a real run of {warm_up + model.seconds} s …", style="dim")
     real = real_run(model, warm_up, servers)
     simulated = simulate_like(model, real, warm_up)
     return Result(
-        _GROUP, _TITLE, figures=_figures(model, real, simulated), tables=(_table(model, real, simulated),),
-        seconds=time.monotonic() - began,
+        _GROUP, _TITLE, figures=_figures(real, simulated), tables=(_table(model, real, simulated),),
     )  # fmt: skip
 
 
@@ -80,23 +77,23 @@ def simulate_like(model: Model, real: Real, warm_up: int) -> list[Outcome]:
     return [simulate(replace(like_it, seed=seed)).since(warm_up) for seed in range(_SEEDS)]
 
 
-def _figures(model: Model, real: Real, simulated: list[Outcome]) -> tuple[Figure, ...]:
+def _figures(real: Real, simulated: list[Outcome]) -> tuple[Figure, ...]:
     loads = mean(outcome.loads() for outcome in simulated)
     stale = mean(outcome.stale_share for outcome in simulated)
     costs = real.costs
     return (
         Figure(
-            _GROUP, "recomputes: simulated against real, apart", (_difference_percent(loads, real.loads),), "%",
+            "recomputes: simulated against real, apart", (_difference_percent(loads, real.loads),), "%",
             _MAX_PERCENT, f"{loads:,.0f} against {real.loads:,}",
         ),
         Figure(
-            _GROUP, "stale share: simulated against real, apart", (_difference_percent(stale, real.stale_share),), "%",
+            "stale share: simulated against real, apart", (_difference_percent(stale, real.stale_share),), "%",
             _MAX_PERCENT, f"{stale:.2%} against {real.stale_share:.2%}",
         ),
-        Figure(_GROUP, "measured: from claim to acquire", (costs.pickup * 1000,), "ms"),
-        Figure(_GROUP, "measured: of a run, beside the load", (costs.overhead * 1000,), "ms"),
-        Figure(_GROUP, "real reads that began 50 ms late or later", (100 * real.late / real.reads,), "%"),
-        Figure(_GROUP, "real reads that failed", (float(real.errors),), "", Target(Must.BE, 0)),
+        Figure("measured: from claim to acquire", (costs.pickup * 1000,), "ms"),
+        Figure("measured: of a run, beside the load", (costs.overhead * 1000,), "ms"),
+        Figure("real reads that began 50 ms late or later", (100 * real.late / real.reads,), "%"),
+        Figure("real reads that failed", (float(real.errors),), "", Target(Must.BE, 0)),
     )  # fmt: skip
 
 

@@ -27,7 +27,6 @@ RETURN other.name AS name, count(friend) AS mutual
 ORDER BY mutual DESC, name LIMIT 10
 """
 BEGUN: Final = b"b"
-ENDED: Final = b"e"
 
 
 @dataclass(frozen=True, slots=True)

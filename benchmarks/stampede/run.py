@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -58,7 +57,6 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
             scale = options.scale(scenario)
             config = Config(here, scale.expires, scale.delta, scale.lease, options.beta, options.rnd_precision, address)
             console.print(f"{scenario}: {', '.join(variant.title for variant in variants)} …", style="dim")
-            began = time.monotonic()
             try:
                 with workers(without_expiry(config) if scenario is Scenario.HERD else config, variants, graph):
                     result, was_interrupted = _run_scenario(scenario, variants, config, options, control, console)
@@ -67,7 +65,7 @@ def run_stampede(options: StampedeOptions, console: Console) -> None:
                     raise
                 was_interrupted = True
             else:
-                results.append(replace(result, seconds=time.monotonic() - began))
+                results.append(result)
             if was_interrupted:
                 console.print(report.INTERRUPTED)
                 break

@@ -41,8 +41,8 @@ def _figures(runs: Sequence[SimultaneousRun], variants: Sequence[Variant]) -> It
             note = ", ".join(f"{kind}: {times}" for kind, times in kinds.most_common(3))
             failed = tuple(float(run.outcome.errors.total()) for run in found)
             what = f"{variant.title}, {moment}"
-            yield Figure(_GROUP, f"{what}: recomputes", recomputes, "", Target(Must.BE, 1), is_worst=True)
-            yield Figure(_GROUP, f"{what}: errors", failed, "", Target(Must.BE, 0), note, is_worst=True)
+            yield Figure(f"{what}: recomputes", recomputes, "", Target(Must.BE, 1), is_worst=True)
+            yield Figure(f"{what}: errors", failed, "", Target(Must.BE, 0), note, is_worst=True)
         yield from _against(
             runs, variant, [other for other in variants if other.kind is variant.kind and other is not variant]
         )
@@ -59,7 +59,7 @@ def _against(runs: Sequence[SimultaneousRun], ours: Variant, others: Sequence[Va
         )
         what = f"{Moment.EXPIRY}: p99 of {other.title}, against {ours.title}"
         target = Target(Must.MORE_THAN, 1) if other.strategy.is_peer else None
-        yield Figure(_GROUP, what, ratios, "×", target)
+        yield Figure(what, ratios, "×", target)
 
 
 def _of(runs: Sequence[SimultaneousRun], variant: Variant, moment: Moment) -> list[SimultaneousRun]:

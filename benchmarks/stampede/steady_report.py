@@ -16,7 +16,6 @@ from benchmarks.stampede.strategies.ours import Ours
 from benchmarks.stampede.tally import survival_curve
 from benchmarks.stampede.variants import Variant
 
-_SPANS: Final = 120
 _EVENTS: Final = ((Mark.ERROR, "error"), (Mark.MISS, "miss"), (Mark.EARLY, "early"), (Mark.CONTENDED, "contention"))
 
 
@@ -113,9 +112,9 @@ def _figures(scenario: Scenario, runs: Sequence[VariantRun]) -> Iterator[Figure]
         none, one = (Target(Must.BE, 0), Target(Must.AT_MOST, 1)) if scenario is Scenario.WORKERS else (None, None)
         errors = ", ".join(f"{name}: {times}" for name, times in tally.errors_by_name.most_common(3))
         errors = f"first reads included: {errors}" if errors else ""
-        yield Figure(scenario, f"{title}: misses after the first round", (float(tally.misses),), "", none)
-        yield Figure(scenario, f"{title}: recomputes at once, at most", (float(tally.most_at_once),), "", one)
-        yield Figure(scenario, f"{title}: errors", (float(tally.errors),), "", note=errors)
+        yield Figure(f"{title}: misses after the first round", (float(tally.misses),), "", none)
+        yield Figure(f"{title}: recomputes at once, at most", (float(tally.most_at_once),), "", one)
+        yield Figure(f"{title}: errors", (float(tally.errors),), "", note=errors)
 
 
 def _counts(scenario: Scenario, runs: Sequence[VariantRun]) -> Table:

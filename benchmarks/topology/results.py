@@ -164,7 +164,7 @@ def _betas(graph: GraphKind, measured: Measurements, options: TopologyOptions) -
 def _figures(
     graph: GraphKind, here: Sequence[Point], own: Sequence[Outcome], measured: Measurements, options: TopologyOptions
 ) -> Iterator[Figure]:
-    group, point = f"topology-{graph}", base(graph, options.extent)
+    point = base(graph, options.extent)
     for setting in Setting:
         topology = measured[point, Candidate(setting, Mode.TOPOLOGY, BASE_BETA)]
         for mode in (Mode.PLAIN, Mode.NO_EARLY):
@@ -172,26 +172,26 @@ def _figures(
             what = f"{setting}, base: topology against {mode}"
             published = mode is Mode.PLAIN
             yield Figure(
-                group, f"{what}, throughput", tuple(topology.ratios(other, reads_per_second)),
+                f"{what}, throughput", tuple(topology.ratios(other, reads_per_second)),
                 note=f"published for the own process: {PUBLISHED_THROUGHPUT:.2f}" if published else "",
             )  # fmt: skip
             yield Figure(
-                group, f"{what}, p95", tuple(topology.ratios(other, p95_ms)),
+                f"{what}, p95", tuple(topology.ratios(other, p95_ms)),
                 note=f"published for the own process: {PUBLISHED_P95:.2f}" if published else "",
             )  # fmt: skip
-            yield Figure(group, f"{what}, recomputes", tuple(topology.ratios(other, recomputes_per_second)))
-        yield from _points_reached(group, setting, here, measured)
+            yield Figure(f"{what}, recomputes", tuple(topology.ratios(other, recomputes_per_second)))
+        yield from _points_reached(setting, here, measured)
     by_workers = [each for each in own if each.trial.candidate.setting is Setting.WORKERS]
     waited = tuple(each.waited for each in by_workers if each.times_ms)
     none = Target(Must.BE, 0)
-    yield Figure(group, "workers: share of reads that waited, in the worst cell", waited, "", none, is_worst=True)
+    yield Figure("workers: share of reads that waited, in the worst cell", waited, "", none, is_worst=True)
     failed = tuple(float(sum(each.failures.values())) for each in own)
     kinds = ", ".join(sorted({name for each in own for name in each.failures}))
-    yield Figure(group, "errors, in the worst cell", failed, "", none, kinds, is_worst=True)
+    yield Figure("errors, in the worst cell", failed, "", none, kinds, is_worst=True)
 
 
 def _points_reached(
-    group: str, setting: Setting, here: Sequence[Point], measured: Measurements
+    setting: Setting, here: Sequence[Point], measured: Measurements
 ) -> Iterator[Figure]:  # fmt: skip
     """Yield at how many points of the grid the published ratios come out, in the median."""
     pairs = [
@@ -208,7 +208,7 @@ def _points_reached(
         (f"p95 ≤ {PUBLISHED_P95:.2f} ×", [ratio <= PUBLISHED_P95 for ratio in p95]),
     ):
         what_of = f"{setting}, topology against plain: points of the grid with {what}"
-        yield Figure(group, what_of, (float(sum(reached)),), "", note=f"of {len(reached)} points")
+        yield Figure(what_of, (float(sum(reached)),), "", note=f"of {len(reached)} points")
 
 
 def _where(point: Point) -> tuple[TableCell, ...]:

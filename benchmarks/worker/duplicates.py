@@ -285,7 +285,7 @@ def _seconds(ask: Callable[[], None], times: int) -> float:
 def _result(tally: Tally, notes: dict[str, str]) -> Result:
     took = {kind.title: [seconds * 1e6 for seconds in tally.seconds_per_read(kind.title)] for kind in _KINDS}
     rows = tuple((title, median(rounds), notes[title]) for title, rounds in took.items())
-    figures = (*_against_peers(tally, notes), *_in_process(took))
+    figures = (*_against_peers(tally), *_in_process(took))
     return Result(
         GROUP, "a refresh that has been triggered already", figures=figures,
         tables=(Table(GROUP, "a trigger with nothing left to do, µs", _COLUMNS, rows),),
@@ -293,11 +293,11 @@ def _result(tally: Tally, notes: dict[str, str]) -> Result:
     )  # fmt: skip
 
 
-def _against_peers(tally: Tally, notes: dict[str, str]) -> Iterator[Figure]:
+def _against_peers(tally: Tally) -> Iterator[Figure]:
     for peer in _PEERS:
         for ours in _OURS:
             yield Figure(
-                GROUP, f"{ours.title}: {peer.title} takes × as long",
+                f"{ours.title}: {peer.title} takes × as long",
                 tuple(tally.speed_ratios(ours.title, peer.title)) if tally.seconds_per_read(peer.title) else (),
                 target=Target(Must.MORE_THAN, 1) if ours is not OurClaim else None
             )  # fmt: skip
@@ -307,10 +307,10 @@ def _in_process(took: dict[str, list[float]]) -> Iterator[Figure]:
     """Yield what a read pays for finding that its own process has triggered already."""
     triggers, fresh = took[ReadAlreadyTriggered.title], took[ReadFresh.title]
     more = tuple(one - other for one, other in zip(triggers, fresh, strict=True))
-    yield Figure(GROUP, "ours, already triggered by the same process: a read takes longer by", more, "µs")
+    yield Figure("ours, already triggered by the same process: a read takes longer by", more, "µs")
     for peer in _PEERS:
         costs = took[peer.title]
         less = tuple(cost - one for cost, one in zip(costs, more, strict=True)) if costs else ()
         yield Figure(
-            GROUP, f"{peer.title}: a duplicate takes longer than that by", less, "µs", Target(Must.MORE_THAN, 0)
+            f"{peer.title}: a duplicate takes longer than that by", less, "µs", Target(Must.MORE_THAN, 0)
         )  # fmt: skip

@@ -109,7 +109,7 @@ def measured_latency(broker: BrokerKind, servers: Servers, graph: GraphTarget, o
     return Result(
         group,
         f"from trigger to commit, a load of 10 ms, an idle worker, its broker {broker.shown}",
-        figures=tuple(_figures(group, samples)),
+        figures=tuple(_figures(samples)),
         tables=(Table(group, f"times in ms, broker {broker.shown}", _COLUMNS, rows),),
         plots=(_plot(group, broker, samples, shown[:2]),),
     )
@@ -142,14 +142,14 @@ def _in_drawn_order(kinds: Sequence[Any], times: int, rng: random.Random) -> Ite
         yield from order
 
 
-def _figures(group: str, samples: Samples) -> Iterator[Figure]:
+def _figures(samples: Samples) -> Iterator[Figure]:
     for what, targets in ((REFRESH, {50: _P50, 99: _P99}), (TASK, {})):
         for percent in (50, 99):
             yield Figure(
-                group, f"{what}: p{percent}", samples.percentiles_ms(what, percent), "ms", targets.get(percent)
+                f"{what}: p{percent}", samples.percentiles_ms(what, percent), "ms", targets.get(percent)
             )  # fmt: skip
     for what in (STARTED, SENT):
-        yield Figure(group, f"{what}: p50", samples.percentiles_ms(what, 50), "ms")
+        yield Figure(f"{what}: p50", samples.percentiles_ms(what, 50), "ms")
 
 
 def _plot(group: str, broker: BrokerKind, samples: Samples, shown: Sequence[str]) -> Plot:

@@ -52,7 +52,7 @@ def measured_rates(broker: BrokerKind, servers: Servers, graph: GraphTarget, opt
     return Result(
         group,
         f"what one process of a worker does, its broker {broker.shown}",
-        figures=tuple(figure for pool, tally in tallies.items() for figure in _figures(group, pool, tally)),
+        figures=tuple(figure for pool, tally in tallies.items() for figure in _figures(pool, tally)),
         tables=(Table(group, f"rates, broker {broker.shown}", COLUMNS, tuple(_rows(tallies))),),
         plots=(_plot(group, broker, tallies),),
     )
@@ -83,17 +83,17 @@ def _seconds(worker: RunningWorker, source: TriggerSource | None, messages: int)
     return seconds
 
 
-def _figures(group: str, pool: Pool, tally: Tally) -> Iterator[Figure]:
+def _figures(pool: Pool, tally: Tally) -> Iterator[Figure]:
     for competitor in COMPETITORS:
         if competitor.what != NOTHING:
             target = TARGET if competitor.what == AT_ONCE else None
             rounds = tuple(tally.speed_ratios(competitor.name, competitor.baseline.name))
             events = "events as by default" if competitor.events else "no events"
             what = f"{pool}: {competitor.what}, against a no-op task"
-            yield Figure(group, what, rounds, target=target, note=events)
+            yield Figure(what, rounds, target=target, note=events)
     for what in (NOTHING, AT_ONCE):
         rounds = tuple(tally.speed_ratios(Competitor(what, events=True).name, Competitor(what, events=False).name))
-        yield Figure(group, f"{pool}: {what}, events against none", rounds)
+        yield Figure(f"{pool}: {what}, events against none", rounds)
 
 
 def _rows(tallies: Mapping[Pool, Tally]) -> Iterator[tuple[str | float, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -100,13 +99,11 @@ def _measurements(options: WorkerOptions, servers: _StartedServers) -> Iterator[
 
 
 def _measured(name: str, measure: Callable[[], Result]) -> Result:
-    began = time.monotonic()
     try:
-        result = measure()
+        return measure()
     except (BenchError, CacheError, EmbeddedServerError) as error:
         # What the other groups have measured, or will, is kept.
-        result = Result(name, name, figures=(Figure(name, "all", (), note=str(error)),))
-    return replace(result, seconds=time.monotonic() - began)
+        return Result(name, name, figures=(Figure("all", (), note=str(error)),))
 
 
 def _provenance(options: WorkerOptions, servers: _StartedServers) -> dict[str, Any]:

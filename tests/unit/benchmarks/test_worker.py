@@ -29,7 +29,7 @@ def test_a_refresh_is_compared_with_a_no_op_task_of_the_same_round_and_events() 
     seconds = {competitor.name: [9.0, 1.0, 10.0] for competitor in rates.COMPETITORS}
     seconds[rates.Competitor(rates.AT_ONCE, events=False).name] = [9.0, 2.0, 12.5]
     seconds[rates.Competitor(rates.NOTHING, events=True).name] = [9.0, 2.0, 20.0]
-    figures = list(rates._figures("g", Pool.SOLO, tally_of(seconds)))
+    figures = list(rates._figures(Pool.SOLO, tally_of(seconds)))
     found = by_what(figures)
     assert found["solo: a refresh, loaded at once, against a no-op task", "no events"] == (0.5, 0.8)
     assert found["solo: a refresh, loaded at once, against a no-op task", "events as by default"] == (2.0, 2.0)
