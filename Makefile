@@ -8,7 +8,7 @@ JOBS ?= 2
 # To use another Python than the first suitable one: make test PYTHON=/path/to/python
 PYTHON ?=
 bin := $(VENV)/bin
-# Files run in the order of collection: acceptance first, so that no long file starts last.
+# Files run in the order of tests/support/tiers.py: those that take long first, so that none of them starts last.
 pytest = $(bin)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

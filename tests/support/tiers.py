@@ -38,7 +38,10 @@ FOLDERS: Final = {
 }
 UNIT: Final = "tests/unit/"
 NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "second_redis", "browser", "k8s", "container", "spin"})
-SHOWN_FILES: Final = 15
+FIRST: Final = ("tests/acceptance/", "tests/typing/", "tests/property/", "tests/model/")
+"""Folders whose files take long: none of them shall begin when all others have ended."""
+
+SHOWN_FILES: Final = 30
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,7 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(resource)
     tier = config.getoption("tier")
     if tier:
-        items[:] = [item for item in items if is_in(tier, item)]
+        items[:] = sorted(
+            (item for item in items if is_in(tier, item)), key=lambda item: not item.nodeid.startswith(FIRST)
+        )
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
