@@ -49,6 +49,13 @@ from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
 
+if TYPE_CHECKING:
+    # Known to type checkers without being installed; nothing of it is needed at run time.
+    from typing_extensions import TypeForm
+
+T = TypeVar("T")
+D = TypeVar("D")
+
 
 class ClientBase:
     """The parts of a client, made again in a forked child, and what the calls of both clients share.
@@ -191,14 +198,6 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-if TYPE_CHECKING:
-    # Known to type checkers without being installed; nothing of it is needed at run time.
-    from typing_extensions import TypeForm
-
-T = TypeVar("T")
-D = TypeVar("D")
 
 
 class CacheClient(ClientBase):

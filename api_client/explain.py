@@ -18,7 +18,23 @@ from api_client.protocol.model import EntryState, RefreshState
 from api_client.trigger.history import Decision, Outcome, TriggerOutcome
 
 GONE: Final = -2  # what PTTL says of a key that is not there
+MINUTE_SECONDS: Final = 60
+HOUR_SECONDS: Final = 3_600
 _STATES: Final = frozenset(state.value for state in RecordState)
+_NEXT_READ: Final = "the next read will trigger a refresh"
+_DROP_REASONS: Final = {
+    "breaker": "circuit breaker open: the broker failed repeatedly",
+    "backpressure": "queue full, and this refresh was early",
+    "backlog": "backlog full",
+    "closed": "client closed",
+}
+_MISS_REASONS: Final = {
+    "garbage": "the key holds no valid entry",
+    "version": "the entry is of a later release",
+    "flags": "the entry needs a later release",
+    "digest": "the entry is another key's",
+    "handoff": "the value is only for reads that waited for it (TTL 0)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,25 +273,6 @@ def _fields(reply: Any) -> dict[str, str]:
 def _number(fields: Mapping[str, str], name: str) -> int:
     value = fields.get(name, "")
     return int(value) if value.isdecimal() else 0
-
-
-MINUTE_SECONDS: Final = 60
-HOUR_SECONDS: Final = 3_600
-
-_NEXT_READ: Final = "the next read will trigger a refresh"
-_DROP_REASONS: Final = {
-    "breaker": "circuit breaker open: the broker failed repeatedly",
-    "backpressure": "queue full, and this refresh was early",
-    "backlog": "backlog full",
-    "closed": "client closed",
-}
-_MISS_REASONS: Final = {
-    "garbage": "the key holds no valid entry",
-    "version": "the entry is of a later release",
-    "flags": "the entry needs a later release",
-    "digest": "the entry is another key's",
-    "handoff": "the value is only for reads that waited for it (TTL 0)",
-}
 
 
 def text_of(explained: Explanation) -> str:

@@ -38,6 +38,15 @@ from api_client.protocol.payload import check_type
 from api_client.read.batch import QueryCall
 from api_client.read.requirements import parse_duration
 
+if TYPE_CHECKING:
+    # Known to type checkers without being installed; nothing of it is needed at run time.
+    from typing_extensions import TypeForm
+
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D")
+R = TypeVar("R")
+
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
@@ -106,10 +115,6 @@ def _return_type(query: str, function: Callable[..., Any]) -> Any:
     if "return" not in hints:
         raise InvalidQuery(f"{query!r}: its signature has no return type", query=query)
     return hints["return"]
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class QueryOptions(TypedDict, total=False):
@@ -187,9 +192,6 @@ def _fill(handle: _QueryDescriptor[..., Any], **fields: Any) -> None:
         object.__setattr__(handle, name, value)
 
 
-D = TypeVar("D")
-
-
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AsyncCachedQuery(_QueryDescriptor[P, T]):
     """A query on an async client: the methods of `CachedQuery`, awaited. `CachedQuery.on` makes it."""
@@ -247,13 +249,6 @@ class AsyncCachedQuery(_QueryDescriptor[P, T]):
     def key(self, params: Params | None = None) -> CacheKey:
         """Return what the cache calls this value's entry and lease record."""
         return self._client.key(self.name, params, version=self.version)
-
-
-if TYPE_CHECKING:
-    # Known to type checkers without being installed; nothing of it is needed at run time.
-    from typing_extensions import TypeForm
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)

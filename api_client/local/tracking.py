@@ -33,7 +33,15 @@ from api_client.transport.sentinel import MasterAddress
 from api_client.transport.sockets import set_io_timeout
 from api_client.transport.wire import CHUNK_BYTES, NEEDS_MORE, error_reply, is_transient, pack, pack_all
 
+log: Final = logging.getLogger(__name__)
+
 PROBE_SECONDS: Final = 0.25
+GATHER_SECONDS: Final = 0.001
+FIRST_PAUSE_SECONDS: Final = 0.05
+MAX_PAUSE_SECONDS: Final = 5.0
+MAX_PAUSE_REFUSED_SECONDS: Final = 60.0
+STEADY_SECONDS: Final = 5.0
+JOIN_SECONDS: Final = 1.0
 
 # Switches to RESP3, which alone has push messages; later it is a probe without effect. The reply has the node's role: a
 # master that was demoted keeps its connections, and they are of no use.
@@ -181,16 +189,6 @@ def _is_pushed(message: object) -> bool:
 def _refusal(answer: object, command: str) -> Exception:
     message = f"it answered {str(answer)[:200]!r} to {command}"
     return ConnectionError(message) if is_transient(answer) else TrackingRefused(message)
-
-
-log: Final = logging.getLogger(__name__)
-
-GATHER_SECONDS: Final = 0.001
-FIRST_PAUSE_SECONDS: Final = 0.05
-MAX_PAUSE_SECONDS: Final = 5.0
-MAX_PAUSE_REFUSED_SECONDS: Final = 60.0
-STEADY_SECONDS: Final = 5.0
-JOIN_SECONDS: Final = 1.0
 
 
 class TrackingLink:

@@ -17,30 +17,12 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from api_client.protocol.keys import CacheKey
 
-MAX_NAME_CHARACTERS: Final = 200
-
-
-def process_identity() -> str:
-    """Return the name of this process in lease records: host and process id."""
-    return f"{_host()}:{os.getpid()}"
-
-
-@cache
-def _host() -> str:
-    return socket.gethostname()
-
-
-def owner_display_name(by: str | None) -> str:
-    """Return an owner's name, printable and bounded; None is this process."""
-    shown = process_identity() if by is None else by
-    return "".join(character for character in shown[:MAX_NAME_CHARACTERS] if character.isprintable())
-
-
 T_co = TypeVar("T_co", covariant=True)
 Argument: TypeAlias = str | bytes | int
 
 # Room for all that one call may give (16 of 1,024 characters, and the line ends) beside what was there before.
 MAX_BOOKMARKS_BYTES: Final = 32_768
+MAX_NAME_CHARACTERS: Final = 200
 
 
 class RecordState(StrEnum):
@@ -314,6 +296,22 @@ def invalidate(key: CacheKey, *, hard: bool, bookmarks: Sequence[str], retention
         (int(hard), _lines(bookmarks), MAX_BOOKMARKS_BYTES, _ms(retention_seconds), key.channel),
         int,
     )
+
+
+def process_identity() -> str:
+    """Return the name of this process in lease records: host and process id."""
+    return f"{_host()}:{os.getpid()}"
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+def owner_display_name(by: str | None) -> str:
+    """Return an owner's name, printable and bounded; None is this process."""
+    shown = process_identity() if by is None else by
+    return "".join(character for character in shown[:MAX_NAME_CHARACTERS] if character.isprintable())
 
 
 def _us(duration_seconds: float) -> int:

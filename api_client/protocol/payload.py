@@ -12,8 +12,21 @@ import msgspec
 from api_client.errors import DecodeError, InvalidQuery
 from api_client.protocol.entry import Header
 
+LEVEL: Final = 1
+"""The higher levels take longer and save hardly more on results of queries; docs/values.md has the figures."""
+
+MAX_KEPT: Final = 7 / 8
+"""The largest part that may be left of a compressed payload: each reader pays for expanding it."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decode_any = msgspec.msgpack.Decoder().decode
+
+
+class Packed(NamedTuple):
+    """A payload as it is stored."""
+
+    content: bytes
+    is_compressed: bool = False
 
 
 def encode(value: Any) -> bytes:
@@ -41,12 +54,7 @@ def content_of(raw: bytes, header: Header, query: str, max_bytes: int) -> bytes:
         raise _too_large(query, len(content), max_bytes)
     if not header.is_compressed:
         return content
-    try:
-        return expand(content, max_bytes)
-    except TooLarge as error:
-        raise _too_large(query, error.size, max_bytes) from None
-    except BrokenFrame as error:
-        raise _broken(query, error) from error
+    return _expanded(content, query, max_bytes)
 
 
 def decode(content: bytes, type_: Any, query: str) -> Any:
@@ -108,32 +116,6 @@ def _name(type_: Any) -> str:
     return type_.__name__ if isinstance(type_, type) else str(type_)
 
 
-LEVEL: Final = 1
-"""The higher levels take longer and save hardly more on results of queries; docs/values.md has the figures."""
-
-MAX_KEPT: Final = 7 / 8
-"""The largest part that may be left of a compressed payload: each reader pays for expanding it."""
-
-
-class Packed(NamedTuple):
-    """A payload as it is stored."""
-
-    content: bytes
-    is_compressed: bool = False
-
-
-class TooLarge(Exception):
-    """A frame's content has ``size`` bytes, more than is allowed. Nothing of it was expanded."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.size = size
-
-
-class BrokenFrame(ValueError):
-    """Not a frame, a cut or changed one, or one without the size of its content."""
-
-
 def pack(payload: bytes, min_bytes: int) -> Packed:
     """Compress a payload of ``min_bytes`` or more (0: none), unless that saves less than an eighth of it."""
     if not 0 < min_bytes <= len(payload):
@@ -142,22 +124,17 @@ def pack(payload: bytes, min_bytes: int) -> Packed:
     return Packed(frame, is_compressed=True) if len(frame) <= len(payload) * MAX_KEPT else Packed(payload)
 
 
-def expand(frame: bytes, max_bytes: int) -> bytes:
-    """Return the content of a frame. No more than ``max_bytes`` is ever allocated, whatever size the frame declares.
-
-    Raises:
-        TooLarge: its declared size is over ``max_bytes``.
-        BrokenFrame: see there.
-    """
+def _expanded(frame: bytes, query: str, max_bytes: int) -> bytes:
+    """Return the content of a frame. No more than ``max_bytes`` is ever allocated, whatever size the frame declares."""
     codec = _codec()
     try:
         size = codec.content_size(frame)
         if size > max_bytes:
-            raise TooLarge(size)
+            raise _too_large(query, size, max_bytes)
         # Allocates the declared size, no more, and refuses a frame without one.
         return codec.decompress(frame, allow_extra_data=False)
     except codec.error as error:
-        raise BrokenFrame(str(error)) from error
+        raise _broken(query, error) from error
 
 
 class _Codec:
