@@ -1,4 +1,4 @@
-"""A hook of mkdocs: what pages link to outside docs/ is on the site too, so that every link leads somewhere.
+"""mkdocs hook that adds the files outside docs/ that pages link to, so that every link works on the site.
 
 A file of the project outside docs/ has its place under ``project/`` there.
 """
@@ -40,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Write the links as the site has them."""
+    """Rewrite a page's links to their places on the site."""
     here = _in_project(page.file.src_uri)
 
     def rewritten(link: re.Match[str]) -> str:
@@ -56,7 +56,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    r"""Take the backslash from ``\|`` in a table: Markdown asks for it in code , Python leaves it."""
+    r"""Remove the backslash of ``\|`` in a table: Markdown requires it in code, Python's renderer keeps it."""
     return _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), html)
 
 

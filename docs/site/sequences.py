@@ -1,6 +1,6 @@
-"""A hook of mkdocs: draws a page's sequence diagrams, which GitHub draws itself, and mkdocs by a script from elsewhere.
+"""mkdocs hook that draws sequence diagrams. GitHub draws them itself; mkdocs would need a script from another host.
 
-Knows what the pages use of Mermaid: participants, three arrows, notes and loops. Anything else ends the build.
+Supports the Mermaid syntax that the pages use: participants, three arrows, notes, loops. Anything else fails the build.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARGIN_PX: Final = 80
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put a drawing in the place of each diagram."""
+    """Replace each diagram by a drawing."""
     return _BLOCK.sub(lambda block: drawn(block[1]), markdown)
 
 
@@ -35,7 +35,7 @@ def drawn(source: str) -> str:
     """Return a diagram as SVG, in the colours of the page.
 
     Raises:
-        ValueError: a line that is none of those known here.
+        ValueError: a line that is not supported.
     """
     lines = [line.strip() for line in source.splitlines() if line.strip()]
     people = dict(found.groups() for line in lines if (found := _PARTICIPANT.fullmatch(line)))
@@ -48,7 +48,7 @@ def drawn(source: str) -> str:
 
 
 def _columns(people: dict[str, str], steps: list[str]) -> dict[str, float]:
-    """Return where each participant stands: as far from the next one as the texts between them ask for."""
+    """Return the position of each participant: as far from the next one as the texts between them require."""
     names = list(people)
     gaps = dict.fromkeys(pairwise(names), float(GAP_PX))
     for sender, _, receiver, text in (found.groups() for step in steps if (found := _MESSAGE.fullmatch(step))):
@@ -88,7 +88,7 @@ class _Drawing:
         self.y += ROW_PX if line != "end" else 0
 
     def message(self, sender: str, arrow: str, receiver: str, text: str) -> None:
-        """Draw a message, or what somebody tells oneself."""
+        """Draw a message, or a participant's message to itself."""
         start, end = self.columns[sender], self.columns[receiver]
         kind = {"->>": "", "-->>": "answer", "-)": "apart"}[arrow]
         if start == end:
@@ -104,13 +104,13 @@ class _Drawing:
         )
 
     def text(self, x: float, y: float, text: str, anchor: str, kind: str) -> None:
-        """Write something, and remember how far it reaches."""
+        """Add a text, and record its extent."""
         share = {"start": 1.0, "middle": 0.5}[anchor]
         self.widest = max(self.widest, x + len(text) * CHARACTER_PX * share)
         self.parts.append(f'<text class="{kind}" x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(text)}</text>')
 
     def svg(self) -> str:
-        """Return the whole, on one line: Markdown takes it as it is then."""
+        """Return the drawing on one line, which Markdown leaves unchanged."""
         lives = "".join(
             f'<path class="life" d="M{x:.0f} 26V{self.y - ROW_PX / 2:.0f}"/>' for x in self.columns.values()
         )

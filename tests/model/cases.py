@@ -104,7 +104,7 @@ BROKEN: Final = (
            "CLAIM_REPEAT_UNKNOWN", "REPEATS", by=CALM_WORLD),
     broken("reader waits for the refresh", "a reader with a stale value waits for the new one", 5, "READER_WAITS",
            "PROPERTY=5"),
-    broken("failure drops the value", "a refresh that fails for good deletes the entry", 5, "FAIL_DROPS_ENTRY", "ENDS",
+    broken("failure drops the value", "a refresh that is abandoned deletes the entry", 5, "FAIL_DROPS_ENTRY", "ENDS",
            by=bounded(2, 2, 0)),
     broken("soft drops the value", "a soft invalidation deletes the entry", 5, "SOFT_DROPS_ENTRY"),
     broken("commit keeps the record", "commit leaves the record behind", 6, "COMMIT_KEEPS_RECORD"),
