@@ -38,7 +38,9 @@ class Deployment:
     """
 
     def __init__(self, worker: WorkerSettings, reader: ReaderSettings, flower_url: str = "") -> None:
-        self.worker, self.reader, self.flower_url = worker, reader, flower_url
+        self.worker: WorkerSettings = worker
+        self.reader: ReaderSettings = reader
+        self.flower_url: str = flower_url
         self.timeout_seconds: float = TIMEOUT_SECONDS
         self.answer_seconds: float = ANSWER_SECONDS
         self.key: CacheKey = make_key(worker.namespace, "refresher.doctor", None, 1)
