@@ -7,6 +7,7 @@ counts the reading of a header as an access, by which it evicts: at most some hu
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -150,15 +151,18 @@ def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MA
     seen, names = KeysSeen(), KeyNames(namespace)
     nodes = nodes_of(client)
     deadline = time.monotonic() + SCAN_SECONDS
-    leads: dict[str, list[float]] = {}
+    leads: defaultdict[str, list[float]] = defaultdict(list)
+    counts = [_keys_of(node) for node in nodes]
+    seen.keys_of_server = None if None in counts else sum(filter(None, counts))
     for node in nodes:
         found = _scanned(node, names, max_keys // len(nodes), deadline, seen)
         if seen.problem:
             return seen
-        entries = [name for name in found if (query := names.query_of_entry(name)) is not None and _count(seen, query)]
+        entries = [name for name in found if names.query_of_entry(name) is not None]
+        for query, count in Counter(map(names.query_of_entry, entries)).items():
+            seen.of(query or "").keys += count
         _rank(node, entries, names, seen)
-        for query, values in _read_headers(node, _few_of_each(entries, names), seen).items():
-            leads.setdefault(query, []).extend(values)
+        _read_headers(node, _sampled(entries, names), seen, leads)
         _read_records(node, [name for name in found if names.is_record(name)][:MAX_RECORDS], names, seen)
     for query, values in leads.items():
         seen.of(query).lead = median(values)
@@ -178,7 +182,6 @@ def _scanned(node: redis.Redis, names: KeyNames, max_keys: int, deadline: float,
     """Return names of keys, each once, in Redis' own order, which does not depend on their kind."""
     found: dict[str, None] = {}
     cursor, steps_left = 0, max(1, max_keys // SCAN_COUNT)
-    seen.keys_of_server = _added(seen.keys_of_server, _keys_of(node))
     while steps_left and time.monotonic() < deadline:
         steps_left -= 1
         try:
@@ -204,29 +207,24 @@ def _keys_of(node: redis.Redis) -> int | None:
     return int(of_database["keys"])
 
 
-def _added(total: int | None, more: int | None) -> int | None:
-    return more if total is None else None if more is None else total + more
-
-
-def _count(seen: KeysSeen, query: str) -> bool:
-    seen.of(query).keys += 1
-    return True
-
-
-def _few_of_each(entries: Iterable[str], names: KeyNames) -> list[CacheKey]:
-    chosen: dict[str, list[CacheKey]] = {}
-    total = 0
+def _sampled(entries: Iterable[str], names: KeyNames) -> list[CacheKey]:
+    """Return the keys whose headers are read: a bounded number per query, and in all."""
+    keys: list[CacheKey] = []
+    taken = Counter[str | None]()
     for name in entries:
-        of_query = chosen.setdefault(names.query_of_entry(name) or "", [])
-        if len(of_query) < MAX_HEADERS_OF_QUERY and total < MAX_HEADERS and (key := names.key(name)) is not None:
-            of_query.append(key)
-            total += 1
-    return [key for keys in chosen.values() for key in keys]
+        query = names.query_of_entry(name)
+        if taken[query] < MAX_HEADERS_OF_QUERY and (key := names.key(name)) is not None:
+            taken[query] += 1
+            keys.append(key)
+            if len(keys) == MAX_HEADERS:
+                break
+    return keys
 
 
-def _read_headers(node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen) -> dict[str, list[float]]:
-    """Count the entries' headers; returns their δ by query."""
-    leads: dict[str, list[float]] = {}
+def _read_headers(
+    node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen, leads: defaultdict[str, list[float]]
+) -> None:
+    """Count the entries' headers, and add their δ to ``leads``, by query."""
     with node.pipeline(transaction=False) as pipeline:
         pipeline.execute_command("CLIENT", "NO-TOUCH", "ON")  # type: ignore[no-untyped-call] # as redis-py declares it
         pipeline.time()
@@ -239,11 +237,10 @@ def _read_headers(node: redis.Redis, keys: Sequence[CacheKey], seen: KeysSeen) -
     for key, header in _decoded(keys, heads, seen.unreadable):
         row = seen.of(key.query)
         row.headers += 1
-        leads.setdefault(key.query, []).append(header.delta.mean)
+        leads[key.query].append(header.delta.mean)
         if header.is_stale(now_us):
             row.stale += 1
             row.oldest_stale = max(row.oldest_stale or 0.0, (now_us - header.soft_expiry_us) / 1e6)
-    return leads
 
 
 def _decoded(
