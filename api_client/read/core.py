@@ -214,9 +214,7 @@ class ReadCore:
         if known is None or (kept := known.entry) is None:
             return None
         decides = not known.stored_us <= now_us < known.earliest_us
-        if decides or self._reports_hits:
-            return self._serve_decoded(kept, key, type_, now_us, decides=decides, batched=batched)
-        return ReadResult(value_of(kept, type_, key.query), kept.header, EntryState.FRESH, RefreshState.NONE, now_us)
+        return self._serve_decoded(kept, key, type_, now_us, decides=decides, batched=batched)
 
     def _serve_decoded(
         self,
