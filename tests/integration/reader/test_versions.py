@@ -119,8 +119,8 @@ def test_each_item_of_a_batch_goes_by_the_number_of_its_version(reader: AnyReade
 
     tokens = {version: new_key(version=version).store_value(f"v{version}") for version in (1, 2)}
     calls = [QueryCall("q", {}, version) for version in (1, 2)]
-    floor = {1: tokens[1] - 1, 2: tokens[2] + 1}
-    first, second = reader.get_many(calls, min_generation=floor, timeout=0)
+    generations = {1: tokens[1] - 1, 2: tokens[2] + 1}
+    first, second = reader.get_many(calls, min_generation=generations, timeout=0)
     assert isinstance(first, Entry)
     assert first.value == "v1"
     assert type(second).__name__ == "WaitTimeout"

@@ -14,7 +14,7 @@ from tests.integration.reader.conftest import *  # noqa: F403
 from tests.integration.reader.conftest import MakeReader
 from tests.integration.reader.test_batches import *  # noqa: F403
 from tests.integration.reader.test_changes import *  # noqa: F403
-from tests.integration.reader.test_floors import *  # noqa: F403
+from tests.integration.reader.test_freshness import *  # noqa: F403
 from tests.integration.reader.test_hits import *  # noqa: F403
 from tests.integration.reader.test_misses import *  # noqa: F403
 from tests.servers.redis_cluster import Cluster

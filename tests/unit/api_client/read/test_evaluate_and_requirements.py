@@ -1,4 +1,4 @@
-"""What a read makes of the bytes that it got: good enough or not, refresh or not; and the options of a call."""
+"""Evaluation of an entry's bytes: does it satisfy the read, should it trigger; and the validation of options."""
 
 from __future__ import annotations
 

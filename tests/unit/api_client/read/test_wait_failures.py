@@ -1,4 +1,4 @@
-"""A wait in whose middle Redis does not answer: once is passed over, twice in a row ends it."""
+"""A wait during which Redis does not answer: one failure is repeated, a second in a row ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wait, driven by hand: which step comes next, for every answer that Redis can give."""
+"""A wait plan, step by step: which step comes next, for every reply of Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads that ask for more than any entry: max_age, fresh, min_generation, min_bookmarks."""
+"""Reads that require more than any entry: max_age, fresh, min_generation, min_bookmarks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_fresh_takes_no_load_that_began_before_the_call(new_key: NewKey, waits_f
     running = key.begin()  # and its read of the graph may be done already
     read = waits_for(fresh=True)
     # The caller's claim is refused, but stamped: the stamp is the record's newest number.
-    eventually(lambda: int(key.record()["number"]) > running, PATIENCE_SECONDS, "it has asked")
+    eventually(lambda: int(key.record()["number"]) > running, PATIENCE_SECONDS, "it has claimed")
     key.end(running, "from before")
     token = key.load("from after")  # so it claims anew
     entry = read.result(PATIENCE_SECONDS)
@@ -86,18 +86,18 @@ def test_fresh_takes_no_load_that_began_before_the_call(new_key: NewKey, waits_f
 def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
     new_key: NewKey, waits_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, asked = new_key(), set[_WaitState]()
+    key, claimed = new_key(), set[_WaitState]()
 
     class Told(_WaitState):
         def on_claim_reply(self, reply: ClaimReply) -> None:
             super().on_claim_reply(reply)
-            asked.add(self)
+            claimed.add(self)
 
     monkeypatch.setattr(wait_plan, "_WaitState", Told)
     key.store_value("old")
     first, second = waits_for(fresh=True), waits_for(fresh=True)
-    # By the record alone it can't be told: the first asks again after a second.
-    eventually(lambda: len(asked) == 2, PATIENCE_SECONDS, "both have asked")
+    # The record alone does not show it: the first claims again after a second.
+    eventually(lambda: len(claimed) == 2, PATIENCE_SECONDS, "both have claimed")
     token = key.load("new")
     assert {first.result(PATIENCE_SECONDS).token, second.result(PATIENCE_SECONDS).token} == {token}
 
