@@ -205,10 +205,14 @@ def route(state: ClusterState, commands: Sequence[Command]) -> Plan[list[Request
     """
     requests = _requests(commands)
     due: list[Request] = []
+    failed: CacheUnavailable | None = None
     for request in requests:
-        owner = yield from _owner(state, request.key)
-        if isinstance(owner, CacheUnavailable):
-            request.replies = [owner] * len(request.commands)
+        owner = state.owner(request.key)
+        if owner is None and failed is None and (not state.is_known or state.is_due_once()):
+            failed = yield FindSlots()
+            owner = state.owner(request.key)
+        if owner is None:
+            request.replies = [failed or state.no_owner()] * len(request.commands)
         else:
             request.node = owner
             due.append(request)
@@ -299,15 +303,6 @@ def _requests(commands: Sequence[Command]) -> list[Request]:
         else:
             requests.append(Request(str(command[3 if command[0] in {"EVALSHA", "EVAL"} else 1]), [command]))
     return requests
-
-
-def _owner(state: ClusterState, key: str) -> Plan[Address | CacheUnavailable]:
-    failed: CacheUnavailable | None = None
-    owner = state.owner(key)
-    if owner is None and (not state.is_known or state.is_due_once()):
-        failed = yield FindSlots()
-        owner = state.owner(key)
-    return owner or failed or state.no_owner()
 
 
 def _exchange(state: ClusterState, due: Sequence[Request]) -> Plan[None]:
