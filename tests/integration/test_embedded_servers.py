@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from refresher.embedded.server import EmbeddedServer
 
-KINDS: list[Callable[[], EmbeddedServer]] = [RedisServer.start, ArcadeDbServer.start, Neo4jServer.start]
+KINDS = [RedisServer.start, ArcadeDbServer.start, pytest.param(Neo4jServer.start, marks=pytest.mark.neo4j)]
 GRAPHS = ["arcadedb", "neo4j_server"]
 
 
