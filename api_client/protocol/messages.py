@@ -80,13 +80,13 @@ class RefreshItem(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             decoded = json.loads(self.params)
         except (ValueError, RecursionError):
             # Not chained: the decoder's error shows the text.
-            raise InvalidQuery("params that are no JSON", query=self.query) from None
+            raise InvalidQuery("params are not JSON", query=self.query) from None
         if not isinstance(decoded, dict):
-            raise InvalidQuery("params that are no JSON object", query=self.query)
+            raise InvalidQuery("params are not a JSON object", query=self.query)
         return decoded
 
     def key(self, namespace: str) -> CacheKey:
-        """Return the key that this item refreshes. It is made once: params are decoded and made canonical again there.
+        """Return the key that this item refreshes; it is made at the first call.
 
         Raises:
             InvalidQuery: no key has this name, version or params.
@@ -144,7 +144,7 @@ def decode(message: object) -> list[RefreshItem]:
         except msgspec.ValidationError as error:
             faults.append(str(error).replace("$[0]", f"$[{at}]", 1))
         except UnicodeError:
-            faults.append(f"text that is no Unicode - at `$[{at}]`")
+            faults.append(f"text is not Unicode - at `$[{at}]`")
     if faults and not items:
         raise MalformedMessage(faults[0])
     if faults:

@@ -276,6 +276,17 @@ def test_what_monitors_show_has_no_params() -> None:
     assert (item.claim_number, item.key("ns")) == (7, key)
 
 
+def test_params_are_made_canonical_once_on_their_way_into_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = make_key("ns", "friends_of", {"name": "someone"}, 2)
+    item = messages.item_for(key, 7, RefreshReason.EARLY)
+    received = messages.decode(messages.encode([item]))[0]
+    assert (received, received.key("ns")) == (item, key)
+    monkeypatch.setattr(messages, "make_key", None)
+    assert item.key("ns") is key
+    assert messages.shown_args([item, received], "ns") == ", ".join([f"friends_of v2 {key.short} early"] * 2)
+    assert "ns" not in messages.encode([item])["items"][0]
+
+
 def test_an_item_that_can_have_no_key_says_so() -> None:
     with pytest.raises(InvalidQuery):
         RefreshItem(query="a b").key("ns")
