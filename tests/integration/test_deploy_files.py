@@ -177,6 +177,7 @@ def test_redis_s_memory_fits_into_its_container(name: str, least: float) -> None
     assert size(limit) >= least * size(most)
 
 
+@pytest.mark.container
 def test_prometheus_s_configuration_for_compose_scrapes_what_listens(made: Path) -> None:
     done = run(tool("promtool"), "check", "config", "prometheus.compose.yml", cwd=DEPLOY / "prometheus")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

@@ -118,6 +118,7 @@ def installed(tmp_path: Path) -> list[str]:
     return [str(folder / unit.name) for unit in UNITS]
 
 
+@pytest.mark.container
 def test_systemd_understands_the_units_and_finds_little_exposed(installed: list[str]) -> None:
     assert [unit.name for unit in UNITS] == ["refresher-flower.service", "refresher-worker.service"]
     analyze = tool("systemd-analyze")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +19,7 @@ from api_client.transport.redis_py import connect
 from api_client.transport.wire import pack
 from refresher.embedded import RedisServer, ServerDidNotStart, free_port
 from tests.integration.links.conftest import PATIENCE_SECONDS
+from tests.support.authority import Authority
 from tests.support.multiplexed import patient
 from tests.support.requirements import skip_or_fail
 
@@ -63,48 +62,31 @@ def ask(request: pytest.FixtureRequest) -> Ask:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate for 127.0.0.1, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        skip_or_fail("openssl makes the certificate")
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
-         "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return certificate, key
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
-def tls_url(certificate: tuple[Path, Path]) -> Iterator[str]:
+def tls_url(authority: Authority) -> Iterator[str]:
     """A Redis with a TLS port; the URL has no word of the certificate yet."""
     port = free_port()
-    config = {
-        "tls-port": str(port),
-        "tls-cert-file": str(certificate[0]),
-        "tls-key-file": str(certificate[1]),
-        "tls-auth-clients": "no",
-    }
     try:
-        server = RedisServer.start(extra_config=config)
+        server = RedisServer.start(extra_config=authority.issue("redis").of_redis(port))
     except ServerDidNotStart:
         skip_or_fail("this redis-server is built without TLS")
     with server:
         yield f"rediss://:{server.password}@{server.host}:{port}/0"
 
 
-def test_over_tls_a_server_is_asked_whose_certificate_is_known(
-    ask: Ask, tls_url: str, certificate: tuple[Path, Path]
-) -> None:
-    url = f"{tls_url}?ssl_ca_certs={certificate[0]}"
+@pytest.mark.slow
+def test_over_tls_a_server_is_asked_whose_certificate_is_known(ask: Ask, tls_url: str, authority: Authority) -> None:
+    url = f"{tls_url}?ssl_ca_certs={authority.root}"
     assert ask(url, ("PING",), ("SET", "key", LARGE), ("GET", "key"), ("GET", "none")) == [
         b"PONG", b"OK", LARGE.encode(), None,
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_over_tls_a_server_whose_certificate_nobody_knows_is_told_nothing(ask: Ask, tls_url: str) -> None:
     with pytest.raises((ConnectionError, ssl.SSLError), match=r"(?i)certificate"):
         ask(tls_url, ("PING",))
