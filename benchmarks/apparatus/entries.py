@@ -25,7 +25,7 @@ _FIRST_ID: Final = 10_000_000  # so that every id takes the same number of bytes
 
 
 class PayloadKind(StrEnum):
-    """Which values: ``rows`` is what a graph query gives back, ``text`` costs next to nothing to decode."""
+    """Kind of value: ``rows`` is the result of a graph query, ``text`` costs next to nothing to decode."""
 
     ROWS = "rows"
     TEXT = "text"

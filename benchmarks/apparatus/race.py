@@ -105,7 +105,7 @@ _TOLERATED_SHARE: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class RaceConfig:
-    """How a race is run: ``concurrency`` threads or tasks, all on one key or each on keys of its own."""
+    """Configuration of a race: ``concurrency`` threads or tasks, all on one key or each on keys of its own."""
 
     concurrency: int
     one_key: bool
@@ -116,7 +116,7 @@ class RaceConfig:
 
 @dataclass(slots=True)
 class Race:
-    """What came of it. ``left_out`` and ``notes`` are by competitor: why it was not measured, what is to be known."""
+    """Outcome of a race. ``left_out`` (why it was not measured) and ``notes`` are by competitor."""
 
     tally: Tally = field(default_factory=Tally)
     left_out: dict[str, str] = field(default_factory=dict)

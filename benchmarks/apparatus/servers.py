@@ -47,7 +47,7 @@ class Servers:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a worker's environment says of the servers, passwords included."""
+        """The worker's environment variables for the servers, passwords included."""
         return {
             "CACHE_REDIS_URL": self.cache_url,
             "CACHE_BROKER_URL": self.broker_url,

@@ -28,7 +28,7 @@ class Loads(Protocol):
         """Return how many loads of this number there were since."""
 
     def are_pending(self, number: int) -> bool:
-        """Whether one runs, or is queued."""
+        """Return whether one runs, or is queued."""
 
 
 class MarkedLoads:
@@ -55,7 +55,7 @@ class Queues:
         self._broker, self._names = redis.Redis.from_url(servers.broker_url), names
 
     def are_busy(self) -> bool:
-        """Whether a message waits in one of them, or a worker has one in hand."""
+        """Return whether a message waits in one of them, or is with a worker."""
         return bool(self._broker.hlen("unacked") or any(self._broker.llen(name) for name in self._names))
 
 
@@ -67,14 +67,14 @@ _POLL_SECONDS: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run came to; ``recomputes`` are the loads that it caused."""
+    """Outcome of one run; ``recomputes`` are the loads that it caused."""
 
     reads: list[Read]
     recomputes: int
 
     @property
     def errors(self) -> Counter[str]:
-        """How many reads failed, by what they raised."""
+        """Number of failed reads by the name of the error."""
         return Counter(read.error for read in self.reads if read.error)
 
     def percentile_ms(self, percent: float, *, from_start: bool = False) -> float:

@@ -15,7 +15,7 @@ WARM_UP_ROUND: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Who is measured next, in which round."""
+    """One turn: a round, and the name of the measured competitor."""
 
     round: int
     name: str

@@ -28,26 +28,26 @@ class Read(NamedTuple):
 
 
 class ThreadReaders(Protocol):
-    """What the threads of a process read with."""
+    """Reader that the threads of a process share."""
 
     def read(self, number: int) -> Value:
         """Read a number."""
 
     def is_right(self, number: int, value: Value) -> bool:
-        """Whether that is its value."""
+        """Return whether that is its value."""
 
     def close(self) -> None:
         """Disconnect."""
 
 
 class TaskReaders(Protocol):
-    """What the tasks of a process read with."""
+    """Reader that the tasks of a process share."""
 
     async def read(self, number: int) -> Value:
         """Read a number."""
 
     def is_right(self, number: int, value: Value) -> bool:
-        """Whether that is its value."""
+        """Return whether that is its value."""
 
     async def close(self) -> None:
         """Disconnect."""
@@ -97,7 +97,7 @@ READY: Final = "ready"
 
 
 def run_reader_process(pipe: Any, factory: ReaderFactory, uvloop: bool) -> None:  # noqa: FBT001 - the arguments of a process
-    """Be a process of readers, until the other side of the pipe is closed."""
+    """Serve requests for reads until the other side of the pipe is closed."""
     try:
         if factory.on_threads:
             _run_threads(pipe, factory.threads())

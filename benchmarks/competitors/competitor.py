@@ -14,7 +14,7 @@ from benchmarks.apparatus.servers import Servers
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Where, and over what, competitors run: every one of ``numbers`` has a value and can be read."""
+    """Servers and numbers of a race: each of ``numbers`` has a value and can be read."""
 
     servers: Servers
     numbers: Sequence[int]
@@ -22,7 +22,7 @@ class Dataset:
 
 
 class Competitor(ABC):
-    """What every competitor has.
+    """Base of all competitors.
 
     Attributes:
         title: its line in the table.

@@ -21,7 +21,7 @@ DEFAULT_OUT: Final = Path("bench-results/hits")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured.
+    """Amount of measuring.
 
     Attributes:
         rounds: rounds that count; one more, the first, is dropped.

@@ -15,7 +15,7 @@ from benchmarks.reports.results import Result
 
 @dataclass(slots=True)
 class Setting:
-    """Where and how the groups of a run run.
+    """Servers and options of a run.
 
     Attributes:
         place: the servers.

@@ -71,7 +71,7 @@ class Mode(Group):
 
     @property
     def all(self) -> tuple[type[Competitor], ...]:
-        """Who runs, in the order of the table."""
+        """The competitors, in the order of the table."""
         return self.competitors if self.variant is None else (*self.competitors, self.variant)
 
     def _rates(self, race: Race) -> list[Rate]:

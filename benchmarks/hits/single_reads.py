@@ -57,7 +57,7 @@ _AT_MOST: Final = Target(Must.AT_MOST, 1.2)
 
 
 class Read(StrEnum):
-    """What is read: a key that triggers a refresh, or a fresh one, read again and again or never before."""
+    """Kind of read: of a key that triggers a refresh, or of a fresh one, read again and again or never before."""
 
     TRIGGERS = "asks for a refresh"
     FIRST = "does not, first read of its key"

@@ -32,7 +32,7 @@ NOTHING_SECONDS: Final = 50e-6
 
 
 class Kind(StrEnum):
-    """Who reads."""
+    """Kind of reader."""
 
     THREADS = "threads"
     ASYNCIO = "asyncio"
@@ -78,7 +78,7 @@ class _OurThreads(_Readers):
 
 
 def nothing() -> None:
-    """Be busy for as long as a read's own Python takes, and do nothing else: what the threads alone cost."""
+    """Spin for as long as a read's own Python takes: the cost of the threads alone."""
     ends = time.perf_counter() + NOTHING_SECONDS
     while time.perf_counter() < ends:
         pass
@@ -138,7 +138,7 @@ _FIRST_NUMBERS: Final = {Kind.THREADS: 1_000, Kind.ASYNCIO: 2_000_000}
 
 
 class Case(StrEnum):
-    """What the readers find."""
+    """State of the key that the readers meet."""
 
     NOTHING = f"no cache, {NOTHING_SECONDS * 1e6:g} µs of Python"
     FRESH = "fresh key"

@@ -34,7 +34,7 @@ _CAPTION: Final = "Bars are medians of the rounds, with the least and the greate
 
 
 class PlotKind(StrEnum):
-    """How series are drawn."""
+    """Way of drawing series."""
 
     LINES = "lines"
     STEPS = "steps"

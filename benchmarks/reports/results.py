@@ -15,7 +15,7 @@ TableCell: TypeAlias = str | int | float | None
 
 
 class Must(StrEnum):
-    """How a figure and its target compare."""
+    """Comparison of a figure with its target."""
 
     AT_LEAST = "≥"
     MORE_THAN = ">"
@@ -25,7 +25,7 @@ class Must(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure must reach."""
+    """Target of a figure."""
 
     must: Must
     value: float
@@ -70,7 +70,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the target is reached; None without a target, or without a figure."""
+        """True if the target is reached; None without a target, or without a figure."""
         if self.target is None or math.isnan(self.value):
             return None
         return self.target.is_reached_by(self.value)
@@ -147,5 +147,5 @@ def shown_cell(cell: TableCell) -> str:
 
 
 def is_nothing(cell: TableCell) -> bool:
-    """Whether there is no figure."""
+    """Return whether there is no figure."""
     return cell is None or (isinstance(cell, float) and math.isnan(cell))

@@ -18,14 +18,14 @@ MAX_WORKERS: Final = 100_000
 
 
 class Popularity(StrEnum):
-    """How reads are shared among keys."""
+    """Distribution of reads over keys."""
 
     ZIPF = "zipf"
     RMAT = "rmat"
 
 
 class Mode(StrEnum):
-    """When a refresh may begin: when a value is stale, or before."""
+    """Earliest moment of a refresh: once a value is stale, or before."""
 
     NONE = "none"
     PLAIN = "plain"
@@ -33,7 +33,7 @@ class Mode(StrEnum):
 
 
 class Scenario(StrEnum):
-    """What is simulated."""
+    """Simulated scenario."""
 
     STEADY = "steady"
     CORRELATED_EXPIRY = "correlated-expiry"

@@ -16,7 +16,7 @@ from refresher.demo.graph.rmat import SSCA2
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the machinery takes beside the loads; seconds.
+    """Times of the machinery beside the loads; seconds.
 
     Attributes:
         claim: from a read's decision to its claim.
@@ -39,7 +39,7 @@ NO_COSTS: Final = Costs(0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong, and when; seconds from the begin. Default: nothing.
+    """Faults, in seconds from the begin. Default: none.
 
     Attributes:
         down: all workers are killed at the first, and there again at the second; whole seconds.
@@ -91,12 +91,12 @@ class Model:
 
     @property
     def service(self) -> float:
-        """What a refresh keeps a worker busy for, on average."""
+        """Mean time that a refresh keeps a worker busy; seconds."""
         return self.load + self.costs.overhead
 
     @property
     def lead(self) -> float:
-        """What a refresh takes from claim to commit when a worker is idle, on average."""
+        """Mean time from claim to commit where a worker is idle; seconds."""
         return self.costs.pickup + self.service
 
 

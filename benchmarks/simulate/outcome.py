@@ -69,12 +69,12 @@ class Outcome:
 
     @property
     def wall_seconds(self) -> float:
-        """What the simulation took, without what was compiled before."""
+        """Duration of the simulation, without compiling."""
         return self.prepare_seconds + self.run_seconds
 
     @property
     def reads(self) -> float:
-        """How many reads there were, as expected."""
+        """Expected number of reads."""
         return self.model.reads_per_second * self.model.seconds
 
     def loads(self, *reasons: int) -> int:

@@ -37,7 +37,7 @@ THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ReaderJob:
-    """What one process is to do. ``rates``: reads/s of each key, of this process alone; times in seconds."""
+    """Task of one process. ``rates``: reads/s of each key, of this process alone; times in seconds."""
 
     servers: Servers
     rates: NDArray[np.float64]
@@ -49,7 +49,7 @@ class ReaderJob:
 
 @dataclass(slots=True)
 class Observed:
-    """What a thread met after the warm-up. ``late`` are reads that began 50 ms after their moment or later.
+    """Counts of one thread after the warm-up. ``late`` are reads that began 50 ms after their moment or later.
 
     ``triggered`` is of the whole time: which keys it triggered, and when (monotonic seconds).
     """
@@ -66,7 +66,7 @@ _LATE_SECONDS: Final = 0.05
 
 
 def run_readers(pipe: Connection, job: ReaderJob) -> None:
-    """Be a process of readers, once."""
+    """Read as one process of readers, once."""
     with CacheClient(job.servers.settings(redis_timeout_seconds=5.0)) as client:
         pipe.send(READY)
         begins = float(pipe.recv())
@@ -125,7 +125,7 @@ _AHEAD_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """What a real run came to, in the time that counts; ``costs`` are what its machinery took, as it measured.
+    """Outcome of a real run, in the time that counts; ``costs`` are the measured times of its machinery.
 
     ``pickups`` are the seconds from claim to acquire, for each second from the begin of the warm-up on.
     """

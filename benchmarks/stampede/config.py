@@ -33,7 +33,7 @@ def async_pooled(url: str) -> redis.asyncio.Redis:
 
 
 class Kind(StrEnum):
-    """Who reads: a process each, threads of four processes, or asyncio's tasks in four processes."""
+    """Kind of reader: a process each, threads of four processes, or asyncio's tasks in four processes."""
 
     PROCESSES = "processes"
     THREADS = "threads"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 class OriginKind(StrEnum):
-    """What a recompute is: a pause of δ, or a query on the embedded graph."""
+    """Kind of recompute: a pause of δ, or a query on the embedded graph."""
 
     PAUSE = "pause"
     GRAPH = "graph"
@@ -49,7 +49,7 @@ class OriginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphAddress:
-    """Where the graph is, and the person whose neighbours are queried."""
+    """Address of the graph, and the person whose neighbours are queried."""
 
     uri: str
     user: str
@@ -81,7 +81,7 @@ class Config:
 
     @property
     def hard_seconds(self) -> float:
-        """How long a value is kept by those that serve stale ones."""
+        """Lifetime of a value in caches that serve stale ones."""
         return self.expires_seconds + GRACE_SECONDS
 
     def as_environ(self) -> dict[str, str]:
@@ -95,7 +95,7 @@ class Config:
 
 
 class Scenario(StrEnum):
-    """What is played."""
+    """Workload."""
 
     WORKERS = "workers"
     """Readers that pause between two reads, for a minute: the classic harness."""
@@ -107,7 +107,7 @@ class Scenario(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much one scenario is. Durations in seconds.
+    """Size of one scenario. Durations in seconds.
 
     Attributes:
         workers: readers of each strategy.

@@ -38,7 +38,7 @@ class ProcessGroup:
 
     @property
     def dead(self) -> int:
-        """How many of its processes have ended by themselves."""
+        """Number of processes that have ended by themselves."""
         return sum(process.exitcode is not None for process, _ in self._children)
 
     def send(self, word: str) -> None:

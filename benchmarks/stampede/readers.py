@@ -36,7 +36,7 @@ _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a process of readers has to do.
+    """Task of a process of readers.
 
     Attributes:
         strategy, variant: names.
@@ -114,7 +114,7 @@ class _Log:
 
 
 class _Pace:
-    """When one reader reads next."""
+    """Schedule of one reader."""
 
     def __init__(self, job: Job, number: int) -> None:
         self._rng = random.Random(json.dumps([job.seed, number]))  # noqa: S311 - no secret

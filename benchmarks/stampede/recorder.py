@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Mark(IntFlag):
-    """What is kept of a read, in one byte. A read without MISS and ERROR is a hit."""
+    """Record of a read, in one byte. A read without MISS and ERROR is a hit."""
 
     MISS = 1
     """Nothing was there: the read had to compute, or to wait for who did."""

@@ -36,7 +36,7 @@ _WARM_UP_READERS: Final = 80
 
 
 class Moment(StrEnum):
-    """What the readers find."""
+    """State of the key that the readers meet."""
 
     EXPIRY = "at expiry"
     COLD = "cold key"
@@ -70,7 +70,7 @@ class VariantReaderFactory(ReaderFactory):
 
 
 class _VariantReaders:
-    """What a variant's cache reads with, on threads or as tasks."""
+    """A variant's cache, read on threads or as tasks."""
 
     def __init__(self, cache: SyncCache | AsyncCache) -> None:
         self.read: Any = cache.read

@@ -93,7 +93,7 @@ _COLLECT_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class VariantRun:
-    """What one variant did; ``since`` to ``until`` counts (monotonic seconds)."""
+    """Run of one variant; ``since`` to ``until`` counts (monotonic seconds)."""
 
     variant: Variant
     reads: NDArray[Any]
@@ -106,7 +106,7 @@ class VariantRun:
 
 @dataclass(slots=True)
 class Plan:
-    """How a scenario of steady reading is run.
+    """Plan of a scenario of steady reading.
 
     Attributes:
         config, scale: of the scenario.

@@ -44,7 +44,7 @@ _UNLOCK: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.cal
 
 
 class Kept(msgspec.Struct, array_like=True):
-    """What is in the cache: a value, its expiry (wall clock, s) and δ as it was learned."""
+    """Cached value: a value, its expiry (wall clock, s) and δ as it was learned."""
 
     value: Any
     expires_at: float

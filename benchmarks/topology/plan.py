@@ -11,21 +11,21 @@ from typing import Final, TypeAlias
 
 
 class GraphKind(StrEnum):
-    """Which graph: one of hubs and leaves, or one whose degrees are those of a social network."""
+    """Kind of graph: one of hubs and leaves, or one whose degrees are those of a social network."""
 
     RMAT = "rmat"
     SNB = "snb"
 
 
 class Setting(StrEnum):
-    """Who refreshes: the reader's own process, without grace, or workers, with grace."""
+    """Place of refreshes: the reader's own process, without grace, or workers, with grace."""
 
     OWN_PROCESS = "own process"
     WORKERS = "workers"
 
 
 class Mode(StrEnum):
-    """When a value is refreshed; the latter two are those of TSPR_REFRESH_MODE."""
+    """Policy of early refreshes; the latter two are those of TSPR_REFRESH_MODE."""
 
     NO_EARLY = "no early"
     PLAIN = "plain"
@@ -33,7 +33,7 @@ class Mode(StrEnum):
 
 
 class Skew(StrEnum):
-    """How keys are drawn: in proportion to their person's degree, or all alike."""
+    """Distribution of reads over keys: in proportion to their person's degree, or all alike."""
 
     BY_DEGREE = "by degree"
     EVENLY = "evenly"
@@ -41,7 +41,7 @@ class Skew(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How reads come.
+    """Arrival of reads.
 
     Attributes:
         clients: of a closed loop, each of which reads again when it has its answer; 0: an open loop.
@@ -76,7 +76,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Who is measured at a point: a setting, a mode and its β0."""
+    """Candidate at a point: a setting, a mode and its β0."""
 
     setting: Setting
     mode: Mode
@@ -117,7 +117,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of it is measured.
+    """Amount of measuring.
 
     Attributes:
         levels: of the grid.

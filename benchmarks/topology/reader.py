@@ -16,7 +16,7 @@ PRIMED_SECONDS: Final = 0.005
 
 
 class Served(StrEnum):
-    """How a read was served."""
+    """Way in which a read was served."""
 
     FRESH = "fresh"
     STALE = "stale"
@@ -33,7 +33,7 @@ class LeadTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
-    """What a trial reads: keys, and the value of each as the graph gave it at the start."""
+    """Keys of a trial, and the value of each as the graph gave it at the start."""
 
     trial: Trial
     keys: Sequence[QueryKey]

@@ -64,7 +64,7 @@ class KeysWithValues:
 
 @dataclass(slots=True)
 class TrialRunner:
-    """What is open while trials run.
+    """Runner of trials, with the clients that are open meanwhile.
 
     Attributes:
         options: of the run.

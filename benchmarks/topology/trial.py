@@ -135,7 +135,7 @@ _BLOCK: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How long a trial runs before it counts, and while it does, s."""
+    """Duration of a trial before it counts, and while it does; seconds."""
 
     warm_up_seconds: float
     counted_seconds: float
@@ -143,7 +143,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one trial came to; all of the time in which it counted.
+    """Outcome of one trial, of the time in which it counted.
 
     Attributes:
         trial: which.

@@ -18,7 +18,7 @@ DEFAULT_OUT: Final = Path("bench-results/worker")
 
 
 class BrokerKind(StrEnum):
-    """What is between reader and worker."""
+    """Broker between reader and worker."""
 
     REDIS = "redis"
     RABBITMQ = "rabbitmq"
@@ -42,13 +42,13 @@ class Pool(StrEnum):
 
     @property
     def size(self) -> int:
-        """How many tasks it runs at a time: one process each, and in one of them four threads."""
+        """Number of tasks that it runs at a time: one process, or four threads in it."""
         return 4 if self is Pool.THREADS else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured.
+    """Amount of measuring.
 
     Attributes:
         rounds: rounds that count; one more, the first, is dropped.
@@ -108,7 +108,7 @@ _Neo4jUri: TypeAlias = Annotated[
 
 def worker(
     rounds: _Rounds = None,
-    broker: Annotated[BrokerKind, typer.Option(help="What is between reader and worker.")] = BrokerKind.REDIS,
+    broker: Annotated[BrokerKind, typer.Option(help="Broker between reader and worker.")] = BrokerKind.REDIS,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Run this group alone (rates, latency, duplicates); may be repeated."),

@@ -142,7 +142,7 @@ class _Ours(Duplicate):
 
 
 class OurTriggers(_Ours):
-    """What the publisher's thread does with a batch of triggers of stale entries, all triggered by another process."""
+    """The publisher's work on a batch of triggers of stale entries, all triggered by another process."""
 
     title: ClassVar[str] = f"ours, already triggered by another process, {BATCH} together"
     note = "as the publisher takes them where many keys are read"

@@ -26,7 +26,7 @@ COLUMNS: Final = ("pool", "tasks", "events", "per_second", "us_each", "of_no_op"
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """What a worker works off, with or without an event for each task."""
+    """Message that a worker works off, with or without an event for each task."""
 
     what: str
     events: bool
@@ -37,7 +37,7 @@ class Competitor:
 
     @property
     def baseline(self) -> Competitor:
-        """What it is compared with: nothing, with events or without as this one."""
+        """The no-op task that it is compared with, with events or without as this one."""
         return Competitor(NOTHING, self.events)
 
 

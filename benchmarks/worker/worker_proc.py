@@ -53,7 +53,7 @@ _REMOVE: Final = "MATCH (p:BenchPerson) DETACH DELETE p"
 
 @dataclass(frozen=True, slots=True)
 class GraphTarget:
-    """Where the worker's loads go. ``environ`` is what its environment says of it; ``title`` names the server."""
+    """Target of the worker's loads. ``environ`` are its environment variables; ``title`` names the server."""
 
     environ: Mapping[str, str]
     title: str

@@ -24,7 +24,7 @@ _UNLOCK: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.cal
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What is in Redis: the value, and how long it took to make, in seconds."""
+    """Content of the Redis key: the value, and the seconds that it took to make."""
 
     value: Value
     delta: float
@@ -37,7 +37,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was there."""
+    """A value that was there."""
 
     stored: Stored
     left_seconds: float
@@ -97,7 +97,7 @@ def recomputed() -> Generator[Step, Any, Value]:
 
 @dataclass(slots=True)
 class _Keys:
-    """What one read works on; the token is the read's own."""
+    """Keys of one read; the token is the read's own."""
 
     value: str
     lock: str

@@ -115,7 +115,7 @@ class _RecordingMutex:
 
 
 class Aiocache(AsyncStrategy):
-    """Who finds nothing asks for a lock; the others of its process wait for at most its lease."""
+    """A reader that finds nothing requests a lock; the others of its process wait for at most its lease."""
 
     name = "aiocache"
     title = "aiocache"
@@ -177,7 +177,7 @@ def _recording_plugin() -> Any:
 
 
 class Cacheback(SyncStrategy):
-    """Who finds a stale value writes it back as fresh for a while, and sends a task that recomputes."""
+    """A reader that finds a stale value writes it back as fresh for a while, and sends a task that recomputes."""
 
     name = "cacheback"
     title = "django-cacheback"

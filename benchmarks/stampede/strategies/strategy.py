@@ -77,7 +77,7 @@ class Strategy(ABC):
 
     @property
     def prefix(self) -> str:
-        """What the names of its keys begin with."""
+        """Prefix of its keys."""
         return f"{self.config.servers.namespace}:{self.variant}"
 
     @abstractmethod
