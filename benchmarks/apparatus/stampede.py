@@ -61,7 +61,7 @@ class Queues:
 
 PROCESSES: Final = 4
 _ANSWER_SECONDS: Final = 300.0
-_QUIET_SECONDS: Final = 0.5
+_QUIET_SECONDS: Final = 1.0  # longer than from a trigger to its load, on a busy machine
 _POLL_SECONDS: Final = 0.02
 
 

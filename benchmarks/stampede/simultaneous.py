@@ -23,6 +23,7 @@ from benchmarks.stampede.config import Config, Kind, Scale
 from benchmarks.stampede.origin import Ledger, Recompute, value_at
 from benchmarks.stampede.strategies.classic import XFetch
 from benchmarks.stampede.strategies.ours import QUERY, Ours
+from benchmarks.stampede.strategies.peers import Cacheback
 from benchmarks.stampede.strategies.strategy import AsyncCache, SyncCache
 from benchmarks.stampede.variants import BY_NAME, Variant
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _WRITE_SECONDS: Final = 0.05
 _QUIET_SECONDS: Final = 0.3
+_WORKER_QUIET_SECONDS: Final = 1.0  # from trigger to load, on a machine that does something else besides
 _LASTING_SECONDS: Final = 3_600.0
 _WARM_UP_READERS: Final = 80
 
@@ -136,15 +138,12 @@ def run_simultaneous(
 
 
 def _set_up(variant: Variant, config: Config, scale: Scale, control: redis.Redis, stack: ExitStack) -> _VariantSetup:
-    loads, lasts = (
-        _VariantLoads(variant, config, control),
-        config if variant.strategy.reader_sets_expiry else without_expiry(config),
-    )
-    size = Size(scale.workers, scale.lead, PROCESSES, _QUIET_SECONDS)
+    loads = _VariantLoads(variant, config, control)
+    lasts = config if variant.strategy.reader_sets_expiry else without_expiry(config)
+    quiet_seconds = _WORKER_QUIET_SECONDS if variant.strategy in (Ours, Cacheback) else _QUIET_SECONDS
+    size, one = Size(scale.workers, scale.lead, PROCESSES, quiet_seconds), Size(1, 0.0, 1, quiet_seconds)
     stampede = stack.enter_context(Stampede(VariantReaderFactory(variant, lasts), loads, size))
-    primer = stack.enter_context(
-        Stampede(VariantReaderFactory(variant, config), loads, Size(1, 0.0, 1, _QUIET_SECONDS))
-    )
+    primer = stack.enter_context(Stampede(VariantReaderFactory(variant, config), loads, one))
     cache = stack.enter_context(config.servers.plain())
     ours = Ours(config, variant.name)
     seeder = Seeder(cache, config.servers.namespace, _value_of, QUERY, ours.params)
