@@ -37,13 +37,12 @@ class Report:
     broken: list[str] = field(default_factory=list)
 
 
-class ReportBuffer:
-    """The report of all threads of a process, and of the client's events, which come on the publisher's thread."""
+class ReportBuffer(ReaderEvents):
+    """The report of all threads of a process. As the client's events it counts what the publisher's thread does."""
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
         self.report: Report = Report()
-        self.events: _CountingEvents = _CountingEvents(self)
         # Tokens of values served stale without a worker, by number of the key. Shared by all threads, so that the newer
         # value of a rarely read key is noticed soon.
         self.stale_tokens: dict[int, int] = {}
@@ -51,32 +50,28 @@ class ReportBuffer:
     def take(self) -> Report:
         """Return the report, and begin a new one."""
         with self.lock:
-            report = self.report
-            self.report = Report()
+            report, self.report = self.report, Report()
         return report
 
-
-class _CountingEvents(ReaderEvents):
-    """Counts the publisher's events."""
-
-    def __init__(self, buffer: ReportBuffer) -> None:
-        self._buffer = buffer
-
     def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
-        with self._buffer.lock:
-            self._buffer.report.tally.triggered += 1
+        """Count a trigger."""
+        with self.lock:
+            self.report.tally.triggered += 1
 
     def refresh_deduplicated(self, query: str, *, state: str) -> None:
-        with self._buffer.lock:
-            self._buffer.report.tally.deduplicated += 1
+        """Count a trigger that met a lease."""
+        with self.lock:
+            self.report.tally.deduplicated += 1
 
     def refresh_dropped(self, query: str, *, why: str) -> None:
-        with self._buffer.lock:
-            self._buffer.report.tally.dropped += 1
+        """Count a dropped trigger."""
+        with self.lock:
+            self.report.tally.dropped += 1
 
     def trigger_failed(self, query: str, *, why: str) -> None:
-        with self._buffer.lock:
-            self._buffer.report.tally.trigger_failures += 1
+        """Count a failed trigger."""
+        with self.lock:
+            self.report.tally.trigger_failures += 1
 
 
 class ReaderThread:

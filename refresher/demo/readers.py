@@ -148,7 +148,7 @@ def _reader_process(
 
     _exit_with_the_parent()
     buffer = ReportBuffer()
-    with CacheClient(ReaderSettings.from_env(environ), events=buffer.events) as client:
+    with CacheClient(ReaderSettings.from_env(environ), events=buffer) as client:
         threads = [
             threading.Thread(
                 target=ReaderThread(

@@ -1,4 +1,4 @@
-"""Addresses: of one's own servers, as a command line gives them, and those that this machine alone can reach."""
+"""Addresses of servers: loopback names, and a Redis URL with the password of the environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def with_password(url: str, environ: Mapping[str, str]) -> str:
-    """Return a Redis URL with the password of REDIS_PASSWORD in it; as it was where there is none."""
+    """Return a Redis URL with REDIS_PASSWORD as its password; unchanged without that variable."""
     password = environ.get("REDIS_PASSWORD", "")
     if not password:
         return url
