@@ -34,11 +34,6 @@ class Verdict:
     skipped: Counter[str] = field(default_factory=Counter)
 
     @property
-    def claim_counts(self) -> Counter[str]:
-        """How many claims ended as what."""
-        return Counter(outcome for outcomes in self.claims.values() for outcome in outcomes)
-
-    @property
     def reported_runs(self) -> Counter[str]:
         """How often workers should have told which end of a run."""
         ends = Counter(outcome for outcomes in self.runs.values() for outcome in outcomes)
