@@ -12,11 +12,9 @@ from tests.acceptance.hosts.conftest import HostSystems, drive
 from tests.acceptance.hosts.table import HOSTS, Host
 
 IMPORTS: Final = {
-    "logging": {
-        "celery: NullHandler", "kombu: NullHandler", "push_response: StreamHandler at 20", "push_response: level 20",
-    },
+    "logging": {"celery: NullHandler", "kombu: NullHandler"},
     "atexit": {"multiprocessing.util._exit_function"},
-}  # fmt: skip
+}
 DOCUMENTED: Final[dict[str, dict[str, set[str]]]] = {
     "import": {},
     "open": {
