@@ -72,12 +72,12 @@ def _refreshes(result: Result) -> str:
     tally, rejected = result.tally, sum(result.rejected_for.values())
     why = ", ".join(f"{count} {reason}" for reason, count in sorted(result.rejected_for.items()))
     refused = f"{_count(rejected, 'late write was', 'late writes were')} refused ({why})"
-    asked = (
+    triggered = (
         f"The readers triggered {_count(tally.triggered, 'refresh', 'refreshes')}; {tally.spared:,} times a read found "
         f"one due that was under way already, and triggered none."
     )
     stored = f"The workers stored {_count(result.committed, 'value')}"
-    parts = [asked, f"{stored}; {refused if rejected else 'no late write had to be refused'}."]
+    parts = [triggered, f"{stored}; {refused if rejected else 'no late write had to be refused'}."]
     if result.given_up:
         parts.append(f"{_count(result.given_up, 'refresh was', 'refreshes were')} abandoned.")
     if dropped := tally.dropped + tally.trigger_failures:

@@ -84,7 +84,7 @@ class WorkerCounts:
 
     @property
     def loads(self) -> int:
-        """Queries that the graph was asked."""
+        """Queries that the graph has had."""
         return sum(self.outcomes[kind] for kind in _LOADED)
 
     @property

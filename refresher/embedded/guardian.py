@@ -116,7 +116,7 @@ class _Guardian:
             self._terminate(self.grace_seconds)  # a signal to end the guardian itself
         if self.lifeline in ready:
             self._read_lifeline(self.lifeline)
-        # A process forked from the parent holds a copy of the lifeline's other end: then only the pid tells.
+        # A process forked from the parent holds a copy of the lifeline's other end: then only the pid shows it.
         if not self.parent_is_gone and os.getppid() != self.parent:
             self._lose_parent()
 

@@ -60,7 +60,7 @@ class Popularity:
 
     @property
     def keys(self) -> list[tuple[str, dict[str, object]]]:
-        """The hot keys as (query, params): distinct, at most as many as asked for, fewer on a small graph."""
+        """The hot keys as (query, params): distinct, at most ``keys``, fewer on a small graph."""
         return [(query, dict(params)) for query, params in self._keys]
 
     @property
