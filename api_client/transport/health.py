@@ -94,9 +94,8 @@ def is_outage(reply: object) -> bool:
 
     Another node may, or this one later. Any other refusal is the node's own.
     """
+    if not isinstance(reply, Exception):
+        return False
     cause = reply.__cause__ if isinstance(reply, CacheUnavailable) else reply
-    if cause is None:  # without a cause the breaker is open, or no node is known
-        return reply is not None
-    return isinstance(cause, Exception) and (
-        isinstance(cause, ClusterDownError) or not isinstance(cause, ResponseError)
-    )
+    # Without a cause the breaker is open, or no node is known.
+    return isinstance(cause, ClusterDownError) or not isinstance(cause, ResponseError)

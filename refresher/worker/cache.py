@@ -26,6 +26,7 @@ from api_client.transport.wire import is_wrong_node
 TIMEOUT_SECONDS: Final = 2.0
 REPLY_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 10.0
+_BACKOFF: Final = ExponentialWithJitterBackoff(base=0.05, cap=1.0)  # it has no state
 
 
 class WorkerLink:
@@ -41,7 +42,7 @@ class WorkerLink:
         self.client: redis.Redis = connect(
             url,
             timeout_seconds=TIMEOUT_SECONDS,
-            retry=Retry(_backoff(), 5, supported_errors=(ConnectionError, TimeoutError)),
+            retry=Retry(_BACKOFF, 5, supported_errors=(ConnectionError, TimeoutError)),
             known=self.store.health.master,
         )
         self._has_one_node = read_url(url).topology is not Topology.CLUSTER
@@ -53,7 +54,7 @@ class WorkerLink:
 
     def _patiently(self, exchange: Callable[[], list[Any]]) -> list[Any]:
         """Repeat an exchange until it is answered; all of it where one reply says that this passes (loading, say)."""
-        deadline, failures, backoff = monotonic_seconds() + PATIENCE_SECONDS, 0, _backoff()
+        deadline, failures = monotonic_seconds() + PATIENCE_SECONDS, 0
         while True:
             replies = exchange()
             if self._has_one_node and any(map(is_wrong_node, replies)):
@@ -63,8 +64,4 @@ class WorkerLink:
             if not any(map(is_outage, replies)) or monotonic_seconds() >= deadline:
                 return replies
             failures += 1
-            sleep(backoff.compute(failures))
-
-
-def _backoff() -> ExponentialWithJitterBackoff:
-    return ExponentialWithJitterBackoff(base=0.05, cap=1.0)
+            sleep(_BACKOFF.compute(failures))
