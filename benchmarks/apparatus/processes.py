@@ -18,10 +18,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.apparatus.entries import PayloadKind
 from benchmarks.apparatus.servers import Servers
 from benchmarks.errors import BenchError
-from benchmarks.hits import queries
 from refresher.embedded import ArcadeDbServer, GuardedProcess
 
 END_SECONDS: Final = 5.0
@@ -113,20 +111,6 @@ def _interrupts_held() -> Iterator[None]:
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.05
-
-
-@contextmanager
-def celery_worker(servers: Servers, payload: PayloadKind) -> Iterator[None]:
-    """Run a worker of `stampede.queries` with default settings, but for the addresses, and with a graph of its own.
-
-    Raises:
-        EmbeddedServerError: the graph did not start.
-        BenchError: the worker did not.
-    """
-    with ArcadeDbServer.start() as graph:
-        more = {queries.CONTROL_URL: servers.control_url, queries.PAYLOAD: payload.value}
-        with refresh_worker(servers, graph, queries.__name__, more):
-            yield
 
 
 @contextmanager

@@ -10,12 +10,10 @@ from typing import Final, Protocol, Self
 
 import redis
 
-from api_client.config.broker import miss_queue, refresh_queue
 from benchmarks.apparatus.processes import Child, end_children, replies, start_child
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import percentile
 from benchmarks.apparatus.worker_proc import Read, ReaderFactory, run_reader_process
-from benchmarks.hits.queries import marks_of
 
 
 class Loads(Protocol):
@@ -29,23 +27,6 @@ class Loads(Protocol):
 
     def are_pending(self, number: int) -> bool:
         """Return whether one runs, or is queued."""
-
-
-class MarkedLoads:
-    """The loads of `stampede.queries`, by the marks that they leave."""
-
-    def __init__(self, servers: Servers) -> None:
-        self._queues = Queues(servers, miss_queue(servers.namespace), refresh_queue(servers.namespace))
-        self._control = redis.Redis.from_url(servers.control_url)
-
-    def reset(self, number: int) -> None:
-        self._control.delete(marks_of(number))
-
-    def count(self, number: int) -> int:
-        return int(self._control.llen(marks_of(number)))
-
-    def are_pending(self, number: int) -> bool:
-        return self._queues.are_busy()
 
 
 class Queues:

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple, Protocol
 
 from benchmarks.apparatus.entries import Value
-from benchmarks.apparatus.race import run_on_loop
+from benchmarks.apparatus.loops import run_on_loop
 
 WRONG: Final = "wrong value"
 

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from benchmarks.apparatus.entries import ValueOf, value_of
-from benchmarks.apparatus.processes import celery_worker
+from benchmarks.apparatus.entries import PayloadKind, ValueOf, value_of
+from benchmarks.apparatus.processes import refresh_worker
 from benchmarks.apparatus.servers import Servers
+from benchmarks.hits import queries
 from benchmarks.hits.command import BenchOptions
 from benchmarks.reports.results import Result
+from refresher.embedded import ArcadeDbServer
+
+
+@contextmanager
+def celery_worker(servers: Servers, payload: PayloadKind) -> Iterator[None]:
+    """Run a worker of `stampede.queries` with default settings, but for the addresses, and with a graph of its own.
+
+    Raises:
+        EmbeddedServerError: the graph did not start.
+        BenchError: the worker did not.
+    """
+    with ArcadeDbServer.start() as graph:
+        more = {queries.CONTROL_URL: servers.control_url, queries.PAYLOAD: payload.value}
+        with refresh_worker(servers, graph, queries.__name__, more):
+            yield
 
 
 @dataclass(slots=True)

@@ -11,12 +11,12 @@ from typing import Final, cast
 import redis
 
 from benchmarks.apparatus.entries import QUERY, Seeder, payload_of
-from benchmarks.apparatus.race import RaceConfig, run_race
 from benchmarks.apparatus.servers import Servers
 from benchmarks.competitors.competitor import Competitor, Dataset
 from benchmarks.competitors.ours import OurSync
 from benchmarks.competitors.peers import RedisPyGet
 from benchmarks.hits.group import Group, Setting
+from benchmarks.hits.race import RaceConfig, run_race
 from benchmarks.reports.results import Figure, Must, Result, Target
 from refresher.embedded import RedisServer
 from refresher.testing import InlineCache

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.apparatus.race import Race, RaceConfig, run_race
 from benchmarks.competitors.competitor import Competitor, Dataset
 from benchmarks.competitors.ours import (
     OurAsync,
@@ -29,6 +28,7 @@ from benchmarks.competitors.peers import (
     RedisPyGet,
 )
 from benchmarks.hits.group import Group, Setting
+from benchmarks.hits.race import Race, RaceConfig, run_race
 from benchmarks.reports.charts import bars
 from benchmarks.reports.results import Figure, Must, Rate, Result, Target
 

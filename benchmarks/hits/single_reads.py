@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from api_client import AsyncCacheClient, CacheClient, ReaderSettings
 from benchmarks.apparatus.entries import QUERY, Published, Seeder, params_of
-from benchmarks.apparatus.race import await_if_needed, run_on_loop
+from benchmarks.apparatus.loops import await_if_needed, run_on_loop
 from benchmarks.apparatus.servers import SilentServer
 from benchmarks.apparatus.statistics import WARM_UP_ROUND, percentile
 from benchmarks.errors import BenchError

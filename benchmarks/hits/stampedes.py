@@ -13,12 +13,14 @@ from importlib.util import find_spec
 from itertools import count
 from typing import Final, TypeAlias
 
+import redis
 import redis.asyncio
 
 from api_client import AsyncCacheClient, CacheClient
+from api_client.config.broker import miss_queue, refresh_queue
 from benchmarks.apparatus.entries import TTL_SECONDS, PayloadKind, Seeder, Value, ValueOf, params_of, value_of
 from benchmarks.apparatus.servers import Servers
-from benchmarks.apparatus.stampede import PROCESSES, MarkedLoads, Outcome, Size, Stampede
+from benchmarks.apparatus.stampede import PROCESSES, Outcome, Queues, Size, Stampede
 from benchmarks.apparatus.statistics import WARM_UP_ROUND, median
 from benchmarks.apparatus.worker_proc import ReaderFactory, TaskReaders, ThreadReaders
 from benchmarks.hits.group import Group, Setting
@@ -148,6 +150,23 @@ class Case(StrEnum):
 
 
 Outcomes: TypeAlias = dict[Case, list[Outcome]]
+
+
+class MarkedLoads:
+    """The loads of `stampede.queries`, by the marks that they leave."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._queues = Queues(servers, miss_queue(servers.namespace), refresh_queue(servers.namespace))
+        self._control = redis.Redis.from_url(servers.control_url)
+
+    def reset(self, number: int) -> None:
+        self._control.delete(marks_of(number))
+
+    def count(self, number: int) -> int:
+        return int(self._control.llen(marks_of(number)))
+
+    def are_pending(self, number: int) -> bool:
+        return self._queues.are_busy()
 
 
 @dataclass(frozen=True, slots=True)

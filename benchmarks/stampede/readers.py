@@ -169,7 +169,7 @@ async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Even
     cache = await strategy.on_loop()
     tasks = [asyncio.create_task(_aread_on(cache, _Pace(job, number), log, stop)) for number in range(job.readers)]
     await asyncio.to_thread(_flush_until_signalled, pipe, log)
-    stop.set()  # for those whose cache keeps the cancellation to itself, see `benchmarks.apparatus.race`
+    stop.set()  # for those whose cache keeps the cancellation to itself, see `raise_if_cancelled`
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from api_client.protocol.clock import monotonic_seconds
-from benchmarks.apparatus.race import raise_if_cancelled
+from benchmarks.apparatus.loops import raise_if_cancelled
 from benchmarks.apparatus.statistics import percentile
 from benchmarks.topology.model import shares
 from benchmarks.topology.plan import Trial

@@ -11,16 +11,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from inspect import isawaitable
 from itertools import cycle, islice
 from typing import Any, Final, cast
 
 from benchmarks.apparatus.entries import Value
+from benchmarks.apparatus.loops import await_if_needed, raise_if_cancelled, run_on_loop
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import Tally, turns
 from benchmarks.competitors.competitor import AsyncCompetitor, Competitor
 from benchmarks.errors import BenchError
 from benchmarks.hits.command import Scale
+
+_FIRST_TRY_READS: Final = 20
+_MAX_READS: Final = 1_000_000
+_TOLERATED_SHARE: Final = 0.02
 
 
 class ReaderGroup(ABC):
@@ -91,18 +95,6 @@ def _shares(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
     return [numbers[index::size] if len(numbers) >= size else numbers for index in range(size)]
 
 
-def raise_if_cancelled() -> None:
-    """Raise CancelledError if the running task has been cancelled, whoever has caught that; not for cleaning up."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
-_FIRST_TRY_READS: Final = 20
-_MAX_READS: Final = 1_000_000
-_TOLERATED_SHARE: Final = 0.02
-
-
 @dataclass(frozen=True, slots=True)
 class RaceConfig:
     """Configuration of a race: ``concurrency`` threads or tasks, all on one key or each on keys of its own."""
@@ -141,16 +133,6 @@ def run_race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
     """Set competitors up, check what they read, and time them turn by turn."""
     race: Race = run_on_loop(_race(competitors, config), uvloop=config.uvloop)
     return race
-
-
-def run_on_loop(coroutine: Any, *, uvloop: bool) -> Any:
-    """Run a coroutine on an event loop of its own, and return what it does."""
-    if not uvloop:
-        return asyncio.run(coroutine)
-    from uvloop import new_event_loop
-
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(coroutine)
 
 
 async def _race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
@@ -232,8 +214,3 @@ async def _calibrated(group: ReaderGroup, slice_seconds: float) -> int:
     for _ in range(3):
         count = max(1, min(_MAX_READS, int(count * slice_seconds / await group.run(count))))
     return count
-
-
-async def await_if_needed(result: Any) -> Any:
-    """Wait where there is something to wait for: sync competitors are through already."""
-    return await result if isawaitable(result) else result
