@@ -151,7 +151,7 @@ def test_a_refresh_is_seen_from_received_to_success_and_never_by_its_params(
 
 def test_each_reason_each_outcome_retries_and_queues_are_shown(flower_system: FlowerSystem, page: Page) -> None:
     scene, flower = flower_system.scene, flower_system.flower
-    scene.play()
+    scene.run()
     digests = scene.digests
     ends = {
         "running": ("STARTED",),

@@ -46,7 +46,7 @@ class Actor(Protocol):
         """What it may do next."""
         ...
 
-    def new_key(self, move: str, place: Place, table: Table) -> Place:
+    def make_move(self, move: str, place: Place, table: Table) -> Place:
         """Do it; the place where it is then."""
         ...
 
@@ -75,7 +75,7 @@ class Worker:
                 return [f"{end} again"]
         return []
 
-    def new_key(self, move: str, place: Place, table: Table) -> Place:
+    def make_move(self, move: str, place: Place, table: Table) -> Place:
         if place[0] == "waits":
             return self._acquire(place, table, is_lost="lost" in move)
         if place[0] == "ended":
@@ -124,7 +124,7 @@ class Reader:
     def moves(self, place: Place) -> Sequence[str]:
         return {"reads": ["claim"], "holds": ["unclaim", "republish"]}.get(place[0], [])
 
-    def new_key(self, move: str, place: Place, table: Table) -> Place:
+    def make_move(self, move: str, place: Place, table: Table) -> Place:
         if move == "claim":
             reply = table.world.claim(self.name, seen=table.entry_token)
             return ("holds",) if reply.status is ClaimStatus.CLAIMED else OVER
@@ -146,7 +146,7 @@ class Writer:
     def moves(self, place: Place) -> Sequence[str]:
         return self.ways if place[0] else []
 
-    def new_key(self, move: str, place: Place, table: Table) -> Place:
+    def make_move(self, move: str, place: Place, table: Table) -> Place:
         generation = table.world.invalidate(hard=move == "hard")
         table.watch.invalidated(generation, hard=move == "hard")
         return (place[0] - 1,)
@@ -170,7 +170,7 @@ class Mishaps:
     def moves(self, place: Place) -> Sequence[str]:
         return [kind for kind in self.kinds if kind not in place] if len(place) < self.most else []
 
-    def new_key(self, move: str, place: Place, table: Table) -> Place:
+    def make_move(self, move: str, place: Place, table: Table) -> Place:
         if move in EVICTED:
             table.frozen.delete(*(getattr(table.world.key, part) for part in EVICTED[move]))
         table.frozen.move_clock(CLOCK.get(move, 1))

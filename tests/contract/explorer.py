@@ -107,7 +107,7 @@ class Explorer:
         self.steps += 1
         table, places = Table(self.world, state.seen, state.watch.copy(), self.frozen), list(state.places)
         try:
-            places[index] = self.actors[index].new_key(move, state.places[index], table)
+            places[index] = self.actors[index].make_move(move, state.places[index], table)
             return self._now(tuple(places), table.watch)
         except AssertionError as error:
             error.add_note(f"in this order: {' → '.join(self.path)}")

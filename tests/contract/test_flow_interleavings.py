@@ -86,7 +86,7 @@ class FlowHarness:
         """Who can go on; what happens beside comes in its order."""
         return [name for name, flow in zip("AB", self.flows, strict=True) if flow.pending] + self.beside[:1]
 
-    def new_key(self, choice: str) -> None:
+    def take_step(self, choice: str) -> None:
         if choice in {"A", "B"}:
             self.flows["AB".index(choice)].step()
         else:
@@ -134,12 +134,12 @@ def every_order(world: ClockedWorld, scene: Scene) -> Iterator[tuple[FlowHarness
         order = unplayed.pop()
         harness = FlowHarness(replace(world, key=make_key(SETTINGS.namespace, "flow", {"n": next(PARAMS)}, 1)), scene)
         for choice in order:
-            harness.new_key(choice)
+            harness.take_step(choice)
         while choices := harness.choices():
             unplayed += [[*order, other] for other in choices[1:]]
             order = [*order, choices[0]]
             try:
-                harness.new_key(choices[0])
+                harness.take_step(choices[0])
             except AssertionError as error:
                 error.add_note(f"in this order: {order}")
                 raise

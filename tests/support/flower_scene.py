@@ -29,7 +29,7 @@ class Scene:
         self.system, self.client = system, system.client()
         self.digests: dict[str, str] = {}
 
-    def new_key(self) -> None:
+    def run(self) -> None:
         """Let a refresh end in each way; in the end one is loaded, one waits to be tried again, two are queued."""
         self._served()
         self._refused()
