@@ -103,10 +103,7 @@ class SyncWaitRunner:
 
     def _claim(self, waits: Sequence[Wait]) -> None:
         calls = [wait.call() for wait in waits]
-        try:
-            replies = self._link.run_each(calls, waits[0].key.query)
-        except CacheUnavailable as error:
-            replies = [error] * len(waits)
+        replies = self._link.run_each(calls, waits[0].key.query)
         for wait, reply in zip(waits, replies, strict=True):
             if isinstance(reply, CacheUnavailable):
                 wait.fail(reply)

@@ -40,7 +40,10 @@ class Link:
         return [self._read()]
 
     def run_each(self, calls: Sequence[Call[Any]], query: str | None) -> list[Any]:
-        return [self._run(call) for call in calls]
+        try:
+            return [self._run(call) for call in calls]
+        except CacheUnavailable as error:
+            return [error] * len(calls)
 
     async def read(self, key: object) -> bytes | None:
         return self._read()
