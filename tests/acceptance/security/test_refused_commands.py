@@ -46,7 +46,7 @@ def test_the_command_of_the_readme_consumes_as_the_worker_s_user(
 ) -> None:
     worker = start(system, stack, tmp_path, "-A", "refresher", "worker")
     assert reads(system, users, "as in the README") == 1
-    assert "the broker refused" not in worker.tail_of_log(100_000)
+    assert "the broker rejected" not in worker.tail_of_log(100_000)
     assert users.broker.denied() == set()
 
 
@@ -64,7 +64,7 @@ def test_with_an_application_s_own_app_its_worker_s_options_decide(
             assert reads(system, users, "with install") == 1
         finally:
             admin.execute_command("ACL", "LOAD")
-    assert "the broker refused" not in worker.tail_of_log(100_000)
+    assert "the broker rejected" not in worker.tail_of_log(100_000)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_a_refused_command_is_logged_by_name_and_key(
         admin.execute_command("ACL", "SETUSER", "worker", f"-{right}")
         worker = start(system, stack, tmp_path, "-A", "refresher", "worker", "-l", "INFO")
         try:
-            eventually(lambda: "the broker refused" in worker.tail_of_log(100_000), 60, "the refusal is logged")
+            eventually(lambda: "the broker rejected" in worker.tail_of_log(100_000), 60, "the refusal is logged")
         finally:
             admin.execute_command("ACL", "LOAD")
-    said = next(line for line in worker.tail_of_log(100_000).splitlines() if "the broker refused" in line)
+    said = next(line for line in worker.tail_of_log(100_000).splitlines() if "the broker rejected" in line)
     assert command in said
     assert of in said
     assert "permissions" in said
