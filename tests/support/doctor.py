@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api_client import ReaderSettings
-from refresher.ops.doctor.checkup import CHECKS
+from refresher.ops.doctor.checkup import CHECKS, run_checks
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding
 from refresher.settings import WorkerSettings
@@ -14,5 +14,5 @@ from refresher.settings import WorkerSettings
 def run_check(name: str, *, flower_url: str = "", **settings: Any) -> Finding:
     """Return the one finding of a check, with these settings of a worker."""
     with Deployment(WorkerSettings(**settings), ReaderSettings(), flower_url) as deployment:
-        (found,) = next(check for check in CHECKS if check.name == name).findings(deployment)
+        (found,) = run_checks(deployment, [check for check in CHECKS if check.name == name])
     return found

@@ -25,10 +25,7 @@ def replaced_keys(deployment: Deployment) -> Iterator[Finding]:
 
 def lengths(deployment: Deployment) -> Finding:
     """Check that the broker can be reached, and how many refreshes wait in it."""
-    try:
-        waiting = queue_lengths(deployment.worker)
-    except NoPermissionError as error:
-        return unusable(deployment, error)
+    waiting = queue_lengths(deployment.worker)
     queued = f"{waiting.refresh} background refreshes and {waiting.miss} blocking refreshes queued"
     bound, remedy = deployment.reader.queue_size, "start more workers, or find out what they wait for"
     if waiting.refresh > bound:

@@ -30,25 +30,27 @@ class Needs(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the table. ``is_readers``: it also runs with ``--as-reader``."""
+    """One line of the table.
+
+    ``is_readers``: it also runs with ``--as-reader``. ``connects``: its first command needs what every use of the
+    server needs, so that a missing permission means that the server can't be used.
+    """
 
     name: str
     needs: Needs
     run: Callable[[Deployment], Finding | Iterable[Finding]]
     is_readers: bool = True
+    connects: bool = False
 
     def findings(self, deployment: Deployment) -> Iterator[Finding]:
-        """Run the check; a missing permission is a finding, every other error is raised."""
-        try:
-            found = self.run(deployment)
-            for finding in [found] if isinstance(found, Finding) else found:
-                yield replace(finding, check=self.name)
-        except NoPermissionError as error:
-            yield replace(forbidden(error), check=self.name)
+        """Run the check; raises what its server raises."""
+        found = self.run(deployment)
+        for finding in [found] if isinstance(found, Finding) else found:
+            yield replace(finding, check=self.name)
 
 
 CHECKS: Final = (
-    Check("rights", Needs.CACHE, cache.permissions),
+    Check("rights", Needs.CACHE, cache.permissions, connects=True),
     Check("cache", Needs.CACHE, cache.server),
     Check("eviction", Needs.CACHE, cache.eviction),
     Check("clock", Needs.CACHE, cache.clock),
@@ -59,7 +61,7 @@ CHECKS: Final = (
     Check("refreshes", Needs.CACHE, keys.refreshes, is_readers=False),
     Check("dead letters", Needs.CACHE, keys.dead_letters, is_readers=False),
     Check("broker's keys", Needs.BROKER, broker.replaced_keys),
-    Check("broker", Needs.BROKER, broker.lengths),
+    Check("broker", Needs.BROKER, broker.lengths, connects=True),
     Check("broker's memory", Needs.BROKER, broker.memory),
     Check("workers", Needs.BROKER, broker.workers),
     Check("flower", Needs.NOTHING, host.flower),
@@ -81,13 +83,21 @@ def findings(
         as_reader: leave out what a reader has nothing to do with: others' keys, queries, graph, this host's worker.
     """
     with Deployment(worker, reader, flower_url) as deployment:
-        unusable: set[Needs] = set()
-        for check in CHECKS:
-            if check.needs in unusable or (as_reader and not check.is_readers):
-                continue
-            try:
-                yield from check.findings(deployment)
-            except check.needs.value as error:
+        yield from run_checks(deployment, [check for check in CHECKS if check.is_readers or not as_reader])
+
+
+def run_checks(deployment: Deployment, checks: Iterable[Check]) -> Iterator[Finding]:
+    """Run checks in order, without those that need a server which can't be used."""
+    unusable: set[Needs] = set()
+    for check in checks:
+        if check.needs in unusable:
+            continue
+        try:
+            yield from check.findings(deployment)
+        except check.needs.value as error:
+            if isinstance(error, NoPermissionError) and not check.connects:
+                yield replace(forbidden(error), check=check.name)
+            else:
                 unusable.add(check.needs)
                 yield from _unusable(check.needs, deployment, error)
 

@@ -241,7 +241,7 @@ def test_a_part_that_may_not_ask_for_its_server_is_told_so(running: SystemOfUser
         found = running.command("doctor", exit_code=1)["findings"]
         (cache,) = [one for one in found if one["check"] == "cache"]
         assert right in cache["said"]
-        assert "right" in cache["mend"]
+        assert "permission" in cache["mend"]
     servers.forget_denied()
 
 
