@@ -101,10 +101,10 @@ def test_the_notes_say_what_is_open_and_how_to_look(tmp_path: Path) -> None:
     only = ("--show-only", "templates/shown.yaml")
     done = template("--values", values_file("redis"), *only, chart=copied)
     assert "port-forward service/graph-refresher-flower 5555:5555" in done.stdout, done.stderr
-    assert "to any address at the ports of the cache: narrow it by cache.peers" in done.stdout
-    assert "Nobody may scrape the workers" in done.stdout
+    assert "allows egress to any address at the ports of the cache: restrict it by cache.peers" in done.stdout
+    assert "No client may scrape the workers" in done.stdout
     assert "of-a-test" not in done.stdout
     narrow = template("--values", values_file("keda-redis"), *only, chart=copied).stdout
     assert "port-forward service/graph-cache-flower" in narrow
     assert "any address" not in narrow
-    assert "Nobody" not in narrow
+    assert "No client may" not in narrow
