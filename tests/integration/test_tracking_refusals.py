@@ -32,7 +32,7 @@ def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> Non
 
 
 REFUSALS = {
-    "no right to track": (">sesame +@all -client|tracking", "to CLIENT TRACKING"),
+    "no right to track": (">sesame +@all -client +client|setname +client|id", "to CLIENT TRACKING"),
     "no right to subscribe": (">sesame +@all -subscribe", "to SUBSCRIBE"),
     "another password": (">other +@all", "it refuses this user or password"),
 }
