@@ -96,7 +96,7 @@ def test_params_are_nested_to_the_bound_and_no_deeper() -> None:
 def test_text_that_is_no_unicode_is_a_fault_of_its_item_alone() -> None:
     message = json.loads('{"v": 1, "items": [{"query": "q", "version": "\\ud800"}, {"query": "q"}]}')
     assert messages.decode(message) == [RefreshItem(query="q")]
-    with pytest.raises(MalformedMessage, match=r"no Unicode - at `\$\[0\]`"):
+    with pytest.raises(MalformedMessage, match=r"not Unicode - at `\$\[0\]`"):
         messages.decode({"v": 1, "items": message["items"][:1]})
 
 
