@@ -1,5 +1,7 @@
 """The reader of a background-refresh cache: import this in the application.
 
+Nothing here imports a worker, a loader or the graph's driver.
+
 ```python
 from api_client import get_cached
 

@@ -1,5 +1,7 @@
 """The workers of a background-refresh cache: queries, the refresh flow, and the Celery app that runs it.
 
+Policy belongs here; what a reader needs is in `api_client`, which imports nothing of this package.
+
 ```python
 from refresher import query
 

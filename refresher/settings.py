@@ -1,4 +1,4 @@
-"""Settings of a worker, and with them all policy: a reader needs none of it."""
+"""Settings of a worker: all policy, which no reader needs, and the time limits that follow from the budget."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Tests of the project, by tier and folder: CONTRIBUTING.md says which. Nothing that ships imports them."""

@@ -1,1 +1,4 @@
-"""What readers and workers of two releases must agree on: keys, formats, lease steps, the decision. Pure; no I/O."""
+"""What readers and workers of two releases must agree on: keys, formats, lease steps, the decision.
+
+Nothing here connects, waits or reads settings.
+"""

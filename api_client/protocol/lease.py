@@ -1,4 +1,4 @@
-"""The steps of the lease record: one call object per step, free of I/O. `transport.scripts` runs them.
+"""The steps of the lease record: one call object per step, free of I/O. `transport`'s links run them.
 
 What each script does, when it is allowed and what it keeps true stands in the header of its file in ``lua/``. A step
 may be repeated, because a reply can be lost: a claim by its id, an acquire by its nonce, a commit by its token and

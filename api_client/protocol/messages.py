@@ -3,6 +3,8 @@
 Nothing in it is executed or interpolated: a query is named, its params are values. They
 travel as one JSON text, because kombu's JSON revives some dicts (``__type__``, ``__value__``) wherever it finds them:
 in a text it finds none, so any params reach the worker as they were given.
+
+Celery's headers around it: `trigger.broker` sets them, the worker's `message_guard` checks them.
 """
 
 from __future__ import annotations

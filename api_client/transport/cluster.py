@@ -1,4 +1,4 @@
-"""Routing in a cluster, without I/O: which node has which slot, how each node is, and what its clock shows.
+"""Routing in a cluster (slots, MOVED, ASK), without I/O: which node has a slot, how it is, and what its clock shows.
 
 Plans (see `scripts`) yield the steps of an exchange with the nodes; the links carry them out, sync and async.
 

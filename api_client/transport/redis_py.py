@@ -1,4 +1,4 @@
-"""Clients of redis-py, and the one place where its errors become ours."""
+"""Clients of redis-py, and their errors as ours; those on a link become ours in `health`."""
 
 from __future__ import annotations
 

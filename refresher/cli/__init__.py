@@ -1,4 +1,7 @@
-"""The command ``refresher``: one file each, listed in `refresher.cli.commands`; arguments and output, no logic."""
+"""The command ``refresher``: arguments and output, no logic. `refresher.cli.commands` lists the commands.
+
+Each is a file, but for ``invalidate``, which is in `refresher.cli.refresh`.
+"""
 
 from __future__ import annotations
 

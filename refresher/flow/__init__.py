@@ -1,1 +1,4 @@
-"""A refresh from acquire to commit. Imports neither Celery nor the graph driver: its dependencies are passed in."""
+"""A refresh from acquire to commit. Imports neither Celery nor the graph driver, and opens no connection.
+
+Its dependencies are passed in (`ports`), the Redis client of `dead_letters` too.
+"""

@@ -1,1 +1,4 @@
-"""Loading from Neo4j: driver, transactions, deadlines, values. Nothing here knows the lease."""
+"""Loading from Neo4j: driver, transactions, deadlines, values, failures.
+
+Nothing here runs a lease step; of the lease it knows the kinds of a bookmark's fault alone.
+"""

@@ -1,4 +1,8 @@
-"""Metrics of a worker: their table, the events that feed them, and the gauges that are looked up at each export."""
+"""Metrics of a worker: their table, the events that feed them, and the gauges that are looked up at each export.
+
+``xfetch_lock_contention`` is in the readers' table too: there claims that were refused, here messages that found
+another run of their key.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Servers that only tests start: Redis of several kinds, RabbitMQ, Neo4j. No tests."""

@@ -1,4 +1,8 @@
-"""Changes to Celery and kombu, one subject per file; nothing else patches them. docs/upstream/README.md lists each."""
+"""Changes to Celery and kombu in a worker, by subject; those of a whole app are in `app`.
+
+docs/upstream/README.md lists each. Readers' are in `api_client.trigger.private_app` and `api_client.trigger.broker`,
+Flower's in `refresher.flower`.
+"""
 
 from __future__ import annotations
 

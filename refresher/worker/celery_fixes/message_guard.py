@@ -4,6 +4,8 @@ Celery trusts its messages: a body that is not a list ends the worker, a header 
 its bookkeeping, a line break in an id forges a line of the log, and the fourth part of a body names tasks to run next.
 So a message to the refresh task has to look as Celery's own publisher makes it. Nothing of a message is in the text of
 its rejection.
+
+`consumer` rejects such a poison message; `envelopes` and the task drop what is no envelope, or no refresh.
 """
 
 from __future__ import annotations
