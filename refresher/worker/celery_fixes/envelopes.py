@@ -83,10 +83,11 @@ class _Tolerant:
         return parent.basic_consume(*args, callback=deliver, **options)
 
     def maybe_refresh_binding_expiry(self) -> None:
+        channel: Any = self
         parent: Any = super()
         try:
             parent.maybe_refresh_binding_expiry()
-        except parent.ResponseError as error:
+        except channel.ResponseError as error:  # an attribute of the object: super() has none
             if "WRONGTYPE" not in str(error):
                 raise
             self.report_wrong_type(error)
