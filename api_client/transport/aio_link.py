@@ -97,13 +97,13 @@ class AsyncCacheLink:
         return [self._result(call, reply, query) for call, reply in zip(calls, replies, strict=True)]
 
     async def now_us(self) -> int:
-        """Return Redis' time; asks Redis only when it never has been asked."""
+        """Return Redis' time, queried only if it is not known yet."""
         if not self.health.clock.is_known:
             await self.sync_clock()
         return self.health.clock.now_us()
 
     async def sync_clock(self) -> None:
-        """Ask Redis for its time."""
+        """Query Redis' time."""
         asked_at = monotonic_seconds()
         (reply,) = await self._exchange(lambda connection: connection.ask_all([TIME_REQUEST]), None)
         self.health.breaker.succeeded()
@@ -151,7 +151,7 @@ class AsyncCacheLink:
 
 
 class AsyncClusterLink(AsyncCacheLink):
-    """As `AsyncCacheLink`: each key's node is asked, in one round trip; see `ClusterLink`."""
+    """As `AsyncCacheLink`: commands go to each key's node, in one round trip; see `ClusterLink`."""
 
     health: ClusterState
 
@@ -184,13 +184,10 @@ class AsyncClusterLink(AsyncCacheLink):
     async def ask_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
         """Send commands, each to the node of its key."""
         replies = await self._ask_each(commands, query)
-        for reply in replies:
-            if isinstance(reply, CacheUnavailable):
-                raise reply
-        return replies
+        return none_failed(replies)
 
     async def sync_clock(self) -> None:
-        """Learn the time of one node as the reader's: what is learnt of the others at their first reads shifts theirs.
+        """Sync the reader's clock with one node; the others are synced at their first reads, whose times are shifted.
 
         Raises:
             CacheUnavailable: none has answered.

@@ -31,8 +31,8 @@ Patience: TypeAlias = Callable[[Callable[[], list[Any]]], list[Any]]
 class CacheLink:
     """Reads entries and runs lease steps; every failure is a CacheUnavailable, at once while the breaker is open.
 
-    All goes over connections of its own, which cost half of what redis-py's do. Behind Sentinels the steps, which
-    write, have them asked once a second: nothing on a good connection shows that it leads to the master no longer.
+    All goes over connections of its own, which cost half of what redis-py's do. Behind Sentinels, steps
+    query them once a second, since they write: a good connection does not show that its node is no longer the master.
 
     Args:
         url: as `redis_url` reads it; of one node, or of Sentinels.
@@ -113,13 +113,13 @@ class CacheLink:
         return none_failed([self._result(call, reply, query)])[0], none_failed([count])[0]
 
     def now_us(self) -> int:
-        """Return Redis' time; asks Redis only when it never has been asked."""
+        """Return Redis' time, queried only if it is not known yet."""
         if not self.health.clock.is_known:
             self.sync_clock()
         return self.health.clock.now_us()
 
     def sync_clock(self) -> None:
-        """Ask Redis for its time; behind Sentinels ask them, too, whether this still is the master."""
+        """Query Redis' time; behind Sentinels, also whether this node is still the master."""
         self.health.check(None)
         self._poll_sentinels()
         asked_at = monotonic_seconds()
@@ -178,7 +178,7 @@ class CacheLink:
 
 
 class ClusterLink(CacheLink):
-    """As `CacheLink`: each key's node is asked, in one round trip.
+    """As `CacheLink`: commands go to each key's node, in one round trip.
 
     A node that is down makes its own keys unavailable, at once while its breaker is open; the others go on. Slots are
     refreshed when a node does not answer (once a second at most), and together with the clocks; a node that has lost
@@ -219,19 +219,15 @@ class ClusterLink(CacheLink):
             return drive(cluster.read_again(self.health, key, node, error), self._do)
 
     def read_all(self, keys: Sequence[CacheKey]) -> Sequence[bytes | CacheUnavailable | None]:
-        """Return the bytes of several entries, all nodes asked at one time; a node's error is that of its keys."""
+        """Return the bytes of several entries, from all nodes at one time; a node's error is that of its keys."""
         return drive(cluster.read_entries(self.health, keys), self._do)
 
     def ask_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
         """Send commands, each to the node of its key."""
-        replies = self._ask_each(commands, query)
-        for reply in replies:
-            if isinstance(reply, CacheUnavailable):
-                raise reply
-        return replies
+        return none_failed(self._ask_each(commands, query))
 
     def sync_clock(self) -> None:
-        """Ask every node for its time, and one for the slots.
+        """Query the time of every node, and the slots of one.
 
         Raises:
             CacheUnavailable: none has answered.
@@ -287,7 +283,7 @@ class ClusterLink(CacheLink):
     def _find_slots(self, besides: Collection[Address]) -> CacheUnavailable | None:
         was_known = self.health.is_known
         try:  # in here, for a signal handler may raise as soon as it is held
-            # Without slots all wait for the one that asks for them.
+            # Without slots all wait for the thread that queries them.
             if not self._finding.acquire(timeout=0 if was_known else 2 * self._timeout_seconds):
                 return None
             if self.health.is_known and not was_known:
