@@ -85,7 +85,7 @@ class System:
         )  # fmt: skip
         self._stack.callback(worker.kill)
         if ready:
-            eventually(lambda: "ready." in worker.tail_of_log(10_000), 120, f"{name} is ready")
+            eventually(lambda: "ready." in worker.tail_of_log(10_000), f"{name} is ready")
         return worker
 
     def make_every_draw_positive(self, client: CacheClient, query: str, params: dict[str, Any]) -> None:

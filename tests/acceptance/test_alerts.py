@@ -30,7 +30,7 @@ def system(
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("plant")
         system = MonitoredSystem(stack, arcadedb, redis_server, folder, with_flower=IS_LONG)
-        eventually(lambda: system.prometheus.query('sum(cache_hit_total{query="people"}) > 0'), 60, "it is read")
+        eventually(lambda: system.prometheus.query('sum(cache_hit_total{query="people"}) > 0'), "it is read")
         yield system
 
 
@@ -50,7 +50,7 @@ def test_a_fault_raises_its_alerts_and_doctor_says_what_it_is(system: MonitoredS
 def wait(system: MonitoredSystem, condition: Callable[[], bool], what: str) -> None:
     """Wait, and say what the plant told instead where it was in vain."""
     try:
-        eventually(condition, WITHIN_SECONDS, what)
+        eventually(condition, what)
     except AssertionError as error:
         error.add_note(f"alerts: {sorted(system.prometheus.firing())}")
         error.add_note(f"doctor: {system.doctor()}")

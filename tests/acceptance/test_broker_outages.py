@@ -57,7 +57,7 @@ def outage(stack: ExitStack, system: System, broker_url: str) -> Iterator[Outage
     worker = system.start_worker(CACHE_BROKER_URL=near.url(broker_url))
     client = system.client(CACHE_BROKER_URL=broker_url)
     made = Outage(near, far, broker_url, worker, client)
-    eventually(made.consumes, 20, "the worker consumes")
+    eventually(made.consumes, "the worker consumes")
     yield made
     far.passes()
     near.passes()
@@ -65,18 +65,16 @@ def outage(stack: ExitStack, system: System, broker_url: str) -> Iterator[Outage
 
 def refused(outage: Outage) -> None:
     outage.near.refuses()
-    eventually(lambda: "Trying again in" in outage.worker.tail_of_log(10_000), 20, "the worker has noticed")
+    eventually(lambda: "Trying again in" in outage.worker.tail_of_log(10_000), "the worker has noticed")
     # For long enough that pauses which grow would show: Celery's own would be 2, 4, 6, 8 … seconds.
     tries = outage.worker.log_file.read_text().count("Trying again in")
-    eventually(
-        lambda: outage.worker.log_file.read_text().count("Trying again in") >= tries + 9, 30, "it goes on trying"
-    )
+    eventually(lambda: outage.worker.log_file.read_text().count("Trying again in") >= tries + 9, "it goes on trying")
     outage.near.passes()
 
 
 def hung(outage: Outage) -> None:
     outage.near.hangs()
-    eventually(lambda: "Connection to broker lost" in outage.worker.log_file.read_text(), 60, "the worker has noticed")
+    eventually(lambda: "Connection to broker lost" in outage.worker.log_file.read_text(), "the worker has noticed")
     outage.near.passes()
 
 
@@ -92,5 +90,5 @@ FAULTS: dict[str, Callable[[Outage], None]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_worker_consumes_again_soon_after_the_outage(outage: Outage, fault: str) -> None:
     FAULTS[fault](outage)
-    eventually(outage.consumes, BACK_WITHIN_SECONDS + BUSY_MACHINE_SECONDS, "the worker consumes again")
+    eventually(outage.consumes, "the worker consumes again", within_seconds=BACK_WITHIN_SECONDS + BUSY_MACHINE_SECONDS)
     assert outage.worker.poll() is None

@@ -74,7 +74,7 @@ def test_ctrl_c_ends_a_wait_without_a_word(idle: Commands) -> None:
         env=idle.system.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with refresh:
-        eventually(lambda: idle.system.record(key).get("state") == "queued", 60, "it waits")
+        eventually(lambda: idle.system.record(key).get("state") == "queued", "it waits")
         refresh.send_signal(signal.SIGINT)
         assert refresh.communicate(timeout=60) == ("", "")
     assert refresh.returncode == 130

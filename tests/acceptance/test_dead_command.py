@@ -57,7 +57,6 @@ class BusyCommandLine(CommandLine):
             # It is written after the key has begun to cool.
             new = eventually(
                 lambda: [letter.id for letter in self.letters.newest() if letter.id not in known],  # noqa: B023
-                30,
                 "its dead letter",
             )
         return new[0]
@@ -111,7 +110,7 @@ def test_a_retry_that_fails_again_keeps_one_letter_and_the_row(busy_cli: BusyCom
     assert (told["result"], told["why"]) == ("failed again", "transient")
     (letter,) = eventually(
         lambda: [one for one in busy_cli.told("list") if one["id"] != identifier and one["letters"] == 1],
-        10, "the newer letter is there in the place of the older",
+        "the newer letter is there in the place of the older",
     )  # fmt: skip
     assert (letter["failures"], letter["state"]) == (2, "quarantined")
 

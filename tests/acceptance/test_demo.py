@@ -76,7 +76,7 @@ class Demo:
             assert self._process.poll() is None or re.search(words, self.out), self.out + self.err
             return self.out if re.search(words, self.out) else ""
 
-        return eventually(printed, START_SECONDS, f"the demo prints {words!r}")
+        return eventually(printed, f"the demo prints {words!r}")
 
     def ended(self, within_seconds: float = RUN_SECONDS) -> int:
         """Return its exit code, when all that it ever started is gone too."""
@@ -85,7 +85,7 @@ class Demo:
             self.look()
             return self._process.poll() is not None
 
-        eventually(over, within_seconds, "the demo's end")
+        eventually(over, "the demo's end", within_seconds=within_seconds)
         self.all_gone()
         return self._process.returncode
 
@@ -95,8 +95,8 @@ class Demo:
 
     def all_gone(self) -> None:
         """Wait until nothing of it is left: no process, no file."""
-        eventually(lambda: all(map(is_gone, self.pids)), GONE_SECONDS, f"all of {self.pids} are gone")
-        eventually(lambda: not list(self.temporary.iterdir()), GONE_SECONDS, "no temporary file is left")
+        eventually(lambda: all(map(is_gone, self.pids)), f"all of {self.pids} are gone")
+        eventually(lambda: not list(self.temporary.iterdir()), "no temporary file is left")
 
 
 @pytest.fixture

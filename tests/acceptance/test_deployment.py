@@ -80,9 +80,9 @@ def counted(server: WebServer, metric: str) -> int:
 
 def test_the_application_reads_and_each_process_shows_the_numbers_of_all(application: WebServer) -> None:
     path = f"/people/{PERSON}/friends"
-    eventually(lambda: application.http.get(path).status_code == http.client.OK, 60, "it is loaded")
+    eventually(lambda: application.http.get(path).status_code == http.client.OK, "it is loaded")
     assert application.friends(PERSON) == ["Ada"]
-    eventually(lambda: counted(application, "cache_miss_total"), 20, "the miss is counted")
+    eventually(lambda: counted(application, "cache_miss_total"), "the miss is counted")
     children = application.children()
     assert len(children) == 2
     for child in sorted(children):
@@ -90,7 +90,7 @@ def test_the_application_reads_and_each_process_shows_the_numbers_of_all(applica
             for _ in range(10):
                 application.friends(PERSON)
     # Each process writes down what it has counted every half second: one that is stopped does not.
-    eventually(lambda: counted(application, "cache_hit_total") >= 20, 20, "all is written down")
+    eventually(lambda: counted(application, "cache_hit_total") >= 20, "all is written down")
     for child in sorted(children):
         with application.only(child):
             assert counted(application, "cache_hit_total") >= 20
@@ -101,7 +101,7 @@ def test_prometheus_scrapes_worker_flower_and_application(deployed: RunningDeplo
         answer = ask(deployed.ports["prometheus"], "/api/v1/query?query=up")[1]
         return sorted(re.findall(rb'"job":"([a-z-]+)"[^]]*"value":\[[\d.]+,"1"', answer))
 
-    eventually(lambda: up() == [b"application", b"refresher-flower", b"refresher-workers"], 60, "all are up")
+    eventually(lambda: up() == [b"application", b"refresher-flower", b"refresher-workers"], "all are up")
 
 
 def ask(port: int, path: str) -> tuple[int, bytes]:
@@ -144,7 +144,7 @@ def test_each_health_check_misses_what_is_gone(deployed: RunningDeployment) -> N
     """The last of those that share the services."""
     # As they lean on each other: who is asked about its servers goes first.
     for name in ("worker", "application", "flower", "prometheus", "redis-cache"):
-        eventually(functools.partial(deployed.is_healthy, name), 60, f"{name} is healthy")
+        eventually(functools.partial(deployed.is_healthy, name), f"{name} is healthy")
         deployed.processes[name].kill()
         assert not deployed.is_healthy(name)
 
@@ -187,14 +187,14 @@ def test_the_worker_s_unit_refreshes_and_stops_in_order_under_its_confinement(
     port = free_port()
     ports = {"CACHE_HEALTH_PORT": str(port), "CACHE_METRICS_PORT": str(free_port())}
     unit = Unit(system, stack, tmp_path, "worker", **ports)
-    eventually(lambda: ask(port, "/ready")[0] == http.client.OK, 60, f"it is ready: {unit.process.tail_of_log()}")
+    eventually(lambda: ask(port, "/ready")[0] == http.client.OK, f"it is ready: {unit.process.tail_of_log()}")
     assert unit.is_filtered()
     client = system.client()
     assert client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
     client.refresh("long_lived", {"key": "b", "hold": "gate"})
-    eventually(lambda: system.loads("b") == 1, 30, "it loads")
+    eventually(lambda: system.loads("b") == 1, "it loads")
     unit.tell_to_stop()
-    eventually(lambda: b"stopping" in ask(port, "/ready")[1], 30, "it stops")
+    eventually(lambda: b"stopping" in ask(port, "/ready")[1], "it stops")
     system.open_gate("gate")
     assert unit.ended() == 0
     assert client.get("long_lived", {"key": "b", "hold": "gate"}, timeout=5)["load"] == 1
@@ -205,7 +205,7 @@ def test_flower_s_unit_asks_for_a_password_under_its_confinement(
 ) -> None:
     port = free_port()
     unit = Unit(system, stack, tmp_path, "flower", FLOWER_PORT=str(port))
-    eventually(lambda: ask(port, "/healthcheck")[0] == http.client.OK, 60, "it answers")
+    eventually(lambda: ask(port, "/healthcheck")[0] == http.client.OK, "it answers")
     assert unit.is_filtered()
     assert ask(port, "/workers")[0] == http.client.UNAUTHORIZED
     unit.tell_to_stop()

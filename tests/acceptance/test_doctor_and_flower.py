@@ -15,7 +15,7 @@ def test_a_flower_hears_of_the_worker_until_it_is_gone(system: System, tmp_path:
     system.start_worker()
     flower = Flower(system.env, tmp_path)
     try:
-        eventually(lambda: run_check("flower", flower_url=flower.url).level is Level.OK, 90, "it hears")
+        eventually(lambda: run_check("flower", flower_url=flower.url).level is Level.OK, "it hears")
     finally:
         flower.process.kill()
     found = run_check("flower", flower_url=flower.url)

@@ -189,7 +189,7 @@ def test_a_worker_of_this_host_is_asked_for_its_health_and_its_metrics(office: O
     levels = office.levels(exit_code=1, **ports)
     assert (levels["worker here"], levels["metrics here"]) == ("problem", "warning")
     office.start_worker(**ports)
-    eventually(lambda: office.run(**ports).exit_code == 0, 30, "all is well")
+    eventually(lambda: office.run(**ports).exit_code == 0, "all is well")
     levels = office.levels(**ports)
     assert (levels["worker here"], levels["metrics here"]) == ("ok", "ok")
     swapped = {"CACHE_METRICS_PORT": ports["CACHE_HEALTH_PORT"]}

@@ -60,7 +60,7 @@ def flower_system(
         flower = Flower(system.env, folder, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
         stack.callback(flower.process.kill)
         scene = scene_of(system)
-        eventually(lambda: flower.sees(WORKER), 2 * WAIT_SECONDS, "Flower hears of the worker")
+        eventually(lambda: flower.sees(WORKER), "Flower hears of the worker")
         yield FlowerSystem(system, scene, flower)
 
 
@@ -90,7 +90,7 @@ def row_with(page: Page, flower: Flower, digest: str, *words: str) -> str:
     def found() -> str:
         return next((row for row in rows_of(page, flower) if all(word in row for word in (digest, *words))), "")
 
-    return eventually(found, WAIT_SECONDS, f"a row of {digest} with {words}")
+    return eventually(found, f"a row of {digest} with {words}")
 
 
 def open_task(page: Page, digest: str) -> str:
@@ -170,7 +170,7 @@ def test_each_reason_each_outcome_retries_and_queues_are_shown(flower_system: Fl
             any(all(word in row for word in (digests[end], *words)) for row in rows) for end, words in ends.items()
         )
 
-    eventually(all_shown, WAIT_SECONDS, "a row for each end")
+    eventually(all_shown, "a row for each end")
     photograph(page, "flower-tasks", full_page=True)
 
     page.goto(f"{flower.url}/broker", wait_until="networkidle")
@@ -196,7 +196,7 @@ def test_started_with_nothing_said_it_is_for_this_machine_alone_and_its_api_is_c
 ) -> None:
     flower = Flower(flower_system.system.env, tmp_path)
     try:
-        eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, WAIT_SECONDS, "it answers")
+        eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, "it answers")
         assert addresses_beyond_loopback(flower.process.pid) == []
         assert flower.ask("/tasks", password=None)[0] == http.client.OK
         assert flower.ask("/api/tasks", password=None)[0] == http.client.UNAUTHORIZED
@@ -211,7 +211,7 @@ def test_started_with_nothing_said_it_is_for_this_machine_alone_and_its_api_is_c
 def test_it_does_not_start_where_anyone_could_get_in(flower_system: FlowerSystem, tmp_path: Path) -> None:
     flower = Flower(flower_system.system.env, tmp_path, FLOWER_ADDRESS="0.0.0.0")  # noqa: S104 - it refuses
     try:
-        assert eventually(flower.process.poll, WAIT_SECONDS, "Flower has ended") == 1
+        assert eventually(flower.process.poll, "Flower has ended") == 1
     finally:
         flower.process.kill()
     log = flower.process.tail_of_log()
@@ -225,7 +225,7 @@ def test_a_file_of_one_s_own_is_read_before_it_is_judged(flower_system: FlowerSy
     file.write_text(f"unix_socket = {str(socket)!r}\nbasic_auth = ['a:b']\n")
     flower = Flower(flower_system.system.env, tmp_path, f"--conf={file}")
     try:
-        eventually(socket.exists, WAIT_SECONDS, "it listens")
+        eventually(socket.exists, "it listens")
         assert addresses_beyond_loopback(flower.process.pid) == []
     finally:
         flower.process.kill()

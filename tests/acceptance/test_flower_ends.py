@@ -33,7 +33,7 @@ def broker() -> Iterator[RedisServer]:
 
 def start(url: str, folder: Path) -> Flower:
     flower = Flower({**os.environ, "PYTHONPATH": str(ROOT), "CACHE_BROKER_URL": url}, folder)
-    eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, WAIT_SECONDS, "it answers")
+    eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, "it answers")
     return flower
 
 
@@ -54,11 +54,11 @@ def test_it_ends_while_the_broker_that_it_had_is_away(
 ) -> None:
     flower = start(broker.url(1), tmp_path)
     LOST[how](broker)
-    eventually(lambda: "failed" in flower.process.tail_of_log(1_000), WAIT_SECONDS, "it has noticed")
+    eventually(lambda: "failed" in flower.process.tail_of_log(1_000), "it has noticed")
     assert code_after(flower, number) == 0
 
 
 def test_it_ends_where_there_never_was_a_broker(tmp_path: Path) -> None:
     flower = start(f"amqp://someone:unknown@127.0.0.1:{free_port()}//", tmp_path)
-    eventually(lambda: "ailed" in flower.process.tail_of_log(1_000), WAIT_SECONDS, "it has tried")
+    eventually(lambda: "ailed" in flower.process.tail_of_log(1_000), "it has tried")
     assert code_after(flower, signal.SIGTERM) == 0

@@ -44,7 +44,7 @@ def test_queues_are_shown_by_a_user_who_may_only_look(managed: ManagedRabbitMq, 
     flower = Flower(env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}", FLOWER_BROKER_API=managed.api_url)
     try:
         expected = {"cache.refresh.quorum": "2", "cache.refresh-miss.quorum": "1"}
-        eventually(lambda: lengths_shown(flower) == expected, WAIT_SECONDS, "the page shows both lengths")
+        eventually(lambda: lengths_shown(flower) == expected, "the page shows both lengths")
         assert managed.password not in flower.ask("/broker")[1].decode()
     finally:
         flower.process.kill()

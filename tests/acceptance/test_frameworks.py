@@ -63,7 +63,7 @@ def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
     graph.rename(name)
     server.tell_changed(PERSON)
     assert server.friends(PERSON) == before != [name]
-    eventually(lambda: server.friends(PERSON) == [name], 10, f"the refreshed value with {name} is served")
+    eventually(lambda: server.friends(PERSON) == [name], f"the refreshed value with {name} is served")
 
 
 def check_local(server: WebServer, system: System) -> None:
@@ -78,7 +78,7 @@ def check_local(server: WebServer, system: System) -> None:
             server.friends(PERSON)
         return gets() == before
 
-    eventually(asks_nothing, 10, "reads are answered in the process")
+    eventually(asks_nothing, "reads are answered in the process")
 
 
 @pytest.mark.usefixtures("worker")
@@ -89,7 +89,7 @@ def test_every_child_of_a_preloaded_and_busy_master_refreshes(
     [command] = commands_of("flask_app.py")
     assert "--preload" in command
     server = started(stack, system, command, tmp_path, *BUSY_MASTER, *threads, CACHE_LOCAL_MAX_ENTRIES=local_entries)
-    eventually(lambda: len(server.children()) == 2, 10, "two workers")
+    eventually(lambda: len(server.children()) == 2, "two workers")
     first, second = server.children()
 
     for pid in (first, second):
@@ -102,8 +102,8 @@ def test_every_child_of_a_preloaded_and_busy_master_refreshes(
 
     os.kill(first, signal.SIGKILL)
     read = f"the master reads [Friend(name='seen by {second}')]"
-    eventually(lambda: read in server.process.tail_of_log(1_000), 10, "the master's own client works on")
-    third = eventually(lambda: server.children() - {first, second}, 20, "another worker is forked").pop()
+    eventually(lambda: read in server.process.tail_of_log(1_000), "the master's own client works on")
+    third = eventually(lambda: server.children() - {first, second}, "another worker is forked").pop()
     with server.only(third):
         check_refresh(server, graph, f"seen by {third}")
         assert server.answered_by()[-1] == third
@@ -177,13 +177,13 @@ def test_a_graceful_stop_publishes_what_was_triggered_just_before(
     # several answers.
     proxy.hangs()
     assert server.friends(43) == []
-    eventually(lambda: proxy.accepted == 1, 20, "the publisher has claimed, and turned to the broker")
+    eventually(lambda: proxy.accepted == 1, "the publisher has claimed, and turned to the broker")
     proxy.refuses()
-    eventually(lambda: system.record(other_key).get("state") != "queued", 10, "it could not publish")
+    eventually(lambda: system.record(other_key).get("state") != "queued", "it could not publish")
     proxy.slows(0.05)
     assert server.friends(PERSON) == ["Ada"]
     server.stop()
-    eventually(lambda: system.cache.get(key.entry) != stale, 10, "the refresh was done")
+    eventually(lambda: system.cache.get(key.entry) != stale, "the refresh was done")
 
 
 @pytest.mark.parametrize("example", ["fastapi_app.py", "flask_app.py", "django_app.py"])

@@ -76,7 +76,7 @@ def proxied(system: System) -> Iterator[Proxied]:
 
 def test_it_is_ready_as_long_as_cache_broker_and_graph_can_be_reached(proxied: Proxied) -> None:
     worker = proxied.start("prefork")
-    eventually(lambda: proxied.wrong() == set(), 60, "it is ready")
+    eventually(lambda: proxied.wrong() == set(), "it is ready")
     (child,) = psutil.Process(worker.pid).children()
     assert proxied.port not in {
         link.laddr.port for link in child.net_connections() if link.status == psutil.CONN_LISTEN
@@ -87,22 +87,22 @@ def test_it_is_ready_as_long_as_cache_broker_and_graph_can_be_reached(proxied: P
         ("broker", "refuses", {"broker", "consumer"}),
     ):
         getattr(proxied.proxies[name], fault)()
-        eventually(lambda: proxied.wrong() == expected, 60, f"the {name} is missed")  # noqa: B023
+        eventually(lambda: proxied.wrong() == expected, f"the {name} is missed")  # noqa: B023
         assert proxied.is_live()
         checks = proxied.ask("/ready")[1]
         secrets = (proxied.system.redis_server.password, proxied.system.env["NEO4J_PASSWORD"])
         assert not any(secret in said for said in checks.values() for secret in secrets)
         proxied.proxies[name].passes()
-        eventually(lambda: proxied.wrong() == set(), 60, f"the {name} is there again")
+        eventually(lambda: proxied.wrong() == set(), f"the {name} is there again")
     _stops(proxied, worker.pid)
 
 
 def _stops(proxied: Proxied, pid: int) -> None:
     """Let it end while a load goes on."""
     proxied.system.client().refresh("long_lived", {"key": "a", "hold": "gate"})
-    eventually(lambda: proxied.system.loads("a") == 1, 30, "it loads")
+    eventually(lambda: proxied.system.loads("a") == 1, "it loads")
     os.kill(pid, signal.SIGTERM)
-    eventually(lambda: proxied.ask("/ready")[1].get("consumer") == "consumes no messages: stopping", 30, "it stops")
+    eventually(lambda: proxied.ask("/ready")[1].get("consumer") == "consumes no messages: stopping", "it stops")
     assert proxied.is_live()
     proxied.system.open_gate("gate")
 
@@ -110,20 +110,20 @@ def _stops(proxied: Proxied, pid: int) -> None:
 def test_one_that_waits_for_its_broker_is_live_and_one_whose_loop_hangs_is_not(proxied: Proxied) -> None:
     proxied.proxies["broker"].refuses()
     proxied.start("solo", ready=False, TEST_STUCK_SECONDS="5")
-    eventually(lambda: proxied.wrong() == {"consumer", "broker"}, 60, "it misses its broker")
-    eventually(lambda: proxied.told_to_a_command("--live") == (0, True), 60, "it is live")
+    eventually(lambda: proxied.wrong() == {"consumer", "broker"}, "it misses its broker")
+    eventually(lambda: proxied.told_to_a_command("--live") == (0, True), "it is live")
     assert proxied.told_to_a_command("--ready") == (1, False)
     proxied.proxies["broker"].passes()
-    eventually(lambda: proxied.wrong() == set(), 60, "it is ready")
+    eventually(lambda: proxied.wrong() == set(), "it is ready")
     _hangs(proxied)
 
 
 def _hangs(proxied: Proxied) -> None:
     with Celery(broker=proxied.system.env["CACHE_BROKER_URL"], set_as_current=False) as sender:
         sender.control.broadcast("hang")
-    eventually(lambda: proxied.system.control.llen("hangs"), 30, "its loop is held up")
-    eventually(lambda: proxied.ask("/live")[0] == http.client.SERVICE_UNAVAILABLE, 30, "it is not live")
+    eventually(lambda: proxied.system.control.llen("hangs"), "its loop is held up")
+    eventually(lambda: proxied.ask("/live")[0] == http.client.SERVICE_UNAVAILABLE, "it is not live")
     assert "has been stuck" in proxied.ask("/live")[1]["consumer"]
-    eventually(lambda: "consumer" in proxied.wrong(), 30, "nor ready")
+    eventually(lambda: "consumer" in proxied.wrong(), "nor ready")
     proxied.system.open_gate("loop")
-    eventually(proxied.is_live, 60, "it is live again")
+    eventually(proxied.is_live, "it is live again")

@@ -14,7 +14,7 @@ def test_a_worker_of_an_application_runs_its_tasks_and_refreshes(system: System)
         # As the application sends it: pickled, with callbacks, to its default queue.
         mark = publisher.signature("host.mark", ("first",), serializer="pickle", queue="host.work")
         mark.apply_async(link=publisher.signature("host.mark", ("second",), immutable=True, serializer="pickle"))
-        eventually(lambda: system.control.lrange("host", 0, -1) == ["first", "second"], 20, "both have run")
+        eventually(lambda: system.control.lrange("host", 0, -1) == ["first", "second"], "both have run")
 
         client = system.client()
         assert client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
@@ -25,6 +25,6 @@ def test_a_worker_of_an_application_runs_its_tasks_and_refreshes(system: System)
         publisher.send_task("refresher.refresh", args=(), kwargs={"key": "x"}, queue="host.work")
         publisher.send_task("host.no_such_task", queue="host.work", serializer="json")
         assert client.get("long_lived", {"key": "c"}, timeout=20)["load"] == 1
-    eventually(lambda: "its arguments are not one" in worker.tail_of_log(10_000), 10, "the guard is there, for ours")
-    eventually(lambda: "unregistered task" in worker.tail_of_log(10_000), 10, "the rest is left to Celery")
+    eventually(lambda: "its arguments are not one" in worker.tail_of_log(10_000), "the guard is there, for ours")
+    eventually(lambda: "unregistered task" in worker.tail_of_log(10_000), "the rest is left to Celery")
     assert worker.poll() is None

@@ -55,7 +55,7 @@ def stale_entry(client: CacheClient | AnyReader, params: dict[str, Any]) -> int:
         raw = link.read(key)
         return raw is not None and int.from_bytes(raw[36:44], "big") <= link.now_us()
 
-    eventually(is_stale, 5, "the entry is stale")
+    eventually(is_stale, "the entry is stale")
     return token
 
 
@@ -69,12 +69,12 @@ def test_a_stale_value_is_served_at_once_and_refreshed_after(system: System, kin
 
     stale = client.get_entry("short_lived", params)  # its refresh is held at the gate, so nothing could be waited for
     assert (stale.value["load"], stale.state, stale.refresh) == (1, EntryState.STALE, RefreshState.TRIGGERED)
-    eventually(lambda: system.loads("a") == 2, 10, "the refresh has begun")
+    eventually(lambda: system.loads("a") == 2, "the refresh has begun")
     assert client.get_entry("short_lived", params).token == token
 
     system.open_gate("gate")
     fresh = eventually(
-        lambda: (entry := client.get_entry("short_lived", params)).token > token and entry, 10, "a new value"
+        lambda: (entry := client.get_entry("short_lived", params)).token > token and entry, "a new value"
     )
     assert fresh.value["load"] == 2
     assert system.loads("a") == 2
@@ -101,7 +101,7 @@ def test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits(s
     assert client.flush(10)
     assert events.triggered == [RefreshReason.MISS, RefreshReason.STALE]
     system.open_gate("gate")
-    eventually(lambda: client.get_entry("short_lived", params).value["load"] == 2, 10, "a new value")
+    eventually(lambda: client.get_entry("short_lived", params).value["load"] == 2, "a new value")
     assert system.loads("a") == 2
 
 
@@ -112,7 +112,7 @@ def test_readers_who_miss_share_one_wait_and_one_load(system: System, kind: str)
     client = system.reader(kind, events)
     with ThreadPoolExecutor(20) as pool:
         waiting = [pool.submit(client.get, "long_lived", {"key": "a", "hold": "gate"}, timeout=20) for _ in range(20)]
-        eventually(lambda: system.loads("a") == 1, 10, "the load has begun")
+        eventually(lambda: system.loads("a") == 1, "the load has begun")
         system.open_gate("gate")
         assert [done.result(20)["load"] for done in waiting] == [1] * 20
     assert system.loads("a") == 1
@@ -130,7 +130,7 @@ def test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served(syst
         assert entry.value["load"] in {1, 4}  # never an error, never half of something
         return bool(entry.token > token)
 
-    eventually(refreshed, 30, "the third attempt's value")
+    eventually(refreshed, "the third attempt's value")
     assert system.loads("a") == 4
     assert worker.tail_of_log(10_000).count("failed (transient: TransientFailure)") == 2
 
@@ -143,7 +143,6 @@ def test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end(system: S
         client.refresh("fails_half_of_the_time", params)
     eventually(
         lambda: all(client.get("fails_half_of_the_time", params, timeout=0, default=None) for params in keys),
-        60,
         "every key has a value",
     )
     tokens = [client.get_entry("fails_half_of_the_time", params).token for params in keys]
@@ -152,7 +151,7 @@ def test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end(system: S
         entries = [client.get_entry("fails_half_of_the_time", params) for params in keys]
         return all(entry.token > token for entry, token in zip(entries, tokens, strict=True))
 
-    eventually(all_newer, 60, "every key is refreshed once more")
+    eventually(all_newer, "every key is refreshed once more")
     assert sum(system.loads(params["key"]) for params in keys) > 2 * len(keys)  # it did fail in between
 
 
@@ -177,7 +176,7 @@ def test_what_cannot_succeed_is_told_to_those_who_wait_and_not_retried(
     assert (caught.value.kind, caught.value.attempts, caught.value.query) == (kind, 1, query)
     assert isinstance(caught.value, UnknownQuery) == (kind == "unknown_query")
     # It is written after those who wait have been told.
-    letter = eventually(lambda: system.cache.zrange("cache:dead1", 0, -1), 10, "the dead letter is there")
+    letter = eventually(lambda: system.cache.zrange("cache:dead1", 0, -1), "the dead letter is there")
     assert len(letter) == 1
     assert f'"kind":"{kind}"'.encode() in letter[0]
 
@@ -208,16 +207,16 @@ def test_misses_go_before_early_refreshes(system: System) -> None:
     system.start_worker("-c", "1")
     client = system.client()
     client.refresh("long_lived", {"key": "first", "hold": "gate"})
-    eventually(lambda: system.loads("first") == 1, 10, "the only process is busy")
+    eventually(lambda: system.loads("first") == 1, "the only process is busy")
     for number in range(5):
         client.refresh("long_lived", {"key": f"refresh-{number}"})
     with ThreadPoolExecutor(1) as pool:
         miss = pool.submit(client.get, "long_lived", {"key": "miss"}, timeout=20)
-        eventually(lambda: system.waiting(miss_queue) == 1, 10, "the miss is queued")
+        eventually(lambda: system.waiting(miss_queue) == 1, "the miss is queued")
         system.open_gate("gate")
         assert miss.result(20)["load"] == 1
     order = eventually(
-        lambda: len(found := system.control.lrange("order", 0, -1)) == 7 and found, 10, "all have been loaded"
+        lambda: len(found := system.control.lrange("order", 0, -1)) == 7 and found, "all have been loaded"
     )
     assert order[:2] == ["first", "miss"]
 

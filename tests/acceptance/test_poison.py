@@ -70,7 +70,7 @@ class Running:
 
     def eventually_dropped(self, before: dict[str, int], reason: str, count: int = 1) -> None:
         wanted = before | {f"dropped: {reason}": before.get(f"dropped: {reason}", 0) + count}
-        eventually(lambda: self.dropped() == wanted, 10, f"{wanted} is what was counted")
+        eventually(lambda: self.dropped() == wanted, f"{wanted} is what was counted")
 
 
 def start(stack: ExitStack, control: RedisServer, graph: ArcadeDbServer, folder: Any, **env: str) -> System:
@@ -169,7 +169,7 @@ def test_the_same_worker_goes_on_after_a_malformed_message(running: Running, poi
     assert FORGED not in said
     assert "Traceback" not in said
     # Gone for good: it is neither redelivered nor kept until it is due.
-    eventually(lambda: not running.waiting(), 10, "nothing is left unacknowledged")
+    eventually(lambda: not running.waiting(), "nothing is left unacknowledged")
 
 
 @pytest.mark.parametrize("garbage", NO_ENVELOPE)
@@ -189,7 +189,7 @@ def test_what_amqp_s_own_client_can_t_read_is_rejected_when_it_first_comes(on_ra
     on_rabbitmq.put(no_text(body))
     on_rabbitmq.still_refreshes()
     on_rabbitmq.eventually_dropped(before, "no_envelope")
-    eventually(lambda: not on_rabbitmq.waiting(), 10, "it is gone")
+    eventually(lambda: not on_rabbitmq.waiting(), "it is gone")
     assert SECRET not in on_rabbitmq.said()
 
 
@@ -204,7 +204,7 @@ def test_what_is_no_envelope_is_dropped_from_the_channel_of_remote_control_too(o
 def test_a_message_of_remote_control_forges_no_line_of_the_log(running: Running) -> None:
     with Celery(broker=running.system.env["CACHE_BROKER_URL"], set_as_current=False) as sender:
         sender.control.revoke(f"before{FORGED}")
-    eventually(lambda: "before" in running.said(), 10, "the worker has logged it")
+    eventually(lambda: "before" in running.said(), "the worker has logged it")
     assert FORGED not in running.said()
     assert repr(FORGED)[1:-1] in running.said(), "it is shown, escaped"
     running.still_refreshes()
@@ -226,7 +226,7 @@ def test_hundreds_of_pieces_of_rubbish_cost_a_worker_seconds_and_not_minutes(run
         put_one()
     running.still_refreshes()
     assert time.monotonic() - begun < PIECES_SECONDS
-    eventually(lambda: sum(running.dropped().values()) == counted + PIECES, 10, "all have been dropped")
+    eventually(lambda: sum(running.dropped().values()) == counted + PIECES, "all have been dropped")
     assert running.said().count("rejected a message") < PIECES
 
 
@@ -247,9 +247,7 @@ def test_a_compressed_message_is_never_expanded(running: Running) -> None:
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(600)) + packer.flush()
     before, memory_before, peaks = running.dropped(), process.memory_info().rss, [0]
     running.put(envelope(body=bomb, headers={"compression": "application/x-gzip"}))
-    eventually(
-        lambda: peaks.append(process.memory_info().rss) or running.dropped() != before, 10, "it has been dropped"
-    )
+    eventually(lambda: peaks.append(process.memory_info().rss) or running.dropped() != before, "it has been dropped")
     running.still_refreshes()
     running.eventually_dropped(before, "undecodable")
     assert max(*peaks, process.memory_info().rss) - memory_before < 100 << 20

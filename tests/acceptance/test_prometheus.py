@@ -81,13 +81,13 @@ def test_every_panel_has_data_and_a_worker_that_is_gone_is_noticed(
     prometheus, worker = scraped
     for expression in EXPRESSIONS:
         if not any(name in expression for name in ONLY_AFTER_A_FAULT):
-            eventually(functools.partial(prometheus.query, as_asked(expression)), 60, f"there is data: {expression}")
+            eventually(functools.partial(prometheus.query, as_asked(expression)), f"there is data: {expression}")
     for expression in EXPRESSIONS:
         prometheus.query(as_asked(expression))  # those without data are at least understood
     assert "RefresherWorkerGone" not in prometheus.firing()
     worker.kill()
-    eventually(lambda: "RefresherWorkerGone" in prometheus.firing(), 90, "the alert fires")
-    eventually(lambda: "XFetchNoRefreshCompletes" in prometheus.firing(), 90, "and so does the one on its refreshes")
+    eventually(lambda: "RefresherWorkerGone" in prometheus.firing(), "the alert fires")
+    eventually(lambda: "XFetchNoRefreshCompletes" in prometheus.firing(), "and so does the one on its refreshes")
 
 
 def test_the_dashboard_is_as_grafana_expects_it() -> None:

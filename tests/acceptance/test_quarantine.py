@@ -34,7 +34,7 @@ def test_a_poisoned_key_is_loaded_less_and_less_and_starves_nobody(system: Syste
             client.get("short_lived", params)
         return time.monotonic() - began > SPAN_SECONDS
 
-    eventually(all_read, 120, "the span is over")
+    eventually(all_read, "the span is over")
     loads, past_seconds = system.loads("poison"), time.monotonic() - began
     assert kinds == {"loader_error"}
     # Pauses of ¾ to 1, 2, 4 … s: so many fit. With pauses of one length it would be past_seconds of them.

@@ -41,7 +41,7 @@ def test_a_stale_value_is_served_and_refreshed_through_retries(on_rabbitmq: Syst
     client = on_rabbitmq.client()
     token = stale_entry(client, {"key": "a"})
     on_rabbitmq.control.rpush("script:a", "fail", "fail", "fail", "ok")
-    eventually(lambda: has_newer(client, token), 60, "the fourth attempt's value")
+    eventually(lambda: has_newer(client, token), "the fourth attempt's value")
     assert on_rabbitmq.loads("a") == 5
 
 
@@ -50,7 +50,7 @@ def test_a_killed_worker_is_replaced_without_waiting_for_redelivery(on_rabbitmq:
     worker = on_rabbitmq.start_worker(**lease)
     client = on_rabbitmq.client()
     client.refresh("long_lived", {"key": "a", "hold": "gate"})
-    eventually(lambda: on_rabbitmq.loads("a") == 1, 10, "the load has begun")
+    eventually(lambda: on_rabbitmq.loads("a") == 1, "the load has begun")
     worker.kill()
     on_rabbitmq.start_worker(**lease)
     on_rabbitmq.open_gate("gate", times=3)
@@ -77,7 +77,7 @@ def test_worker_and_reader_come_back_after_the_broker_has_restarted(
     worker = on_rabbitmq.start_worker()
     client = on_rabbitmq.client()
     assert client.get("long_lived", {"key": "before"}, timeout=20)["load"] == 1
-    eventually(lambda: rabbitmq.knows_on_disk(on_rabbitmq.env["CACHE_NAMESPACE"]), 10, "the queues are on disk")
+    eventually(lambda: rabbitmq.knows_on_disk(on_rabbitmq.env["CACHE_NAMESPACE"]), "the queues are on disk")
     rabbitmq.kill()
     assert client.get("long_lived", {"key": "before"})["load"] == 1  # a hit needs no broker
     rabbitmq.restart(keep_data=True)  # it accepts connections again when this returns
@@ -85,11 +85,11 @@ def test_worker_and_reader_come_back_after_the_broker_has_restarted(
     soon = on_rabbitmq.client()
     eventually(
         lambda: soon.get("long_lived", {"key": "soon"}, timeout=1, default=None),
-        BACK_WITHIN_SECONDS + BUSY_MACHINE_SECONDS,
         "the worker consumes again",
+        within_seconds=BACK_WITHIN_SECONDS + BUSY_MACHINE_SECONDS,
     )
     after = eventually(
-        lambda: client.get("long_lived", {"key": "after"}, timeout=2, default=None), 90, "a miss is loaded again"
+        lambda: client.get("long_lived", {"key": "after"}, timeout=2, default=None), "a miss is loaded again"
     )
     assert after["load"] >= 1
     assert worker.poll() is None

@@ -55,15 +55,15 @@ def _doctor_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("key", USED_WHILE_RUNNING)
 def test_a_running_worker_names_it_and_goes_on_once_it_is_deleted(system: System, key: str) -> None:
     worker = system.start_worker("-c", "1")
-    eventually(lambda: loads(system), 30, "the worker consumes")
+    eventually(lambda: loads(system), "the worker consumes")
     system.broker.set(key, "x")
     loads(system)  # a message for which the worker uses all of its keys
     text = sentence(key, USED_WHILE_RUNNING[key])
-    eventually(lambda: text in worker.log_file.read_text(), 60, "the worker names the key")
+    eventually(lambda: text in worker.log_file.read_text(), "the worker names the key")
 
     process, lines = psutil.Process(worker.pid), worker.log_file.read_text().count("\n")
     used, begun = sum(process.cpu_times()[:2]), time.monotonic()
-    eventually(lambda: time.monotonic() - begun > LOG_SECONDS, 60, "some seconds have passed")
+    eventually(lambda: time.monotonic() - begun > LOG_SECONDS, "some seconds have passed")
     passed = time.monotonic() - begun
     assert sum(process.cpu_times()[:2]) - used < passed / 2, "it does not spin"
     assert worker.log_file.read_text().count("\n") - lines < passed * LINES_PER_SECOND
@@ -71,7 +71,7 @@ def test_a_running_worker_names_it_and_goes_on_once_it_is_deleted(system: System
 
     assert ("broker's keys", "problem", text.partition(": DEL")[0]) in findings(system)
     system.broker.delete(key)
-    eventually(lambda: loads(system), 60, "the same worker consumes again")
+    eventually(lambda: loads(system), "the same worker consumes again")
     assert worker.poll() is None
 
 
@@ -80,14 +80,14 @@ def test_a_starting_worker_names_it_and_starts_once_it_is_deleted(system: System
     system.broker.set(key, "x")
     worker = system.start_worker("-c", "1", ready=False)
     text = sentence(key, USED_AT_START[key])
-    eventually(lambda: text in worker.log_file.read_text(), 60, "the worker names the key")
+    eventually(lambda: text in worker.log_file.read_text(), "the worker names the key")
     assert ("broker's keys", "problem", text.partition(": DEL")[0]) in findings(system)
     system.broker.delete(key)
-    eventually(lambda: loads(system), 60, "it consumes")
+    eventually(lambda: loads(system), "it consumes")
     assert worker.poll() is None
 
 
 def test_doctor_finds_nothing_wrong_with_the_keys_that_a_worker_has_made(system: System) -> None:
     system.start_worker("-c", "1")
-    eventually(lambda: loads(system), 30, "the worker consumes")
+    eventually(lambda: loads(system), "the worker consumes")
     assert "broker's keys" not in {check for check, _, _ in findings(system)}

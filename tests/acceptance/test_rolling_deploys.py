@@ -58,7 +58,7 @@ class Fleet:
         command = ["celery", "-A", "refresher", "worker", "-c", "2", "--loglevel", "INFO", "--without-gossip"]
         worker = self._start(release, [*command, "--without-mingle", "-n", f"{self._started}-{release}@test"])
         self.workers.append(worker)
-        eventually(lambda: "ready." in worker.tail_of_log(10_000), 60, f"a worker of {release} is ready")
+        eventually(lambda: "ready." in worker.tail_of_log(10_000), f"a worker of {release} is ready")
         return worker
 
     def reader(self, release: str) -> Reader:
@@ -73,7 +73,7 @@ class Fleet:
         """Let each reader that runs go round some times more."""
         for reader in [one for one in self.readers if one.process.poll() is None]:
             until = reader.reported("passes") + PASSES
-            eventually(lambda: reader.reported("passes") >= until, 150, "traffic goes on")  # noqa: B023
+            eventually(lambda: reader.reported("passes") >= until, "traffic goes on")  # noqa: B023
 
     def end(self, process: GuardedProcess) -> None:
         """End one as a deployment does, and let the others go on."""
@@ -145,7 +145,7 @@ def test_nothing_is_lost_while_one_release_takes_the_place_of_another(
             fleet.reader(new)
         fleet.goes_on()
         if release == "major" and what == "reader":
-            eventually(lambda: old_reader.reported("unreadable"), 60, "an old reader meets an entry of version 2")
+            eventually(lambda: old_reader.reported("unreadable"), "an old reader meets an entry of version 2")
             fleet.goes_on()
         fleet.end(running[what])
         fleet.goes_on()
@@ -156,13 +156,13 @@ def test_nothing_is_lost_while_one_release_takes_the_place_of_another(
     assert fleet.dropped() == []
     assert old_reader.reported("unreadable").keys() == ({"version"} if release == "major" else set())
     assert new_reader.reported("unreadable") == {}
-    eventually(lambda: not parts.broker.exists("unacked", *QUEUES), 30, "all are done")
+    eventually(lambda: not parts.broker.exists("unacked", *QUEUES), "all are done")
 
 
 def test_what_no_worker_understands_waits_for_one_that_does(fleet: Fleet, parts: System) -> None:
     old = fleet.worker(NOW)
     reader = fleet.reader("major")
-    eventually(lambda: parts.broker.llen("cache.2.refresh-miss"), 60, "the new reader's first miss is queued")
+    eventually(lambda: parts.broker.llen("cache.2.refresh-miss"), "the new reader's first miss is queued")
     fleet.worker("major")
     fleet.goes_on()
     fleet.end(old)

@@ -159,7 +159,7 @@ def all_newer_than_now(client: CacheClient) -> None:
     def all_newer() -> bool:
         return all(client.get_entry(QUERY, {"node": f"n{n}"}, timeout=30).token > now_us for n in range(NODES))
 
-    eventually(all_newer, REPAIR_SECONDS, "every key is refreshed once more")
+    eventually(all_newer, "every key is refreshed once more", within_seconds=REPAIR_SECONDS)
 
 
 def figures(seen: Seen, happened: list[Happened], sampler: Sampler, took: float, slowest: float) -> str:

@@ -59,11 +59,9 @@ def test_a_worker_starts_without_cache_and_graph_and_says_so(system: System) -> 
 def test_a_worker_that_starts_before_its_broker_consumes_once_it_is_there(system: System) -> None:
     system.redis_server.kill()
     worker = system.start_worker(ready=False)
-    eventually(lambda: "Trying again in" in worker.tail_of_log(10_000), 30, "it says that it tries again")
+    eventually(lambda: "Trying again in" in worker.tail_of_log(10_000), "it says that it tries again")
     system.redis_server.restart(keep_data=False)
-    assert eventually(
-        lambda: system.client().get("long_lived", {"key": "a"}, timeout=2, default=None), 40, "it consumes"
-    )
+    assert eventually(lambda: system.client().get("long_lived", {"key": "a"}, timeout=2, default=None), "it consumes")
 
 
 def test_no_query_registered_is_said(system: System) -> None:

@@ -42,7 +42,7 @@ class Served:
             log_file=folder / "page.log",
         )
         found = eventually(
-            lambda: re.search(r"http://127\.0\.0\.1:\d+/", self.process.tail_of_log()), 60, "the page is served"
+            lambda: re.search(r"http://127\.0\.0\.1:\d+/", self.process.tail_of_log()), "the page is served"
         )
         self.url = found[0]
 
@@ -150,9 +150,9 @@ def _ends(system: System, served: Served, folder: Path) -> None:
         [sys.executable, "-m", "refresher.cli", "status", "--web", "--port", port],
         env=system.env, cwd=ROOT, log_file=folder / "second.log",
     )  # fmt: skip
-    assert eventually(second.poll, 60, "the second has ended") == 1
+    assert eventually(second.poll, "the second has ended") == 1
     assert f"error: can't serve the page at 127.0.0.1:{port}" in second.tail_of_log()
     os.kill(served.process.pid, signal.SIGINT)
-    eventually(lambda: served.process.poll() is not None, 60, "it has ended")
+    eventually(lambda: served.process.poll() is not None, "it has ended")
     assert served.process.poll() == 0
     assert "Traceback" not in served.process.tail_of_log()

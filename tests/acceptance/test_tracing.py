@@ -56,7 +56,7 @@ def trace_of(memory: SpanRecorder, collector: Collector, read: Callable[[], obje
         trace = Trace([*memory.spans, *collector.spans], end)
         return trace if trace.is_whole else None
 
-    trace = eventually(whole, 60, f"the trace has come to {end}")
+    trace = eventually(whole, f"the trace has come to {end}")
     assert trace is not None
     assert {span.trace for span in memory.spans} == {trace.spans[0].trace}, "nothing is in another trace"
     return trace
@@ -164,7 +164,7 @@ def test_a_worker_of_an_application_is_traced_as_any_other(
     assert [span.name for span in trace.path][-2:] == ["send cache.refresh-miss", "process cache.refresh-miss"]
     assert trace.lines()[1:] == [line.replace(" refresher.attempt=1", "") for line in LOADED]
     completed = {"name": "xfetch_refresh_completed_total", "query": "friends_of"}
-    eventually(lambda: collector.total(**completed) == 1, 60, "it is counted")
+    eventually(lambda: collector.total(**completed) == 1, "it is counted")
 
 
 def trace_of_nothing(memory: SpanRecorder, read: Callable[[], object]) -> list[str]:
@@ -231,18 +231,16 @@ def test_what_a_prefork_workers_main_process_counts_is_in_prometheus_and_the_log
         system, collector, "-c", "1", OTEL_METRIC_EXPORT_INTERVAL="3600000", CACHE_METRICS_PORT=str(port)
     )
     system.broker.lpush("cache.refresh", "{}")  # an unrecognised message
-    eventually(lambda: "rejected a message" in worker.tail_of_log(10_000), 60, "it is rejected")
+    eventually(lambda: "rejected a message" in worker.tail_of_log(10_000), "it is rejected")
     client = system.client()
     held = {"key": "a", "hold": "gate"}
     client.refresh("long_lived", held)
-    eventually(lambda: system.loads("a") == 1, 60, "it runs")
+    eventually(lambda: system.loads("a") == 1, "it runs")
     (child,) = psutil.Process(worker.pid).children()
     child.kill()
-    eventually(lambda: "worker_lost" in worker.tail_of_log(10_000), 60, "its run is ended")
+    eventually(lambda: "worker_lost" in worker.tail_of_log(10_000), "its run is ended")
     system.open_gate("gate", 2)
-    eventually(
-        lambda: client.get("long_lived", {"key": "a", "hold": "gate"}, default=None), 60, "it is loaded after all"
-    )
+    eventually(lambda: client.get("long_lived", {"key": "a", "hold": "gate"}, default=None), "it is loaded after all")
     found = scraped(port)
     assert found["xfetch_refresh_retried_total", "worker_lost", "long_lived"] == 1
     assert sum(value for (name, *_), value in found.items() if name == "refresher_messages_dropped_total") == 1
@@ -270,19 +268,19 @@ def test_the_metrics_of_all_processes_add_up_at_a_collector(system: System, coll
     def counted(name: str, **attributes: str) -> float:
         return collector.total(name, query="long_lived", **attributes)
 
-    eventually(lambda: counted("xfetch_refresh_failed_total", kind="transient") == 1, 60, "the failure is counted")
-    eventually(lambda: counted("xfetch_refresh_completed_total") == 4, 60, "and so is all before it")
-    eventually(lambda: counted("xfetch_active_refreshes") == 0, 60, "all runs have ended")
+    eventually(lambda: counted("xfetch_refresh_failed_total", kind="transient") == 1, "the failure is counted")
+    eventually(lambda: counted("xfetch_refresh_completed_total") == 4, "and so is all before it")
+    eventually(lambda: counted("xfetch_active_refreshes") == 0, "all runs have ended")
     assert counted("xfetch_refresh_retried_total", kind="transient") == 2
     assert counted("xfetch_refresh_duration_seconds") == 4
     assert counted("xfetch_refresh_lead_seconds") == 4
-    eventually(lambda: {one.name for one in collector.points} >= GAUGES, 60, "the gauges are told")
+    eventually(lambda: {one.name for one in collector.points} >= GAUGES, "the gauges are told")
     processes = 2 if pool == "prefork" else 1
-    eventually(lambda: len(collector.instances) >= processes, 60, "each process tells")
+    eventually(lambda: len(collector.instances) >= processes, "each process tells")
     assert len(collector.instances) == processes, "a prefork pool's main process is none"
     assert {one.value for one in collector.points if one.name == "xfetch_query_ttl_seconds"} >= {3600.0}
     eventually(
-        lambda: {one.value for one in collector.points if one.name == "xfetch_dead_letters"} >= {1.0}, 60, "one is dead"
+        lambda: {one.value for one in collector.points if one.name == "xfetch_dead_letters"} >= {1.0}, "one is dead"
     )
 
 

@@ -70,8 +70,12 @@ def test_the_command_reaches_all_versions_and_one_where_it_is_named(system: Syst
 
 def test_a_registry_that_redis_has_lost_is_made_again_by_the_heartbeat(system: System) -> None:
     start_worker(system, 2)
-    eventually(lambda: system.cache.zscore(REGISTRY, "2"), 60, "it is registered, though nobody reads")
+    eventually(lambda: system.cache.zscore(REGISTRY, "2"), "it is registered, though nobody reads")
     system.cache.flushall()
-    eventually(lambda: system.cache.zscore(REGISTRY, "2"), HEARTBEAT_SECONDS + 60, "it is registered again")
+    eventually(
+        lambda: system.cache.zscore(REGISTRY, "2"), "it is registered again", within_seconds=HEARTBEAT_SECONDS + 60
+    )
     system.cache.set(REGISTRY, "of something else")
-    eventually(lambda: system.cache.type(REGISTRY) == b"zset", HEARTBEAT_SECONDS + 60, "and its key is healed")
+    eventually(
+        lambda: system.cache.type(REGISTRY) == b"zset", "and its key is healed", within_seconds=HEARTBEAT_SECONDS + 60
+    )

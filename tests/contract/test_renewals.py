@@ -33,7 +33,7 @@ def test_the_first_renewal_comes_within_what_acquire_granted(world: World) -> No
     renewals = Renewals(store)
     held = held_for(world, store, granted_seconds=0.9, lease_seconds=300.0)
     with renewals.holding(held):
-        eventually(lambda: left_us(world) > 200_000_000, 5, "the lease is as long as was learned")
+        eventually(lambda: left_us(world) > 200_000_000, "the lease is as long as was learned")
     assert not held.lost
     renewals.close()
 
@@ -52,7 +52,7 @@ def test_an_error_of_any_kind_does_not_end_the_renewals(world: World, monkeypatc
     monkeypatch.setattr(store, "run_all", run_all)
     with renewals.holding(held):
         before = world.record()["until"]
-        eventually(lambda: world.record()["until"] != before, 5, "it is renewed after the error")
+        eventually(lambda: world.record()["until"] != before, "it is renewed after the error")
     renewals.close()
 
 
@@ -61,17 +61,17 @@ def test_a_short_lease_is_renewed_in_time_while_the_thread_waits_for_a_long_one(
     renewals = Renewals(store)
     long = HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)
     with renewals.holding(long):
-        eventually(lambda: 0 < renewals._wakes_at < math.inf, 10, "the thread waits for the long one")
+        eventually(lambda: 0 < renewals._wakes_at < math.inf, "the thread waits for the long one")
         short = held_for(world, store, granted_seconds=0.9, lease_seconds=300.0)
         with renewals.holding(short):
-            eventually(lambda: left_us(world) > 200_000_000, 5, "the short one is renewed")
+            eventually(lambda: left_us(world) > 200_000_000, "the short one is renewed")
     renewals.close()
 
 
 def test_a_run_that_is_over_long_before_its_renewal_wakes_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     renewals = Renewals(LeaseStore(world.client))
     with renewals.holding(HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)):
-        eventually(lambda: 0 < renewals._wakes_at < math.inf, 10, "the thread waits")
+        eventually(lambda: 0 < renewals._wakes_at < math.inf, "the thread waits")
         with monkeypatch.context() as patched:
             patched.setattr(renewals._changed, "notify", lambda: pytest.fail("the thread was woken"))
             with renewals.holding(HeldLease(world.key, 1, b"nonce--1", 6_000.0, 6_000.0)):

@@ -81,7 +81,7 @@ def worked_key(reader: AnyReader, client: redis.Redis, request: pytest.FixtureRe
 
 def load_as_a_worker_would(world: World, value: bytes = PAYLOAD) -> int:
     """Wait for the claim, acquire and commit; the entry's token."""
-    eventually(lambda: world.state() == "queued", 10, "a claim")
+    eventually(lambda: world.state() == "queued", "a claim")
     reply = world.acquire(number=int(world.record()["claim_number"]))
     assert reply.status is AcquireStatus.ACQUIRED
     assert world.store.run(commit_call(world.key, reply.token, b"nonce--1")).accepted
@@ -152,7 +152,7 @@ def test_none_is_a_value_and_no_default(reader: AnyReader, worked_key: World) ->
 def test_a_failed_refresh_is_told_to_the_one_who_waits_at_once(reader: AnyReader, worked_key: World) -> None:
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(reader.get, "query", worked_key.key.params, timeout=20)
-        eventually(lambda: worked_key.state() == "queued", 10, "a claim")
+        eventually(lambda: worked_key.state() == "queued", "a claim")
         worked_key.store.run(
             lease.fail(
                 worked_key.key, token=worked_key.acquire().token, nonce=b"nonce--1", cooling_seconds=30,

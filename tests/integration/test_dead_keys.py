@@ -15,7 +15,8 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.ops.dead_keys import DeadKeys, RetryOutcome
-from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
+from tests.support.fake_worker import WorkedKey
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
 HOUR_US = 3_600_000_000
@@ -45,8 +46,8 @@ def test_it_is_refreshed_though_its_token_is_below_the_letter_s(
     with ExitStack() as stack:
         client, pool = stack.enter_context(CacheClient(settings)), stack.enter_context(ThreadPoolExecutor(1))
         dead = DeadKeys(control, settings)
-        retrying = pool.submit(dead.retry, dead.all(), client, wait_seconds=PATIENCE_SECONDS)
+        retrying = pool.submit(dead.retry, dead.all(), client, wait_seconds=MAX_WAIT_SECONDS)
         assert key.load("new") < ahead
-        (result,) = retrying.result(PATIENCE_SECONDS)
+        (result,) = retrying.result(MAX_WAIT_SECONDS)
     assert result.what is RetryOutcome.REFRESHED
     assert letters.newest() == []

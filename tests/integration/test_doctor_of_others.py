@@ -103,7 +103,7 @@ def test_a_reader_that_awaits_is_counted_until_it_has_gone(own_redis: RedisServe
             return said(own_redis.url(0))
 
     assert asyncio.run(said_meanwhile()) == f"processes connected: 1 of {__version__}"
-    eventually(lambda: said(own_redis.url(0)) == "none is connected to this cache", 30, "its connection is gone")
+    eventually(lambda: said(own_redis.url(0)) == "none is connected to this cache", "its connection is gone")
 
 
 def test_who_may_not_list_connections_is_told_which_right_that_takes(

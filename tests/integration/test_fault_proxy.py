@@ -74,7 +74,7 @@ def test_a_hang_silences_open_and_new_connections_and_delivers_late(
     assert proxy.accepted == 2  # it was accepted all the same
     assert server.get("key") is None
     proxy.passes()
-    eventually(lambda: server.get("key") == b"late", 5, "what was held back goes on")
+    eventually(lambda: server.get("key") == b"late", "what was held back goes on")
     assert client.ping()
 
 
@@ -90,7 +90,7 @@ def test_dropped_replies_leave_the_request_done(proxy: FaultProxy, client: redis
 @pytest.mark.parametrize("orderly", [False, True], ids=["rst", "fin"])
 def test_a_cut_ends_open_connections_and_takes_new_ones(proxy: FaultProxy, client: redis.Redis, orderly: bool) -> None:
     with socket.create_connection((LOOPBACK, proxy.port), PATIENT_SECONDS) as raw:
-        eventually(lambda: proxy.open_connections == 2, 5, "both are open")
+        eventually(lambda: proxy.open_connections == 2, "both are open")
         proxy.cuts(orderly=orderly)
         assert proxy.open_connections == 0
         if orderly:

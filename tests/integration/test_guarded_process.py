@@ -58,15 +58,15 @@ def parent_and_family(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]
 def test_everything_goes_when_the_parent_ends(parent_and_family: dict[str, Any], number: signal.Signals) -> None:
     parent_and_family["parent"].send_signal(number)
     for pid in [parent_and_family["server"], *parent_and_family["family"]]:
-        eventually(lambda pid=pid: is_gone(pid), 15, f"the end of process {pid}")  # type: ignore[misc]
-    eventually(lambda: not Path(parent_and_family["directory"]).exists(), 5, "the removal of the data")
+        eventually(lambda pid=pid: is_gone(pid), f"the end of process {pid}")  # type: ignore[misc]
+    eventually(lambda: not Path(parent_and_family["directory"]).exists(), "the removal of the data")
 
 
 @pytest.mark.parametrize("parent_and_family", [["fork"]], indirect=True)
 def test_a_fork_of_the_parent_keeps_nothing_alive(parent_and_family: dict[str, Any]) -> None:
     parent_and_family["parent"].kill()
     for pid in [parent_and_family["server"], *parent_and_family["family"]]:
-        eventually(lambda pid=pid: is_gone(pid), 15, f"the end of process {pid}")  # type: ignore[misc]
+        eventually(lambda pid=pid: is_gone(pid), f"the end of process {pid}")  # type: ignore[misc]
     assert not is_gone(parent_and_family["fork"])
     os.kill(parent_and_family["fork"], signal.SIGKILL)
 
@@ -75,7 +75,7 @@ def test_a_fork_of_the_parent_keeps_nothing_alive(parent_and_family: dict[str, A
 def test_the_program_goes_with_its_guardian(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python(PAUSE)
     psutil.Process(psutil.Process(process.pid).ppid()).kill()
-    eventually(lambda: is_gone(process.pid), 5, "the end of the program")
+    eventually(lambda: is_gone(process.pid), "the end of the program")
     assert process.wait(5) == -signal.SIGKILL
 
 
@@ -116,7 +116,7 @@ def test_terminate_lets_the_program_end_its_own_way(run_python: Callable[[str], 
         "print('up', flush=True)\n"
         "signal.pause()\n"
     )
-    eventually(lambda: "up" in process.tail_of_log(), 10, "the program's start")
+    eventually(lambda: "up" in process.tail_of_log(), "the program's start")
     assert process.returncode is None
     assert process.terminate() == 7
     assert process.terminate() == 7  # and may be repeated
@@ -128,7 +128,7 @@ def test_a_stopped_program_is_ended_too(run_python: Callable[[str], GuardedProce
     os.kill(process.pid, signal.SIGSTOP)
     # A SIGTERM that finds it not stopped yet would be taken first.
     stopped = psutil.STATUS_STOPPED
-    eventually(lambda: psutil.Process(process.pid).status() == stopped, 10, "it is stopped")
+    eventually(lambda: psutil.Process(process.pid).status() == stopped, "it is stopped")
     assert process.terminate(within_seconds=0.2) == -signal.SIGKILL
 
 
@@ -152,7 +152,7 @@ def test_a_guardian_that_does_not_answer_is_passed_over(
     process = run_python(PAUSE)
     psutil.Process(psutil.Process(process.pid).ppid()).suspend()
     assert process.kill() == -signal.SIGKILL
-    eventually(lambda: is_gone(process.pid), 5, "the end of the program")
+    eventually(lambda: is_gone(process.pid), "the end of the program")
 
 
 def test_environment_directory_and_log(tmp_path: Path) -> None:

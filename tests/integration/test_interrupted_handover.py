@@ -20,9 +20,8 @@ from api_client.trigger import publisher as publisher_module
 from refresher.embedded import RedisServer
 from tests.support.opcode_interrupts import Interrupted, OpcodeInterrupt
 from tests.support.publisher_harness import PublisherHarness, ScriptedBroker
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-PATIENCE_SECONDS = 20.0
 MORE_THAN_ENOUGH = 2_000
 
 
@@ -86,8 +85,8 @@ def test_after_an_interrupted_trigger_the_next_one_is_published(
             bench.publisher.submit(bench.trigger(0))
         script.messages.clear()
         bench.client.flushdb()
-        eventually(lambda: bench.publisher.submit(bench.trigger(1)), PATIENCE_SECONDS, "it is taken")
-        assert bench.publisher.flush(PATIENCE_SECONDS)
+        eventually(lambda: bench.publisher.submit(bench.trigger(1)), "it is taken")
+        assert bench.publisher.flush(MAX_WAIT_SECONDS)
         assert 1 in {number for numbers, _ in script.messages for number in numbers}
         if is_first:
             bench.close()
@@ -106,13 +105,13 @@ def test_an_interrupted_listener_is_forgotten_and_the_next_one_is_heard_of(notif
                 if listener is not None:
                     listener.close()
         del listener
-        eventually(lambda: notifications._channels == {}, PATIENCE_SECONDS, "nobody is waited for")
+        eventually(lambda: notifications._channels == {}, "nobody is waited for")
 
     assert at_each_bytecode(listen, notifications_module, threads, threading) > 50
     listener = notifications.listen({"channel": list})
-    eventually(lambda: len(notifications._channels) == 1, PATIENCE_SECONDS, "it is known")
+    eventually(lambda: len(notifications._channels) == 1, "it is known")
     listener.close()
-    eventually(lambda: (notifications._channels, notifications._waiting) == ({}, {}), PATIENCE_SECONDS, "it is not")
+    eventually(lambda: (notifications._channels, notifications._waiting) == ({}, {}), "it is not")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it dies of one
@@ -122,9 +121,9 @@ def test_a_publisher_that_has_died_is_replaced(bench: PublisherHarness, script: 
 
     assert bench.handle(bench.trigger(1)) == [True]
     bench.publisher.run_in_background(die)
-    eventually(lambda: not bench.publisher._thread.is_running, PATIENCE_SECONDS, "it has died")
+    eventually(lambda: not bench.publisher._thread.is_running, "it has died")
     assert bench.publisher.submit(bench.trigger(2))
-    assert bench.publisher.flush(PATIENCE_SECONDS)
+    assert bench.publisher.flush(MAX_WAIT_SECONDS)
     assert [numbers for numbers, _ in script.messages] == [[1], [2]]
 
 
@@ -135,7 +134,7 @@ def test_after_a_fork_without_python_s_hooks_the_child_has_a_publisher_of_its_ow
     pid = ctypes.PyDLL(None).fork()
     if not pid:
         with suppress(BaseException):
-            accepted = bench.publisher.submit(bench.trigger(2)) and bench.publisher.flush(PATIENCE_SECONDS)
+            accepted = bench.publisher.submit(bench.trigger(2)) and bench.publisher.flush(MAX_WAIT_SECONDS)
             os._exit(0 if accepted and script.messages[-1] == ([2], False) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -14,9 +14,7 @@ from api_client.transport import pubsub as module
 from api_client.transport.pubsub import Notifications
 from api_client.transport.redis_py import connect
 from refresher.embedded import RedisServer
-from tests.support.waiting import eventually
-
-PATIENCE_SECONDS = 20.0
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def notifications(clean_redis: RedisServer) -> Iterator[Notifications]:
-    made = Notifications(connect(clean_redis.url(), timeout_seconds=PATIENCE_SECONDS))
+    made = Notifications(connect(clean_redis.url(), timeout_seconds=MAX_WAIT_SECONDS))
     yield made
     made.close()
 
@@ -36,7 +34,7 @@ def test_the_first_who_wait_are_woken_when_they_can_be_heard(notifications: Noti
     """A failure that is told while the connection is still being made is seen then, not at the next question."""
     woken = threading.Event()
     with closing(notifications.listen({"first": woken.set})):
-        assert woken.wait(PATIENCE_SECONDS)
+        assert woken.wait(MAX_WAIT_SECONDS)
 
 
 def test_who_comes_later_is_woken_by_what_is_published_alone(
@@ -45,15 +43,15 @@ def test_who_comes_later_is_woken_by_what_is_published_alone(
     monkeypatch.setattr(module, "LATE_SECONDS", math.inf)  # however busy the machine is
     first, later = threading.Event(), threading.Event()
     with closing(notifications.listen({"first": first.set})):
-        assert first.wait(PATIENCE_SECONDS)
+        assert first.wait(MAX_WAIT_SECONDS)
         first.clear()
         with closing(notifications.listen({"later": later.set})):
-            eventually(lambda: control.pubsub_numsub("later") == [(b"later", 1)], PATIENCE_SECONDS, "it is subscribed")
+            eventually(lambda: control.pubsub_numsub("later") == [(b"later", 1)], "it is subscribed")
             control.publish("first", "")  # heard after what the subscription itself was answered
-            assert first.wait(PATIENCE_SECONDS)
+            assert first.wait(MAX_WAIT_SECONDS)
             assert not later.is_set()
             control.publish("later", "")
-            assert later.wait(PATIENCE_SECONDS)
+            assert later.wait(MAX_WAIT_SECONDS)
 
 
 def test_many_channels_are_subscribed_and_left_by_one_command_each(
@@ -73,17 +71,17 @@ def test_many_channels_are_subscribed_and_left_by_one_command_each(
         return sum(each for _, each in control.pubsub_numsub(*woken)) == count
 
     with closing(notifications.listen({"first": first.set})):
-        assert first.wait(PATIENCE_SECONDS)
+        assert first.wait(MAX_WAIT_SECONDS)
         before = commands()
         with closing(
             notifications.listen({"first": first.set} | {channel: event.set for channel, event in woken.items()})
         ):
-            eventually(lambda: subscribed(50), PATIENCE_SECONDS, "all are subscribed")
+            eventually(lambda: subscribed(50), "all are subscribed")
             control.publish("later-49", "")
-            assert woken["later-49"].wait(PATIENCE_SECONDS)
-        eventually(lambda: subscribed(0), PATIENCE_SECONDS, "all are left")
+            assert woken["later-49"].wait(MAX_WAIT_SECONDS)
+        eventually(lambda: subscribed(0), "all are left")
         first.clear()
         control.publish("first", "")
-        assert first.wait(PATIENCE_SECONDS), "who waits still is heard"
+        assert first.wait(MAX_WAIT_SECONDS), "who waits still is heard"
         after = commands()
     assert {name: after[name] - before.get(name, 0) for name in after} == {"subscribe": 1, "unsubscribe": 1}

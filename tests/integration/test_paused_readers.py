@@ -15,7 +15,7 @@ import redis
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
+from tests.support.fake_worker import WorkedKey
 from tests.support.waiting import eventually
 
 LIMIT_BYTES = 1_000_000
@@ -66,7 +66,7 @@ def test_what_redis_keeps_for_a_stopped_reader_is_bounded(server: RedisServer) -
             control.config_set("client-output-buffer-limit", f"pubsub {LIMIT_BYTES} {LIMIT_BYTES} 60")
             key = WorkedKey(control, LeaseStore(control), make_key("cache", "q", None, 1))
             key.store_value("old")
-            eventually(lambda: read() == "old False\n", PATIENCE_SECONDS, "the tier is on")
+            eventually(lambda: read() == "old False\n", "the tier is on")
             reader.send_signal(signal.SIGSTOP)
             most = 0
             for number in range(0, WRITES, 50):
@@ -79,6 +79,6 @@ def test_what_redis_keeps_for_a_stopped_reader_is_bounded(server: RedisServer) -
             assert not tracking_clients(control), "Redis has closed the link"
             key.store_value("new")
             reader.send_signal(signal.SIGCONT)
-            eventually(lambda: read() == "new False\n", PATIENCE_SECONDS, "the tier is on again")
+            eventually(lambda: read() == "new False\n", "the tier is on again")
         finally:
             reader.kill()

@@ -79,8 +79,8 @@ def test_what_outlives_close_leaves_no_connection(celery_bench: PublisherHarness
         celery_bench.publisher.close(timeout_seconds=0.0)
         go.set()
         assert published.wait(20)
-        eventually(lambda: len(control.client_list()) <= before, 20, "the late connection is closed")
-        eventually(lambda: not publishers(), 20, "its thread has ended")
+        eventually(lambda: len(control.client_list()) <= before, "the late connection is closed")
+        eventually(lambda: not publishers(), "its thread has ended")
 
 
 def test_a_claim_that_redis_refuses_fails_alone(bench: PublisherHarness, script: ScriptedBroker) -> None:

@@ -224,11 +224,11 @@ def test_watching_goes_on_through_an_outage_and_ctrl_c_ends_it_with_0(place: Pla
             return [json.loads(line)["ok"] for line in lines if line.endswith("\n")]
 
         try:
-            eventually(lambda: True in oks(), 60, "a look")
+            eventually(lambda: True in oks(), "a look")
             proxy.refuses()
-            eventually(lambda: False in oks(), 60, "a look without the cache")
+            eventually(lambda: False in oks(), "a look without the cache")
             proxy.passes()
-            eventually(lambda: oks()[-1], 60, "a look with it again")
+            eventually(lambda: oks()[-1], "a look with it again")
             watching.send_signal(signal.SIGINT)
             assert watching.wait(30) == 0
         finally:

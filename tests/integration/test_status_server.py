@@ -148,7 +148,7 @@ def test_a_body_that_is_too_large_is_not_read(page: Page) -> None:
 
 
 def test_looks_are_kept_and_told_once(page: Page) -> None:
-    eventually(lambda: len(page.told()["samples"]) >= 2, 60, "two looks")
+    eventually(lambda: len(page.told()["samples"]) >= 2, "two looks")
     samples = page.told()["samples"]
     assert [one["at"] for one in samples] == sorted(one["at"] for one in samples)
     assert samples[0]["totals"] == {"background refreshes": 0, "blocking refreshes": 0, "dead keys": 0}
@@ -163,12 +163,10 @@ def test_without_the_cache_it_says_so_and_goes_on(clean_redis: RedisServer) -> N
         served(CACHE_REDIS_URL=proxy.url(url), CACHE_BROKER_URL=clean_redis.url(1)) as page,
     ):
         token = page.token()
-        eventually(lambda: page.told()["status"], 60, "a look")
+        eventually(lambda: page.told()["status"], "a look")
         proxy.refuses()
-        eventually(lambda: "keys" in page.told()["status"]["problems"], 60, "it is missed")
-        eventually(
-            lambda: page.told()["letters_problem"].startswith("the cache can't be queried"), 60, "by letters too"
-        )
+        eventually(lambda: "keys" in page.told()["status"]["problems"], "it is missed")
+        eventually(lambda: page.told()["letters_problem"].startswith("the cache can't be queried"), "by letters too")
         told = page.told()
         assert told["samples"][-1]["totals"]["background refreshes"] == 0
         status, _, body = page.ask("/retry", {"ids": ["7-a"]}, **{CSRF_HEADER: token})
@@ -177,4 +175,4 @@ def test_without_the_cache_it_says_so_and_goes_on(clean_redis: RedisServer) -> N
         )  # fmt: skip
         assert clean_redis.password not in json.dumps(told)
         proxy.passes()
-        eventually(lambda: not page.told()["status"]["problems"], 60, "it is there again")
+        eventually(lambda: not page.told()["status"]["problems"], "it is there again")

@@ -107,7 +107,7 @@ def test_who_comes_while_an_uncached_value_is_loaded_gets_a_later_one() -> None:
         assert loading.wait(10)
         second = pool.submit(cache.client.get, "uncached")
         (flight,) = cache.client._reads._flights._flights.values()
-        eventually(lambda: len(flight.waiting), 10, "the second call shares the wait")
+        eventually(lambda: len(flight.waiting), "the second call shares the wait")
         go_on.set()
         assert first.result(20) == 1
         assert second.result(20) == 2

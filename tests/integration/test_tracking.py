@@ -15,8 +15,8 @@ from api_client.local.entry import LocalEntry
 from api_client.local.tracking import InvalidationStream
 from refresher.embedded import RedisServer
 from tests.servers.redis_binaries import oldest_redis
-from tests.support.tracked import HEADER, PATIENCE_SECONDS, Tracked, entry_key
-from tests.support.waiting import eventually
+from tests.support.tracked import HEADER, Tracked, entry_key
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY, OTHER = entry_key("aa"), entry_key("bb")
 STORM = 100_000
@@ -39,7 +39,7 @@ def tracked(server: RedisServer) -> Iterator[Tracked]:
 
 
 def dropped(tracked: Tracked, key: str = KEY) -> None:
-    eventually(lambda: key not in tracked.tier.entries, PATIENCE_SECONDS, f"{key} is dropped")
+    eventually(lambda: key not in tracked.tier.entries, f"{key} is dropped")
 
 
 CHANGES: dict[str, Any] = {
@@ -134,12 +134,12 @@ def test_the_tier_is_off_until_redis_has_agreed(server: RedisServer, monkeypatch
 
     def held(stream: InvalidationStream, prefix: str, channel: str) -> None:
         reached.set()
-        assert gate.wait(PATIENCE_SECONDS)
+        assert gate.wait(MAX_WAIT_SECONDS)
         original(stream, prefix, channel)
 
     monkeypatch.setattr(InvalidationStream, "track", held)
     with Tracked(server.url()) as tracked:
-        assert reached.wait(PATIENCE_SECONDS)
+        assert reached.wait(MAX_WAIT_SECONDS)
         assert tracked.tier.begin(KEY) is None
         gate.set()
         tracked.up()
@@ -171,7 +171,7 @@ def test_closing_ends_thread_and_connection_for_good(server: RedisServer, monkey
         assert tracked.tier.entries == {}
         assert tracked.tier.begin(KEY) is None
         assert not tracked.link._thread.is_running
-        eventually(lambda: not tracked.tracking_ids(), PATIENCE_SECONDS, "the connection is closed")
+        eventually(lambda: not tracked.tracking_ids(), "the connection is closed")
         tracked.link.start()
         assert not tracked.link._thread.is_running
 
@@ -181,7 +181,7 @@ def test_the_memory_of_entries_past_their_age_is_given_back_without_a_read(
 ) -> None:
     tracked.keep(KEY, OTHER)
     monkeypatch.setattr(tracked.tier, "_monotonic", lambda: time.monotonic() + 10_000)
-    eventually(lambda: tracked.tier.held_bytes == 0, PATIENCE_SECONDS, "nothing is held")
+    eventually(lambda: tracked.tier.held_bytes == 0, "nothing is held")
 
 
 def test_starting_twice_is_starting_once(tracked: Tracked) -> None:

@@ -21,8 +21,8 @@ from api_client.local.tracking import (
 )
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
-from tests.support.tracked import HEADER, PATIENCE_SECONDS, Tracked, entry_key, losses
-from tests.support.waiting import eventually
+from tests.support.tracked import HEADER, Tracked, entry_key, losses
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY, OTHER = entry_key("aa"), entry_key("bb")
 PATIENT_SECONDS, IMPATIENT_SECONDS = 5.0, 1.0
@@ -60,7 +60,7 @@ def impatient(server: RedisServer, proxy: FaultProxy) -> Iterator[Tracked]:
 
 
 def off(tracked: Tracked, within_seconds: float = NOTICED_SECONDS) -> None:
-    eventually(lambda: tracked.tier.is_bypassed, within_seconds, "the tier is off")
+    eventually(lambda: tracked.tier.is_bypassed, "the tier is off", within_seconds=within_seconds)
     assert tracked.tier.entries == {}
 
 
@@ -84,7 +84,7 @@ def test_a_connection_that_is_cut_turns_the_tier_off_and_a_new_one_on(
     fill, before = tracked.begin(KEY), tracked.tracking_ids()
     seen_off = watch_for_off(tracked)
     CUTS[how](tracked, proxy)
-    assert seen_off.wait(PATIENCE_SECONDS)
+    assert seen_off.wait(MAX_WAIT_SECONDS)
     tracked.works(KEY)
     assert not tracked.tier.fill(fill, LocalEntry(b"old", HEADER, 0))
     assert OTHER not in tracked.tier.entries
@@ -117,7 +117,7 @@ def test_a_link_that_has_gone_silent_is_noticed(
 ) -> None:
     SILENCES[how](proxy)
     off(impatient)
-    eventually(lambda: impatient.link._failures >= 2, PATIENCE_SECONDS, "another attempt")
+    eventually(lambda: impatient.link._failures >= 2, "another attempt")
     assert len(losses(caplog)) == 1
     proxy.passes()
     impatient.works(KEY)
@@ -152,7 +152,7 @@ def test_a_port_that_is_closed(tracked: Tracked, proxy: FaultProxy) -> None:
 def test_a_slow_link_is_not_a_lost_one(tracked: Tracked, proxy: FaultProxy, caplog: pytest.LogCaptureFixture) -> None:
     before, probed = tracked.tracking_ids(), probes(tracked)
     proxy.slows(2 * PROBE_SECONDS)
-    eventually(lambda: probes(tracked) >= probed + 3, PATIENCE_SECONDS, "three probes")
+    eventually(lambda: probes(tracked) >= probed + 3, "three probes")
     tracked.works(KEY)
     assert tracked.tracking_ids() == before
     assert losses(caplog) == []
@@ -161,7 +161,7 @@ def test_a_slow_link_is_not_a_lost_one(tracked: Tracked, proxy: FaultProxy, capl
 def test_a_node_that_becomes_a_replica_is_left(server: RedisServer, tracked: Tracked) -> None:
     seen_off, before = watch_for_off(tracked), tracked.tracking_ids()
     tracked.control.execute_command("REPLICAOF", server.host, "1")
-    assert seen_off.wait(PATIENCE_SECONDS)
+    assert seen_off.wait(MAX_WAIT_SECONDS)
     tracked.up()  # where the URL leads now; here the same node
     assert tracked.tracking_ids().isdisjoint(before)
 
@@ -175,7 +175,7 @@ def test_pauses_grow_to_a_bound_and_begin_anew_once_a_link_has_held(server: Redi
         assert pauses[-1] == max(pauses) == MAX_PAUSE_SECONDS
         now[0] += STEADY_SECONDS
         tracked.heard_all()
-        eventually(lambda: tracked.link._failures == 0, PATIENCE_SECONDS, "the failures are forgotten")
+        eventually(lambda: tracked.link._failures == 0, "the failures are forgotten")
         tracked.link._reported = "refused"
         assert max(tracked.link._pause_seconds() for _ in range(30)) == MAX_PAUSE_REFUSED_SECONDS
 
@@ -216,7 +216,7 @@ def test_an_unforeseen_error_does_not_end_the_thread(
     with monkeypatch.context() as patched:
         patched.setattr(tracked.tier, "drop_all", broken)
         tracked.control.set(KEY, "new")
-        assert seen_off.wait(PATIENCE_SECONDS)
+        assert seen_off.wait(MAX_WAIT_SECONDS)
     tracked.works(KEY)
     assert "ZeroDivisionError" in losses(caplog)[0]
 
@@ -258,7 +258,7 @@ def test_a_silence_is_noticed_whatever_signals_come(impatient: Tracked, server: 
     before = signal.signal(signal.SIGUSR1, take)
     try:
         proxy.hangs()
-        eventually(is_off_though_interrupted, NOTICED_SECONDS, "the tier is off")
+        eventually(is_off_though_interrupted, "the tier is off", within_seconds=NOTICED_SECONDS)
     finally:
-        eventually(lambda: taken == sent, PATIENCE_SECONDS, "the last signal")
+        eventually(lambda: taken == sent, "the last signal")
         signal.signal(signal.SIGUSR1, before)

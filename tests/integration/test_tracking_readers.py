@@ -15,8 +15,8 @@ from api_client.local.tier import LocalTier
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
-from tests.support.waiting import eventually
+from tests.support.fake_worker import WorkedKey
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def tier_of(client: CacheClient) -> LocalTier:
 
 def keeps(client: CacheClient, key: WorkedKey) -> None:
     """Read until the tier, which the first read turns on, has the entry."""
-    eventually(lambda: (client.get("q"), key.key.entry in tier_of(client).entries)[1], PATIENCE_SECONDS, "it is kept")
+    eventually(lambda: (client.get("q"), key.key.entry in tier_of(client).entries)[1], "it is kept")
 
 
 def test_the_first_read_turns_the_tier_on_and_does_not_wait_for_it(client: CacheClient, key: WorkedKey) -> None:
@@ -66,7 +66,7 @@ def test_one_client_s_invalidation_reaches_another_s_tier(
     with CacheClient(settings) as other:
         other.invalidate("q", hard=hard)
         assert key.key.entry not in tier_of(other).entries
-        eventually(lambda: key.key.entry not in tier_of(client).entries, PATIENCE_SECONDS, "it is dropped")
+        eventually(lambda: key.key.entry not in tier_of(client).entries, "it is dropped")
         if not hard:
             assert client.get_entry("q").state is EntryState.STALE
 
@@ -78,7 +78,7 @@ def test_a_commit_reaches_every_tier(settings: ReaderSettings, client: CacheClie
         client.refresh("q")
         key.load("new")
         for one in (client, other):
-            eventually(lambda one=one: one.get("q") == "new", PATIENCE_SECONDS, "the new value is read")
+            eventually(lambda one=one: one.get("q") == "new", "the new value is read")
 
 
 def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client: CacheClient, key: WorkedKey) -> None:
@@ -96,7 +96,7 @@ def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client:
     assert os.waitpid(pid, 0)[1] == 0
     assert list(tier_of(client).entries) == [key.key.entry]
     key.client.set(key.key.entry, "changed")
-    eventually(lambda: key.key.entry not in tier_of(client).entries, PATIENCE_SECONDS, "the parent still hears")
+    eventually(lambda: key.key.entry not in tier_of(client).entries, "the parent still hears")
 
 
 def test_after_a_read_that_waited_no_older_value_comes_from_the_tier(
@@ -109,5 +109,5 @@ def test_after_a_read_that_waited_no_older_value_comes_from_the_tier(
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(client.get, "q", fresh=True)
         key.load("new")
-        assert waits.result(PATIENCE_SECONDS) == "new"
+        assert waits.result(MAX_WAIT_SECONDS) == "new"
     assert client.get("q") == "new"

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from refresher.embedded import RedisServer
-from tests.support.tracked import PATIENCE_SECONDS, Tracked, entry_key, losses
-from tests.support.waiting import eventually
+from tests.support.tracked import Tracked, entry_key, losses
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY = entry_key("aa")
 
@@ -24,7 +24,7 @@ def server() -> Iterator[RedisServer]:
 
 def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> None:
     """Several attempts have failed, the log has one line that says why, and no secret."""
-    eventually(lambda: tracked.link._failures >= 3, PATIENCE_SECONDS, "three attempts")
+    eventually(lambda: tracked.link._failures >= 3, "three attempts")
     assert tracked.tier.is_bypassed
     (line,) = losses(caplog)
     assert why in line
@@ -70,13 +70,13 @@ def test_a_server_that_is_busy_with_a_script_is_no_refusal(
     made.control.config_set("lua-time-limit", 1)
     endless = threading.Thread(target=run_endless_script, args=(server,))
     endless.start()
-    eventually(lambda: is_busy(made), PATIENCE_SECONDS, "the server is busy")
+    eventually(lambda: is_busy(made), "the server is busy")
     with made as tracked:
-        eventually(lambda: losses(caplog), PATIENCE_SECONDS, "a failed attempt")
+        eventually(lambda: losses(caplog), "a failed attempt")
         assert "lost" in losses(caplog)[0]
         assert "BUSY" in losses(caplog)[0]
         tracked.control.script_kill()
-        endless.join(PATIENCE_SECONDS)
+        endless.join(MAX_WAIT_SECONDS)
         tracked.works(KEY)
 
 

@@ -57,12 +57,10 @@ class Cluster:
             self.ask(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in [*self.nodes[1:], *self.replicas]:
             self.ask(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
-        eventually(
-            lambda: self._all_know(len(self.nodes + self.replicas)), SETTLED_SECONDS, "all nodes know each other"
-        )
+        eventually(lambda: self._all_know(len(self.nodes + self.replicas)), "all nodes know each other")
         for replica, master in zip(self.replicas, self.nodes, strict=False):
             self.ask(replica, "CLUSTER", "REPLICATE", self.id_of(master))
-        eventually(self._is_ok, SETTLED_SECONDS, "the cluster is up")
+        eventually(self._is_ok, "the cluster is up")
 
     def url(self) -> str:
         """The URL for CACHE_REDIS_URL; it names two of the nodes."""
@@ -93,8 +91,8 @@ class Cluster:
         first, count = self.nodes[0], len(self.nodes + self.replicas) + 1
         self.ask(node, "CLUSTER", "SET-CONFIG-EPOCH", count)
         self.ask(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
-        eventually(lambda: self._all_know(count), SETTLED_SECONDS, "all nodes know the new one")
-        eventually(lambda: self._info(node)["cluster_state"] == "ok", SETTLED_SECONDS, "and it them")
+        eventually(lambda: self._all_know(count), "all nodes know the new one")
+        eventually(lambda: self._info(node)["cluster_state"] == "ok", "and it them")
         return node
 
     def move_slot(self, slot: int, source: RedisServer, target: RedisServer) -> None:

@@ -66,11 +66,11 @@ class Sentinels:
         for _ in range(replicas):
             self.nodes.append(stack.enter_context(self._node(("replicaof", f"{first.host} {first.port}"))))
         for replica in self.nodes[1:]:
-            eventually(lambda node=replica: self._is_replicating(node), SETTLED_SECONDS, "it replicates")
+            eventually(lambda node=replica: self._is_replicating(node), "it replicates")
         self.sentinels = [
             stack.enter_context(self._sentinel(first, quorum=sentinels // 2 + 1)) for _ in range(sentinels)
         ]
-        eventually(self._all_know_each_other, SETTLED_SECONDS, "the Sentinels know all there is")
+        eventually(self._all_know_each_other, "the Sentinels know all there is")
 
     def url(self, db: int = 0) -> str:
         """The URL for CACHE_REDIS_URL."""
@@ -87,12 +87,12 @@ class Sentinels:
     def fail_over(self) -> RedisServer:
         """Order a failover, as for maintenance; back with the new master. The old one is one, too, for some seconds."""
         old = self.master
-        eventually(self._begins_failover, SETTLED_SECONDS, "a failover")
+        eventually(self._begins_failover, "a failover")
         return self.wait_for_another(old)
 
     def follows(self, node: RedisServer) -> None:
         """Wait until a node that was the master is a replica."""
-        eventually(lambda: self._is_replicating(node), SETTLED_SECONDS, "the old master follows")
+        eventually(lambda: self._is_replicating(node), "the old master follows")
 
     def kill_master(self) -> RedisServer:
         """SIGKILL the master; back with the new one."""
@@ -115,8 +115,8 @@ class Sentinels:
             ports = {self._state(sentinel)["port"] for sentinel in self.sentinels}
             return next((node for node in self.nodes if node is not old and ports == {node.port}), None)
 
-        new = eventually(another, SETTLED_SECONDS, "another master")
-        eventually(lambda: self._role(new) == "master", SETTLED_SECONDS, "it takes writes")
+        new = eventually(another, "another master")
+        eventually(lambda: self._role(new) == "master", "it takes writes")
         return new
 
     def ask(self, server: RedisServer, *command: str) -> object:

@@ -11,7 +11,6 @@ from tests.support.lease_world import HARD_TTL_SECONDS, RETENTION_SECONDS, World
 from tests.support.waiting import eventually
 
 NONCE = b"nonce--1"
-PATIENCE_SECONDS = 20.0
 
 
 class WorkedKey(World):
@@ -28,7 +27,7 @@ class WorkedKey(World):
 
     def asked(self) -> int:
         """Wait until the key is claimed; the claim's number."""
-        eventually(lambda: self.state() == "queued", PATIENCE_SECONDS, f"{self.key.query} is claimed")
+        eventually(lambda: self.state() == "queued", f"{self.key.query} is claimed")
         return int(self.record()["claim_number"])
 
     def begin(self) -> int:

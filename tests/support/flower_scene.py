@@ -45,14 +45,14 @@ class Scene:
         client.get("long_lived", params, timeout=WAIT_SECONDS)
         before = client.get_entry("long_lived", params).token
         self.system.make_every_draw_positive(client, "long_lived", params)
-        eventually(lambda: client.get_entry("long_lived", params).token > before, WAIT_SECONDS, "an early refresh")
+        eventually(lambda: client.get_entry("long_lived", params).token > before, "an early refresh")
         params = self._named("stale", "aged", "short_lived")
         before = stale_entry(client, params)
-        eventually(lambda: client.get_entry("short_lived", params).token > before, WAIT_SECONDS, "a stale one's")
+        eventually(lambda: client.get_entry("short_lived", params).token > before, "a stale one's")
         params = self._named("invalidated", "changed")
         before = client.get_entry("long_lived", params, timeout=WAIT_SECONDS).token
         client.invalidate("long_lived", params)
-        eventually(lambda: client.get_entry("long_lived", params).token > before, WAIT_SECONDS, "an invalidated one's")
+        eventually(lambda: client.get_entry("long_lived", params).token > before, "an invalidated one's")
 
     def _refused(self) -> None:
         client, system = self.client, self.system
@@ -64,13 +64,13 @@ class Scene:
         params = self._named("rejected", "overtaken") | {"hold": "overtaken"}
         self.digests["rejected"] = client.key("long_lived", params).short
         client.refresh("long_lived", params)
-        eventually(lambda: system.loads("overtaken") == 1, WAIT_SECONDS, "a load that will be overtaken")
+        eventually(lambda: system.loads("overtaken") == 1, "a load that will be overtaken")
         client.invalidate("long_lived", params, hard=True)
         system.open_gate("overtaken", times=2)
-        eventually(lambda: system.loads("overtaken") == 2, WAIT_SECONDS, "the load after it")
+        eventually(lambda: system.loads("overtaken") == 2, "the load after it")
         self.digests["dead"] = client.key("unencodable").short
         client.refresh("unencodable")
-        eventually(lambda: system.record(client.key("unencodable")).get("state") == "cooling", WAIT_SECONDS, "it cools")
+        eventually(lambda: system.record(client.key("unencodable")).get("state") == "cooling", "it cools")
 
     def _under_way(self) -> None:
         system = self.system
@@ -78,7 +78,7 @@ class Scene:
             params = self._named(name, name) | {"hold": name}
             self.digests[name] = self.client.key("long_lived", params).short
             self.client.refresh("long_lived", params)
-            eventually(partial(system.loads, name), WAIT_SECONDS, f"the load {name}")
+            eventually(partial(system.loads, name), f"the load {name}")
         self._control("cancel_consumer")
         # No more messages are taken: the retry stays one.
         system.control.rpush("script:again", "fail")
@@ -96,7 +96,7 @@ class Scene:
         with Celery("scene", broker=url, set_as_current=False) as app:
             app.conf.broker_url = url
             for queue in queues(self.system.env.get("CACHE_NAMESPACE", "cache"), url):
-                eventually(partial(self._is_done, app, order, queue.name), WAIT_SECONDS, f"{order}: an answer")
+                eventually(partial(self._is_done, app, order, queue.name), f"{order}: an answer")
 
     def _is_done(self, app: Celery, order: str, queue: str) -> bool:
         replies = getattr(app.control, order)(queue, destination=[WORKER], reply=True, limit=1, timeout=5)

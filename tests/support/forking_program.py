@@ -50,7 +50,7 @@ class Program:
         assert self.load_of(key) == 1
         for load in (2, 3):
             self._done(self._client.invalidate(QUERY, {"key": key}))
-            eventually(lambda load=load: self.load_of(key) == load, WITHIN_SECONDS, f"load {load} of {key}")  # type: ignore[misc]
+            eventually(lambda load=load: self.load_of(key) == load, f"load {load} of {key}")  # type: ignore[misc]
 
     def load_of(self, key: str) -> int:
         """Read; which load of the key the value is of."""

@@ -34,7 +34,7 @@ signal.pause()
 
 def family_of(process: GuardedProcess) -> list[int]:
     """The pids that a guarded `FAMILY` printed: its own and its children's."""
-    line = eventually(lambda: process.tail_of_log().strip(), 10, "the family's pids")
+    line = eventually(lambda: process.tail_of_log().strip(), "the family's pids")
     return [int(pid) for pid in line.split()]
 
 

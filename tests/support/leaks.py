@@ -22,7 +22,7 @@ class Leftovers:
 
     def check(self, ports: Collection[int]) -> None:
         """Assert that no thread is left, and no connection to ``ports``; and that none was left to the collector."""
-        eventually(lambda: not self._found(ports), WITHIN_SECONDS, f"nothing is left: {self._found(ports)}")
+        eventually(lambda: not self._found(ports), f"nothing is left: {self._found(ports)}")
         gc.collect()  # a socket that nobody closed is a ResourceWarning, which is an error
 
     def _found(self, ports: Collection[int]) -> list[str]:

@@ -13,8 +13,8 @@ import redis
 from api_client.transport.connection_maker import async_connection_maker
 from api_client.transport.multiplexed import AsyncConnections, Multiplexed
 from api_client.transport.wire import pack
+from tests.support.waiting import MAX_WAIT_SECONDS
 
-PATIENCE_SECONDS = 20.0
 SHORT_SECONDS = 0.3
 COUNT = 64
 
@@ -30,7 +30,7 @@ class OneByOne(AsyncConnections):
 
 
 def patient(
-    url: str, timeout_seconds: float = PATIENCE_SECONDS, *, reply_seconds: float = PATIENCE_SECONDS
+    url: str, timeout_seconds: float = MAX_WAIT_SECONDS, *, reply_seconds: float = MAX_WAIT_SECONDS
 ) -> OneByOne:
     maker = async_connection_maker(url, timeout_seconds=timeout_seconds)
     return OneByOne(maker, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
@@ -38,7 +38,7 @@ def patient(
 
 @asynccontextmanager
 async def opened(
-    url: str, timeout_seconds: float = PATIENCE_SECONDS, *, reply_seconds: float = PATIENCE_SECONDS
+    url: str, timeout_seconds: float = MAX_WAIT_SECONDS, *, reply_seconds: float = MAX_WAIT_SECONDS
 ) -> AsyncIterator[OneByOne]:
     """Connections of which this loop's is open."""
     connections = patient(url, timeout_seconds, reply_seconds=reply_seconds)
@@ -58,7 +58,7 @@ def current(connections: AsyncConnections) -> Multiplexed:
 
 async def until(condition: Callable[[], object], what: str) -> None:
     """Look again, in each round of the event loop."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not in time"
         await asyncio.sleep(0)

@@ -58,7 +58,7 @@ class Prometheus:
         )  # fmt: skip
         stack.callback(process.kill)
         self._http = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False))
-        eventually(self._is_ready, 60, "Prometheus is ready")
+        eventually(self._is_ready, "Prometheus is ready")
 
     def _is_ready(self) -> bool:
         try:

@@ -55,7 +55,7 @@ class ReadLoad:
                 for begin, answers in zip(begins, self._answers, strict=True)
             )
 
-        eventually(streaks, within_seconds, f"reads go well {what}")
+        eventually(streaks, f"reads go well {what}", within_seconds=within_seconds)
 
     @property
     def answers(self) -> list[tuple[float, Answer]]:

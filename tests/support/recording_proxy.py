@@ -50,7 +50,7 @@ class Stop:
 
     def wait(self, within_seconds: float = MEET_SECONDS) -> Exchange:
         """Return once an exchange has been stopped."""
-        return eventually(lambda: self.met, within_seconds, f"a {self.moment} to stop")
+        return eventually(lambda: self.met, f"a {self.moment} to stop", within_seconds=within_seconds)
 
 
 @dataclass(eq=False, slots=True)

@@ -70,7 +70,7 @@ class RunningDeployment:
             )
             self._stack.callback(self.processes[name].kill)
         for name in names:
-            eventually(functools.partial(self._is_healthy_or_over, name), 240, f"{name} is healthy")
+            eventually(functools.partial(self._is_healthy_or_over, name), f"{name} is healthy")
             assert self.processes[name].poll() is None, self.processes[name].tail_of_log()
 
     def _is_healthy_or_over(self, name: str) -> bool:

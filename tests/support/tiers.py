@@ -13,6 +13,8 @@ from typing import Final
 
 import pytest
 
+from tests.support.waiting import MAX_WAIT_SECONDS
+
 BUDGET_SECONDS: Final = {"check": 45, "test": 300, "all": 840, "long": 0}
 """How long a tier may take on two quiet cores, from pytest's start to its end; 0: no bound."""
 
@@ -42,6 +44,8 @@ FIRST: Final = ("tests/acceptance/", "tests/typing/", "tests/property/", "tests/
 """Folders whose files take long: none of them shall begin when all others have ended."""
 
 SHOWN_FILES: Final = 30
+MAX_TEST_SECONDS: Final = 2.5 * MAX_WAIT_SECONDS
+"""How long a test may take that has no mark `timeout` of its own."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -126,7 +130,11 @@ class Stopwatch:
             yield f"{seconds:8.1f}  {path}"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Bound each test, so that one which hangs says where; and time the tier."""
+    if config.option.timeout is None:
+        config.option.timeout = MAX_TEST_SECONDS
     tier = config.getoption("tier")
     if tier and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Stopwatch(tier))

@@ -15,7 +15,6 @@ from api_client.protocol.entry import Header, Smoothed
 from tests.support.waiting import eventually
 
 NAMESPACE = "cache"
-PATIENCE_SECONDS = 20.0
 HEADER = Header(
     token=1, generation=0, soft_expiry_us=9 * 10**15, nonce=b"n" * 8, read_started_us=10**15, fetched_at_us=10**15,
     ttl_seconds=300.0, delta=Smoothed(0.1, 0.0), run=Smoothed(0.1, 0.0), beta=1.0, degree=0, sigma=1.0,
@@ -48,7 +47,7 @@ class Tracked:
 
     def up(self) -> Self:
         """Wait until the tier is on."""
-        eventually(lambda: not self.tier.is_bypassed, PATIENCE_SECONDS, "the tier is on")
+        eventually(lambda: not self.tier.is_bypassed, "the tier is on")
         return self
 
     def begin(self, key: str) -> Fill:
@@ -70,7 +69,7 @@ class Tracked:
         """See that the tier is on, keeps, and hears."""
         self.up().keep(key)
         self.control.set(key, "new")
-        eventually(lambda: key not in self.tier.entries, PATIENCE_SECONDS, f"{key} is dropped")
+        eventually(lambda: key not in self.tier.entries, f"{key} is dropped")
 
     def heard_all(self) -> None:
         """Wait until the link has handled all that was written before: messages come in order."""
@@ -81,9 +80,7 @@ class Tracked:
 
     def gone(self, fill: Fill) -> None:
         """Wait until a fill under way was ended by an invalidation."""
-        eventually(
-            lambda: fill.entry_key not in self.tier._fills, PATIENCE_SECONDS, f"{fill.entry_key} was invalidated"
-        )
+        eventually(lambda: fill.entry_key not in self.tier._fills, f"{fill.entry_key} was invalidated")
 
     def tracking_ids(self) -> set[int]:
         """The server's ids of the connections that track."""

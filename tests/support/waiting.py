@@ -1,9 +1,10 @@
-"""The one place where tests wait: polling a condition with a deadline, never a lucky pause."""
+"""The one place where tests wait: a condition is polled until it holds, never slept for."""
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,11 +13,18 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.002, 0.05
 
+PATIENCE: Final = float(os.environ.get("TEST_PATIENCE", "1"))
+"""Scales the one bound of all waits, for machines that are slower or busier than most."""
 
-def eventually(condition: Callable[[], T], within_seconds: float, what: str) -> T:
+MAX_WAIT_SECONDS: Final = 120 * PATIENCE
+"""How long a test waits for a state before it fails. No promise about time: it only ends a test that would hang."""
+
+
+def eventually(condition: Callable[[], T], what: str, *, within_seconds: float = MAX_WAIT_SECONDS) -> T:
     """Return the first truthy value of ``condition``; AssertionError naming ``what`` when none came in time.
 
-    The condition is looked at once more after the deadline, so that a slow machine's pause alone can't fail it.
+    ``within_seconds`` is for a promise about time alone, and for tests of waiting itself. The condition is looked at
+    once more after the deadline, so that a slow machine's pause alone can't fail it.
     """
     deadline = time.monotonic() + within_seconds
     pause = _FIRST_PAUSE_SECONDS

@@ -59,7 +59,7 @@ class WebServer:
             log_file=log_file,
         )  # fmt: skip
         server = cls(process, port)
-        eventually(server._answers, 30, f"{command} answers")
+        eventually(server._answers, f"{command} answers")
         return server
 
     def friends(self, person_id: int) -> list[str]:

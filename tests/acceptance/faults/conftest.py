@@ -136,9 +136,9 @@ def with_open_connections(reader: AnyReader, world: World) -> AnyReader:
     """The reader, connected to cache and broker for each kind of call: what comes next hits it in mid-stream."""
     params = world.fresh()
     reader.refresh(QUERY, params)
-    eventually(lambda: reader.get(QUERY, params)["load"] == 2, 10, "it is refreshed")
+    eventually(lambda: reader.get(QUERY, params)["load"] == 2, "it is refreshed")
     reader.invalidate(QUERY, params)
-    eventually(lambda: reader.get(QUERY, params)["load"] == 3, 10, "and again, off the reader's path")
+    eventually(lambda: reader.get(QUERY, params)["load"] == 3, "and again, off the reader's path")
     assert reader.flush(10)
     return reader
 

@@ -126,7 +126,7 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
         assert reader.get_entry(QUERY, stale).state is EntryState.STALE
         return events.count("dropped: breaker") > 0
 
-    eventually(breaker_is_open, 15, "the broker's breaker is open")
+    eventually(breaker_is_open, "the broker's breaker is open")
     refreshed = [answer_of(reader.refresh, QUERY, world.unknown()) for _ in range(2)]
     assert all(isinstance(answer.error, TriggerFailed) for answer in refreshed)
     assert any("breaker" in str(answer.error) for answer in refreshed)  # one at most was tried, as a probe
@@ -134,7 +134,11 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
     proxies.before(world.broker_url).passes()
     # A probe may just have failed and doubled the pause.
     within_seconds = 2 * BREAKER_PAUSE_SECONDS + READER_SILENCE_SECONDS + SLACK_SECONDS
-    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, within_seconds, "it is refreshed")
+    eventually(
+        lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
+        "it is refreshed",
+        within_seconds=within_seconds,
+    )
 
 
 def test_a_slow_broker_delays_a_miss_and_no_hit(
@@ -146,7 +150,7 @@ def test_a_slow_broker_delays_a_miss_and_no_hit(
 
     hits = [answer_of(reader.get_entry, QUERY, fresh), answer_of(reader.get_entry, QUERY, stale)]
     assert [hit.value.state for hit in hits] == [EntryState.FRESH, EntryState.STALE]
-    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 5, "it is refreshed all the same")
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed all the same")
     refreshed = answer_of(reader.refresh, QUERY, world.unknown())
     assert refreshed.value is RefreshState.TRIGGERED
     assert ROUND_TRIP_SECONDS <= refreshed.seconds < PUBLISH_SECONDS + SLACK_SECONDS
@@ -174,8 +178,8 @@ def test_a_full_broker_refuses_and_costs_no_hit(
     within_seconds = 2 * BREAKER_PAUSE_SECONDS + READER_SILENCE_SECONDS + SLACK_SECONDS
     eventually(
         lambda: reader.get(QUERY, stale) and events.count("triggered: invalidated") > published,
-        within_seconds,
         "it is asked",
+        within_seconds=within_seconds,
     )
 
 
@@ -190,4 +194,4 @@ def test_a_broker_that_was_killed_comes_back_and_so_do_reader_and_worker(
     assert reader.get_entry(QUERY, stale).state is EntryState.STALE
     world.broker_server.restart(keep_data=False)
     # The worker dials again after 2, 4, 6 … s; what was published in between waits for it.
-    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 20, "it is refreshed")
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed")

@@ -91,12 +91,14 @@ def test_a_stale_value_is_served_and_fresh_again_when_redis_answers_again(
     proxies.before(world.cache_server.url()).passes()
     # The breaker's pause is still short: 0.25 s, twice that after each probe that failed.
     eventually(
-        lambda: reader.get(QUERY, stale, default="fallback") != "fallback", 1 + SLACK_SECONDS, "it answers again"
+        lambda: reader.get(QUERY, stale, default="fallback") != "fallback",
+        "it answers again",
+        within_seconds=1 + SLACK_SECONDS,
     )
     eventually(
         lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
-        READER_SILENCE_SECONDS + SLACK_SECONDS,
         "it is refreshed",
+        within_seconds=READER_SILENCE_SECONDS + SLACK_SECONDS,
     )
     assert reader.refresh(QUERY, stale) is RefreshState.TRIGGERED
 
@@ -114,7 +116,7 @@ def test_a_slow_redis_that_answers_in_time_costs_one_round_trip_a_hit(
     assert max(hit.seconds for hit in hits) < 2 * round_trip_seconds  # no second one, for claim or clock
     miss = answer_of(reader.get_entry, QUERY, world.unknown(), timeout="30s")
     assert miss.value.state is EntryState.MISS
-    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 10, "it is refreshed all the same")
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed all the same")
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["rst", "fin"])

@@ -44,10 +44,12 @@ def test_after_a_restart_a_read_is_a_hit_or_one_load(
     assert reader.get(QUERY, fresh, default="fallback") == "fallback"
     world.cache_server.restart(keep_data=keep_data)
     entry = eventually(
-        lambda: answer_of(reader.get_entry, QUERY, fresh).value, BREAKER_PAUSE_SECONDS + SLACK_SECONDS, "it is read"
+        lambda: answer_of(reader.get_entry, QUERY, fresh).value,
+        "it is read",
+        within_seconds=BREAKER_PAUSE_SECONDS + SLACK_SECONDS,
     )
     assert (entry.state, entry.value["load"]) == ((EntryState.FRESH, 1) if keep_data else (EntryState.MISS, 2))
-    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 10, "and the worker goes on as well")
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "and the worker goes on as well")
     assert world.parts.loads(fresh["key"]) == entry.value["load"]
     assert events.count("miss") == (0 if keep_data else 2)
 
@@ -74,8 +76,8 @@ def test_a_full_redis_serves_what_it_has_and_takes_no_claim(
         assert world.healthy.get(QUERY, fresh, default="gone") == "gone"
     eventually(
         lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
-        READER_SILENCE_SECONDS + SLACK_SECONDS,
         "it is refreshed",
+        within_seconds=READER_SILENCE_SECONDS + SLACK_SECONDS,
     )
 
 
@@ -97,7 +99,7 @@ class Pair:
             demoted.wait(1, 10_000)
             promoted.replicaof("NO", "ONE")
             demoted.replicaof(self.new.host, str(self.new.port))
-            eventually(lambda: demoted.info("replication")["master_link_status"] == "up", 20, "it is a replica now")
+            eventually(lambda: demoted.info("replication")["master_link_status"] == "up", "it is a replica now")
         for way in (reader_way, self.worker_way):
             way.leads_to(self.new.url())
         if cuts_worker:
@@ -121,7 +123,7 @@ def pair(
         master.config_set("masterauth", old.password)
     with redis.Redis.from_url(new.url()) as replica:
         replica.replicaof(old.host, str(old.port))
-        eventually(lambda: replica.info("replication")["master_link_status"] == "up", 20, "it replicates")
+        eventually(lambda: replica.info("replication")["master_link_status"] == "up", "it replicates")
     worker_way = stack.enter_context(FaultProxy.before(old.url()))
     system = System(stack, old, redis_server, arcadedb, tmp_path_factory.mktemp("pair"))
     system.env |= {"CACHE_REDIS_URL": worker_way.url(old.url(0))}
@@ -140,8 +142,8 @@ def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_
     # Nothing but hits, on a connection to the old master that stays open: it answers them, and refuses each claim.
     eventually(
         lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
-        2 * READER_SILENCE_SECONDS + SLACK_SECONDS,
         "a claim was refused, and the next one reached the new master",
+        within_seconds=2 * READER_SILENCE_SECONDS + SLACK_SECONDS,
     )
     assert events.count("unavailable") == events.count("miss") == 0
 
@@ -169,6 +171,10 @@ def test_after_a_failover_a_worker_whose_connections_stay_open_reaches_the_new_m
     reader = with_open_connections(make_reader(world), world)
     pair.fail_over(proxies.before(pair.old.url()), cuts_worker=False)
     # The old master answers all that only reads, and goes on to: nothing but its refusals tells.
-    assert eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, HEALED_SECONDS, "it is healed")
-    done = eventually(lambda: answer_of(reader.invalidate, QUERY, fresh).value, HEALED_SECONDS, "writers, too")
+    assert eventually(
+        lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is healed", within_seconds=HEALED_SECONDS
+    )
+    done = eventually(
+        lambda: answer_of(reader.invalidate, QUERY, fresh).value, "writers, too", within_seconds=HEALED_SECONDS
+    )
     assert reader.get(QUERY, fresh, min_generation=done.generation, timeout="20s")["load"] == 2

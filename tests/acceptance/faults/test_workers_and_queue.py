@@ -50,8 +50,8 @@ def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_ask
 
     world.start_worker()
     # Nobody has to ask again: the messages are there.
-    eventually(lambda: world.parts.loads(manual["key"]) == world.parts.loads(cold["key"]) == 1, 10, "it loads them")
-    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, 10, "the stale one is refreshed")
+    eventually(lambda: world.parts.loads(manual["key"]) == world.parts.loads(cold["key"]) == 1, "it loads them")
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "the stale one is refreshed")
 
 
 def test_a_full_queue_drops_early_refreshes_and_nothing_else(
@@ -74,9 +74,8 @@ def test_a_full_queue_drops_early_refreshes_and_nothing_else(
     assert events.count("triggered: invalidated") == events.count("triggered: miss") == 1
 
     world.start_worker()
-    eventually(lambda: world.parts.loads(stale["key"]) == 2, 10, "the stale one is loaded")
+    eventually(lambda: world.parts.loads(stale["key"]) == 2, "the stale one is loaded")
     eventually(
         lambda: reader.get(QUERY, early) and world.parts.loads(early["key"]) == 2,
-        10,
         "the queue is empty again, and early refreshes go",
     )

@@ -60,9 +60,9 @@ class Watched:
 
     def goes_on(self, worker: GuardedProcess, query: str, key: str, token: int, within_seconds: float) -> None:
         """See that a key is fresh again, its record gone, its worker alive, and that other keys are loaded."""
-        eventually(lambda: self.is_newer(query, key, token), within_seconds, f"{key} is fresh again")
+        eventually(lambda: self.is_newer(query, key, token), f"{key} is fresh again", within_seconds=within_seconds)
         cache_key = self.client.key(query, {"key": key})
-        eventually(lambda: not self.system.record(cache_key), 10, "no record is left")
+        eventually(lambda: not self.system.record(cache_key), "no record is left")
         assert self.client.get_entry(query, {"key": key}).state is EntryState.FRESH
         self.fresh("misbehaves", f"other than {key}")
         assert worker.poll() is None

@@ -21,10 +21,10 @@ def test_a_load_that_kills_its_process_is_tried_once_more_and_then_given_up(watc
         watched.let(misdeed, misdeed)
         watched.client.invalidate(QUERY, {"key": misdeed})
         watched.client.get_entry(QUERY, {"key": misdeed})
-        eventually(lambda: watched.count_of("failed: worker_lost") == count, 120, "it is given up")  # noqa: B023
+        eventually(lambda: watched.count_of("failed: worker_lost") == count, "it is given up")  # noqa: B023
         assert watched.system.loads(misdeed) == 3
         assert watched.count_of("retried: worker_lost") == count
-        eventually(lambda: watched.system.cache.zcard("cache:dead1") == count, 10, "its dead letter is there")  # noqa: B023
+        eventually(lambda: watched.system.cache.zcard("cache:dead1") == count, "its dead letter is there")  # noqa: B023
         # Stale, and left alone while it cools, whoever reads it; other keys are loaded by new processes.
         for number in range(10):
             assert watched.client.get(QUERY, {"key": misdeed})["load"] == 1
@@ -41,7 +41,7 @@ def test_a_killed_process_is_a_failed_attempt_and_no_more(watched: Watched) -> N
     watched.fresh(QUERY, "a")
     watched.let("a", "kills itself")
     token = watched.stale(QUERY, "a")
-    eventually(lambda: watched.count_of("retried: worker_lost"), 20, "the first attempt has died")
+    eventually(lambda: watched.count_of("retried: worker_lost"), "the first attempt has died")
     watched.let("a", None)
     watched.goes_on(worker, QUERY, "a", token, 20)
     assert watched.count_of("failed: worker_lost") == 0
@@ -53,9 +53,9 @@ def test_a_load_that_never_returns_is_ended_and_tried_again(watched: Watched, po
     watched.fresh(QUERY, "a")
     watched.let("a", "hangs")
     token = watched.stale(QUERY, "a")
-    eventually(lambda: watched.system.loads("a") == 2, 20, "it hangs")
+    eventually(lambda: watched.system.loads("a") == 2, "it hangs")
     watched.fresh(QUERY, "b")  # the other slot is free
-    eventually(lambda: watched.count_of(f"retried: {kind}"), 60, "it is counted")
+    eventually(lambda: watched.count_of(f"retried: {kind}"), "it is counted")
     watched.let("a", None)
     if pool == "threads":
         assert worker.wait(30) == 1
@@ -68,11 +68,11 @@ def test_what_no_soft_limit_ends_the_hard_one_does_and_somebody_is_told(watched:
     watched.fresh(QUERY, "a")
     watched.let("a", "hangs deaf")
     token = watched.stale(QUERY, "a")
-    eventually(lambda: watched.system.loads("a") == 2, 20, "it hangs")
+    eventually(lambda: watched.system.loads("a") == 2, "it hangs")
     (*_, pid) = watched.system.control.lrange("calls:a", 0, -1)
     watched.let("a", None)
-    eventually(lambda: watched.count_of("retried: hard_timeout"), 60, "its process was killed")
-    eventually(lambda: not psutil.pid_exists(int(pid)), 20, "it is gone")
+    eventually(lambda: watched.count_of("retried: hard_timeout"), "its process was killed")
+    eventually(lambda: not psutil.pid_exists(int(pid)), "it is gone")
     watched.goes_on(worker, QUERY, "a", token, 30)
 
 
@@ -108,6 +108,6 @@ def test_what_passes_in_a_cluster_is_retried_until_it_has(watched: Watched) -> N
         watched.fresh(QUERY, misdeed)
         watched.let(misdeed, misdeed)
         token = watched.stale(QUERY, misdeed)
-        eventually(lambda: watched.count_of(f"retried: {kind}") >= 2, 30, "it is tried again")  # noqa: B023
+        eventually(lambda: watched.count_of(f"retried: {kind}") >= 2, "it is tried again")  # noqa: B023
         watched.let(misdeed, None)
         watched.goes_on(worker, QUERY, misdeed, token, 30)

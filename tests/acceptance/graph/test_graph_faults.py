@@ -25,7 +25,7 @@ def in_the_middle(watched: Watched, key: str) -> int:
     """Return the token of a stale key whose refresh has asked the graph once, and is held before the second time."""
     watched.system.control.rpush(f"gate:{key}", "open")
     token = watched.stale(QUERY, key)
-    eventually(lambda: watched.system.loads(key) == 2, 20, "the refresh has asked once")
+    eventually(lambda: watched.system.loads(key) == 2, "the refresh has asked once")
     return token
 
 
@@ -44,7 +44,6 @@ def test_a_link_that_falls_silent_in_the_middle_of_a_query_ends_the_attempt_and_
     # Neither has an end of its own: the server would end the transaction, but can't say so.
     eventually(
         lambda: sum(behind_proxy.count_of(f"retried: {kind}") for kind in ("timeout", "graph_unavailable")),
-        60,
         "the attempt has ended",
     )
     assert not behind_proxy.is_newer(QUERY, "a", token)
@@ -60,7 +59,7 @@ def test_a_connection_lost_in_the_middle_of_a_query_is_a_failed_attempt(
     token = in_the_middle(behind_proxy, "a")
     cut(graph_proxy)
     let_go_on(behind_proxy, "a")
-    eventually(lambda: behind_proxy.count_of("retried: graph_unavailable"), 20, "the attempt has failed")
+    eventually(lambda: behind_proxy.count_of("retried: graph_unavailable"), "the attempt has failed")
     assert behind_proxy.client.get_entry(QUERY, {"key": "a"}).token >= token
     graph_proxy.passes()
     behind_proxy.goes_on(worker, QUERY, "a", token, 30)
@@ -81,7 +80,7 @@ def test_while_the_graph_is_down_each_key_is_tried_a_few_times_with_pauses_and_i
             behind_proxy.client.get_entry("misbehaves", {"key": key}).state is EntryState.STALE for key in keys
         ) and behind_proxy.count_of("failed: graph_unavailable") >= len(keys)
 
-    eventually(served_stale, 60, "each has been given up once, and is served stale")
+    eventually(served_stale, "each has been given up once, and is served stale")
     # A claim is worth 4 attempts, which are 3 retries: neither the driver's nor Celery's own multiply them.
     assert (
         behind_proxy.count_of("retried: graph_unavailable")
@@ -101,7 +100,7 @@ def test_a_wrong_password_is_told_at_once_and_is_no_storm_of_attempts(
             behind_proxy.client.get("misbehaves", {"key": f"k{number}"}, timeout=30)
         assert (caught.value.kind, caught.value.attempts) == ("auth", 1)
     # It is told after those who wait have been.
-    eventually(lambda: behind_proxy.count_of("failed: auth") == 30, 10, "each is counted")
+    eventually(lambda: behind_proxy.count_of("failed: auth") == 30, "each is counted")
     # One when the worker starts, and then each process one in five seconds.
     assert graph_proxy.accepted <= 15
     assert worker.poll() is None
@@ -140,7 +139,7 @@ def test_after_ten_seconds_without_the_graph_in_the_middle_of_refreshes_all_are_
             assert (entry.state, entry.token) == (EntryState.STALE, token)
         return time.monotonic() >= up_again_at
 
-    eventually(served_stale_until_the_end, DOWN_SECONDS + BUSY_MACHINE_SECONDS, "the outage is over")
+    eventually(served_stale_until_the_end, "the outage is over", within_seconds=DOWN_SECONDS + BUSY_MACHINE_SECONDS)
     assert behind_proxy.count_of("retried: graph_unavailable") >= len(tokens)
     graph_proxy.passes()
     # A pause between attempts may just have begun, or a cooling; then lease, queue and load come, and a second.
@@ -168,7 +167,7 @@ def test_of_two_loads_that_meet_in_a_deadlock_both_are_committed_in_the_end(behi
     keys = ("ab", "ba")
     for key in keys:
         behind_proxy.client.refresh("locks_two", {"key": key})
-    eventually(lambda: all(map(behind_proxy.system.loads, keys)), 30, "each has locked its first node")
+    eventually(lambda: all(map(behind_proxy.system.loads, keys)), "each has locked its first node")
     for key in keys:
         let_go_on(behind_proxy, key)
     for key in keys:

@@ -116,7 +116,7 @@ def _from_each(server: WebServer, path: str, processes: int) -> list[Report]:
             list(pool.map(request, range(2 * processes)))
         return len(reports) == processes
 
-    eventually(all_have_answered, WITHIN_SECONDS, f"{processes} processes have answered")
+    eventually(all_have_answered, f"{processes} processes have answered")
     return list(reports.values())
 
 
@@ -136,7 +136,7 @@ def _work(system: HostSystem, host: Host, folder: Path) -> Ended:
     worker = _start(system, host, folder, "celery", *command)
     with ExitStack() as stack:
         stack.callback(worker.kill)
-        eventually(lambda: _is_ready(worker), WITHIN_SECONDS, "the host's worker is ready")
+        eventually(lambda: _is_ready(worker), "the host's worker is ready")
         app = stack.enter_context(Celery("caller", broker=url, backend=url, set_as_current=False))
         connection = stack.enter_context(app.connection_for_write())
         call = partial(app.send_task, connection=connection)

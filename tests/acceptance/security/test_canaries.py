@@ -81,7 +81,7 @@ def watched(
             FLOWER_LOGGING="debug",
         )  # fmt: skip
         stack.callback(made.flower.process.kill)
-        eventually(lambda: made.flower.sees("worker-1@test"), 30, "Flower hears of the worker")
+        eventually(lambda: made.flower.sees("worker-1@test"), "Flower hears of the worker")
         made.client = system.client()
         assert made.client.get("kept_private", {"person": PERSON}, timeout=20)["rows"]
         for query in QUERIES[1:]:
@@ -145,14 +145,14 @@ def test_no_command_shows_one(watched: Watched, command: tuple[str, ...]) -> Non
 
 def test_no_setting_that_a_worker_tells_is_one(watched: Watched) -> None:
     with Celery(broker=watched.system.env["CACHE_BROKER_URL"], set_as_current=False) as app:
-        told = eventually(lambda: app.control.inspect(timeout=5).conf(with_defaults=True), 30, "the worker answers")
+        told = eventually(lambda: app.control.inspect(timeout=5).conf(with_defaults=True), "the worker answers")
     assert "broker_use_ssl" in str(told)
     assert watched.found_in(str(told)) == []
 
 
 def test_no_dead_letter_and_no_record_keeps_one(watched: Watched) -> None:
     cache = watched.system.cache
-    letters = eventually(lambda: cache.zrange("cache:dead1", 0, -1), 20, "there are dead letters")
+    letters = eventually(lambda: cache.zrange("cache:dead1", 0, -1), "there are dead letters")
     assert len(letters) == 3
     assert [watched.found_in(letter) for letter in letters] == [[]] * 3
     records = [cache.hgetall(key) for key in cache.scan_iter("cache:l1:*")]
@@ -174,7 +174,7 @@ def test_no_event_of_a_worker_and_no_header_of_a_message_shows_one(watched: Watc
                 seen.append(message["data"])
             return any(b"task-failed" in event for event in map(body_of, seen))
 
-        eventually(ended, 30, "the refresh has ended")
+        eventually(ended, "the refresh has ended")
     assert [watched.found_in(event) + watched.found_in(body_of(event)) for event in seen] == [[] for _ in seen]
 
 
@@ -218,7 +218,7 @@ def test_the_main_process_of_a_worker_that_can_t_reach_anything_shows_none(watch
         NEO4J_PASSWORD=env["NEO4J_PASSWORD"] + "x",
     )  # fmt: skip
     try:
-        eventually(lambda: "Cannot connect to" in worker.log_file.read_text(), 30, "it says so")
+        eventually(lambda: "Cannot connect to" in worker.log_file.read_text(), "it says so")
     finally:
         worker.kill()
     said = worker.log_file.read_text()

@@ -223,7 +223,7 @@ def test_a_worker_says_that_its_broker_has_a_wrong_certificate(
     url = server.url_of("worker", trusted=Authority(tmp_path).root)
     worker = running.start_worker(ready=False, CACHE_BROKER_URL=url)
     try:
-        eventually(lambda: "Cannot connect to amqps://" in worker.log_file.read_text(), 30, "it says so")
+        eventually(lambda: "Cannot connect to amqps://" in worker.log_file.read_text(), "it says so")
         said = worker.log_file.read_text()
     finally:
         worker.kill()

@@ -18,7 +18,7 @@ def test_it_refreshes_says_so_at_its_start_and_reports_no_failure(system: System
     generation = client.invalidate(QUERY, PARAMS).generation
     assert client.get(QUERY, PARAMS, min_generation=generation, timeout=30)["load"] == 2
     worker.terminate()
-    log = eventually(lambda: worker.tail_of_log(100_000), 10, "its log")
+    log = eventually(lambda: worker.tail_of_log(100_000), "its log")
     assert "the user worker of CACHE_REDIS_URL lacks the permission &cache:n1:*: " in log
     assert log.count(": 'committed (") == 2, log
     assert "can't be used" not in log

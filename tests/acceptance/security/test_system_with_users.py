@@ -84,7 +84,7 @@ def test_a_reader_reads_refreshes_and_explains(system: SystemWithUsers, kind: st
     assert "not refreshed" in str(reader.explain("long_lived", params))
     # The tier is on once its connection may track: then a read does not go to Redis.
     core = client_of(reader)._core
-    eventually(lambda: reader.get("long_lived", params) and core.tier.entries, 20, "it is kept")
+    eventually(lambda: reader.get("long_lived", params) and core.tier.entries, "it is kept")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,7 +109,7 @@ def test_a_refresh_that_fails_leaves_a_dead_letter_that_an_operator_reads(system
         system.client(**system.reading).get("unencodable", timeout=20)
     with redis.Redis.from_url(system.operating["CACHE_REDIS_URL"]) as operator:
         letters = DeadLetters(operator, "cache")
-        (letter,) = eventually(letters.newest, 10, "the letter is there")
+        (letter,) = eventually(letters.newest, "the letter is there")
         assert letter.kind == "not_encodable"
         assert letters.drop(letter)
 
@@ -142,19 +142,19 @@ def test_flower_shows_workers_tasks_and_queues_and_sends_nothing(system: SystemW
     }
     flower = Flower(env, tmp_path, FLOWER_BASIC_AUTH=f"{USER}:{PASSWORD}")
     try:
-        eventually(lambda: flower.sees("worker-1@test"), 30, "Flower hears of the worker")
+        eventually(lambda: flower.sees("worker-1@test"), "Flower hears of the worker")
         client = system.client(**system.reading)
 
         def shows_a_refresh() -> bool:
             client.refresh("long_lived", {"key": "shown"}, wait=True, timeout=20)
             return b"committed (manual)" in flower.ask("/api/tasks")[1]
 
-        eventually(shows_a_refresh, 30, "it shows a refresh")
+        eventually(shows_a_refresh, "it shows a refresh")
         short = client.key("long_lived", {"key": "shown"}).short
         assert f"long_lived v1 {short} manual".encode() in flower.ask("/api/tasks")[1]
         assert b'"cache.refresh-miss"' in flower.ask("/api/queues/length")[1]
         # What only an answer of the worker itself can tell.
-        eventually(lambda: b"prefetch" in flower.ask("/worker/worker-1@test")[1].lower(), 20, "it asks the worker")
+        eventually(lambda: b"prefetch" in flower.ask("/worker/worker-1@test")[1].lower(), "it asks the worker")
     finally:
         flower.process.terminate(5)
     assert "no permissions" not in flower.process.log_file.read_text()

@@ -87,7 +87,7 @@ def test_a_reader_of_any_kind_and_its_tier_and_the_worker_work_over_tls(running:
     params = {"key": kind}
     assert reader.get("long_lived", params, timeout=20)["load"] == 1
     core = client_of(reader)._core
-    eventually(lambda: reader.get("long_lived", params) and core.tier.entries, 20, "the tier keeps it")
+    eventually(lambda: reader.get("long_lived", params) and core.tier.entries, "the tier keeps it")
     other = running.reader(kind)
     other.invalidate("long_lived", params)
     assert reader.get("long_lived", params, fresh=True, timeout=20)["load"] == 2
@@ -141,7 +141,7 @@ def test_a_worker_says_that_its_broker_has_a_wrong_certificate_and_does_not_talk
 ) -> None:
     worker = running.start_worker(ready=False, CACHE_BROKER_URL=tls.url(wrong, 1), CACHE_REDIS_URL=tls.url(wrong))
     try:
-        eventually(lambda: "Cannot connect to rediss://" in worker.log_file.read_text(), 30, "it says so")
+        eventually(lambda: "Cannot connect to rediss://" in worker.log_file.read_text(), "it says so")
         said = worker.log_file.read_text()
     finally:
         worker.kill()

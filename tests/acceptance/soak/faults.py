@@ -95,7 +95,7 @@ class Faults:
         self._system.redis_server.kill()
         threading.Event().wait(DOWN_SECONDS)
         self._system.redis_server.restart(keep_data=False)
-        eventually(self._system.cache.ping, 20, "the cache is back")
+        eventually(self._system.cache.ping, "the cache is back")
 
     def lose_the_messages(self) -> None:
         self._broker.flushdb()

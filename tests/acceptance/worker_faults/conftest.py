@@ -186,18 +186,18 @@ class World:
             waiting.difference_update([key for key in waiting if self.is_fresh(key)])
             return not waiting
 
-        eventually(all_fresh, within_seconds, f"all of {len(waiting)} keys are fresh again")
+        eventually(all_fresh, f"all of {len(waiting)} keys are fresh again", within_seconds=within_seconds)
         assert self.client.flush(10)
         self._comes_to_rest()
         verdict = check_history(self.history)
         assert verdict.faults == []
-        eventually(lambda: self._adds_up(verdict, killed=killed), 10, "what the worker told is what Redis saw")
+        eventually(lambda: self._adds_up(verdict, killed=killed), "what the worker told is what Redis saw")
         return verdict
 
     def _comes_to_rest(self) -> None:
         records = [key for key in self.cache.scan_iter() if b":l1:" in key]
         assert [key for key in records if self.cache.pttl(key) == -1] == []
-        eventually(self._broker_is_empty, REDELIVERY_SECONDS, "all messages are acknowledged")
+        eventually(self._broker_is_empty, "all messages are acknowledged", within_seconds=REDELIVERY_SECONDS)
         left = LEASE_LIMIT_SECONDS + QUEUE_TTL_SECONDS + RETENTION_SECONDS + SLACK_SECONDS
 
         def others() -> list[bytes]:
@@ -207,7 +207,7 @@ class World:
                 if b":e1:" not in key and b":v1:" not in key and not key.endswith(b":dead1")
             ]
 
-        eventually(lambda: not others(), left, "nothing is left but entries and live versions")
+        eventually(lambda: not others(), "nothing is left but entries and live versions", within_seconds=left)
 
     def _broker_is_empty(self) -> bool:
         """Whether nothing is queued or unacknowledged. What killed workers had taken is due for redelivery at once."""

@@ -76,7 +76,7 @@ def test_a_broker_without_memory_under_load(world: World) -> None:
 def is_back(world: World) -> None:
     """Wait until the worker takes what is put into the queue."""
     taken, within_seconds = _taken(world), WORKER_BACK_SECONDS + REPUBLISH_SECONDS + SLACK_SECONDS
-    eventually(lambda: _taken(world) > taken, within_seconds, "it takes messages again")
+    eventually(lambda: _taken(world) > taken, "it takes messages again", within_seconds=within_seconds)
 
 
 def _taken(world: World) -> int:

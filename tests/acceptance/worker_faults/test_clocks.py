@@ -44,7 +44,7 @@ def test_the_clock_of_redis_is_set_under_load(world: World, clock: ShiftedClock,
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.read(key)
-        eventually(lambda: len(world.loads(key)) == 2, 30, "a load has begun")
+        eventually(lambda: len(world.loads(key)) == 2, "a load has begun")
         world.history.note(Happened.CLOCK_MOVED)
         clock.goes_off_by(shift_seconds)
         traffic.goes_on_for(10)
@@ -58,7 +58,7 @@ def test_nobody_waits_for_the_old_time_when_the_clock_of_redis_is_set_back(world
     cooling, dead, lost = world.stale_key(), world.stale_key(), world.stale_key()
     world.control.set("failing", 100)
     world.read(cooling)
-    eventually(lambda: world.count_of("failed (transient)"), 60, "it was given up")
+    eventually(lambda: world.count_of("failed (transient)"), "it was given up")
     world.control.delete("failing")
     message = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
     world.read(lost)
@@ -66,7 +66,7 @@ def test_nobody_waits_for_the_old_time_when_the_clock_of_redis_is_set_back(world
     world.hold(dead)
     world.read(dead)
     # So it is connected again: killed while it looks for messages to restore, it would keep all others from that.
-    eventually(lambda: len(world.loads(dead)) == 2, 30, "a load has begun")
+    eventually(lambda: len(world.loads(dead)) == 2, "a load has begun")
     world.worker().kill()
     world.history.note(Happened.CLOCK_MOVED)
     clock.goes_off_by(-HOUR_SECONDS)

@@ -26,10 +26,10 @@ def test_a_warm_shutdown_under_load_finishes_what_runs(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.read(key)
-        eventually(lambda: len(world.loads(key)) == 2, 30, "a load has begun")
+        eventually(lambda: len(world.loads(key)) == 2, "a load has begun")
         worker = world.worker()
         os.kill(worker.pid, signal.SIGTERM)
-        eventually(lambda: "Warm shutdown" in worker.tail_of_log(100), SLACK_SECONDS, "it has begun to end")
+        eventually(lambda: "Warm shutdown" in worker.tail_of_log(100), "it has begun to end")
         traffic.goes_on_for(5)
         world.let_go(key)
         assert worker.wait(30) == 0
@@ -45,10 +45,10 @@ def test_a_cold_shutdown_under_load_hands_over_what_runs(world: World) -> None:
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
         world.read(key)
-        eventually(lambda: len(world.loads(key)) == 2, 30, "a load has begun")
+        eventually(lambda: len(world.loads(key)) == 2, "a load has begun")
         worker = world.worker()
         # A load that began so lately that Celery's main process has not heard of it yet would be waited for.
-        eventually(lambda: key_is_shown_as_begun(world, key), 30, "the main process knows that it has begun")
+        eventually(lambda: key_is_shown_as_begun(world, key), "the main process knows that it has begun")
         os.kill(worker.pid, signal.SIGQUIT)
         assert worker.wait(30) is not None
         traffic.goes_on_for(5)

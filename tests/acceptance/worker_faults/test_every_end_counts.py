@@ -65,7 +65,7 @@ class Scene:
                 assert self.client.get(QUERY, {"key": key})["load"] == 1
             return set(self.letters()) >= set(keys)
 
-        eventually(given_up, within_seconds, f"all of {len(keys)} keys are given up")
+        eventually(given_up, f"all of {len(keys)} keys are given up", within_seconds=within_seconds)
         return self.letters()
 
     def loads(self, key: str) -> int:
@@ -110,7 +110,7 @@ def test_loads_that_would_end_their_worker_are_given_up_though_nobody_reads(
     for end in ends:
         scene.stale(end, end)
         scene.client.get_entry(QUERY, {"key": end})  # once: it asks for the refresh
-    eventually(lambda: set(scene.letters()) >= set(ends), 120, f"all of {len(ends)} keys are given up")
+    eventually(lambda: set(scene.letters()) >= set(ends), f"all of {len(ends)} keys are given up")
     # Each load that is under way by now shows itself; whatever comes round does so within milliseconds.
     for end in ends:
         scene.client.get(QUERY, {"key": f"other than {end}"}, timeout=30)
@@ -130,22 +130,22 @@ def test_a_pool_process_that_is_told_to_end_is_counted_and_one_of_a_worker_that_
     scene.stale("a", "hangs")
     scene.client.get_entry(QUERY, {"key": "a"})
     for load in (1, 2):
-        eventually(lambda: scene.loads("a") == load, 60, f"load {load} has begun")  # noqa: B023
+        eventually(lambda: scene.loads("a") == load, f"load {load} has begun")  # noqa: B023
         os.kill(scene.process_of("a"), signal.SIGTERM)
-    eventually(lambda: scene.letters().get("a"), 60, "it is given up")
+    eventually(lambda: scene.letters().get("a"), "it is given up")
     assert (scene.letters()["a"].kind, scene.loads("a")) == ("worker_lost", 2)
 
     scene.stale("b", "hangs")
     scene.client.get_entry(QUERY, {"key": "b"})
-    eventually(lambda: scene.loads("b") == 1, 60, "a load has begun")
+    eventually(lambda: scene.loads("b") == 1, "a load has begun")
     os.kill(scene.worker.pid, signal.SIGTERM)
-    eventually(lambda: "Warm shutdown" in scene.worker.tail_of_log(1_000), 30, "the worker has begun to end")
+    eventually(lambda: "Warm shutdown" in scene.worker.tail_of_log(1_000), "the worker has begun to end")
     os.kill(scene.process_of("b"), signal.SIGTERM)  # as a service manager does, which tells all processes
     assert scene.worker.wait(60) == 0
     assert loaders.record(scene.client.key(QUERY, {"key": "b"}))["state"] == "queued"
     loaders.control.delete("ends:b")
     scene.supervise()
-    eventually(lambda: scene.client.get(QUERY, {"key": "b"})["load"] == 3, 60, "the next worker has loaded it")
+    eventually(lambda: scene.client.get(QUERY, {"key": "b"})["load"] == 3, "the next worker has loaded it")
     assert "b" not in scene.letters()
     assert scene.overlaps() == []
 
@@ -156,7 +156,7 @@ def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_given
     scene.stale("a", "hangs")
     letter = scene.until_given_up(["a"], 150)["a"]
     assert (letter.kind, letter.attempts, scene.loads("a")) == ("hard_timeout", 2, 2)
-    eventually(lambda: scene.supervise() or len(scene.exit_codes) == 2, 30, "the second load has ended its worker, too")
+    eventually(lambda: scene.supervise() or len(scene.exit_codes) == 2, "the second load has ended its worker, too")
     assert scene.exit_codes == [1, 1]
     assert all("exceeded the hard time limit of 16 s" in log for log in scene.logs)
     assert scene.client.get(QUERY, {"key": "another"}, timeout=30)["load"] == 1

@@ -58,7 +58,7 @@ def test_a_failover_behind_one_address_under_load(
     new = stack.enter_context(RedisServer.start(binary=redis_binary, password=old.password, extra_config=joins))
     demoted, promoted = (stack.enter_context(redis.Redis.from_url(server.url())) for server in (old, new))
     demoted.config_set("masterauth", old.password)
-    eventually(lambda: promoted.info("replication")["master_link_status"] == "up", 20, "it replicates")
+    eventually(lambda: promoted.info("replication")["master_link_status"] == "up", "it replicates")
     world = make(old)
     with Traffic(world, replicas=1) as traffic:
         traffic.goes_on_for(10)

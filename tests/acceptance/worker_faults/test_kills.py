@@ -40,7 +40,7 @@ def before_acquire(world: World, key: str) -> Iterator[int]:
 def while_loading(world: World, key: str) -> Iterator[int]:
     world.hold(key)
     world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, 30, "the load has begun")
+    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
     yield world.loads(key)[-1]
     world.let_go(key)
 
@@ -105,10 +105,14 @@ def test_a_worker_stopped_past_its_lease_writes_nothing_over_the_newer_value(wor
     key = world.stale_key()
     with while_loading(world, key), stopped(world.worker()):
         world.add_worker()
-        eventually(lambda: world.read(key) and len(world.loads(key)) == 3, WITHIN_LEASE_SECONDS, "another one loads")
+        eventually(
+            lambda: world.read(key) and len(world.loads(key)) == 3,
+            "another one loads",
+            within_seconds=WITHIN_LEASE_SECONDS,
+        )
         world.write(key)  # after the stopped load has read
         world.let_go(key)
-        eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "its value is there")
+        eventually(lambda: world.is_fresh(key), "its value is there", within_seconds=WITHIN_LEASE_SECONDS)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     world.workers.pop().kill()
     assert world.runs(key)[1] in REJECTED
@@ -118,9 +122,13 @@ def test_a_child_stopped_past_its_lease_writes_nothing_over_the_newer_value(worl
     key = world.stale_key()
     with while_loading(world, key) as pid:
         os.kill(pid, signal.SIGSTOP)
-        eventually(lambda: world.read(key) and len(world.loads(key)) == 3, WITHIN_LEASE_SECONDS, "another one loads")
+        eventually(
+            lambda: world.read(key) and len(world.loads(key)) == 3,
+            "another one loads",
+            within_seconds=WITHIN_LEASE_SECONDS,
+        )
         world.let_go(key)
-        eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "its value is there")
+        eventually(lambda: world.is_fresh(key), "its value is there", within_seconds=WITHIN_LEASE_SECONDS)
         os.kill(pid, signal.SIGCONT)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.runs(key)[1] in REJECTED
@@ -149,7 +157,7 @@ def test_a_reader_killed_between_claim_and_publish_delays_the_others_by_the_time
     )
     stack.callback(reader.kill)
     claims = len(world.history.exchanges("claim", world.tag(key)))
-    eventually(lambda: len(world.history.exchanges("claim", world.tag(key))) > claims, 30, "it has claimed")
+    eventually(lambda: len(world.history.exchanges("claim", world.tag(key))) > claims, "it has claimed")
     kill(reader.pid)
     world.verify(within_seconds=REPUBLISH_SECONDS + 2 + SLACK_SECONDS)
     assert world.claims(key) == ["committed", "committed"]  # the dead reader's own claim was published by another

@@ -37,17 +37,21 @@ def consumes(world: World) -> None:
     """The worker is connected: it has taken what was put into the queue just now."""
     key = world.stale_key()
     world.read(key)
-    eventually(lambda: world.is_fresh(key), WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS, "it takes messages again")
+    eventually(
+        lambda: world.is_fresh(key),
+        "it takes messages again",
+        within_seconds=WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS,
+    )
 
 
 def held_load(world: World) -> str:
     """A key whose load goes on, and whose message is not acknowledged."""
     key = world.stale_key()
-    eventually(lambda: is_acknowledged(world), BUSY_MACHINE_SECONDS, "nothing else is under way")
+    eventually(lambda: is_acknowledged(world), "nothing else is under way")
     world.hold(key)
     before = len(world.loads(key))
     world.read(key)
-    eventually(lambda: len(world.loads(key)) == before + 1, BUSY_MACHINE_SECONDS, "it loads")
+    eventually(lambda: len(world.loads(key)) == before + 1, "it loads")
     assert world.broker.hlen("unacked") == 1
     return key
 
@@ -60,14 +64,14 @@ def test_the_message_of_a_load_that_outlives_its_connection_is_acknowledged(worl
     if ends == "while_there_is_none":
         world.broker_proxy.refuses()
         world.let_go(key)
-        eventually(lambda: world.runs(key)[-1:] == ["committed"], BUSY_MACHINE_SECONDS, "it commits without a broker")
+        eventually(lambda: world.runs(key)[-1:] == ["committed"], "it commits without a broker")
         world.broker_proxy.passes()
     else:
         world.broker_proxy.cuts()
         consumes(world)
-        eventually(lambda: world.broker.hlen("unacked") == 1, BUSY_MACHINE_SECONDS, "only the first is under way")
+        eventually(lambda: world.broker.hlen("unacked") == 1, "only the first is under way")
         world.let_go(key)
-    eventually(lambda: is_acknowledged(world), BUSY_MACHINE_SECONDS, "its message is acknowledged")
+    eventually(lambda: is_acknowledged(world), "its message is acknowledged")
     assert len(world.loads(key)) == loads
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
@@ -76,12 +80,14 @@ def test_a_message_that_waits_for_its_next_attempt_is_put_back_at_once(world: Wo
     key = world.stale_key()
     world.control.set("failing", 100)
     world.read(key)
-    eventually(lambda: world.broker.hlen("unacked") == 1, BUSY_MACHINE_SECONDS, "its retry waits in the worker")
-    eventually(lambda: len(world.loads(key)) >= 3, BUSY_MACHINE_SECONDS, "it was tried again")
+    eventually(lambda: world.broker.hlen("unacked") == 1, "its retry waits in the worker")
+    eventually(lambda: len(world.loads(key)) >= 3, "it was tried again")
     world.broker_proxy.cuts()
     world.control.delete("failing")
-    eventually(lambda: world.is_fresh(key), WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS, "it is loaded")
-    eventually(lambda: is_acknowledged(world), BUSY_MACHINE_SECONDS, "all messages are acknowledged")
+    eventually(
+        lambda: world.is_fresh(key), "it is loaded", within_seconds=WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS
+    )
+    eventually(lambda: is_acknowledged(world), "all messages are acknowledged")
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS)
 
 
@@ -96,7 +102,7 @@ def test_a_worker_that_dies_over_its_sweep_keeps_no_other_from_it(world: World) 
     # It is due now; what is waited for is the look.
     world.broker.zadd("unacked_index", dict.fromkeys(world.broker.zrange("unacked_index", 0, -1), 0), xx=True)
     within_seconds = MUTEX_SECONDS + RESTORE_SECONDS + BUSY_MACHINE_SECONDS
-    eventually(lambda: is_acknowledged(world), within_seconds, "what the dead one had taken is done")
+    eventually(lambda: is_acknowledged(world), "what the dead one had taken is done", within_seconds=within_seconds)
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS, killed=True)
 
 
@@ -122,5 +128,5 @@ def test_nothing_is_left_after_many_lost_connections_on_a_busy_machine(world: Wo
     # A connection that is lost between the broker's note that a message was taken and the worker's knowing of it
     # leaves what only the visibility timeout brings back; all else is done long before.
     within_seconds = visibility_seconds(world) + MUTEX_SECONDS + RESTORE_SECONDS + BUSY_MACHINE_SECONDS
-    eventually(lambda: is_acknowledged(world), within_seconds, "all messages are acknowledged")
+    eventually(lambda: is_acknowledged(world), "all messages are acknowledged", within_seconds=within_seconds)
     world.verify(within_seconds=WITHIN_QUEUE_TTL_SECONDS + BUSY_MACHINE_SECONDS)

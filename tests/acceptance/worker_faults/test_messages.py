@@ -42,7 +42,7 @@ def test_a_renewal_whose_reply_is_lost_is_repeated(world: World) -> None:
     world.read(key)
     lost.wait()
     renewals = len(world.history.exchanges("renew", world.tag(key)))
-    eventually(lambda: len(world.history.exchanges("renew", world.tag(key))) > renewals + 1, 10, "it goes on renewing")
+    eventually(lambda: len(world.history.exchanges("renew", world.tag(key))) > renewals + 1, "it goes on renewing")
     world.let_go(key)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.runs(key) == ["committed", "committed"]
@@ -52,7 +52,7 @@ def test_an_invalidation_whose_reply_is_lost_in_the_middle_of_a_load_stores_that
     key = world.stale_key()
     world.hold(key)
     world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, 30, "the load has begun")
+    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
     lost = world.cache_proxy.loses("invalidate", StopPoint.REPLY, key=world.tag(key))
     world.write(key)
     assert lost.met is not None
@@ -87,7 +87,7 @@ def test_what_a_flushed_broker_has_lost_is_published_again_by_readers(world: Wor
         world.worker().kill()
     for key in keys:
         world.read(key)
-    eventually(lambda: world.client.flush(1) and world.broker.llen("cache.refresh") == 4, 10, "they are queued")
+    eventually(lambda: world.client.flush(1) and world.broker.llen("cache.refresh") == 4, "they are queued")
     world.broker.flushall()
     world.worker()
     world.verify(within_seconds=WITHIN_REPUBLISH_SECONDS, killed=True)
@@ -101,7 +101,7 @@ def test_when_nobody_publishes_again_the_claim_runs_out_and_the_next_reader_clai
     world.read(key)
     lost.wait()
     with world.cache_proxy.stopping("republish", StopPoint.REQUEST, key=world.tag(key), drops=True):
-        eventually(lambda: world.parts.record(world.client.key(VERSIONED, {"key": key})) == {}, 30, "nobody has read")
+        eventually(lambda: world.parts.record(world.client.key(VERSIONED, {"key": key})) == {}, "nobody has read")
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.claims(key) == ["committed", "expired", "committed"]
 
@@ -111,21 +111,21 @@ def test_a_message_delivered_twice_and_again_when_all_is_over_is_skipped(world: 
     before = len(published(world))
     world.hold(key)
     world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, 30, "the load has begun")
+    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
     message = published(world)[before]
     world.broker.lpush("cache.refresh", message)
     # Held, unless the machine is so slow that the lease has run out.
     eventually(
-        lambda: world.count_of("skipped (running)") or len(world.loads(key)) > 2, 30, "the double has been looked at"
+        lambda: world.count_of("skipped (running)") or len(world.loads(key)) > 2, "the double has been looked at"
     )
     world.let_go(key)
-    eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "the first has committed")
+    eventually(lambda: world.is_fresh(key), "the first has committed", within_seconds=WITHIN_LEASE_SECONDS)
     claimed_at = world.history.exchanges("claim", world.tag(key))[-1].sent_at
-    eventually(lambda: time.monotonic() > claimed_at + QUEUE_TTL_SECONDS, 30, "the claim would have run out")
+    eventually(lambda: time.monotonic() > claimed_at + QUEUE_TTL_SECONDS, "the claim would have run out")
     world.broker.lpush("cache.refresh", message)
     verdict = world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert [run for run in world.runs(key) if run not in REJECTED] == ["committed", "committed"]
-    eventually(lambda: world.count_of("skipped (already_fresh)"), 10, "the late one finds nothing to do")
+    eventually(lambda: world.count_of("skipped (already_fresh)"), "the late one finds nothing to do")
     assert verdict.faults == []
 
 
@@ -139,11 +139,11 @@ def test_what_a_killed_worker_had_taken_is_delivered_again_and_skipped(world: Wo
     key = world.stale_key()
     world.hold(key)
     world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, 30, "the load has begun")
+    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
     world.worker().kill()
     world.let_go(key)
     world.worker()
-    eventually(lambda: world.is_fresh(key), WITHIN_LEASE_SECONDS, "another worker has loaded it")
+    eventually(lambda: world.is_fresh(key), "another worker has loaded it", within_seconds=WITHIN_LEASE_SECONDS)
     assert world.broker.hlen("unacked") >= 1  # nobody needed it
     world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)  # and delivers it again
-    eventually(lambda: world.count_of("skipped (already_fresh)"), SLACK_SECONDS, "it finds nothing to do")
+    eventually(lambda: world.count_of("skipped (already_fresh)"), "it finds nothing to do")

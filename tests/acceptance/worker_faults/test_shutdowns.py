@@ -69,12 +69,12 @@ class Ending:
     def get_busy(self) -> None:
         """Give it a load that goes on."""
         self._refresh(self._load)
-        eventually(lambda: self._loads(self._load) == 1, 60, f"{self._name}: it loads")
+        eventually(lambda: self._loads(self._load) == 1, f"{self._name}: it loads")
 
     def end(self) -> None:
         """Tell it to end, and ask for more meanwhile."""
         os.kill(self.worker.pid, signal.SIGTERM)
-        eventually(lambda: "Warm shutdown" in self.worker.tail_of_log(1_000), 40, f"{self._name} begins to end")
+        eventually(lambda: "Warm shutdown" in self.worker.tail_of_log(1_000), f"{self._name} begins to end")
         self._ends_by = time.monotonic() + self._bound_seconds + SLACK_SECONDS
         for number in range(WAITING):
             self._refresh(f"waits-{number}")
@@ -122,7 +122,7 @@ def test_a_worker_told_to_end_does_so_in_time_and_leaves_nothing_half_done(
             server.forget_queues(f"{pool}-{load}")
     endings = [Ending(system, pool, load) for pool, load in ROLES]
     for ending in endings:
-        eventually(lambda: "ready." in ending.worker.tail_of_log(1_000), 90, "it is ready")  # noqa: B023
+        eventually(lambda: "ready." in ending.worker.tail_of_log(1_000), "it is ready")  # noqa: B023
     for ending in endings:
         if broker == "redis":  # RabbitMQ itself keeps what is for later
             ending.keep_one_for_later()
@@ -130,4 +130,4 @@ def test_a_worker_told_to_end_does_so_in_time_and_leaves_nothing_half_done(
         ending.end()
     for ending in endings:
         ending.verify()
-    eventually(lambda: not system.broker.exists("unacked", "unacked_index"), 5, "nothing is on its way to nobody")
+    eventually(lambda: not system.broker.exists("unacked", "unacked_index"), "nothing is on its way to nobody")

@@ -38,7 +38,7 @@ def share_of_fresh_reads(system: System, client: CacheClient, kind: str) -> floa
             client.get_entry("sick", params)
         return sum(system.loads(params["key"]) for params in sick) >= SICK_KEYS + SLOTS - 1
 
-    eventually(under_way, 60, f"all but one slot are at keys that {kind}")
+    eventually(under_way, f"all but one slot are at keys that {kind}")
     pace, fresh = threading.Event(), 0
     for _ in range(ROUNDS):
         for params in sick:

@@ -78,4 +78,4 @@ class Traffic:
     def goes_on_for(self, writes: int) -> None:
         """Return after so many more attempts to invalidate; so long a fault lasts, ten a second or slower."""
         until = self.writes + writes
-        eventually(lambda: self._failures or self.writes >= until, 60 + 6 * writes, "traffic goes on")
+        eventually(lambda: self._failures or self.writes >= until, "traffic goes on", within_seconds=60 + 6 * writes)

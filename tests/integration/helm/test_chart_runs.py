@@ -94,7 +94,7 @@ def test_a_worker_runs_and_answers_its_probes(own_environment: dict[str, str], t
         return {name for name, said in said_by("readiness")[1].items() if said != "ok"}
 
     # There is no graph here; all else has been understood.
-    eventually(lambda: wrong() == {"graph"}, START_SECONDS, "a worker that lacks nothing but a graph")
+    eventually(lambda: wrong() == {"graph"}, "a worker that lacks nothing but a graph")
     assert said_by("readiness")[0] == http.client.SERVICE_UNAVAILABLE
     assert said_by("startup")[0] == said_by("liveness")[0] == http.client.OK
     log = (tmp_path / "worker.log").read_text()
@@ -102,7 +102,7 @@ def test_a_worker_runs_and_answers_its_probes(own_environment: dict[str, str], t
     assert ".> 2024.refresh " not in log
     told = b'xfetch_query_ttl_seconds{query="answer"} 300.0'
     metrics = own_environment["CACHE_METRICS_PORT"]
-    eventually(lambda: told in asked(metrics, "/metrics")[1], START_SECONDS, "the query's metrics")
+    eventually(lambda: told in asked(metrics, "/metrics")[1], "the query's metrics")
 
 
 def test_flower_runs_and_asks_for_the_password(own_environment: dict[str, str], tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_flower_runs_and_asks_for_the_password(own_environment: dict[str, str], 
     paths = {only[f"{probe}Probe"]["httpGet"]["path"] for probe in ("liveness", "readiness")}
     assert paths == {"/flower/healthcheck"}
     with started("flower", own_environment, tmp_path, PREFIXED):
-        eventually(lambda: asked(port, *paths)[0] == http.client.OK, START_SECONDS, "Flower")
+        eventually(lambda: asked(port, *paths)[0] == http.client.OK, "Flower")
         assert asked(port, "/flower/")[0] == http.client.UNAUTHORIZED
         assert asked(port, "/flower/", "looker:wrong")[0] == http.client.UNAUTHORIZED
         assert asked(port, "/flower/", "other:of-a-test")[0] == http.client.OK

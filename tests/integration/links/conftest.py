@@ -15,11 +15,10 @@ from api_client.transport.connection_maker import connection_maker
 from api_client.transport.pool import Connections
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 Connect: TypeAlias = Callable[..., Connections]
-
-PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -49,8 +48,8 @@ def connect(url: str) -> Iterator[Connect]:
     def make(
         url: str = url,
         *,
-        timeout_seconds: float = PATIENCE_SECONDS,
-        reply_seconds: float = PATIENCE_SECONDS,
+        timeout_seconds: float = MAX_WAIT_SECONDS,
+        reply_seconds: float = MAX_WAIT_SECONDS,
         max_connections: int = 64,
     ) -> Connections:
         maker = connection_maker(url, timeout_seconds=timeout_seconds)
@@ -77,7 +76,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     """Run a coroutine on an event loop of its own, in asyncio's debug mode."""
 
     async def bounded(coroutine: Coroutine[Any, Any, None]) -> None:
-        async with asyncio.timeout(2 * PATIENCE_SECONDS):
+        async with asyncio.timeout(MAX_WAIT_SECONDS):
             await coroutine
 
     def on_new_loop(coroutine: Coroutine[Any, Any, None]) -> None:

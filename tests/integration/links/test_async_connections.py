@@ -14,9 +14,10 @@ import redis
 from redis.exceptions import ConnectionError, RedisError
 
 from api_client.transport.multiplexed import Closed
-from tests.integration.links.conftest import PATIENCE_SECONDS, Run
+from tests.integration.links.conftest import Run
 from tests.support.fault_proxy import FaultProxy
 from tests.support.multiplexed import COUNT, current, ended, executed, gets, opened, patient, until
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def test_reads_of_one_key_in_one_tick_are_one(run: Run, url: str, control: redis.Redis) -> None:
@@ -140,10 +141,10 @@ def test_two_event_loops_in_two_threads_have_a_connection_each(
 
     async def read() -> None:
         await connections.get("key")
-        both.wait(PATIENCE_SECONDS)
+        both.wait(MAX_WAIT_SECONDS)
         for _ in range(50):
             assert await asyncio.gather(connections.get("key"), connections.get("none")) == [b"value", None]
-        both.wait(PATIENCE_SECONDS)
+        both.wait(MAX_WAIT_SECONDS)
         connections.close()
         await asyncio.sleep(0)
 

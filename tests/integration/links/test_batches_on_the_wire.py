@@ -13,11 +13,11 @@ from api_client import CacheUnavailable, Entry, InvalidQuery, QueryCall, ReaderS
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
 from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
 COUNT = 64
@@ -26,7 +26,7 @@ COUNT = 64
 @pytest.fixture(params=KINDS)
 def reader(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> Iterator[AnyReader]:
     settings = ReaderSettings(
-        redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=PATIENCE_SECONDS
+        redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=MAX_WAIT_SECONDS
     )
     made = KINDS[request.param](settings, EventRecorder())
     yield made
@@ -106,7 +106,7 @@ def test_a_batch_is_a_probe_as_good_as_any_other(reader: AnyReader, control: red
         return [getattr(result, "value", result) for result in reader.get_many(calls)]
 
     seen = [answers()]
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     while seen[-1] != ["a", "b"] and time.monotonic() < deadline:
         seen.append(answers())
     refusals = {str(one) for answer in seen[:-1] for one in answer}

@@ -18,8 +18,7 @@ from api_client.transport.wire import BytesPacker, pack
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from refresher.worker.cache import WorkerLink
-from tests.integration.links.conftest import PATIENCE_SECONDS
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 BROKERS_OWN = frozenset({"kombu", "celery"})  # on the publisher's thread, where no signal handler runs
 
@@ -48,7 +47,7 @@ def packed(clean_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 def test_a_reader_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
     settings = ReaderSettings(
-        redis_url=clean_redis.url(3), broker_url=clean_redis.url(1), redis_timeout_seconds=PATIENCE_SECONDS,
+        redis_url=clean_redis.url(3), broker_url=clean_redis.url(1), redis_timeout_seconds=MAX_WAIT_SECONDS,
         local_max_entries=10,
     )  # fmt: skip
     with CacheClient(settings) as client:
@@ -57,7 +56,7 @@ def test_a_reader_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: Red
         client.get_many([("q", {"n": 2}), ("q", {"n": 3})], timeout=0.2)
         client.explain("q", {"n": 1})
         expected = {b"EVALSHA", b"EVAL", b"HELLO", b"CLIENT", b"SELECT", b"WAIT"}  # HELLO by the tier's own thread
-        eventually(lambda: expected <= {words[0] for words in packed}, PATIENCE_SECONDS, "all are packed")
+        eventually(lambda: expected <= {words[0] for words in packed}, "all are packed")
 
 
 def test_a_worker_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
@@ -72,8 +71,8 @@ def test_a_worker_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: Red
 
 def test_what_uses_redis_py_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
     for client in (
-        connect(clean_redis.url(3), timeout_seconds=PATIENCE_SECONDS),
-        connect_to_any(clean_redis.url(3), timeout_seconds=PATIENCE_SECONDS),
+        connect(clean_redis.url(3), timeout_seconds=MAX_WAIT_SECONDS),
+        connect_to_any(clean_redis.url(3), timeout_seconds=MAX_WAIT_SECONDS),
     ):
         with client, client.pipeline() as pipeline:
             client.set("key", 1, px=60_000)

@@ -16,9 +16,9 @@ from redis.exceptions import TimeoutError
 from api_client.transport.pool import AllInUse, Connections
 from api_client.transport.wire import pack, pack_get
 from refresher.embedded import RedisServer
-from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
+from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 GET = pack_get("key")
 SHORT_SECONDS = 0.3
@@ -47,7 +47,7 @@ def test_a_signal_in_the_middle_leaves_no_reply_for_the_next_one(
     waiting = threading.Event()
 
     def interrupt_when_it_waits() -> None:
-        eventually(lambda: control.info("commandstats").get("cmdstat_get"), PATIENCE_SECONDS, "it was asked")
+        eventually(lambda: control.info("commandstats").get("cmdstat_get"), "it was asked")
         waiting.set()
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -133,17 +133,17 @@ def test_a_place_that_an_error_has_freed_goes_to_who_waits(
 ) -> None:
     one = connect(timeout_seconds=SHORT_SECONDS, max_connections=1)
     one.ask(GET)
-    one._timeout_seconds = PATIENCE_SECONDS  # for those who come from now on
+    one._timeout_seconds = MAX_WAIT_SECONDS  # for those who come from now on
     control.config_resetstat()
     proxy.holds_replies()
     first = pool.submit(one.ask, GET)
-    eventually(lambda: control.info("commandstats").get("cmdstat_get"), PATIENCE_SECONDS, "the first one was sent")
+    eventually(lambda: control.info("commandstats").get("cmdstat_get"), "the first one was sent")
     second = pool.submit(one.ask, GET)
-    eventually(lambda: one._waiting, PATIENCE_SECONDS, "the second one waits")
+    eventually(lambda: one._waiting, "the second one waits")
     with pytest.raises(TimeoutError, match="did not answer"):
-        first.result(PATIENCE_SECONDS)
+        first.result(MAX_WAIT_SECONDS)
     proxy.passes()
-    assert second.result(PATIENCE_SECONDS / 2) == b"value"
+    assert second.result(MAX_WAIT_SECONDS / 2) == b"value"
 
 
 def test_who_waits_for_a_connection_too_long_is_told_so(
@@ -154,9 +154,9 @@ def test_who_waits_for_a_connection_too_long_is_told_so(
     one._timeout_seconds = SHORT_SECONDS  # for a turn alone; the reply before it is waited for longer
     proxy.holds_replies()
     first = pool.submit(one.ask, GET)
-    eventually(lambda: not one._idle, PATIENCE_SECONDS, "the connection is in use")
+    eventually(lambda: not one._idle, "the connection is in use")
     with pytest.raises(AllInUse, match="all 1 connections are in use, and none came free in time"):
         one.ask(GET)
     assert not one._waiting
     proxy.passes()
-    assert first.result(PATIENCE_SECONDS) == b"value"
+    assert first.result(MAX_WAIT_SECONDS) == b"value"

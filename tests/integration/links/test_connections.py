@@ -17,9 +17,9 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from api_client.transport.pool import Connections, SlowReply
 from api_client.transport.wire import pack, pack_all, pack_get
 from refresher.embedded import RedisServer
-from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
+from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 GET = pack_get("key")
 SHORT_SECONDS = 0.3
@@ -61,7 +61,7 @@ def test_of_many_dead_connections_the_request_is_sent_on_one_and_then_on_a_new_o
 ) -> None:
     proxy.holds_replies()
     asked = [pool.submit(connections.ask, GET) for _ in range(8)]
-    eventually(lambda: proxy.open_connections == 8, PATIENCE_SECONDS, "eight connections")
+    eventually(lambda: proxy.open_connections == 8, "eight connections")
     proxy.passes()
     assert [each.result() for each in asked] == [b"value"] * 8
     control.config_resetstat()
@@ -88,7 +88,7 @@ def test_a_silent_server_is_waited_for_no_longer_than_the_timeout_and_not_asked_
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     connections = connect(timeout_seconds=SHORT_SECONDS)
-    assert eventually(lambda: connections.ask(GET), PATIENCE_SECONDS, "a connection") == b"value"
+    assert eventually(lambda: connections.ask(GET), "a connection") == b"value"
     accepted = proxy.accepted
     proxy.hangs()
     began = time.monotonic()
@@ -130,7 +130,7 @@ def test_after_a_large_reply_the_usual_bound_holds_again(connections: Connection
     (connection,) = connections._idle
     assert connection._socket.gettimeout() is None
     whole, microseconds = struct.unpack("@ll", connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
-    assert whole + microseconds / 1e6 == pytest.approx(PATIENCE_SECONDS, abs=0.01)
+    assert whole + microseconds / 1e6 == pytest.approx(MAX_WAIT_SECONDS, abs=0.01)
 
 
 def test_error_replies_are_returned_and_the_connection_stays(connections: Connections, proxy: FaultProxy) -> None:

@@ -13,11 +13,11 @@ from api_client.protocol.lease import invalidate
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.worker.cache import WorkerLink
-from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
 from tests.support.flushing_proxy import FlushingProxy
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
 
@@ -32,7 +32,7 @@ def url(clean_redis: RedisServer) -> Iterator[str]:
 @pytest.fixture(params=KINDS)
 def reader(request: pytest.FixtureRequest, url: str, clean_redis: RedisServer) -> Iterator[AnyReader]:
     settings = ReaderSettings(
-        redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=PATIENCE_SECONDS
+        redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=MAX_WAIT_SECONDS
     )
     made = KINDS[request.param](settings, EventRecorder())
     yield made

@@ -19,12 +19,11 @@ from api_client.transport import pool as connection
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.worker.cache import WorkerLink
-from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
 from tests.support.fault_proxy import FaultProxy
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 NAMESPACE = "test"
 TIMEOUT_SECONDS = 3.0
@@ -105,7 +104,7 @@ def test_a_silence_on_a_connection_in_use_is_not_followed_by_a_repeat(
 ) -> None:
     plant(control, "q", "value")
     reader = make("sync", redis_timeout_seconds=SHORT_SECONDS)
-    eventually(lambda: reader.get("q", {}, default=None, timeout=0), PATIENCE_SECONDS, "a hit")
+    eventually(lambda: reader.get("q", {}, default=None, timeout=0), "a hit")
     accepted = proxy.accepted
     proxy.goes_half_open()
     with pytest.raises(CacheUnavailable, match="did not answer in time"):
@@ -118,8 +117,8 @@ def test_a_value_that_takes_longer_than_the_timeout_is_read(
     make: Make, control: redis.Redis, proxy: FaultProxy, kind: str
 ) -> None:
     plant(control, "large", LARGE)
-    reader = make(kind, redis_timeout_seconds=SHORT_SECONDS, redis_reply_timeout_seconds=PATIENCE_SECONDS)
-    eventually(lambda: reader.get("large", {}, default=None, timeout=0), PATIENCE_SECONDS, "a hit")
+    reader = make(kind, redis_timeout_seconds=SHORT_SECONDS, redis_reply_timeout_seconds=MAX_WAIT_SECONDS)
+    eventually(lambda: reader.get("large", {}, default=None, timeout=0), "a hit")
     proxy.slows(0.0, len(LARGE) / LARGE_SECONDS)
     began = time.monotonic()
     assert reader.get("large", {}) == LARGE
@@ -134,7 +133,7 @@ def test_values_that_take_too_long_fail_alone_and_open_no_breaker(
     plant(control, "large", LARGE)
     plant(control, "small", "value")
     reader = make(kind, redis_timeout_seconds=SHORT_SECONDS, redis_reply_timeout_seconds=SHORT_SECONDS)
-    eventually(lambda: reader.get("small", {}, default=None, timeout=0), PATIENCE_SECONDS, "a hit")
+    eventually(lambda: reader.get("small", {}, default=None, timeout=0), "a hit")
     proxy.slows(0.0, len(LARGE) / LARGE_SECONDS)
     for _ in range(7):
         with pytest.raises(CacheUnavailable, match="took too long"):
@@ -149,12 +148,12 @@ def test_small_values_on_a_shared_connection_wait_for_a_large_one_and_no_longer(
     plant(control, "small", "value")
     settings = ReaderSettings(
         redis_url=url, broker_url=clean_redis.url(1), namespace=NAMESPACE, redis_timeout_seconds=SHORT_SECONDS,
-        redis_reply_timeout_seconds=PATIENCE_SECONDS,
+        redis_reply_timeout_seconds=MAX_WAIT_SECONDS,
     )  # fmt: skip
 
     async def read() -> None:
         client = AsyncCacheClient(settings)
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + MAX_WAIT_SECONDS
         while await client.get("small", timeout=0, default=None) is None:  # a busy machine: the connection is made
             assert time.monotonic() < deadline
         proxy.slows(0.0, len(LARGE) / LARGE_SECONDS)

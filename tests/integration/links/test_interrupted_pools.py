@@ -17,9 +17,9 @@ from api_client.transport import sockets
 from api_client.transport.pool import Connections
 from api_client.transport.sockets import SocketWatchdog
 from api_client.transport.wire import pack, pack_get
-from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
+from tests.integration.links.conftest import Connect
 from tests.support.opcode_interrupts import Interrupted, interrupted_at_each_opcode
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 GET, PING = pack_get("key"), pack("PING")
 MIN_INSTRUCTIONS = 12
@@ -39,7 +39,7 @@ def is_usable(pool: Connections) -> bool:
 
     thread = threading.Thread(target=use_all, daemon=True)
     thread.start()
-    thread.join(PATIENCE_SECONDS)
+    thread.join(MAX_WAIT_SECONDS)
     return replies == [b"PONG"] * pool._max_connections
 
 
@@ -81,7 +81,7 @@ def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: 
         in_use = [pool._acquire()]
 
         def give_back() -> None:
-            eventually(lambda: pool._waiting or ended.is_set(), PATIENCE_SECONDS, "the other one waits")
+            eventually(lambda: pool._waiting or ended.is_set(), "the other one waits")
             pool._release(in_use.pop())
 
         helper = threading.Thread(target=give_back)
@@ -111,12 +111,12 @@ def test_an_interrupt_while_a_connection_is_given_to_a_thread_that_waits_leaves_
         in_use = pool._acquire()
         others.append(threading.Thread(target=lambda: replies.append(pool.ask(GET))))
         others[-1].start()
-        eventually(lambda: pool._waiting, PATIENCE_SECONDS, "the other one waits")
+        eventually(lambda: pool._waiting, "the other one waits")
         pool._release(in_use)
 
     for number in interrupted_at_each_opcode(give_to_another, connections):
         for thread in others[-1:]:
-            thread.join(PATIENCE_SECONDS)
+            thread.join(MAX_WAIT_SECONDS)
         assert replies == [b"value"] * len(others), f"after an interrupt at instruction {number}"
         assert pool.ask(GET) == b"value"
     assert len(others) > MIN_INSTRUCTIONS
@@ -135,14 +135,14 @@ def test_the_watch_over_sockets_goes_on_whatever_interrupts_those_who_add_to_it(
     for number in interrupted_at_each_opcode(lambda: watch.add(Thing()), sockets):
         thing = Thing()
         assert watch.add(thing)
-        assert thing.was_looked_at.wait(PATIENCE_SECONDS), f"after an interrupt at instruction {number}"
+        assert thing.was_looked_at.wait(MAX_WAIT_SECONDS), f"after an interrupt at instruction {number}"
     assert number > MIN_INSTRUCTIONS
 
 
 def test_what_the_watch_looks_after_goes_without_python_code_that_a_signal_could_interrupt() -> None:
     watch, things, called = SocketWatchdog(check_seconds=0.001), [Thing()], list[str]()
     assert watch.add(things[0])
-    assert things[0].was_looked_at.wait(PATIENCE_SECONDS)
+    assert things[0].was_looked_at.wait(MAX_WAIT_SECONDS)
 
     def record(frame: FrameType, *_: object) -> None:
         called.append(frame.f_code.co_name)

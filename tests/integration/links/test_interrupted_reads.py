@@ -15,10 +15,10 @@ import pytest
 from api_client.transport import sockets
 from api_client.transport.sockets import SocketWatchdog, set_io_timeout
 from benchmarks.apparatus.servers import SilentServer
-from tests.integration.links.conftest import PATIENCE_SECONDS, Connect
+from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
 from tests.support.interrupted_reader import CALLS
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 REDIS_TIMEOUT = "300ms"
 MAX_SECONDS = 15.0  # two for what is tested; the rest is a busy machine
@@ -67,11 +67,11 @@ def test_one_thread_looks_after_all_and_ends_with_the_last() -> None:
     for _ in range(2):  # it comes again, too
         things = [Thing(), Thing()]
         assert all(map(watch.add, things))
-        eventually(lambda things=things: all(thing.looks > 2 for thing in things), PATIENCE_SECONDS, "looks")
+        eventually(lambda things=things: all(thing.looks > 2 for thing in things), "looks")
         assert watching_threads() == others + 1
         things.clear()
         gc.collect()
-        eventually(lambda: watching_threads() == others, PATIENCE_SECONDS, "no thread for nothing")
+        eventually(lambda: watching_threads() == others, "no thread for nothing")
 
 
 def test_a_read_that_takes_no_longer_than_it_may_is_not_ended(
@@ -88,7 +88,7 @@ def test_a_connection_that_is_idle_for_long_is_not_ended(
     connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections = connect(timeout_seconds=0.3)
-    eventually(lambda: connections.ask(b"PING\r\n"), PATIENCE_SECONDS, "a connection")
+    eventually(lambda: connections.ask(b"PING\r\n"), "a connection")
     (connection,), accepted = connections._idle, proxy.accepted
     monkeypatch.setattr("api_client.transport.pool.monotonic_seconds", lambda: 1e9)
     connection.close_if_stalled()
@@ -108,7 +108,7 @@ def test_without_a_thread_to_look_after_them_reads_are_bounded_by_the_clock(
     connections = connect()
     assert connections.ask(b"PING\r\n") == b"PONG"
     (connection,) = connections._idle
-    assert connection._socket.gettimeout() == PATIENCE_SECONDS
+    assert connection._socket.gettimeout() == MAX_WAIT_SECONDS
 
 
 def test_a_forked_child_has_a_watch_of_its_own() -> None:
@@ -120,7 +120,7 @@ def test_a_forked_child_has_a_watch_of_its_own() -> None:
         watch, is_own = sockets.watchdog(), False
         with suppress(BaseException):
             is_own = watch is not before and watch.add(other)
-            eventually(lambda: other.looks and watching_threads() == 1, PATIENCE_SECONDS, "a look")
+            eventually(lambda: other.looks and watching_threads() == 1, "a look")
         os._exit(0 if is_own and other.looks else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert sockets.watchdog() is before

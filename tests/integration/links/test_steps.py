@@ -14,8 +14,8 @@ from api_client.protocol import lease
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus
 from api_client.transport.link import CacheLink
-from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 Claims: TypeAlias = Sequence[Call[ClaimReply]]
 
@@ -44,7 +44,7 @@ def claimed(replies: Sequence[Any]) -> list[bool]:
 
 @pytest.fixture
 def link(url: str, control: redis.Redis) -> Iterator[CacheLink]:
-    made = CacheLink(url, PATIENCE_SECONDS, PATIENCE_SECONDS)
+    made = CacheLink(url, MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)
     yield made
     made.close()
 

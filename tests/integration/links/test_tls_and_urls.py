@@ -18,18 +18,18 @@ from api_client.transport.pool import Connections
 from api_client.transport.redis_py import connect
 from api_client.transport.wire import pack
 from refresher.embedded import RedisServer, ServerDidNotStart, free_port
-from tests.integration.links.conftest import PATIENCE_SECONDS
 from tests.support.authority import Authority
 from tests.support.multiplexed import patient
 from tests.support.requirements import skip_or_fail
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 Ask: TypeAlias = Callable[..., list[Any]]
 LARGE = "x" * 3_000_000
 
 
 def ask_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
-    maker = connection_maker(url, timeout_seconds=PATIENCE_SECONDS)
-    connections = Connections(maker, timeout_seconds=PATIENCE_SECONDS, reply_seconds=PATIENCE_SECONDS)
+    maker = connection_maker(url, timeout_seconds=MAX_WAIT_SECONDS)
+    connections = Connections(maker, timeout_seconds=MAX_WAIT_SECONDS, reply_seconds=MAX_WAIT_SECONDS)
     try:
         return [connections.ask(pack(*command)) for command in commands]
     finally:
@@ -97,7 +97,7 @@ def test_a_unix_socket_is_one_as_well(ask: Ask, tmp_path: Path) -> None:
     with RedisServer.start(extra_config={"unixsocket": str(path)}) as server:
         url = f"unix://:{server.password}@{path}?db=3"
         assert ask(url, ("SET", "key", "value"), ("GET", "key")) == [b"OK", b"value"]
-        with connect(url, timeout_seconds=PATIENCE_SECONDS) as client:  # for the steps
+        with connect(url, timeout_seconds=MAX_WAIT_SECONDS) as client:  # for the steps
             assert client.get("key") == b"value"
 
 

@@ -16,8 +16,9 @@ from api_client.transport.scripts import LeaseStore
 from api_client.transport.wire import is_wrong_node, reply_reader
 from refresher.embedded import RedisServer, free_port
 from tests.support.any_reader import KINDS, AnyReader
-from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
+from tests.support.fake_worker import WorkedKey
 from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def way(demoted: RedisServer) -> Iterator[FaultProxy]:
 @pytest.fixture(params=sorted(KINDS))
 def reader(request: pytest.FixtureRequest, demoted: RedisServer, way: FaultProxy) -> Iterator[AnyReader]:
     url = way.url(demoted.url())
-    settings = ReaderSettings(redis_url=url, broker_url=url, namespace="test", redis_timeout_seconds=PATIENCE_SECONDS)
+    settings = ReaderSettings(redis_url=url, broker_url=url, namespace="test", redis_timeout_seconds=MAX_WAIT_SECONDS)
     with ExitStack() as stack:
         made = KINDS[request.param](settings, ReaderEvents())
         stack.callback(made.close)

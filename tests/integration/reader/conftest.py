@@ -16,8 +16,8 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.event_recorder import EventRecorder
-from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
-from tests.support.waiting import eventually
+from tests.support.fake_worker import WorkedKey
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 NAMESPACE = "test"
 
@@ -59,7 +59,7 @@ def settings(clean_redis: RedisServer) -> dict[str, Any]:
         "broker_url": clean_redis.url(1),
         "namespace": NAMESPACE,
         "redis_timeout_seconds": 5.0,
-        "wait_timeout_ms": PATIENCE_SECONDS * 1000,
+        "wait_timeout_ms": MAX_WAIT_SECONDS * 1000,
     }
 
 
@@ -71,7 +71,7 @@ def make_reader(kind: str, stack: ExitStack, settings: dict[str, Any], events: E
         tracking, tier = client_of(reader)._tracking, client_of(reader)._tier
         if tracking is not None and tier is not None:
             tracking.start()
-            eventually(lambda: not tier.is_bypassed, PATIENCE_SECONDS, "the tier is on")
+            eventually(lambda: not tier.is_bypassed, "the tier is on")
         return reader
 
     return make
@@ -104,7 +104,7 @@ def has_heard_all(reader: AnyReader, control: redis.Redis) -> None:
     marker = make_key(NAMESPACE, "marker", None, 1).entry
     assert tier.begin(marker) is not None
     control.set(marker, "now")
-    eventually(lambda: marker not in tier._fills, PATIENCE_SECONDS, "it has heard")
+    eventually(lambda: marker not in tier._fills, "it has heard")
 
 
 @pytest.fixture

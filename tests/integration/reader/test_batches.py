@@ -22,7 +22,7 @@ from api_client import (
 from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
-from tests.support.fake_worker import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def values(results: list[Entry[object] | CacheError]) -> list[object]:
@@ -64,7 +64,7 @@ def test_each_item_has_its_own_end(
     reading = pool.submit(reader.get_many, calls)
     new_key("cold").load("new")
     new_key("fails").give_up(kind="syntax", attempts=2)
-    there, no_name, no_int, cold, stale, fails, no_version, cold_again = reading.result(PATIENCE_SECONDS)
+    there, no_name, no_int, cold, stale, fails, no_version, cold_again = reading.result(MAX_WAIT_SECONDS)
     assert isinstance(there, Entry)
     assert isinstance(no_name, InvalidQuery)
     assert isinstance(no_int, DecodeError)
@@ -109,7 +109,7 @@ def test_options_are_of_all(reader: AnyReader, new_key: NewKey, pool: ThreadPool
     reading = pool.submit(reader.get_many, calls, fresh=True)
     for key in keys:
         key.load("new")
-    assert values(reading.result(PATIENCE_SECONDS)) == ["new"] * 3
+    assert values(reading.result(MAX_WAIT_SECONDS)) == ["new"] * 3
     assert all(isinstance(result, WaitTimeout) for result in reader.get_many(calls, fresh=True, timeout=0))
 
 

@@ -14,8 +14,8 @@ import pytest
 from api_client import AsyncCacheClient, Entry, ReaderSettings
 from tests.integration.reader.conftest import NewKey
 from tests.support.cancelling import CancelledAt, CancelPoint
-from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
-from tests.support.waiting import eventually
+from tests.support.fake_worker import WorkedKey
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 STALE_SECONDS: Final = 200_000.0
 MAX_AWAITS: Final = 500
@@ -95,7 +95,7 @@ def _made(case: Case, settings: dict[str, Any]) -> AsyncCacheClient:
     tracking, tier = client._tracking, client._tier
     if tracking is not None and tier is not None:
         tracking.start()
-        eventually(lambda: not tier.is_bypassed, PATIENCE_SECONDS, "the tier is on")
+        eventually(lambda: not tier.is_bypassed, "the tier is on")
     return client
 
 
@@ -106,7 +106,7 @@ async def _is_cancelled(case: Case, client: AsyncCacheClient, key: WorkedKey, nu
     over = threading.Event()
     loading = asyncio.create_task(asyncio.to_thread(_load_until, over, key))
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(MAX_WAIT_SECONDS):
             its_end, others_end = await asyncio.gather(*calls, return_exceptions=True)
     finally:
         over.set()
@@ -132,6 +132,4 @@ async def _left_as_it_was(client: AsyncCacheClient) -> None:
         assert (list(connection._due), connection._unsent) == ([], [])
     assert client._reads._flights._flights == {}
     loop = asyncio.get_running_loop()
-    await asyncio.to_thread(
-        eventually, lambda: len(asyncio.all_tasks(loop)) == 1, PATIENCE_SECONDS, "no task is left but this"
-    )
+    await asyncio.to_thread(eventually, lambda: len(asyncio.all_tasks(loop)) == 1, "no task is left but this")

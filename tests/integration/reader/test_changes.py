@@ -16,8 +16,7 @@ from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
 from tests.integration.reader.test_misses import share_a_wait
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
-from tests.support.fake_worker import PATIENCE_SECONDS
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def test_a_hard_invalidation_leaves_nothing(reader: AnyReader, new_key: NewKey, 
     assert key.entry() is None
     read = pool.submit(reader.get_entry, "q", {})
     key.load("new")
-    entry = read.result(PATIENCE_SECONDS)
+    entry = read.result(MAX_WAIT_SECONDS)
     assert (entry.value, entry.state, entry.token > generation) == ("new", EntryState.MISS, True)
 
 
@@ -75,10 +74,10 @@ def test_a_wait_that_a_soft_invalidation_met_returns_a_value_whose_state_is_stal
     after = [pool.submit(one.get_entry, "q", {}) for one in (reader, make_reader())]
     batches = [pool.submit(reader.get_many, [("q", {}), ("q", {})]) for _ in range(2)]
     # On an event loop batches share it, too.
-    eventually(lambda: any(share_a_wait(reader, n) for n in (4, 6)), PATIENCE_SECONDS, "they wait")
+    eventually(lambda: any(share_a_wait(reader, n) for n in (4, 6)), "they wait")
     assert key.end(token, "read before") is CommitStatus.ACCEPTED_AS_STALE
-    entries = [read.result(PATIENCE_SECONDS) for read in before + after]
-    entries += [entry for batch in batches for entry in batch.result(PATIENCE_SECONDS)]
+    entries = [read.result(MAX_WAIT_SECONDS) for read in before + after]
+    entries += [entry for batch in batches for entry in batch.result(MAX_WAIT_SECONDS)]
     assert len(entries) == 9
     assert {(entry.value, entry.state, entry.generation) for entry in entries} == {
         ("read before", EntryState.STALE, generation)
@@ -142,7 +141,7 @@ def test_a_refresh_by_hand_can_be_waited_for(
     old = key.store_value("old")
     refreshing = pool.submit(reader.refresh, "q", {}, wait=True)
     token = key.load("new")
-    assert refreshing.result(PATIENCE_SECONDS) is RefreshState.TRIGGERED
+    assert refreshing.result(MAX_WAIT_SECONDS) is RefreshState.TRIGGERED
     assert reader.get_entry("q", {}).token == token > old
     with broker:
         assert broker.llen(miss_queue(NAMESPACE)) == 1  # somebody waits
@@ -155,10 +154,10 @@ def test_one_that_is_suppressed_waits_for_a_load_that_begins_after_it(
     reader.refresh("q", {})
     running = key.begin()
     refreshing = pool.submit(reader.refresh, "q", {}, wait=True)
-    eventually(lambda: int(key.record()["number"]) > running, PATIENCE_SECONDS, "it has asked")
+    eventually(lambda: int(key.record()["number"]) > running, "it has asked")
     key.end(running, "from before")
     token = key.load("from after")
-    assert refreshing.result(PATIENCE_SECONDS) is RefreshState.SUPPRESSED
+    assert refreshing.result(MAX_WAIT_SECONDS) is RefreshState.SUPPRESSED
     assert reader.get_entry("q", {}).token == token
 
 
@@ -168,7 +167,7 @@ def test_a_refresh_by_hand_passes_cooling_and_a_read_does_not(
     key = new_key()
     read = pool.submit(reader.get, "q", {})
     key.give_up()
-    assert isinstance(read.exception(PATIENCE_SECONDS), RefreshFailed)
+    assert isinstance(read.exception(MAX_WAIT_SECONDS), RefreshFailed)
     with pytest.raises(RefreshFailed):
         reader.get("q", {})
     assert reader.refresh("q", {}) is RefreshState.TRIGGERED
@@ -183,7 +182,7 @@ def test_waiting_for_a_refresh_by_hand_ends_as_a_read_does(
         reader.refresh("slow", {}, wait=True, timeout=0)
     refreshing = pool.submit(reader.refresh, "fails", {}, wait=True)
     new_key("fails").give_up(kind="transient", attempts=4)
-    error = refreshing.exception(PATIENCE_SECONDS)
+    error = refreshing.exception(MAX_WAIT_SECONDS)
     assert isinstance(error, RefreshFailed)
     assert (error.kind, error.attempts) == ("transient", 4)
 

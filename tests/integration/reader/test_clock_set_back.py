@@ -14,8 +14,8 @@ from api_client import EntryState, RefreshState
 from api_client.protocol.clock import monotonic_seconds
 from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader, client_of
-from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
-from tests.support.waiting import eventually
+from tests.support.fake_worker import WorkedKey
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 HOUR_SECONDS = 3_600.0
 AGAIN = 3  # decoded, compared with what was decoded, known: three ways to the same answer
@@ -38,7 +38,7 @@ def test_an_entry_of_the_future_is_stale_and_asked_for(
     assert [entry.refresh for entry in entries] == [RefreshState.TRIGGERED] + [RefreshState.SUPPRESSED] * (AGAIN - 1)
     assert all((entry.age, entry.ttl_remaining) == (0.0, 0.0) for entry in entries)
     key.load("new", soft_expiry_us=key.now_us() + int(HOUR_SECONDS * 1e6))
-    eventually(lambda: reader.get("q", {}) == "new", PATIENCE_SECONDS, "it has heard of the commit")
+    eventually(lambda: reader.get("q", {}) == "new", "it has heard of the commit")
 
 
 def test_an_entry_stored_just_ahead_of_the_reader_s_clock_is_fresh(
@@ -60,9 +60,7 @@ def test_a_reader_that_is_wrong_about_the_clock_learns_it_again(make_reader: Mak
     clock._resync_at = float("inf")  # but for the doubt, it would never ask
     new_key(params={"n": 1}).store_value("new")
     assert reader.get_entry("q", {"n": 1}).state is EntryState.STALE
-    eventually(
-        lambda: reader.get_entry("q", {"n": 1}).state is EntryState.FRESH, PATIENCE_SECONDS, "it has learnt the clock"
-    )
+    eventually(lambda: reader.get_entry("q", {"n": 1}).state is EntryState.FRESH, "it has learnt the clock")
 
 
 def planted_ahead(key: WorkedKey, **changes: float) -> int:
@@ -82,10 +80,10 @@ def test_a_value_whose_number_is_lower_takes_the_place_of_the_one_before(
     ahead = planted_ahead(key)
     assert reader.get("q", {}) == "old"
     lose(key)
-    eventually(lambda: reader.get("q", {}, timeout=0, default="gone") == "gone", PATIENCE_SECONDS, "nobody has it")
+    eventually(lambda: reader.get("q", {}, timeout=0, default="gone") == "gone", "nobody has it")
     read = pool.submit(reader.get, "q", {})
     assert key.load("new") < ahead
-    assert read.result(PATIENCE_SECONDS) == "new"
+    assert read.result(MAX_WAIT_SECONDS) == "new"
     assert [reader.get("q", {}) for _ in range(AGAIN)] == ["new"] * AGAIN
 
 
@@ -99,7 +97,7 @@ def test_a_generation_from_before_is_met_by_a_load_each_time(
     for value in ("first", "second"):
         read = pool.submit(reader.get, "q", {}, min_generation=generation)
         assert key.load(value) < generation
-        assert read.result(PATIENCE_SECONDS) == value
+        assert read.result(MAX_WAIT_SECONDS) == value
 
 
 def test_a_wait_that_began_before_ends_by_its_next_claim(
@@ -113,7 +111,7 @@ def test_a_wait_that_began_before_ends_by_its_next_claim(
     below = key.store_value("below")
     key.client.delete(key.key.record)
     assert ahead > key.load("new") > below
-    assert read.result(PATIENCE_SECONDS) == "new"
+    assert read.result(MAX_WAIT_SECONDS) == "new"
 
 
 def test_what_was_asked_for_before_holds_up_a_refresh_for_a_second_at_most(
@@ -127,7 +125,7 @@ def test_what_was_asked_for_before_holds_up_a_refresh_for_a_second_at_most(
     assert key.store_value("stale", age_seconds=60.0, ttl_seconds=30.0) < key.now_us()
     entry = eventually(
         lambda: (found := reader.get_entry("q", {})).refresh is RefreshState.TRIGGERED and found,
-        PATIENCE_SECONDS, "it is asked for",
+        "it is asked for",
     )  # fmt: skip
     assert (entry.value, entry.state) == ("stale", EntryState.STALE)
     assert key.load("new") > entry.token

@@ -19,8 +19,7 @@ from redis.client import PubSub
 from api_client import AsyncCacheClient, ReaderSettings
 from tests.integration.reader.conftest import NewKey
 from tests.support.event_recorder import EventRecorder
-from tests.support.fake_worker import PATIENCE_SECONDS
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 T = TypeVar("T")
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -52,7 +51,6 @@ async def waited_for(client: AsyncCacheClient, callers: int) -> None:
     await asyncio.to_thread(
         eventually,
         lambda: [len(flight.waiting) for flight in list(flights.values())] == [callers],
-        PATIENCE_SECONDS,
         f"{callers} share a wait",
     )
 
@@ -95,9 +93,7 @@ def test_when_all_who_wait_are_cancelled_nothing_goes_on(client: AsyncCacheClien
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             loop = asyncio.get_running_loop()
-            await asyncio.to_thread(
-                eventually, lambda: len(asyncio.all_tasks(loop)) == 1, PATIENCE_SECONDS, "no task is left but this"
-            )
+            await asyncio.to_thread(eventually, lambda: len(asyncio.all_tasks(loop)) == 1, "no task is left but this")
             # And whoever comes later waits anew.
             again = asyncio.create_task(client.get("q"))
             await asyncio.to_thread(key.load, "v")
@@ -136,7 +132,7 @@ def test_one_client_serves_event_loops_one_after_the_other_and_leaves_none_a_con
     for _ in range(3):
         assert run(client.get("q")) == "v"
         gc.collect()  # a transport that was left open would say so now
-        eventually(lambda: len(control.client_list()) == connections, PATIENCE_SECONDS, "its connection is closed")
+        eventually(lambda: len(control.client_list()) == connections, "its connection is closed")
     client.close_threads()
 
 
@@ -146,7 +142,7 @@ def test_one_client_serves_event_loops_side_by_side(
     key = new_key()
     loops = [pool.submit(run, client.get("q")) for _ in range(4)]
     key.load("v")
-    assert [loop.result(PATIENCE_SECONDS) for loop in loops] == ["v"] * 4
+    assert [loop.result(MAX_WAIT_SECONDS) for loop in loops] == ["v"] * 4
     client.close_threads()
     assert events["triggered"] == [["miss"]]
 
@@ -182,15 +178,15 @@ def test_an_event_loop_does_not_wait_for_the_subscription_of_a_task(
     def slow(*_: object) -> None:
         """Take as long as a connection takes that is made anew, to a node that does not answer."""
         begun.set()
-        go_on.wait(PATIENCE_SECONDS / 4)
+        go_on.wait(MAX_WAIT_SECONDS / 4)
         is_over.set()
 
     async def read() -> None:
         first = asyncio.ensure_future(client.get("q", {"n": 1}))
-        await asyncio.to_thread(eventually, new_key("q", {"n": 1}).has_subscriber, PATIENCE_SECONDS, "it is subscribed")
+        await asyncio.to_thread(eventually, new_key("q", {"n": 1}).has_subscriber, "it is subscribed")
         monkeypatch.setattr(PubSub, "subscribe", slow)
         second = asyncio.ensure_future(client.get("q", {"n": 2}))
-        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
+        await asyncio.to_thread(begun.wait, MAX_WAIT_SECONDS)
         assert not is_over.is_set(), "the loop went on meanwhile"
         go_on.set()
         await asyncio.to_thread(new_key("q", {"n": 2}).load, "two")

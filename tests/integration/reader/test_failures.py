@@ -26,8 +26,8 @@ from tests.integration.reader.conftest import MakeReader, NewKey
 from tests.integration.reader.test_misses import share_a_wait
 from tests.support.any_reader import AnyReader, client_of
 from tests.support.event_recorder import EventRecorder
-from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
-from tests.support.waiting import eventually
+from tests.support.fake_worker import WorkedKey
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 WAITERS = 5
 
@@ -44,9 +44,9 @@ def test_a_failure_is_told_to_all_who_wait_and_to_whoever_comes_while_it_cools(
 ) -> None:
     key = new_key()
     reads = [pool.submit(reader.get, "q", {}) for _ in range(WAITERS)]
-    eventually(lambda: share_a_wait(reader, WAITERS), PATIENCE_SECONDS, "they wait")
+    eventually(lambda: share_a_wait(reader, WAITERS), "they wait")
     key.give_up(kind="syntax", attempts=3)
-    errors = [read.exception(PATIENCE_SECONDS) for read in reads]
+    errors = [read.exception(MAX_WAIT_SECONDS) for read in reads]
     with pytest.raises(RefreshFailed) as caught:
         reader.get_entry("q", {})
     for error in (*errors, caught.value):
@@ -88,8 +88,8 @@ def test_a_broker_that_can_t_be_reached_ends_no_row_of_failures(make_reader: Mak
     assert give_up_at_once(key, 7).pause_seconds == 1_920.0
     key.pass_time(1_920.0)
     assert reader.get_entry("q", {}).refresh is RefreshState.TRIGGERED
-    assert reader.flush(PATIENCE_SECONDS)
-    eventually(lambda: key.state() == "idle", PATIENCE_SECONDS, "the claim is taken back")
+    assert reader.flush(MAX_WAIT_SECONDS)
+    eventually(lambda: key.state() == "idle", "the claim is taken back")
     told = give_up_at_once(key, 1)
     assert (told.pause_seconds, told.failures) == (3_600.0, 8)
 
@@ -97,7 +97,7 @@ def test_a_broker_that_can_t_be_reached_ends_no_row_of_failures(make_reader: Mak
 def test_an_unknown_query_names_its_version(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
     read = pool.submit(reader.get, "nobody_knows", {}, version=3)
     new_key("nobody_knows", version=3).give_up(kind="unknown_query")
-    error = read.exception(PATIENCE_SECONDS)
+    error = read.exception(MAX_WAIT_SECONDS)
     assert isinstance(error, UnknownQuery)
     assert (error.query, error.version, error.kind) == ("nobody_knows", 3, "unknown_query")
 
@@ -108,7 +108,7 @@ def test_a_default_stands_in_for_a_failure_a_timeout_and_a_cache_that_is_not_the
 ) -> None:
     failing = pool.submit(reader.get, "fails", {}, default=default)
     new_key("fails").give_up()
-    assert failing.result(PATIENCE_SECONDS) is default
+    assert failing.result(MAX_WAIT_SECONDS) is default
     assert reader.get("slow", {}, timeout=0, default=default) is default
     assert cut_off.get("q", {}, default=default) is default
 
@@ -141,10 +141,10 @@ def test_each_read_that_ends_without_a_value_is_told_and_why_whether_there_is_a_
 ) -> None:
     failing = pool.submit(reader.get, "fails", {}, default=None)
     new_key("fails").give_up()
-    assert failing.result(PATIENCE_SECONDS) is None
+    assert failing.result(MAX_WAIT_SECONDS) is None
     unknown = pool.submit(reader.get_entry, "nobody_knows", {})
     new_key("nobody_knows").give_up(kind="unknown_query")
-    assert isinstance(unknown.exception(PATIENCE_SECONDS), UnknownQuery)
+    assert isinstance(unknown.exception(MAX_WAIT_SECONDS), UnknownQuery)
     assert reader.get("slow", {}, timeout=0, default=None) is None
     new_key("text").store_value("no number")
     with pytest.raises(DecodeError):
@@ -256,4 +256,4 @@ def test_a_wait_that_ends_in_a_timeout_can_be_begun_again(
             reader.get("q", {}, timeout=0)
     read = pool.submit(reader.get, "q", {})
     key.load("v")
-    assert read.result(PATIENCE_SECONDS) == "v"
+    assert read.result(MAX_WAIT_SECONDS) == "v"

@@ -15,8 +15,8 @@ from api_client.read.wait_plan import _WaitState
 from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
-from tests.support.fake_worker import NONCE, PATIENCE_SECONDS
-from tests.support.waiting import eventually
+from tests.support.fake_worker import NONCE
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
@@ -45,19 +45,19 @@ def test_an_entry_too_old_for_the_call_is_waited_for_and_stays_for_others(
     token = key.begin()
     assert reader.get_entry("q", {}).token == old  # meanwhile
     key.end(token, "new")
-    assert (read.result(PATIENCE_SECONDS).value, read.result().state) == ("new", EntryState.MISS)
+    assert (read.result(MAX_WAIT_SECONDS).value, read.result().state) == ("new", EntryState.MISS)
 
 
 def test_what_was_loaded_after_the_call_is_young_enough_however_small_the_age(new_key: NewKey, waits_for: Any) -> None:
     key = new_key()
     read = waits_for(max_age=0)
     token = key.load("v")
-    assert read.result(PATIENCE_SECONDS).token == token
+    assert read.result(MAX_WAIT_SECONDS).token == token
     # A minute before the next call: a reader knows the time to half of a round trip, which may be long here.
     key.store_value("v", age_seconds=60)
     again = waits_for(max_age=0)
     assert key.load("newer") > token
-    assert again.result(PATIENCE_SECONDS).value == "newer"
+    assert again.result(MAX_WAIT_SECONDS).value == "newer"
 
 
 def test_fresh_takes_no_entry_that_is_there(reader: AnyReader, new_key: NewKey, waits_for: Any) -> None:
@@ -65,7 +65,7 @@ def test_fresh_takes_no_entry_that_is_there(reader: AnyReader, new_key: NewKey, 
     old = key.store_value("old")
     read = waits_for(fresh=True)
     token = key.load("new")
-    assert (read.result(PATIENCE_SECONDS).value, token > old) == ("new", True)
+    assert (read.result(MAX_WAIT_SECONDS).value, token > old) == ("new", True)
     with pytest.raises(WaitTimeout):
         reader.get("q", {}, fresh=True, timeout=0)
 
@@ -76,10 +76,10 @@ def test_fresh_takes_no_load_that_began_before_the_call(new_key: NewKey, waits_f
     running = key.begin()  # and its read of the graph may be done already
     read = waits_for(fresh=True)
     # The caller's claim is refused, but stamped: the stamp is the record's newest number.
-    eventually(lambda: int(key.record()["number"]) > running, PATIENCE_SECONDS, "it has claimed")
+    eventually(lambda: int(key.record()["number"]) > running, "it has claimed")
     key.end(running, "from before")
     token = key.load("from after")  # so it claims anew
-    entry = read.result(PATIENCE_SECONDS)
+    entry = read.result(MAX_WAIT_SECONDS)
     assert (entry.value, entry.token) == ("from after", token)
 
 
@@ -97,9 +97,9 @@ def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
     key.store_value("old")
     first, second = waits_for(fresh=True), waits_for(fresh=True)
     # The record alone does not show it: the first claims again after a second.
-    eventually(lambda: len(claimed) == 2, PATIENCE_SECONDS, "both have claimed")
+    eventually(lambda: len(claimed) == 2, "both have claimed")
     token = key.load("new")
-    assert {first.result(PATIENCE_SECONDS).token, second.result(PATIENCE_SECONDS).token} == {token}
+    assert {first.result(MAX_WAIT_SECONDS).token, second.result(MAX_WAIT_SECONDS).token} == {token}
 
 
 def test_min_generation_takes_what_was_read_after_that_invalidation(
@@ -111,7 +111,7 @@ def test_min_generation_takes_what_was_read_after_that_invalidation(
     assert reader.get("q", {}) == "old"
     read = waits_for(min_generation=generation)
     token = key.load("new")
-    assert read.result(PATIENCE_SECONDS).value == "new"
+    assert read.result(MAX_WAIT_SECONDS).value == "new"
     assert token > generation
     assert reader.get_entry("q", {}, min_generation=generation).state is EntryState.FRESH
     with pytest.raises(WaitTimeout):
@@ -126,7 +126,7 @@ def test_a_generation_that_redis_has_lost_costs_one_load(
     old = key.store_value("old")
     read = waits_for(min_generation=old + 3_600 * 1_000_000)
     token = key.load("new")
-    assert (read.result(PATIENCE_SECONDS).value, read.result().token) == ("new", token)
+    assert (read.result(MAX_WAIT_SECONDS).value, read.result().token) == ("new", token)
     assert reader.flush(10)
     assert events["triggered"] == [["miss"]]
 
@@ -139,7 +139,7 @@ def test_min_bookmarks_takes_what_was_loaded_with_them(reader: AnyReader, new_ke
     key.asked()
     assert key.record()["claim_bookmarks"].split(b"\n") == [b"a", b"b"]
     key.load("new", bookmarks=("a", "b"))
-    assert read.result(PATIENCE_SECONDS).value == "new"
+    assert read.result(MAX_WAIT_SECONDS).value == "new"
     assert reader.get_entry("q", {}, min_bookmarks=("b", "a")).state is EntryState.FRESH
 
 
@@ -151,13 +151,13 @@ def test_bookmarks_of_a_refused_reader_are_given_to_the_load_after_the_one_under
     running = key.begin()
     drawn = int(key.record()["number"])
     read = waits_for(min_bookmarks=["b"])
-    eventually(lambda: int(key.record()["number"]) > drawn, PATIENCE_SECONDS, "its claim was refused")
+    eventually(lambda: int(key.record()["number"]) > drawn, "its claim was refused")
     assert key.acquire(NONCE).bookmarks == ()  # the same run again
     key.end(running, "without")
     reply = key.acquire(NONCE, number=key.asked())
     assert reply.bookmarks == ("b",)
     key.end(reply.token, "with", bookmarks=reply.bookmarks)
-    assert read.result(PATIENCE_SECONDS).value == "with"
+    assert read.result(MAX_WAIT_SECONDS).value == "with"
 
 
 @pytest.mark.parametrize("fault", [BookmarkFault.NOT_REACHED, BookmarkFault.REFUSED])
@@ -174,12 +174,12 @@ def test_a_reader_s_bad_bookmark_fails_its_own_read_and_no_other(
             retention_seconds=60, bookmarks=fault,
         )  # fmt: skip
         key.store.run(failing)
-        error = bad.exception(PATIENCE_SECONDS)
+        error = bad.exception(MAX_WAIT_SECONDS)
         assert isinstance(error, RefreshFailed)
         assert error.kind == "bookmark"
         plain = waits_for()
         key.load("value")
-        assert plain.result(PATIENCE_SECONDS).value == "value"
+        assert plain.result(MAX_WAIT_SECONDS).value == "value"
         assert reader.get("q", {}) == "value"
         reader.invalidate("q", {}, hard=True)
 
@@ -193,6 +193,6 @@ def test_what_asks_for_more_is_not_served_by_a_wait_that_asks_for_less(
     generation = reader.invalidate("q", {}).generation
     more = waits_for(min_generation=generation)
     key.end(running, "from before")
-    assert plain.result(PATIENCE_SECONDS).value == "from before"
+    assert plain.result(MAX_WAIT_SECONDS).value == "from before"
     key.load("from after")
-    assert more.result(PATIENCE_SECONDS).value == "from after"
+    assert more.result(MAX_WAIT_SECONDS).value == "from after"

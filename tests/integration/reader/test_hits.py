@@ -105,7 +105,7 @@ def test_a_refreshed_value_is_seen(reader: AnyReader, new_key: NewKey) -> None:
     assert reader.get("q", {}) == "old"
     token = key.load("new")
     # A reader with a tier hears of it.
-    entry = eventually(lambda: (found := reader.get_entry("q", {})).token == token and found, 20, "it is seen")
+    entry = eventually(lambda: (found := reader.get_entry("q", {})).token == token and found, "it is seen")
     assert (entry.value, entry.state) == ("new", EntryState.FRESH)
 
 
@@ -113,7 +113,7 @@ def test_a_value_that_grows_stale_between_two_reads_is_decided_anew(reader: AnyR
     key = new_key()
     key.store_value("v", ttl_seconds=0.5, beta=0.0)
     entry = eventually(
-        lambda: (found := reader.get_entry("q", {})).refresh is not RefreshState.NONE and found, 20, "it is asked for"
+        lambda: (found := reader.get_entry("q", {})).refresh is not RefreshState.NONE and found, "it is asked for"
     )
     assert (entry.state, entry.refresh) == (EntryState.STALE, RefreshState.TRIGGERED)
     assert key.asked()
@@ -222,7 +222,7 @@ def test_another_process_s_invalidation_is_seen(reader: AnyReader, new_key: NewK
     for _ in range(2):
         assert reader.get_entry("q", {}).state is EntryState.FRESH
     key.invalidate()
-    eventually(lambda: reader.get_entry("q", {}).state is EntryState.STALE, 20, "it is heard of")
+    eventually(lambda: reader.get_entry("q", {}).state is EntryState.STALE, "it is heard of")
 
 
 def test_a_typed_read_of_what_was_kept_untyped(

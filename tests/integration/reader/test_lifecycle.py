@@ -25,8 +25,7 @@ from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of, close_client
 from tests.support.event_recorder import EventRecorder
-from tests.support.fake_worker import PATIENCE_SECONDS
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 CLASSES: dict[str, type[ClientBase]] = {"sync": CacheClient, "async": AsyncCacheClient}
 
@@ -62,7 +61,7 @@ def test_it_is_made_from_the_environment_and_closed_by_its_context(
         client = make()
         assert run_in(client, lambda entered: entered.get("q")) == "v"
         assert client.settings.redis_timeout_seconds == 5.0
-    eventually(lambda: len(control.client_list()) == before, PATIENCE_SECONDS, "its connections are closed")
+    eventually(lambda: len(control.client_list()) == before, "its connections are closed")
 
 
 def test_a_wrong_variable_is_named(kind: str, environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +84,7 @@ def test_flushing_waits_for_what_was_asked_in_the_background(reader: AnyReader, 
     for number, key in enumerate(keys):
         key.store_value("old", age_seconds=20, ttl_seconds=10)
         reader.get("q", {"n": number})
-    assert reader.flush(PATIENCE_SECONDS)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert [key.state() for key in keys] == ["queued"] * 20
 
 
@@ -122,11 +121,11 @@ def a_busy_life(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) ->
     key = new_key()
 
     def done(*_: object) -> None:
-        assert reader.flush(PATIENCE_SECONDS)
+        assert reader.flush(MAX_WAIT_SECONDS)
 
     cold = pool.submit(reader.get, "q", {})
     key.asked()
-    done(key.load("1"), cold.result(PATIENCE_SECONDS))
+    done(key.load("1"), cold.result(MAX_WAIT_SECONDS))
     done(reader.get("q", {}))
     reader.invalidate("q", {})
     done(reader.get("q", {}))
@@ -137,7 +136,7 @@ def a_busy_life(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) ->
     reader.invalidate("q", {}, hard=True)
     failing = pool.submit(reader.get, "q", {})
     key.give_up()
-    assert isinstance(failing.exception(PATIENCE_SECONDS), RefreshFailed)
+    assert isinstance(failing.exception(MAX_WAIT_SECONDS), RefreshFailed)
     done(reader.get("q", {}, default=None))
     key.client.set(key.key.entry, b"garbage")
     done(reader.get("q", {}, default=None))
@@ -195,7 +194,7 @@ def test_an_event_that_raises_costs_no_read(reader: AnyReader, new_key: NewKey, 
     key = new_key()
     read = pool.submit(reader.get, "q", {})
     key.load("v")
-    assert read.result(PATIENCE_SECONDS) == "v"
+    assert read.result(MAX_WAIT_SECONDS) == "v"
     assert reader.get("q", {}) == "v"
 
 
@@ -204,7 +203,7 @@ def test_a_key_is_explained(reader: AnyReader, new_key: NewKey) -> None:
     assert "no entry" in str(reader.explain("q", {})).lower()
     key.store_value("old", age_seconds=20, ttl_seconds=10)
     reader.get("q", {})
-    assert reader.flush(PATIENCE_SECONDS)
+    assert reader.flush(MAX_WAIT_SECONDS)
     told = str(reader.explain("q", {}))
     assert "stale" in told
     assert "queued" in told

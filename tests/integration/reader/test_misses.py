@@ -14,8 +14,7 @@ from api_client.read import wait_plan
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of
 from tests.support.event_recorder import EventRecorder
-from tests.support.fake_worker import PATIENCE_SECONDS
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 NEVER_SECONDS = 3_600.0
 WAITERS = 20
@@ -38,7 +37,7 @@ def test_a_miss_waits_for_the_value_and_is_one_claim(
     key = new_key()
     read = pool.submit(reader.get_entry, "q", {})
     token = key.load({"n": 1})
-    entry = read.result(PATIENCE_SECONDS)
+    entry = read.result(MAX_WAIT_SECONDS)
     assert (entry.value, entry.state, entry.refresh) == ({"n": 1}, EntryState.MISS, RefreshState.TRIGGERED)
     assert entry.token == token
     assert reader.flush(10)
@@ -53,12 +52,12 @@ def test_a_commit_wakes_it_by_its_notification(
 ) -> None:
     # Nothing else would: neither a poll nor a second claim comes within the test's time.
     monkeypatch.setattr(wait_plan, "RECLAIM_SECONDS", NEVER_SECONDS)
-    reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e3, wait_timeout_ms=5 * PATIENCE_SECONDS * 1e3), new_key()
+    reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e3, wait_timeout_ms=5 * MAX_WAIT_SECONDS * 1e3), new_key()
     read = pool.submit(reader.get, "q", {})
     token = key.begin()
-    eventually(key.has_subscriber, PATIENCE_SECONDS, "it listens")
+    eventually(key.has_subscriber, "it listens")
     key.end(token, "v")
-    assert read.result(PATIENCE_SECONDS) == "v"
+    assert read.result(MAX_WAIT_SECONDS) == "v"
 
 
 def test_without_notifications_it_polls(
@@ -71,7 +70,7 @@ def test_without_notifications_it_polls(
     token = key.begin()
     assert not key.has_subscriber()
     key.end(token, "v")
-    assert read.result(PATIENCE_SECONDS) == "v"
+    assert read.result(MAX_WAIT_SECONDS) == "v"
 
 
 def test_callers_of_one_key_share_one_wait(
@@ -80,9 +79,9 @@ def test_callers_of_one_key_share_one_wait(
     key = new_key()
     reads = [pool.submit(reader.get_entry, "q", {}) for _ in range(WAITERS)]
     token = key.begin()
-    eventually(lambda: share_a_wait(reader, WAITERS), PATIENCE_SECONDS, "they share a wait")
+    eventually(lambda: share_a_wait(reader, WAITERS), "they share a wait")
     key.end(token, [1])
-    entries = [read.result(PATIENCE_SECONDS) for read in reads]
+    entries = [read.result(MAX_WAIT_SECONDS) for read in reads]
     assert {(entry.token, entry.state) for entry in entries} == {(token, EntryState.MISS)}
     for entry in entries:  # none sees what another one did to its value
         assert entry.value == [1]
@@ -99,7 +98,7 @@ def test_none_and_empty_values_end_a_wait(
 ) -> None:
     read = pool.submit(reader.get, "q", {}, default="another")
     new_key().load(value)
-    assert read.result(PATIENCE_SECONDS) == value
+    assert read.result(MAX_WAIT_SECONDS) == value
 
 
 def test_a_timeout_of_nothing_asks_and_does_not_wait(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
@@ -133,12 +132,12 @@ def test_a_follower_whose_time_runs_out_leaves_the_others_waiting(
 ) -> None:
     key = new_key()
     leader = pool.submit(reader.get, "q", {})
-    eventually(lambda: share_a_wait(reader, 1), PATIENCE_SECONDS, "one waits")
+    eventually(lambda: share_a_wait(reader, 1), "one waits")
     with pytest.raises(WaitTimeout, match="waiting with others") as caught:
         reader.get("q", {}, timeout="50ms")
     assert caught.value.waited_seconds == pytest.approx(0.05)
     key.load("v")
-    assert leader.result(PATIENCE_SECONDS) == "v"
+    assert leader.result(MAX_WAIT_SECONDS) == "v"
 
 
 def test_a_leader_whose_time_runs_out_leaves_the_others_waiting(
@@ -146,11 +145,11 @@ def test_a_leader_whose_time_runs_out_leaves_the_others_waiting(
 ) -> None:
     key = new_key()
     leader = pool.submit(reader.get, "q", {}, timeout="500ms")
-    eventually(lambda: share_a_wait(reader, 1), PATIENCE_SECONDS, "one waits")
+    eventually(lambda: share_a_wait(reader, 1), "one waits")
     follower = pool.submit(reader.get, "q", {})
-    assert isinstance(leader.exception(PATIENCE_SECONDS), WaitTimeout)
+    assert isinstance(leader.exception(MAX_WAIT_SECONDS), WaitTimeout)
     key.load("v")
-    assert follower.result(PATIENCE_SECONDS) == "v"
+    assert follower.result(MAX_WAIT_SECONDS) == "v"
     assert reader.flush(10)
     assert events["triggered"] == [["miss"]]
 
@@ -162,9 +161,9 @@ def test_a_lost_message_is_published_again_while_somebody_waits(
     key.claim("of a reader that died before it published")
     key.client.hset(key.key.record, "published", key.now_us() - 2_000_000)
     read = pool.submit(reader.get, "q", {})
-    eventually(lambda: events["republished"], PATIENCE_SECONDS, "it is published once more")
+    eventually(lambda: events["republished"], "it is published once more")
     key.load("v")
-    assert read.result(PATIENCE_SECONDS) == "v"
+    assert read.result(MAX_WAIT_SECONDS) == "v"
     assert reader.flush(10)
     assert events["triggered"] == []
 
@@ -175,11 +174,11 @@ def test_a_value_of_ttl_zero_is_for_those_who_wait_alone(
     key = new_key()
     first = pool.submit(reader.get_entry, "q", {})
     token = key.hand_over("once")
-    entry = first.result(PATIENCE_SECONDS)
+    entry = first.result(MAX_WAIT_SECONDS)
     assert (entry.value, entry.state, entry.token) == ("once", EntryState.MISS, token)
     later = pool.submit(reader.get_entry, "q", {})  # the entry still is there, and not for this one
     assert key.hand_over("twice") > token
-    assert later.result(PATIENCE_SECONDS).value == "twice"
+    assert later.result(MAX_WAIT_SECONDS).value == "twice"
     assert events["hit"] == []
 
 
@@ -190,8 +189,8 @@ def test_a_caller_that_comes_while_a_value_of_ttl_zero_is_loaded_gets_a_later_on
     first = pool.submit(reader.get, "q", {})
     token = key.begin()
     second = pool.submit(reader.get, "q", {})
-    eventually(lambda: share_a_wait(reader, 2), PATIENCE_SECONDS, "both wait")
+    eventually(lambda: share_a_wait(reader, 2), "both wait")
     assert key.end(token, "once", ttl_seconds=0.0, soft_expiry_us=token, flags=1).accepted
-    assert first.result(PATIENCE_SECONDS) == "once"
+    assert first.result(MAX_WAIT_SECONDS) == "once"
     key.hand_over("twice")
-    assert second.result(PATIENCE_SECONDS) == "twice"
+    assert second.result(MAX_WAIT_SECONDS) == "twice"

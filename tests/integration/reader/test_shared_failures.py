@@ -14,8 +14,7 @@ import pytest
 from api_client import AsyncCacheClient, CacheClient, CacheError, CacheUnavailable, ReaderSettings, RefreshFailed
 from refresher.embedded import RedisServer, free_port
 from tests.integration.reader.conftest import NewKey
-from tests.support.fake_worker import PATIENCE_SECONDS
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 THREADS = 300
 TASKS = 2_000
@@ -61,11 +60,10 @@ def test_threads_that_share_a_failed_wait(client: CacheClient, new_key: NewKey) 
         reads = [pool.submit(client.get, "q", {}) for _ in range(THREADS)]
         eventually(
             lambda: sum(len(flight.waiting) for flight in list(flights.values())) == THREADS - 1,
-            PATIENCE_SECONDS,
             "all but one follow",
         )
         key.give_up(kind="syntax", attempts=3)
-        errors = [read.exception(PATIENCE_SECONDS) for read in reads]
+        errors = [read.exception(MAX_WAIT_SECONDS) for read in reads]
     are_each_their_own(errors, RefreshFailed)
     for error in errors:
         copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - its own
@@ -115,6 +113,6 @@ def test_items_of_a_batch_that_share_a_failure(cut_off: ReaderSettings, client: 
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(client.get_many, [("q", {})] * 10)
         new_key().give_up()
-        errors = reading.result(PATIENCE_SECONDS)
+        errors = reading.result(MAX_WAIT_SECONDS)
     are_each_their_own([error for error in errors if isinstance(error, CacheError)], RefreshFailed)
     assert len(errors) == 10

@@ -22,9 +22,8 @@ from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import NAMESPACE, NewKey
 from tests.integration.reader.test_misses import share_a_wait
 from tests.support.any_reader import KINDS, AnyReader
-from tests.support.fake_worker import PATIENCE_SECONDS
 from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, tree_of
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ def test_each_message_goes_on_with_the_trace_of_the_read_that_decided(
     for query in ("a", "b"):
         new_key(query).store_value("v", age_seconds=500, ttl_seconds=100)
         within(memory, f"GET {query}", lambda query=query: traced.get(query, {}))  # type: ignore[misc]
-    assert traced.flush(PATIENCE_SECONDS)
+    assert traced.flush(MAX_WAIT_SECONDS)
     assert tree_of(memory.spans, "refresher.reason", "refresher.outcome") == [
         line
         for query in ("a", "b")
@@ -90,7 +89,7 @@ def test_hits_that_trigger_nothing_have_no_spans(traced: AnyReader, new_key: New
     new_key("fresh").store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
     traced.get("fresh", {})
     traced.get_many([("fresh", {}), ("fresh", {})])
-    assert traced.flush(PATIENCE_SECONDS)
+    assert traced.flush(MAX_WAIT_SECONDS)
     assert memory.spans == []
 
 
@@ -105,11 +104,11 @@ def test_who_shares_a_wait_has_one_of_its_own_and_the_refresh_is_the_first_one_s
     first = pool.submit(read, "first")
     key.asked()
     second = pool.submit(read, "second")
-    eventually(lambda: share_a_wait(traced, 2), PATIENCE_SECONDS, "both wait")
+    eventually(lambda: share_a_wait(traced, 2), "both wait")
     key.load("v")
-    first.result(PATIENCE_SECONDS)
-    second.result(PATIENCE_SECONDS)
-    assert traced.flush(PATIENCE_SECONDS)
+    first.result(MAX_WAIT_SECONDS)
+    second.result(MAX_WAIT_SECONDS)
+    assert traced.flush(MAX_WAIT_SECONDS)
     names = {
         name: {span.name for span in memory.spans if span.trace == named(memory, name).trace}
         for name in ("first", "second")
@@ -130,8 +129,8 @@ def test_a_batch_has_one_wait_and_its_refreshes_are_within(
     reading = pool.submit(within, memory, "GET", lambda: traced.get_many(calls))
     for key in missing:
         key.load("v")
-    reading.result(PATIENCE_SECONDS)
-    assert traced.flush(PATIENCE_SECONDS)
+    reading.result(MAX_WAIT_SECONDS)
+    assert traced.flush(MAX_WAIT_SECONDS)
     wait = named(memory, "wait")
     assert wait["refresher.keys"] == 2
     below = lines_of(wait, memory.spans)

@@ -12,7 +12,7 @@ from api_client import DecodeError, Entry, QueryCall, RefreshState
 from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
-from tests.support.fake_worker import PATIENCE_SECONDS, WorkedKey
+from tests.support.fake_worker import WorkedKey
 from tests.support.waiting import eventually
 
 TYPED: dict[str, Callable[[AnyReader], Any]] = {
@@ -45,7 +45,7 @@ def reads_later(reader: AnyReader, typed: Callable[[AnyReader], Any], value: obj
         except DecodeError:
             return False
 
-    eventually(is_read, PATIENCE_SECONDS, "the new value is read")
+    eventually(is_read, "the new value is read")
 
 
 def recovers(reader: AnyReader, key: WorkedKey, typed: Callable[[AnyReader], Any], events: EventRecorder) -> None:
@@ -102,7 +102,7 @@ def test_a_stale_value_in_the_tier_that_does_not_fit_is_refreshed(
     has_heard_all(reader, control)
     assert reader.get("q", {}) == "text"
     kept = key.now_us()
-    eventually(lambda: key.now_us() > kept + 400_000, PATIENCE_SECONDS, "it is stale")
+    eventually(lambda: key.now_us() > kept + 400_000, "it is stale")
     recovers(reader, key, typed, events)
 
 

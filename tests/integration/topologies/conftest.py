@@ -21,10 +21,10 @@ from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.fake_worker import WorkedKey
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
 TIMEOUT_SECONDS = 3.0  # a busy machine shall not meet it
-PATIENCE_SECONDS = 30.0
 
 KEYS = range(30)
 
@@ -79,7 +79,7 @@ def shared_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Cluster:
     """The same, emptied."""
-    with connect(shared_cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+    with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
         client.flushall()
         client.script_flush()
     return shared_cluster
@@ -93,7 +93,7 @@ def new_key(cluster: Cluster, stack: ExitStack) -> NewKey:
 
 def play_on(cluster: Cluster, stack: ExitStack) -> NewKey:
     """As `new_key`, on any cluster."""
-    control = stack.enter_context(connect(cluster.url(), timeout_seconds=PATIENCE_SECONDS))
+    control = stack.enter_context(connect(cluster.url(), timeout_seconds=MAX_WAIT_SECONDS))
     return lambda n: WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
 
 

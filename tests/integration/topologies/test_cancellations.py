@@ -7,7 +7,7 @@ from itertools import count
 
 from api_client import AsyncCacheClient, ReaderSettings
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import PATIENCE_SECONDS, TIMEOUT_SECONDS
+from tests.integration.topologies.conftest import TIMEOUT_SECONDS
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.cancelling import CancelledAt, CancelPoint
 from tests.support.waiting import eventually
@@ -31,9 +31,7 @@ def test_a_step_that_is_cancelled_while_it_asks_the_sentinels_ends_so(
         await client.close()
         # What it had begun to ask ends by itself; a loop that ended before would leave a connection to a Sentinel.
         loop = asyncio.get_running_loop()
-        await asyncio.to_thread(
-            eventually, lambda: len(asyncio.all_tasks(loop)) == 1, PATIENCE_SECONDS, "no task is left but this"
-        )
+        await asyncio.to_thread(eventually, lambda: len(asyncio.all_tasks(loop)) == 1, "no task is left but this")
         return step.has_cancelled
 
     for moment in CancelPoint:

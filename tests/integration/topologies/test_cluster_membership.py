@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS, MakeReader, NewKey, link_of
+from tests.integration.topologies.conftest import KEYS, MakeReader, NewKey, link_of
 from tests.servers.redis_cluster import SLOTS, Cluster
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 def connections_of(cluster: Cluster, node: RedisServer) -> int:
@@ -18,14 +18,14 @@ def test_a_node_that_has_left_the_cluster_is_left(make_reader: MakeReader, clust
         new_key(n).store_value(n)
     left, stays = cluster.nodes[2], cluster.nodes[1]  # the URL names the other two
     before = connections_of(cluster, left)
-    reader = make_reader(cluster.url(), redis_timeout_seconds=PATIENCE_SECONDS)
+    reader = make_reader(cluster.url(), redis_timeout_seconds=MAX_WAIT_SECONDS)
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
     assert connections_of(cluster, left) > before
     # As CLUSTER SLOTS would say it, whoever has asked.
     assert link_of(reader).health.update_slots(
         [[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port)
     )
-    eventually(lambda: connections_of(cluster, left) <= before, PATIENCE_SECONDS, "its connections are closed")
+    eventually(lambda: connections_of(cluster, left) <= before, "its connections are closed")
     # It has its slots all the same, and says so.
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
     assert connections_of(cluster, left) > before

@@ -14,9 +14,10 @@ from refresher.demo.options import DemoOptions
 from refresher.embedded import ArcadeDbServer
 from refresher.testing import InlineCache
 from tests.acceptance.test_demo import SMALL, Demo
-from tests.integration.topologies.conftest import KEYS, PATIENCE_SECONDS
+from tests.integration.topologies.conftest import KEYS
 from tests.servers.redis_cluster import Cluster
 from tests.support.requirements import IS_LONG
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def is_empty(cluster: Cluster) -> bool:
@@ -60,7 +61,7 @@ def test_the_demo_has_a_broker_of_its_own_beside_a_cluster(
     with started_environment(DemoOptions(redis_url=url, neo4j_uri=arcadedb.bolt_uri)) as found:
         with redis.Redis.from_url(found.settings.broker_url) as broker:
             assert broker.info("cluster")["cluster_enabled"] == 0
-        with connect(found.settings.redis_url, timeout_seconds=PATIENCE_SECONDS) as cache:
+        with connect(found.settings.redis_url, timeout_seconds=MAX_WAIT_SECONDS) as cache:
             for n in KEYS:
                 cache.set(f"{found.settings.namespace}:e1:{{{n}}}", "x")
     assert is_empty(cluster)

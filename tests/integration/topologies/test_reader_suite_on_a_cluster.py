@@ -19,7 +19,7 @@ from tests.integration.reader.test_hits import *  # noqa: F403
 from tests.integration.reader.test_misses import *  # noqa: F403
 from tests.servers.redis_cluster import Cluster
 from tests.support.any_reader import AnyReader
-from tests.support.fake_worker import PATIENCE_SECONDS
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
 
@@ -36,7 +36,7 @@ def settings(cluster: Cluster, clean_redis: RedisServer) -> dict[str, Any]:
         "broker_url": clean_redis.url(1),
         "namespace": NAMESPACE,
         "redis_timeout_seconds": 5.0,
-        "wait_timeout_ms": PATIENCE_SECONDS * 1000,
+        "wait_timeout_ms": MAX_WAIT_SECONDS * 1000,
     }
 
 
@@ -48,7 +48,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def control(cluster: Cluster) -> Iterator[redis.Redis]:
-    with connect(cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+    with connect(cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
         client.flushall()
         client.script_flush()
         yield client

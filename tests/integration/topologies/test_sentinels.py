@@ -21,12 +21,12 @@ from api_client.protocol.lease import CommitStatus
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import NAMESPACE, PATIENCE_SECONDS, TIMEOUT_SECONDS, MakeReader, done
+from tests.integration.topologies.conftest import NAMESPACE, TIMEOUT_SECONDS, MakeReader, done
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import answer_of, client_of
 from tests.support.fake_worker import WorkedKey
 from tests.support.read_load import ReadLoad
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 MAX_BREAKER_PAUSE_SECONDS = 5.0
 # From when the Sentinels agree: the probe of an open breaker, a connection or two; the rest is a busy machine's.
@@ -54,7 +54,7 @@ def fail_over(request: pytest.FixtureRequest) -> Callable[[Sentinels], RedisServ
 def control(sentinels: Sentinels) -> Iterator[redis.Redis]:
     """The master, whichever it is; tried again for long: a busy machine's Sentinels may take it for down."""
     patient = Retry(ConstantBackoff(0.2), 150, supported_errors=(redis.ConnectionError, redis.TimeoutError))
-    with connect(sentinels.url(), timeout_seconds=PATIENCE_SECONDS, retry=patient) as client:
+    with connect(sentinels.url(), timeout_seconds=MAX_WAIT_SECONDS, retry=patient) as client:
         yield client
 
 
@@ -70,17 +70,17 @@ def new_key(control: redis.Redis) -> NewKey:
 def replicated(control: redis.Redis) -> None:
     """Wait until the replica has what the last connection has written."""
     control.set("marker", "now")
-    assert control.wait(1, int(PATIENCE_SECONDS * 1000)) == 1
+    assert control.wait(1, int(MAX_WAIT_SECONDS * 1000)) == 1
 
 
 def test_everything_goes_to_the_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     reader, key = make_reader(sentinels.url()), new_key()
-    read = pool.submit(reader.get, "q", {"n": 0}, timeout=PATIENCE_SECONDS)
-    eventually(key.has_subscriber, PATIENCE_SECONDS, "who waits listens at the master")
+    read = pool.submit(reader.get, "q", {"n": 0}, timeout=MAX_WAIT_SECONDS)
+    eventually(key.has_subscriber, "who waits listens at the master")
     key.load("loaded")
-    assert read.result(PATIENCE_SECONDS) == "loaded"
+    assert read.result(MAX_WAIT_SECONDS) == "loaded"
     assert reader.get("q", {"n": 0}) == "loaded"
     invalidated = reader.invalidate("q", {"n": 0}, replicas=1)
     assert invalidated.replicated
@@ -109,13 +109,17 @@ def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
         healed = time.monotonic()
         for n, key in enumerate(keys):
             generation = eventually(
-                lambda n=n: done(lambda: reader.invalidate("q", {"n": n}).generation), HEALED_SECONDS, "invalidated"
+                lambda n=n: done(lambda: reader.invalidate("q", {"n": n}).generation),
+                "invalidated",
+                within_seconds=HEALED_SECONDS,
             )
             key.load("new")
-            entry = reader.get_entry("q", {"n": n}, min_generation=generation, timeout=PATIENCE_SECONDS)
+            entry = reader.get_entry("q", {"n": n}, min_generation=generation, timeout=MAX_WAIT_SECONDS)
             assert (entry.value, entry.state) == ("new", EntryState.FRESH)
         eventually(
-            lambda: [answer.value for _, answer in load.answers[-20:]] == ["new"] * 20, HEALED_SECONDS, "all see it"
+            lambda: [answer.value for _, answer in load.answers[-20:]] == ["new"] * 20,
+            "all see it",
+            within_seconds=HEALED_SECONDS,
         )
     assert {type(answer.error).__name__ for _, answer in load.errors()} <= {"CacheUnavailable"}
     assert [at for at, _ in load.errors() if not began <= at <= healed] == []
@@ -130,14 +134,20 @@ def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
     token = key.begin()
     replicated(control)
     fail_over(sentinels)
-    eventually(lambda: done(lambda: reader.invalidate("q", {"n": 0}, hard=True)), HEALED_SECONDS, "it is invalidated")
-    status = eventually(lambda: done(lambda: key.end(token, "stale")), HEALED_SECONDS, "the commit is answered")
+    eventually(
+        lambda: done(lambda: reader.invalidate("q", {"n": 0}, hard=True)),
+        "it is invalidated",
+        within_seconds=HEALED_SECONDS,
+    )
+    status = eventually(
+        lambda: done(lambda: key.end(token, "stale")), "the commit is answered", within_seconds=HEALED_SECONDS
+    )
     assert status in {CommitStatus.INVALIDATED, CommitStatus.LOST}
     with sentinels.client(sentinels.master) as master:
         assert master.get(key.key.entry) is None
     assert key.claim(claim_id="another").number
     key.load("new")
-    assert reader.get("q", {"n": 0}, timeout=PATIENCE_SECONDS) == "new"
+    assert reader.get("q", {"n": 0}, timeout=MAX_WAIT_SECONDS) == "new"
 
 
 def test_a_reader_leaves_a_master_that_is_cut_off_from_the_sentinels_alone(
@@ -159,7 +169,9 @@ def test_a_reader_leaves_a_master_that_is_cut_off_from_the_sentinels_alone(
             client_of(reader)._link.sync_clock()
             return reader.get("q", {"n": 0})
 
-        eventually(lambda: read_after_ten_seconds() == "new", HEALED_SECONDS, "it reads from the new master")
+        eventually(
+            lambda: read_after_ten_seconds() == "new", "it reads from the new master", within_seconds=HEALED_SECONDS
+        )
 
 
 def test_a_step_leaves_it_too(
@@ -178,7 +190,7 @@ def test_a_step_leaves_it_too(
             generation = reader.invalidate("q", {"n": 0}).generation
             return there.record().get("generation") == str(generation).encode()
 
-        eventually(is_invalidated_there, HEALED_SECONDS, "it is done at the new master")
+        eventually(is_invalidated_there, "it is done at the new master", within_seconds=HEALED_SECONDS)
 
 
 @pytest.mark.parametrize("fail_over", [*FAILOVERS.values(), cut_off])
@@ -195,7 +207,7 @@ def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
 
     key.store_value("old")
     replicated(control)
-    eventually(kept, PATIENCE_SECONDS, "it is kept")
+    eventually(kept, "it is kept")
     emptied: list[bool] = []
     bypass = tier.bypass
 
@@ -205,12 +217,16 @@ def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
 
     tier.bypass = bypassed  # type: ignore[method-assign]
     new = fail_over(sentinels)
-    eventually(lambda: emptied, HEALED_SECONDS, "it is emptied")
+    eventually(lambda: emptied, "it is emptied", within_seconds=HEALED_SECONDS)
     with sentinels.client(new) as master:
-        eventually(lambda: tracks(master) and kept(), HEALED_SECONDS, "it is on again, at the new master")
+        eventually(
+            lambda: tracks(master) and kept(), "it is on again, at the new master", within_seconds=HEALED_SECONDS
+        )
         WorkedKey(master, LeaseStore(master), key.key).store_value("new")
         # Nothing but the message tells it within ten minutes.
-        eventually(lambda: reader.get("q", {"n": 0}, default=None) == "new", HEALED_SECONDS, "it has heard")
+        eventually(
+            lambda: reader.get("q", {"n": 0}, default=None) == "new", "it has heard", within_seconds=HEALED_SECONDS
+        )
     assert all(emptied)
 
 
@@ -223,10 +239,10 @@ def test_who_waits_after_a_failover_is_told_by_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor, fail_over: Any
 ) -> None:
     reader, before, key = make_reader(sentinels.url()), new_key(1), new_key(2)
-    first = pool.submit(reader.get, "q", {"n": 1}, timeout=PATIENCE_SECONDS)
-    eventually(before.has_subscriber, PATIENCE_SECONDS, "it listens")
+    first = pool.submit(reader.get, "q", {"n": 1}, timeout=MAX_WAIT_SECONDS)
+    eventually(before.has_subscriber, "it listens")
     before.load("before")
-    assert first.result(PATIENCE_SECONDS) == "before"
+    assert first.result(MAX_WAIT_SECONDS) == "before"
     new = fail_over(sentinels)
 
     def waits_at_the_new_master() -> bool:
@@ -238,12 +254,12 @@ def test_who_waits_after_a_failover_is_told_by_the_new_master(
                     return True
         return False
 
-    eventually(waits_at_the_new_master, HEALED_SECONDS, "who waits listens there")
+    eventually(waits_at_the_new_master, "who waits listens there", within_seconds=HEALED_SECONDS)
 
 
 def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader, stack: ExitStack) -> None:
     three = Sentinels(stack, sentinels=3)
-    with connect(three.url(), timeout_seconds=PATIENCE_SECONDS) as control:
+    with connect(three.url(), timeout_seconds=MAX_WAIT_SECONDS) as control:
         WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).store_value("there")
         replicated(control)
     silent, gone, _ = three.sentinels
@@ -254,21 +270,27 @@ def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader
     finally:
         os.kill(silent.pid, signal.SIGCONT)
     assert answer.value == "there"
-    assert answer.seconds < 6.0 + PATIENCE_SECONDS / 2  # to find the master takes one timeout, however many are asked
+    assert answer.seconds < 6.0 + 15.0  # to find the master takes one timeout, however many are asked
 
 
 def test_of_three_sentinels_two_are_enough(make_reader: MakeReader, stack: ExitStack) -> None:
     three = Sentinels(stack, replicas=2, sentinels=3)
-    with connect(three.url(), timeout_seconds=PATIENCE_SECONDS) as control:
+    with connect(three.url(), timeout_seconds=MAX_WAIT_SECONDS) as control:
         WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": 0}, 1)).store_value("there")
         control.set("marker", "now")
-        assert control.wait(2, int(PATIENCE_SECONDS * 1000)) == 2
+        assert control.wait(2, int(MAX_WAIT_SECONDS * 1000)) == 2
     reader = make_reader(three.url())
     assert reader.get("q", {"n": 0}) == "there"
     three.sentinels.pop(0).kill()
     three.kill_master()
-    eventually(lambda: answer_of(reader.get, "q", {"n": 0}).value == "there", HEALED_SECONDS, "it is read there")
-    eventually(lambda: done(lambda: reader.invalidate("q", {"n": 0}).generation), HEALED_SECONDS, "it takes writes")
+    eventually(
+        lambda: answer_of(reader.get, "q", {"n": 0}).value == "there", "it is read there", within_seconds=HEALED_SECONDS
+    )
+    eventually(
+        lambda: done(lambda: reader.invalidate("q", {"n": 0}).generation),
+        "it takes writes",
+        within_seconds=HEALED_SECONDS,
+    )
 
 
 def test_without_sentinels_what_is_connected_goes_on_and_what_is_not_says_why(
@@ -284,7 +306,7 @@ def test_without_sentinels_what_is_connected_goes_on_and_what_is_not_says_why(
     with pytest.raises(CacheUnavailable, match="no Sentinel that answers knows a master 'the master'"):
         other.get("q", {"n": 0})
     sentinels.sentinels[0].restart(keep_data=True)
-    eventually(lambda: answer_of(other.get, "q", {"n": 0}).value == "there", HEALED_SECONDS, "it heals")
+    eventually(lambda: answer_of(other.get, "q", {"n": 0}).value == "there", "it heals", within_seconds=HEALED_SECONDS)
 
 
 def test_a_sentinel_that_refuses_the_password_is_as_good_as_none(make_reader: MakeReader, sentinels: Sentinels) -> None:

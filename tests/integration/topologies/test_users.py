@@ -19,12 +19,12 @@ from api_client import CacheUnavailable, EntryState
 from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer
 from tests.acceptance.conftest import System
-from tests.integration.topologies.conftest import PATIENCE_SECONDS, done
+from tests.integration.topologies.conftest import done
 from tests.servers.redis_with_users import ClusterWithUsers, SentinelsWithUsers
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.redis_users import NOBODY, OWN_SCRIPT, Command, UsersRedis
 from tests.support.requirements import skip_or_fail
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 Servers: TypeAlias = ClusterWithUsers | SentinelsWithUsers
 KEYS = [{"key": f"key-{n}"} for n in range(6)]
@@ -115,33 +115,33 @@ def test_misses_hits_batches_refreshes_and_notifications(
 ) -> None:
     reader = system.reader_as("reader", kind)
     keys = [{"key": f"{kind}-{params['key']}"} for params in KEYS]
-    entries = reader.get_many([("long_lived", params) for params in keys], timeout=PATIENCE_SECONDS)
+    entries = reader.get_many([("long_lived", params) for params in keys], timeout=MAX_WAIT_SECONDS)
     assert [entry.value["load"] for entry in entries] == [1] * len(keys)  # type: ignore[union-attr]
-    assert reader.refresh("long_lived", keys[0], wait=True, timeout=PATIENCE_SECONDS)
+    assert reader.refresh("long_lived", keys[0], wait=True, timeout=MAX_WAIT_SECONDS)
     assert reader.get("long_lived", keys[0])["load"] == 2
     assert reader.explain("long_lived", keys[0]).state == "fresh"
     held = {"key": f"{kind}-held", "hold": f"{kind}-held"}
-    read = pool.submit(reader.get, "long_lived", held, timeout=PATIENCE_SECONDS)
+    read = pool.submit(reader.get, "long_lived", held, timeout=MAX_WAIT_SECONDS)
     channel = reader.key("long_lived", held).channel
-    eventually(lambda: is_listened_to(system.servers, channel), PATIENCE_SECONDS, "who waits listens")
+    eventually(lambda: is_listened_to(system.servers, channel), "who waits listens")
     system.open_gate(held["hold"])
-    assert read.result(PATIENCE_SECONDS)["load"] == 1
+    assert read.result(MAX_WAIT_SECONDS)["load"] == 1
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemOfUsers, kind: str) -> None:
     reader, invalidator = system.reader_as("reader", kind), system.reader_as("invalidator", kind)
     params = {"key": f"invalidated by {kind}"}
-    assert reader.get("long_lived", params, timeout=PATIENCE_SECONDS)["load"] == 1
+    assert reader.get("long_lived", params, timeout=MAX_WAIT_SECONDS)["load"] == 1
     for hard in (False, True):
         with pytest.raises(CacheUnavailable, match=r"The user executing the script can't|NOPERM"):
             reader.invalidate("long_lived", params, hard=hard)
     system.servers.forget_denied()
     assert reader.get_entry("long_lived", params).state is EntryState.FRESH
     assert invalidator.invalidate("long_lived", params, replicas=1).replicated
-    assert reader.get("long_lived", params, fresh=True, timeout=PATIENCE_SECONDS)["load"] == 2
+    assert reader.get("long_lived", params, fresh=True, timeout=MAX_WAIT_SECONDS)["load"] == 2
     assert invalidator.invalidate("long_lived", params, hard=True).generation
-    assert reader.get("long_lived", params, timeout=PATIENCE_SECONDS)["load"] == 3
+    assert reader.get("long_lived", params, timeout=MAX_WAIT_SECONDS)["load"] == 3
 
 
 def test_an_operator_explains_examines_retries_and_drops(
@@ -153,7 +153,7 @@ def test_an_operator_explains_examines_retries_and_drops(
     for params in KEYS[:2]:
         system.control.rpush(f"script:{params['key']}", "fail")
         reader.refresh("long_lived", params)
-    letters = eventually(lambda: len(found := system.command("dead", "list")) == 2 and found, 30, "both letters")
+    letters = eventually(lambda: len(found := system.command("dead", "list")) == 2 and found, "both letters")
     assert system.command("dead", "show", letters[0]["id"])["params"] in KEYS
     (retried,) = system.command("dead", "retry", letters[0]["id"])
     assert retried["result"] == "refreshed"
@@ -174,7 +174,7 @@ def test_while_a_slot_moves_and_when_it_has_moved(system: SystemOfUsers) -> None
         return
     readers = [system.reader_as("invalidator", kind) for kind in sorted(KINDS)]
     params = {"key": "moved"}
-    assert [reader.get("long_lived", params, timeout=PATIENCE_SECONDS)["load"] for reader in readers] == [1, 1]
+    assert [reader.get("long_lived", params, timeout=MAX_WAIT_SECONDS)["load"] for reader in readers] == [1, 1]
     entry = readers[0].key("long_lived", params).entry
     slot, source = key_slot(entry.encode()), cluster.node_of(entry)
     target = next(node for node in cluster.nodes if node is not source)
@@ -185,7 +185,7 @@ def test_while_a_slot_moves_and_when_it_has_moved(system: SystemOfUsers) -> None
     try:
         for load, reader in enumerate(readers, start=2):
             assert reader.invalidate("long_lived", params).generation
-            assert reader.get("long_lived", params, fresh=True, timeout=PATIENCE_SECONDS)["load"] == load
+            assert reader.get("long_lived", params, fresh=True, timeout=MAX_WAIT_SECONDS)["load"] == load
     finally:
         cluster.move_slot(slot, target, source)
 
@@ -250,7 +250,7 @@ def test_all_goes_on_after_a_failover(system: SystemOfUsers) -> None:
     servers = system.servers
     readers = [system.reader_as("reader", kind) for kind in sorted(KINDS)]
     invalidator = system.reader_as("invalidator", "sync")
-    before = [readers[0].get("long_lived", params, timeout=PATIENCE_SECONDS)["load"] for params in KEYS]
+    before = [readers[0].get("long_lived", params, timeout=MAX_WAIT_SECONDS)["load"] for params in KEYS]
     if isinstance(servers, ClusterWithUsers):
         lost = servers.node_of(readers[0].key("long_lived", KEYS[0]).entry)
         lost.kill()
@@ -267,5 +267,5 @@ def test_all_goes_on_after_a_failover(system: SystemOfUsers) -> None:
         for reader in readers:
             eventually(
                 lambda reader=reader, params=params, load=load: is_loaded_anew(reader, params, load),
-                HEALED_SECONDS, f"{params} is loaded anew",
+                f"{params} is loaded anew", within_seconds=HEALED_SECONDS,
             )  # fmt: skip

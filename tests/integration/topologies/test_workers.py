@@ -22,13 +22,12 @@ from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from refresher.worker.cache import WorkerLink
 from tests.acceptance.conftest import System
-from tests.integration.topologies.conftest import PATIENCE_SECONDS
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.lease_world import LEASE_SECONDS, World
 from tests.support.read_load import ReadLoad
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEYS = [{"key": f"key-{n}"} for n in range(8)]
 # The readers' breaker and the worker's pauses, a claim that was lost with the old master, a load.
@@ -57,7 +56,7 @@ def test_a_master_that_is_killed_under_load_costs_a_moment_and_no_value(
     system = make_system(sentinels.url(), stack, redis_server, arcadedb, tmp_path)
     readers = [system.reader(kind) for kind in sorted(KINDS)]
     for params in KEYS:
-        readers[0].get("short_lived", params, timeout=PATIENCE_SECONDS)
+        readers[0].get("short_lived", params, timeout=MAX_WAIT_SECONDS)
     with ReadLoad(readers * 2, [("short_lived", params) for params in KEYS]) as load:
         began = time.monotonic()
         sentinels.kill_master()
@@ -66,7 +65,7 @@ def test_a_master_that_is_killed_under_load_costs_a_moment_and_no_value(
         for params in KEYS:
             eventually(
                 lambda params=params: refreshed(readers[0], "short_lived", params, loads[params["key"]]),
-                HEALED_SECONDS, f"{params} is refreshed by way of the new master",
+                f"{params} is refreshed by way of the new master", within_seconds=HEALED_SECONDS,
             )  # fmt: skip
         healed = time.monotonic()
     assert [answer for _, answer in load.errors(lambda answer: answer.error) if not unavailable(answer)] == []
@@ -85,24 +84,26 @@ def test_values_are_loaded_refreshed_and_given_up_on_a_cluster(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with connect(shared_cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+    with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
         client.flushall()
     system = make_system(shared_cluster.url(), stack, redis_server, arcadedb, tmp_path)
     for kind in sorted(KINDS):
         reader = system.reader(kind)
         keys = [{"key": f"{kind}-{n}"} for n in range(6)]
-        entries = reader.get_many([("long_lived", params) for params in keys], timeout=PATIENCE_SECONDS)
+        entries = reader.get_many([("long_lived", params) for params in keys], timeout=MAX_WAIT_SECONDS)
         assert [entry.value["load"] for entry in entries] == [1] * 6  # type: ignore[union-attr]
         for params in keys:
             reader.invalidate("long_lived", params)
             assert reader.get_entry("long_lived", params).state is EntryState.STALE
         for params in keys:
-            eventually(partial(refreshed, reader, "long_lived", params, 1), HEALED_SECONDS, "it is refreshed")
+            eventually(
+                partial(refreshed, reader, "long_lived", params, 1), "it is refreshed", within_seconds=HEALED_SECONDS
+            )
     with pytest.raises(Exception, match="syntax_error"):
-        system.reader("sync").get("syntax_error", {}, timeout=PATIENCE_SECONDS)
-    with connect(shared_cluster.url(), timeout_seconds=PATIENCE_SECONDS) as client:
+        system.reader("sync").get("syntax_error", {}, timeout=MAX_WAIT_SECONDS)
+    with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
         letters = DeadLetters(client, "cache")
-        (letter,) = eventually(letters.newest, PATIENCE_SECONDS, "a dead letter")
+        (letter,) = eventually(letters.newest, "a dead letter")
     assert letter.query == "syntax_error"
     for name in ("CACHE_REDIS_URL", "CACHE_BROKER_URL"):
         monkeypatch.setenv(name, system.env[name])

@@ -15,10 +15,9 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.read import coalescing
 from api_client.read.coalescing import AsyncSingleFlight, SingleFlight
 from tests.support.opcode_interrupts import Interrupted, InterruptedByTimer, OpcodeInterrupt
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 NEVER_SECONDS = 3_600.0
-PATIENCE_SECONDS = 20.0
 MORE_THAN_ENOUGH = 5_000
 ERRORS = pytest.mark.parametrize("error", [Interrupted, InterruptedByTimer])
 
@@ -43,13 +42,13 @@ def test_an_interrupted_leader_leaves_the_lead_to_its_follower(error: type[BaseE
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:
                 (flight,) = flights._flights.values()
                 following.append(pool.submit(flights.share, "k", NEVER_SECONDS, alone))
-                eventually(lambda: flight.waiting, PATIENCE_SECONDS, "it follows")
+                eventually(lambda: flight.waiting, "it follows")
                 read_begins()
                 return b"led"
 
             with suppress(error), bytecodes.traced():
                 flights.share("k", NEVER_SECONDS, lead)
-            assert all(one.result(PATIENCE_SECONDS)[0] in {b"led", b"alone"} for one in following)
+            assert all(one.result(MAX_WAIT_SECONDS)[0] in {b"led", b"alone"} for one in following)
             assert flights._flights == {}
             return bytecodes.has_raised
 
@@ -66,16 +65,16 @@ def test_an_interrupted_follower_leaves_leader_and_others_as_they_were(error: ty
 
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:
                 (flight,) = flights._flights.values()
-                eventually(lambda: has_gone or flight.waiting, PATIENCE_SECONDS, "it follows, or has gone")
+                eventually(lambda: has_gone or flight.waiting, "it follows, or has gone")
                 read_begins()
                 return b"led"
 
             leading = pool.submit(flights.share, "k", NEVER_SECONDS, lead)
-            eventually(lambda: flights._flights, PATIENCE_SECONDS, "it leads")
+            eventually(lambda: flights._flights, "it leads")
             with suppress(error), bytecodes.traced():
                 flights.share("k", NEVER_SECONDS, alone)
             has_gone.append(True)
-            assert leading.result(PATIENCE_SECONDS) == (b"led", False)
+            assert leading.result(MAX_WAIT_SECONDS) == (b"led", False)
             assert flights._flights == {}
             return bytecodes.has_raised
 
@@ -98,7 +97,7 @@ def test_tasks_that_are_interrupted_leave_none_waiting(error: type[BaseException
 
         with bytecodes.traced():
             tasks = [asyncio.ensure_future(flights.share("k", NEVER_SECONDS, lead)) for _ in range(1 + followers)]
-            done, waiting = await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
+            done, waiting = await asyncio.wait(tasks, timeout=MAX_WAIT_SECONDS)
         assert waiting == set()
         failed = [task for task in done if task.exception() is not None]
         assert len(failed) <= 1

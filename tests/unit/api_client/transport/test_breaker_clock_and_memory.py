@@ -206,9 +206,9 @@ def all_wait(flights: SingleFlight, lead: Lead, timeouts: list[float], release: 
     """Let so many share one flight, the first leading; the results or errors in their order."""
     with ThreadPoolExecutor(len(timeouts)) as pool:
         first = pool.submit(flights.share, "k", timeouts[0], lead)
-        eventually(lambda: lead.timeouts, 10, "the leader")
+        eventually(lambda: lead.timeouts, "the leader")
         others = [pool.submit(flights.share, "k", timeout, lead) for timeout in timeouts[1:]]
-        eventually(lambda: len(waiters(flights)) == len(others), 10, "the followers")
+        eventually(lambda: len(waiters(flights)) == len(others), "the followers")
         for _ in range(release):
             lead.go.release()
         return [future.exception(10) or future.result() for future in (first, *others)]
@@ -248,7 +248,7 @@ def test_a_follower_waits_no_longer_than_its_own_timeout(flights: SingleFlight) 
     lead = Lead(b"value")
     with ThreadPoolExecutor(1) as pool:
         leader = pool.submit(flights.share, "k", 10.0, lead)
-        eventually(lambda: lead.timeouts, 10, "the leader")
+        eventually(lambda: lead.timeouts, "the leader")
         with pytest.raises(TimeoutError):
             flights.share("k", 0.01, lead)
         lead.go.release()
@@ -281,7 +281,7 @@ def test_a_follower_takes_no_bytes_whose_read_had_begun_before_it_came(flights: 
         leader = pool.submit(flights.share, "k", 10.0, old)
         assert reading.wait(10)
         late = pool.submit(flights.share, "k", 10.0, new)
-        eventually(lambda: waiters(flights), 10, "the late one follows")
+        eventually(lambda: waiters(flights), "the late one follows")
         end.set()
         assert leader.result(10) == (b"old", False)
         assert late.result(10) == (b"new", False)

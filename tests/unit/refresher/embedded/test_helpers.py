@@ -59,12 +59,12 @@ def test_errors_have_one_base_and_say_what_to_do() -> None:
 
 def test_eventually_returns_the_first_truthy_value() -> None:
     values = iter([0, "", "there"])
-    assert eventually(lambda: next(values), 5, "a value") == "there"
+    assert eventually(lambda: next(values), "a value") == "there"
 
 
 def test_eventually_names_what_did_not_come() -> None:
     with pytest.raises(AssertionError, match=r"the end of the world: not within 0\.01 s"):
-        eventually(lambda: False, 0.01, "the end of the world")
+        eventually(lambda: False, "the end of the world", within_seconds=0.01)
 
 
 @pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])

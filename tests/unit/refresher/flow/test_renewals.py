@@ -13,7 +13,6 @@ from api_client.transport.scripts import LeaseStore
 from refresher.flow.renewals import HeldLease, Renewals
 from tests.support.waiting import eventually
 
-PATIENCE_SECONDS = 20.0
 KEY = make_key("cache", "q", {"n": 1}, 1)
 
 
@@ -32,7 +31,7 @@ class ScriptedStore:
     def goes_on(self) -> list[set[bytes]]:
         """Wait for three more calls, and return them."""
         before = len(self.asked)
-        eventually(lambda: len(self.asked) >= before + 3, PATIENCE_SECONDS, "renewals")
+        eventually(lambda: len(self.asked) >= before + 3, "renewals")
         return self.asked[before : before + 3]
 
 
@@ -66,7 +65,7 @@ def test_a_lease_is_renewed_again_and_again(store: ScriptedStore, renewals: Rene
 def test_a_lease_that_another_has_is_lost_and_asked_for_no_more(store: ScriptedStore, renewals: Renewals) -> None:
     store.lost.add(b"lost")
     with renewals.holding(lost := due(b"lost")), renewals.holding(mine := due(b"mine")):
-        eventually(lambda: lost.lost, PATIENCE_SECONDS, "it is told")
+        eventually(lambda: lost.lost, "it is told")
         store.goes_on()  # one may have been under way
         assert store.goes_on() == [{b"mine"}] * 3
         assert not mine.lost
