@@ -29,6 +29,7 @@ from refresher.flow.outcome import OutcomeKind
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
 from refresher.worker.runtime import Runtime
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 RETRY_MAX = 2
 ALL, FEW, ONE = 1 + RETRY_MAX, 2, 1
@@ -359,10 +360,10 @@ def test_a_load_that_ends_so_is_given_up_and_all_who_wait_are_told(
         InProcess(reader, worker := Worker(runtime)) as client,
     ):
         with pytest.raises(RefreshFailed) as caught:
-            client.get(name, timeout=30)
+            client.get(name, timeout=MAX_WAIT_SECONDS)
         assert (caught.value.kind, caught.value.attempts) == (kind, loads)
         assert begun == (0 if kind == "wrong_params" else loads)
-        assert client.flush(30)  # what it tells afterwards is told
+        assert client.flush(MAX_WAIT_SECONDS)  # what it tells afterwards is told
         assert worker.outcomes[-1] is OutcomeKind.FAILED
         assert client.explain(name).record.state == "cooling"
         [letter] = runtime.dead_letters.newest()

@@ -18,6 +18,7 @@ from refresher.embedded import RedisServer, free_port
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.lease_world import World
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 PARAMS = {"name": "canary-77aa"}
 
@@ -80,7 +81,7 @@ def test_a_read_that_draws_and_asks_for_nothing_is_remembered(reader: AnyReader,
 def test_who_asked_is_told_that_it_was_published_and_is_silent(reader: AnyReader, control: redis.Redis) -> None:
     plant(reader, control, -5.0)
     reader.get("q", PARAMS)
-    assert reader.flush(20)
+    assert reader.flush(MAX_WAIT_SECONDS)
     said = reader.explain("q", PARAMS)
     assert said.outcome is not None
     assert said.outcome.what is TriggerOutcome.PUBLISHED
@@ -99,7 +100,7 @@ def test_who_asked_early_tells_how_many_wait_in_the_queue(reader: AnyReader, con
     plant(reader, control, 600.0, delta_seconds=1e20)  # so that any draw is early
     assert reader.explain("q", PARAMS).queue_length is None
     reader.get("q", PARAMS)
-    assert reader.flush(20)
+    assert reader.flush(MAX_WAIT_SECONDS)
     said = reader.explain("q", PARAMS)
     assert said.queue_length == 1
     assert "1 waiting" in str(said)
@@ -109,7 +110,7 @@ def test_who_was_refused_is_told_by_what(reader: AnyReader, control: redis.Redis
     world = plant(reader, control, -5.0)
     token = world.acquire(number=world.claim().number).token
     reader.get("q", PARAMS)
-    assert reader.flush(20)
+    assert reader.flush(MAX_WAIT_SECONDS)
     said = reader.explain("q", PARAMS)
     assert said.outcome is not None
     assert (said.outcome.what, said.outcome.why) == (TriggerOutcome.DEDUPLICATED, "running")
@@ -126,7 +127,7 @@ def test_who_could_not_publish_is_told_why(kind: str, clean_redis: RedisServer, 
     reader = reader_of(kind, clean_redis, broker_url=f"redis://127.0.0.1:{free_port()}/1")
     plant(reader, control, -5.0)
     reader.get("q", PARAMS)
-    assert reader.flush(20)
+    assert reader.flush(MAX_WAIT_SECONDS)
     said = reader.explain("q", PARAMS)
     assert said.outcome is not None
     assert said.outcome.what is TriggerOutcome.FAILED

@@ -14,6 +14,7 @@ import pytest
 
 from refresher.embedded import RedisServer
 from refresher.testing import InlineCache
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +46,7 @@ def test_tests_of_your_own(tmp_path: Path) -> None:
     (tmp_path / "test_page.py").write_text(of_the_application)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
-        check=False,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
     assert "4 passed" in done.stdout, done.stdout + done.stderr

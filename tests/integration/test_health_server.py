@@ -18,6 +18,7 @@ from refresher.ops.health_server import HealthServer
 from refresher.ops.http import MinimalHTTPHandler, MinimalHTTPServer
 from refresher.settings import WorkerSettings
 from tests.support.clock import Time
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def heartbeat(settings: WorkerSettings) -> Iterator[Heartbeat]:
 
 
 def ask(settings: WorkerSettings, path: str, method: str = "GET") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", settings.health_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", settings.health_port, timeout=MAX_WAIT_SECONDS)
     try:
         connection.request(method, path)
         answer = connection.getresponse()

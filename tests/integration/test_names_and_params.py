@@ -16,6 +16,7 @@ from refresher import query
 from refresher.cli.commands import app
 from refresher.queries import Registry
 from refresher.testing import InlineCache
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 class Name(str, enum.Enum):  # noqa: UP042 - what it is about
@@ -102,7 +103,7 @@ def test_an_invalidation_by_an_enum_hits_what_was_read_by_text(
     assert after.state is (EntryState.MISS if hard else EntryState.STALE)
     assert len(loads) == 2
     assert cache.client.refresh(name, PARAMS, version=Version.NEW) == "triggered"
-    assert cache.client.flush(20)
+    assert cache.client.flush(MAX_WAIT_SECONDS)
     assert len(loads) == 3
 
 

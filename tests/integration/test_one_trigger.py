@@ -23,6 +23,7 @@ from api_client.protocol.keys import CacheKey
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 READS, THREADS = 1_000, 8
@@ -30,20 +31,23 @@ READER = """
 import json, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from api_client import CacheClient, ReaderSettings
-settings = ReaderSettings(redis_url=sys.argv[1], broker_url=sys.argv[2], redis_timeout_seconds=5)
+from tests.support.waiting import MAX_WAIT_SECONDS
+settings = ReaderSettings(redis_url=sys.argv[1], broker_url=sys.argv[2], redis_timeout_seconds=60)
 with CacheClient(settings) as client, ThreadPoolExecutor(8) as pool:
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.monotonic()
     done = list(pool.map(lambda _: client.get_entry("q").refresh.value, range(int(sys.argv[3]))))
-    client.flush(20)
+    client.flush(120)
     print(json.dumps({"seconds": time.monotonic() - began, "triggered": done.count("triggered")}))
 """
 
 
 @pytest.fixture
 def client(clean_redis: RedisServer) -> Iterator[CacheClient]:
-    settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=5)
+    settings = ReaderSettings(
+        redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=MAX_WAIT_SECONDS
+    )
     with CacheClient(settings) as made:
         yield made
 
@@ -70,7 +74,7 @@ def load_scripts(client: CacheClient, control: redis.Redis) -> None:
     plant_stale(control, client.key("another"))
     for _ in range(2):
         client.get("another")
-        assert client.flush(20)
+        assert client.flush(MAX_WAIT_SECONDS)
         client._publisher._publication._suppressor._until.clear()  # triggers again: queued, so it is republished
     control.config_resetstat()
 
@@ -89,7 +93,7 @@ def test_a_thousand_reads_of_a_stale_key_by_many_threads_are_one_claim_a_second(
     with ThreadPoolExecutor(THREADS) as pool:
         refreshes = list(pool.map(lambda _: client.get_entry("q").refresh, range(READS)))
     elapsed_seconds = time.monotonic() - began
-    assert client.flush(20)
+    assert client.flush(MAX_WAIT_SECONDS)
     assert 1 <= scripts_run(control) <= most_scripts(elapsed_seconds)
     assert refreshes.count(RefreshState.TRIGGERED) <= 1 + int(elapsed_seconds)
     assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}
@@ -104,7 +108,7 @@ def test_so_it_is_with_tasks_of_one_event_loop(client: CacheClient, control: red
     async def read() -> list[RefreshState]:
         async with AsyncCacheClient(settings) as reader:
             entries = await asyncio.gather(*(reader.get_entry("q") for _ in range(READS)))
-            assert await reader.flush(20)
+            assert await reader.flush(MAX_WAIT_SECONDS)
         return [entry.refresh for entry in entries]
 
     refreshes = asyncio.run(read())
@@ -123,7 +127,7 @@ def test_so_it_is_with_as_many_keys_as_are_read(client: CacheClient, control: re
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda n: client.get("q", keys[n % len(keys)]), range(READS)))
     elapsed_seconds = time.monotonic() - began
-    assert client.flush(20)
+    assert client.flush(MAX_WAIT_SECONDS)
     assert len(keys) <= scripts_run(control) <= len(keys) * most_scripts(elapsed_seconds)
 
 
@@ -143,7 +147,7 @@ def test_two_processes_ask_once_each(clean_redis: RedisServer, client: CacheClie
         reader.stdin.write("go\n")
         reader.stdin.flush()
     for reader in readers:
-        told.append(json.loads(reader.communicate(timeout=60)[0]))
+        told.append(json.loads(reader.communicate(timeout=MAX_WAIT_SECONDS)[0]))
         assert reader.returncode == 0
     most = sum(most_scripts(each["seconds"]) + 1 for each in told)  # the second to come is told "queued" at once
     assert 2 <= scripts_run(control) <= most
@@ -154,7 +158,7 @@ def test_an_entry_that_has_changed_is_asked_for_at_once(client: CacheClient, con
     world = plant_stale(control, client.key("q"))
     load_scripts(client, control)
     assert client.get_entry("q").refresh is RefreshState.TRIGGERED
-    assert client.flush(20)
+    assert client.flush(MAX_WAIT_SECONDS)
     assert client.get_entry("q").refresh is RefreshState.SUPPRESSED
     assert scripts_run(control) == 1
     world.acquire()
@@ -168,10 +172,10 @@ def test_an_invalidation_is_asked_for_at_once_though_a_refresh_was_given_up(
     world = plant_stale(control, client.key("q"))
     world.fail(world.acquire(number=10).token)
     assert client.get_entry("q").refresh is RefreshState.TRIGGERED
-    assert client.flush(20)
+    assert client.flush(MAX_WAIT_SECONDS)
     assert world.state() == "cooling"
     assert client.get_entry("q").refresh is RefreshState.SUPPRESSED
     world.invalidate()
     assert client.get_entry("q").refresh is RefreshState.TRIGGERED
-    assert client.flush(20)
+    assert client.flush(MAX_WAIT_SECONDS)
     assert world.state() == "queued"

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from tests.support.waiting import MAX_WAIT_SECONDS
+
 Read: TypeAlias = Callable[[], Awaitable[str]]
 Invalidate: TypeAlias = Callable[[], Awaitable[Any]]
 
@@ -89,7 +91,7 @@ def test_an_invalidation_during_a_load_is_lost_in(peer: Callable[[Origin], tuple
         origin = Origin()
         read, invalidate = peer(origin)
         loading = asyncio.create_task(read())  # type: ignore[arg-type]
-        assert await asyncio.to_thread(origin.has_read.wait, 60)
+        assert await asyncio.to_thread(origin.has_read.wait, MAX_WAIT_SECONDS)
         origin.value = "new"
         await invalidate()
         origin.may_end.set()

@@ -18,7 +18,7 @@ from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, key
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
@@ -68,17 +68,17 @@ def test_what_outlives_close_leaves_no_connection(celery_bench: PublisherHarness
 
     def publish_late() -> None:
         held.set()
-        assert go.wait(20)
+        assert go.wait(MAX_WAIT_SECONDS)
         assert celery_bench.broker.publish_each([RefreshItem(query="q", params="{}")], has_waiter=False) == [None]
         published.set()
 
     with redis.Redis.from_url(clean_redis.url(1)) as control:
         before = len(control.client_list())
         celery_bench.publisher.run_in_background(publish_late)
-        assert held.wait(20)
+        assert held.wait(MAX_WAIT_SECONDS)
         celery_bench.publisher.close(timeout_seconds=0.0)
         go.set()
-        assert published.wait(20)
+        assert published.wait(MAX_WAIT_SECONDS)
         eventually(lambda: len(control.client_list()) <= before, "the late connection is closed")
         eventually(lambda: not publishers(), "its thread has ended")
 

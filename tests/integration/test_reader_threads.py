@@ -18,12 +18,14 @@ from api_client.transport.pubsub import Notifications
 from api_client.trigger.backlog import Trigger
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture(params=KINDS)
 def make_reader(clean_redis: RedisServer, request: pytest.FixtureRequest) -> Callable[[], AnyReader]:
-    settings = ReaderSettings(redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=5)
+    settings = ReaderSettings(
+        redis_url=clean_redis.url(0), broker_url=clean_redis.url(1), redis_timeout_seconds=MAX_WAIT_SECONDS
+    )
     return lambda: KINDS[request.param](settings, ReaderEvents())
 
 
@@ -49,7 +51,7 @@ def test_without_a_thread_a_trigger_is_dropped_and_the_next_one_is_not(
         with pytest.raises(WaitTimeout):
             reader.get("q", {}, timeout=0.05)
     assert publisher.submit(trigger)
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
 
 
 def test_a_wait_does_not_wait_for_its_subscription() -> None:
@@ -62,7 +64,7 @@ def test_a_wait_does_not_wait_for_its_subscription() -> None:
             return self
 
         def subscribe(self, *_: str) -> None:
-            assert silent.wait(20)
+            assert silent.wait(MAX_WAIT_SECONDS)
             raise redis.ConnectionError
 
         def close(self) -> None:
@@ -102,5 +104,5 @@ def test_a_fork_while_the_default_client_is_being_made_leaves_the_child_its_own_
     with default_client._lock:
         pid = os.fork()
         if not pid:
-            os._exit(0 if default_client._lock.acquire(timeout=5) else 1)
+            os._exit(0 if default_client._lock.acquire(timeout=MAX_WAIT_SECONDS) else 1)
     assert os.waitpid(pid, 0)[1] == 0

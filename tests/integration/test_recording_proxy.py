@@ -17,6 +17,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.history import PENDING, key_in
 from tests.support.recording_proxy import RecordingProxy, StopPoint
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_a_step_that_is_held_goes_on_when_it_is_let(
             assert past.exists(a_key().record) == (moment is StopPoint.REPLY)
             claim(store, "another", number=3)  # others pass
             assert not done.is_set()
-        waiting.result(10)
+        waiting.result(MAX_WAIT_SECONDS)
     assert done.is_set()
 
 

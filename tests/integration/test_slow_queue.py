@@ -18,6 +18,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, key
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 BOUND = 10
 REFUSED, HELD_BACK = ("deduplicated", "queued"), ("dropped", "repeat")
@@ -136,7 +137,7 @@ class Readers:
         known.until = min(known.until, publication._monotonic())  # the length is asked for anew
         for params in self.params:
             self.client.get("q", params)
-        assert self.client.flush(20)
+        assert self.client.flush(MAX_WAIT_SECONDS)
         return self.waiting()
 
     def take_all(self) -> set[str]:

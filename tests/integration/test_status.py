@@ -28,7 +28,7 @@ from refresher.ops.scan import scan_keys
 from tests.contract.test_dead_letters import a_letter
 from tests.support.fault_proxy import FaultProxy
 from tests.support.lease_world import World
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-51d0"
 
@@ -230,7 +230,7 @@ def test_watching_goes_on_through_an_outage_and_ctrl_c_ends_it_with_0(place: Pla
             proxy.passes()
             eventually(lambda: oks()[-1], "a look with it again")
             watching.send_signal(signal.SIGINT)
-            assert watching.wait(30) == 0
+            assert watching.wait(MAX_WAIT_SECONDS) == 0
         finally:
             watching.kill()
             watching.wait()

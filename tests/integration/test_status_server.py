@@ -24,7 +24,7 @@ from refresher.web.history import History
 from refresher.web.server import CSRF_HEADER, USER, StatusServer
 from tests.contract.test_dead_letters import a_letter
 from tests.support.fault_proxy import FaultProxy
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 PASSWORD = "a-password-of-this-test"
 
@@ -46,7 +46,7 @@ class Page:
         if credentials is not None:
             coded = base64.b64encode(credentials.encode() if isinstance(credentials, str) else credentials)
             headers["Authorization"] = f"Basic {coded.decode()}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_WAIT_SECONDS)
         try:
             method = "GET" if body is None else "POST"
             sent = body if body is None or isinstance(body, str) else json.dumps(body)
@@ -137,7 +137,7 @@ def test_a_body_that_is_none_is_refused(page: Page, body: str) -> None:
 
 def test_a_body_that_is_too_large_is_not_read(page: Page) -> None:
     token = page.token()
-    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=MAX_WAIT_SECONDS)
     coded = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     connection.putrequest("POST", "/retry")
     for name, value in (("Authorization", f"Basic {coded}"), (CSRF_HEADER, token), ("Content-Length", str(10**12))):

@@ -16,7 +16,7 @@ from api_client import default as default_client
 from refresher import TransientFailure
 from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +98,19 @@ def test_who_comes_while_an_uncached_value_is_loaded_gets_a_later_one() -> None:
         number = next(calls)
         if number == 1:
             loading.set()
-            assert go_on.wait(10)
+            assert go_on.wait(MAX_WAIT_SECONDS)
         return number
 
     with InlineCache() as cache, ThreadPoolExecutor(2) as pool:
         cache.answer("uncached", load, ttl=0)
         first = pool.submit(cache.client.get, "uncached")
-        assert loading.wait(10)
+        assert loading.wait(MAX_WAIT_SECONDS)
         second = pool.submit(cache.client.get, "uncached")
         (flight,) = cache.client._reads._flights._flights.values()
         eventually(lambda: len(flight.waiting), "the second call shares the wait")
         go_on.set()
-        assert first.result(20) == 1
-        assert second.result(20) == 2
+        assert first.result(MAX_WAIT_SECONDS) == 1
+        assert second.result(MAX_WAIT_SECONDS) == 2
 
 
 def test_a_failing_load_is_retried_and_then_told_while_the_stale_value_stays(way: CommandExecutor) -> None:
@@ -197,14 +197,14 @@ def test_tasks_that_miss_share_one_load_and_the_event_loop_is_not_held() -> None
 
     def load() -> str:
         loading.set()
-        assert go_on.wait(20)
+        assert go_on.wait(MAX_WAIT_SECONDS)
         return "v"
 
     async def main() -> list[Any]:
         async with InlineCache() as cache:
             cache.answer("q", load)
             reads = [asyncio.create_task(aget_cached("q")) for _ in range(10)]
-            assert await asyncio.to_thread(loading.wait, 20)
+            assert await asyncio.to_thread(loading.wait, MAX_WAIT_SECONDS)
             go_on.set()  # by this event loop, in the middle of the load
             values = await asyncio.gather(*reads)
             assert len(cache.outcomes) == 1

@@ -81,7 +81,10 @@ def test_a_server_that_is_busy_with_a_script_is_no_refusal(
 
 
 def run_endless_script(server: RedisServer) -> None:
-    with redis.Redis.from_url(server.url(), socket_timeout=60) as client, pytest.raises(redis.ResponseError):
+    with (
+        redis.Redis.from_url(server.url(), socket_timeout=MAX_WAIT_SECONDS) as client,
+        pytest.raises(redis.ResponseError),
+    ):
         client.eval("while true do end", 0)
 
 

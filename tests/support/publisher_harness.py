@@ -20,6 +20,7 @@ from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
 from refresher.embedded import RedisServer
 from tests.support.event_recorder import EventRecorder
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "cache"
 TIMEOUT_SECONDS = 20.0
@@ -101,13 +102,13 @@ class PublisherHarness:
 
         def hold() -> None:
             held.set()
-            assert go.wait(20)
+            assert go.wait(MAX_WAIT_SECONDS)
 
         self.publisher.run_in_background(hold)
-        assert held.wait(20)
+        assert held.wait(MAX_WAIT_SECONDS)
         accepted = self.publisher.submit_all(triggers)
         go.set()
-        assert self.publisher.flush(20)
+        assert self.publisher.flush(MAX_WAIT_SECONDS)
         return accepted
 
     def claimed(self, n: int) -> bool:

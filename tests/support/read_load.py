@@ -37,7 +37,7 @@ class ReadLoad:
     def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
-        self.reads_well(30, "before anything is done")
+        self.reads_well("before anything is done")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,7 +45,7 @@ class ReadLoad:
         for thread in self._threads:
             thread.join()
 
-    def reads_well(self, within_seconds: float, what: str) -> None:
+    def reads_well(self, what: str) -> None:
         """Wait until each thread has a hundred answers in a row that are no errors, from now on."""
         begins = [len(answers) for answers in self._answers]
 
@@ -55,7 +55,7 @@ class ReadLoad:
                 for begin, answers in zip(begins, self._answers, strict=True)
             )
 
-        eventually(streaks, f"reads go well {what}", within_seconds=within_seconds)
+        eventually(streaks, f"reads go well {what}")
 
     @property
     def answers(self) -> list[tuple[float, Answer]]:

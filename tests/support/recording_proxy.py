@@ -22,7 +22,6 @@ from tests.support.history import Exchange, History, name_of
 from tests.support.resp import command_of, frame_end, reply_of
 from tests.support.waiting import eventually
 
-MEET_SECONDS: Final = 30.0
 LAST_REPLY_SECONDS: Final = 5.0
 _SUBSCRIBES: Final = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR"})
 
@@ -48,9 +47,9 @@ class Stop:
     met: Exchange | None = None
     opened: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def wait(self, within_seconds: float = MEET_SECONDS) -> Exchange:
+    def wait(self) -> Exchange:
         """Return once an exchange has been stopped."""
-        return eventually(lambda: self.met, f"a {self.moment} to stop", within_seconds=within_seconds)
+        return eventually(lambda: self.met, f"a {self.moment} to stop")
 
 
 @dataclass(eq=False, slots=True)

@@ -94,7 +94,7 @@ def test_a_message_that_waits_for_its_next_attempt_is_put_back_at_once(world: Wo
 def test_a_worker_that_dies_over_its_sweep_keeps_no_other_from_it(world: World) -> None:
     key = held_load(world)
     with world.broker_proxy.stopping("SET", StopPoint.REPLY) as stop:
-        stop.wait(BUSY_MACHINE_SECONDS)
+        stop.wait()
         assert world.broker.exists("unacked_mutex")
         world.worker().kill()
     world.let_go(key)

@@ -16,7 +16,7 @@ import redis
 
 from refresher.embedded import GuardedProcess, RedisServer, free_port
 from tests.support.chart import CHART, container, deployment, environment, of_kind, ports_of, values
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 DEPLOY = CHART.parents[1]
 NAME = "keda-redis"
@@ -61,7 +61,7 @@ def started(part: str, own: dict[str, str], folder: Path, *settings: str) -> Gua
 
 def asked(port: str, path: str, password: str = "") -> tuple[int, bytes]:
     # Not urllib, which would ask a proxy of the environment for a loopback address.
-    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=MAX_WAIT_SECONDS)
     credentials = base64.b64encode(password.encode()).decode()
     try:
         connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"} if password else {})

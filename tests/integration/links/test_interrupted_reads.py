@@ -21,7 +21,6 @@ from tests.support.interrupted_reader import CALLS
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 REDIS_TIMEOUT = "300ms"
-MAX_SECONDS = 15.0  # two for what is tested; the rest is a busy machine
 
 
 @pytest.mark.parametrize(("call", "thread"), [*((call, "main") for call in sorted(CALLS)), ("read", "other")])
@@ -39,11 +38,11 @@ def test_a_call_to_a_silent_redis_ends_in_time_whatever_signals_come(
             accepted = proxy.accepted
             if call != "wait":
                 proxy.hangs()
-            told, seconds = process.communicate("go\n", timeout=4 * MAX_SECONDS)[0].split()
+            told, seconds, allowed_seconds = process.communicate("go\n", timeout=MAX_WAIT_SECONDS)[0].split()
         finally:
             process.kill()
     assert told == ("WaitTimeout" if call == "wait" else "CacheUnavailable")
-    assert float(seconds) < MAX_SECONDS
+    assert float(seconds) < float(allowed_seconds)
     if call in {"read", "batch", "send"}:
         assert proxy.accepted == accepted, "a silence is not asked again"
 

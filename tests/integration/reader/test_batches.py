@@ -135,7 +135,7 @@ def test_stale_ones_are_asked_for_once_each(reader: AnyReader, new_key: NewKey, 
     calls = [("q", {"n": number}) for number in range(5)]
     for _ in range(3):
         assert values(reader.get_many(calls * 2)) == ["old"] * 10
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert events["triggered"] == [["stale"]] * 5
     assert [key.state() for key in keys] == ["queued"] * 5
 

@@ -208,7 +208,7 @@ def test_without_a_broker_a_stale_value_is_served_and_a_miss_says_why_it_was_in_
     key.store_value("old", age_seconds=20, ttl_seconds=10)
     entry = reader.get_entry("q", {})
     assert (entry.value, entry.refresh) == ("old", RefreshState.TRIGGERED)
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert key.record() == {}
     assert events["failed"] == [["OperationalError"]]
     with pytest.raises(WaitTimeout, match="could not be published: OperationalError") as caught:

@@ -53,7 +53,7 @@ def test_a_failure_is_told_to_all_who_wait_and_to_whoever_comes_while_it_cools(
         assert isinstance(error, RefreshFailed)
         assert (error.query, error.kind, error.attempts) == ("q", "syntax", 3)
         assert 0 < error.retry_after_seconds <= 30
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert events["triggered"] == [["miss"]]  # while it cools nobody asks
 
 

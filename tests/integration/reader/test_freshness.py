@@ -127,7 +127,7 @@ def test_a_generation_that_redis_has_lost_costs_one_load(
     read = waits_for(min_generation=old + 3_600 * 1_000_000)
     token = key.load("new")
     assert (read.result(MAX_WAIT_SECONDS).value, read.result().token) == ("new", token)
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert events["triggered"] == [["miss"]]
 
 

@@ -15,7 +15,7 @@ from api_client import DecodeError, EntryState, RefreshState
 from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader, client_of
 from tests.support.event_recorder import EventRecorder
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @dataclass
@@ -59,7 +59,7 @@ def test_a_fresh_value_is_served_and_nothing_is_asked_for(
     for _ in range(2):
         entry = reader.get_entry("q", {})
         assert (entry.value, entry.state, entry.refresh) == ({"n": 1}, EntryState.FRESH, RefreshState.NONE)
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert key.state() == "idle"
     assert events.recorded == [("hit", "fresh", "")] * 2
     assert sent("get") == gets_of_two_reads
@@ -92,7 +92,7 @@ def test_a_stale_value_is_served_at_once_and_asked_for_once(
     assert (first.value, first.state, first.refresh) == ("old", EntryState.STALE, RefreshState.TRIGGERED)
     assert (second.value, second.state, second.refresh) == ("old", EntryState.STALE, RefreshState.SUPPRESSED)
     assert -40 < first.ttl_remaining <= -10
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert key.state() == "queued"
     assert events["hit"] == [["stale", "triggers"]] * 2
     assert events["triggered"] == [["stale"]]
@@ -128,7 +128,7 @@ def test_an_early_refresh_is_asked_for_while_the_value_is_fresh(
     assert (first.state, first.refresh) == (EntryState.FRESH, RefreshState.TRIGGERED)
     assert (second.state, second.refresh) == (EntryState.FRESH, RefreshState.SUPPRESSED)
     assert key.asked()
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert events["triggered"] == [["early"]]
 
 
@@ -212,7 +212,7 @@ def test_its_own_invalidation_is_seen_at_once(
     assert (entry.value, entry.state, entry.refresh) == ("v", EntryState.STALE, RefreshState.TRIGGERED)
     assert (entry.generation, entry.token < generation) == (generation, True)
     assert key.asked()
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert events["triggered"] == [["invalidated"]]
 
 

@@ -13,6 +13,7 @@ from api_client.observe.prometheus import PrometheusEvents
 from tests.integration.reader.conftest import MakeReader, NewKey
 from tests.support.any_reader import KINDS
 from tests.support.event_recorder import EventRecorder
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def test_hits_are_counted_with_age_and_what_was_left(
@@ -29,7 +30,7 @@ def test_hits_are_counted_with_age_and_what_was_left(
     for query in ("fresh", "stale", "invalidated"):
         for _ in range(2):
             assert reader.get(query, {}) == "v"
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
 
     def counted(name: str, query: str) -> float:
         return registry.get_sample_value(name, {"query": query}) or 0.0

@@ -13,7 +13,7 @@ from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 TYPED: dict[str, Callable[[AnyReader], Any]] = {
     "get": lambda reader: reader.get("q", {}, type=int),
@@ -130,5 +130,5 @@ def test_the_trigger_of_a_value_that_does_not_fit_is_one_for_many_reads(
     for _ in range(3):
         with pytest.raises(DecodeError):
             reader.get("q", {}, type=int)
-    assert reader.flush(10)
+    assert reader.flush(MAX_WAIT_SECONDS)
     assert events["triggered"] == [["stale"]]

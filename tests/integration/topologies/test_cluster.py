@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import time
@@ -14,28 +13,27 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
-from api_client import CacheUnavailable, ConfigurationError, Entry, EntryState, ReaderSettings
+from api_client import CacheUnavailable, Entry, EntryState
 from api_client.protocol.lease import invalidate
 from api_client.transport.link import open_link
 from refresher.worker.cache import WorkerLink
 from tests.integration.topologies.conftest import (
     KEYS,
-    TIMEOUT_SECONDS,
     MakeReader,
     NewKey,
     done,
     link_of,
     play_on,
 )
-from tests.servers.redis_cluster import NODES, SLOTS, Cluster
+from tests.servers.redis_cluster import SLOTS, Cluster
 from tests.support.any_reader import AnyReader, answer_of
 from tests.support.lease_world import claim_call
 from tests.support.read_load import ReadLoad
+from tests.support.timing import Measured
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 HOUR_US = 3_600_000_000
-MAX_BREAKER_PAUSE_SECONDS = 5.0
-HEALED_SECONDS = MAX_BREAKER_PAUSE_SECONDS + 3 * TIMEOUT_SECONDS + 15.0
+SILENT_SECONDS = 3.0
 
 
 @pytest.fixture
@@ -76,39 +74,20 @@ def test_each_read_is_one_command_at_the_key_s_own_node(reader: AnyReader, clust
     assert calls_of(cluster, "get") == [(2 * count, 0) for count in own]
 
 
-def test_a_batch_asks_all_nodes_at_one_time(make_reader: MakeReader, cluster: Cluster, new_key: NewKey) -> None:
-    reader = make_reader(cluster.url(), redis_timeout_seconds=3.0)
-    for n in KEYS:
-        new_key(n).store_value(n)
-    calls = [("q", {"n": n}) for n in KEYS]
-    assert values(reader.get_many(calls)) == list(KEYS)
-    link_of(reader).health._refresh_at = math.inf  # nobody asks for the slots: that would take its own time
-    for node in cluster.nodes:
-        os.kill(node.pid, signal.SIGSTOP)
-    try:
-        answer = answer_of(reader.get_many, calls)
-    finally:
-        for node in cluster.nodes:
-            os.kill(node.pid, signal.SIGCONT)
-    assert values(answer.value) == ["CacheUnavailable"] * len(KEYS)
-    assert answer.seconds < (NODES - 0.5) * 3.0  # one after the other it would be three times the timeout
-
-
-def test_a_silent_cluster_holds_a_batch_up_for_some_timeouts_and_not_for_one_a_key(
-    make_reader: MakeReader, cluster: Cluster, new_key: NewKey
-) -> None:
-    reader = make_reader(cluster.url(), redis_timeout_seconds=1.0)
+def test_a_batch_waits_for_all_silent_nodes_together(make_reader: MakeReader, cluster: Cluster) -> None:
+    reader = make_reader(cluster.url(), redis_timeout_seconds=SILENT_SECONDS)
     calls = [("q", {"n": n}) for n in KEYS]
     assert values(reader.get_many(calls, timeout=0)) == ["WaitTimeout"] * len(KEYS)
     for node in cluster.nodes:
         os.kill(node.pid, signal.SIGSTOP)
     try:
-        answer = answer_of(reader.get_many, calls)
+        with Measured() as took:
+            entries = reader.get_many(calls)
     finally:
         for node in cluster.nodes:
             os.kill(node.pid, signal.SIGCONT)
-    assert values(answer.value) == ["CacheUnavailable"] * len(KEYS)
-    assert answer.seconds < len(KEYS) / 2
+    assert values(entries) == ["CacheUnavailable"] * len(KEYS)
+    took.at_most(2 * SILENT_SECONDS)  # the second is for the slots; one node after the other it would be three and that
 
 
 def test_a_step_and_a_wait_go_to_the_key_s_own_node(
@@ -226,9 +205,7 @@ def test_a_node_that_is_lost_takes_its_own_keys_alone(
         refused = answer_of(reader.invalidate, "q", {"n": theirs[0]})
         assert isinstance(refused.error, CacheUnavailable)
         lost.restart(keep_data=True)
-        eventually(
-            lambda: values(reader.get_many(calls)) == list(KEYS), "all are there again", within_seconds=HEALED_SECONDS
-        )
+        eventually(lambda: values(reader.get_many(calls)) == list(KEYS), "all are there again")
     assert load.errors() == []
 
 
@@ -243,12 +220,9 @@ def test_a_replica_that_takes_over_is_found(make_reader: MakeReader, stack: Exit
             assert client.wait(1, int(MAX_WAIT_SECONDS * 1000)) == 1
     calls = [("q", {"n": n}) for n in KEYS]
     assert values(reader.get_many(calls)) == list(KEYS)
-    link_of(reader).health.clock._resync_at = math.inf  # which would ask for the slots as well
     lost = cluster.nodes[1]
     lost.kill()
-    eventually(
-        lambda: values(reader.get_many(calls)) == list(KEYS), "all are there again", within_seconds=60 + HEALED_SECONDS
-    )
+    eventually(lambda: values(reader.get_many(calls)) == list(KEYS), "all are there again")
     theirs = next(n for n in KEYS if cluster.node_of(new_key(n).key.entry) is lost)
     generation = eventually(lambda: done(lambda: reader.invalidate("q", {"n": theirs}).generation), "invalidated")
     assert new_key(theirs).claim().number
@@ -271,16 +245,7 @@ def test_without_any_node_each_call_says_so_and_heals(make_reader: MakeReader, o
     assert calls[3]() == ["CacheUnavailable"]
     for node in own_cluster.nodes:
         node.restart(keep_data=True)
-    eventually(
-        lambda: done(lambda: reader.invalidate("q", {"n": 1}).generation),
-        "it heals",
-        within_seconds=HEALED_SECONDS + 30,
-    )
-
-
-def test_an_in_process_tier_over_a_cluster_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigurationError, match=r"CACHE_LOCAL_MAX_ENTRIES=10 .*cluster"):
-        ReaderSettings(redis_url="redis+cluster://h:7000", local_max_entries=10)
+    eventually(lambda: done(lambda: reader.invalidate("q", {"n": 1}).generation), "it heals")
 
 
 @pytest.mark.parametrize("who", ["reader", "worker"])

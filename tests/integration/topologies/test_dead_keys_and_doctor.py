@@ -16,6 +16,7 @@ from refresher.ops.dead_keys import DeadKeys, KeyStatus
 from refresher.ops.doctor.checkup import findings
 from refresher.settings import WorkerSettings
 from tests.servers.redis_cluster import Cluster
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 KEYS = 12
 
@@ -45,13 +46,13 @@ def bury(client: redis.Redis, number: int) -> None:
 
 @pytest.fixture
 def settings(shared_cluster: Cluster, clean_redis: RedisServer) -> WorkerSettings:
-    with connect(shared_cluster.url(), timeout_seconds=5) as client:
+    with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
         client.flushall()
     return WorkerSettings(redis_url=shared_cluster.url(), broker_url=clean_redis.url(1), namespace="test")
 
 
 def test_each_key_is_explained_by_its_node_and_dropped_there(settings: WorkerSettings) -> None:
-    with connect(settings.redis_url, timeout_seconds=5) as client:
+    with connect(settings.redis_url, timeout_seconds=MAX_WAIT_SECONDS) as client:
         for number in range(KEYS):
             bury(client, number)
         keys = DeadKeys(client, settings)

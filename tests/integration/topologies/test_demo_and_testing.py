@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from api_client import ConfigurationError, ReaderSettings, get_cached
+from api_client import get_cached
 from api_client.transport.redis_py import connect
 from refresher.demo.environment import started_environment
 from refresher.demo.options import DemoOptions
@@ -44,11 +44,6 @@ def test_an_application_s_tests_on_a_cluster(cluster: Cluster) -> None:
         assert [get_cached("doubled", {"n": n}) for n in KEYS] == [20 * n for n in KEYS]
         assert all(cluster.ask(node, "DBSIZE") for node in cluster.nodes)
     assert is_empty(cluster)
-
-
-def test_the_in_process_tier_is_refused(cluster: Cluster) -> None:
-    with pytest.raises(ConfigurationError, match="CACHE_LOCAL_MAX_ENTRIES"):
-        ReaderSettings(redis_url=cluster.url(), local_max_entries=1)
 
 
 def test_the_demo_has_a_broker_of_its_own_beside_a_cluster(

@@ -21,16 +21,13 @@ from api_client.protocol.lease import CommitStatus
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import NAMESPACE, TIMEOUT_SECONDS, MakeReader, done
+from tests.integration.topologies.conftest import NAMESPACE, MakeReader, done
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import answer_of, client_of
 from tests.support.fake_worker import WorkedKey
 from tests.support.read_load import ReadLoad
+from tests.support.timing import Measured
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
-
-MAX_BREAKER_PAUSE_SECONDS = 5.0
-# From when the Sentinels agree: the probe of an open breaker, a connection or two; the rest is a busy machine's.
-HEALED_SECONDS = MAX_BREAKER_PAUSE_SECONDS + 3 * TIMEOUT_SECONDS + 15.0
 
 FAILOVERS: dict[str, Callable[[Sentinels], RedisServer]] = {
     "ordered": Sentinels.fail_over,
@@ -105,25 +102,18 @@ def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
     with ReadLoad([reader] * 4, [("q", {"n": n}) for n in range(5)]) as load:
         began = time.monotonic()
         fail_over(sentinels)
-        load.reads_well(HEALED_SECONDS, "after the failover")
+        load.reads_well("after the failover")
         healed = time.monotonic()
         for n, key in enumerate(keys):
             generation = eventually(
-                lambda n=n: done(lambda: reader.invalidate("q", {"n": n}).generation),
-                "invalidated",
-                within_seconds=HEALED_SECONDS,
+                lambda n=n: done(lambda: reader.invalidate("q", {"n": n}).generation), "invalidated"
             )
             key.load("new")
             entry = reader.get_entry("q", {"n": n}, min_generation=generation, timeout=MAX_WAIT_SECONDS)
             assert (entry.value, entry.state) == ("new", EntryState.FRESH)
-        eventually(
-            lambda: [answer.value for _, answer in load.answers[-20:]] == ["new"] * 20,
-            "all see it",
-            within_seconds=HEALED_SECONDS,
-        )
+        eventually(lambda: [answer.value for _, answer in load.answers[-20:]] == ["new"] * 20, "all see it")
     assert {type(answer.error).__name__ for _, answer in load.errors()} <= {"CacheUnavailable"}
     assert [at for at, _ in load.errors() if not began <= at <= healed] == []
-    assert max(answer.seconds for _, answer in load.answers) < HEALED_SECONDS
 
 
 def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
@@ -134,14 +124,8 @@ def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
     token = key.begin()
     replicated(control)
     fail_over(sentinels)
-    eventually(
-        lambda: done(lambda: reader.invalidate("q", {"n": 0}, hard=True)),
-        "it is invalidated",
-        within_seconds=HEALED_SECONDS,
-    )
-    status = eventually(
-        lambda: done(lambda: key.end(token, "stale")), "the commit is answered", within_seconds=HEALED_SECONDS
-    )
+    eventually(lambda: done(lambda: reader.invalidate("q", {"n": 0}, hard=True)), "it is invalidated")
+    status = eventually(lambda: done(lambda: key.end(token, "stale")), "the commit is answered")
     assert status in {CommitStatus.INVALIDATED, CommitStatus.LOST}
     with sentinels.client(sentinels.master) as master:
         assert master.get(key.key.entry) is None
@@ -169,9 +153,7 @@ def test_a_reader_leaves_a_master_that_is_cut_off_from_the_sentinels_alone(
             client_of(reader)._link.sync_clock()
             return reader.get("q", {"n": 0})
 
-        eventually(
-            lambda: read_after_ten_seconds() == "new", "it reads from the new master", within_seconds=HEALED_SECONDS
-        )
+        eventually(lambda: read_after_ten_seconds() == "new", "it reads from the new master")
 
 
 def test_a_step_leaves_it_too(
@@ -190,7 +172,7 @@ def test_a_step_leaves_it_too(
             generation = reader.invalidate("q", {"n": 0}).generation
             return there.record().get("generation") == str(generation).encode()
 
-        eventually(is_invalidated_there, "it is done at the new master", within_seconds=HEALED_SECONDS)
+        eventually(is_invalidated_there, "it is done at the new master")
 
 
 @pytest.mark.parametrize("fail_over", [*FAILOVERS.values(), cut_off])
@@ -217,16 +199,12 @@ def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
 
     tier.bypass = bypassed  # type: ignore[method-assign]
     new = fail_over(sentinels)
-    eventually(lambda: emptied, "it is emptied", within_seconds=HEALED_SECONDS)
+    eventually(lambda: emptied, "it is emptied")
     with sentinels.client(new) as master:
-        eventually(
-            lambda: tracks(master) and kept(), "it is on again, at the new master", within_seconds=HEALED_SECONDS
-        )
+        eventually(lambda: tracks(master) and kept(), "it is on again, at the new master")
         WorkedKey(master, LeaseStore(master), key.key).store_value("new")
         # Nothing but the message tells it within ten minutes.
-        eventually(
-            lambda: reader.get("q", {"n": 0}, default=None) == "new", "it has heard", within_seconds=HEALED_SECONDS
-        )
+        eventually(lambda: reader.get("q", {"n": 0}, default=None) == "new", "it has heard")
     assert all(emptied)
 
 
@@ -254,7 +232,7 @@ def test_who_waits_after_a_failover_is_told_by_the_new_master(
                     return True
         return False
 
-    eventually(waits_at_the_new_master, "who waits listens there", within_seconds=HEALED_SECONDS)
+    eventually(waits_at_the_new_master, "who waits listens there")
 
 
 def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader, stack: ExitStack) -> None:
@@ -265,12 +243,14 @@ def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader
     silent, gone, _ = three.sentinels
     gone.kill()
     os.kill(silent.pid, signal.SIGSTOP)
+    reader = make_reader(three.url(), redis_timeout_seconds=6.0)
     try:
-        answer = answer_of(make_reader(three.url(), redis_timeout_seconds=6.0).get, "q", {"n": 0})
+        with Measured() as took:
+            value = reader.get("q", {"n": 0})
     finally:
         os.kill(silent.pid, signal.SIGCONT)
-    assert answer.value == "there"
-    assert answer.seconds < 6.0 + 15.0  # to find the master takes one timeout, however many are asked
+    assert value == "there"
+    took.at_most(6.0)  # to find the master takes one timeout, however many are asked
 
 
 def test_of_three_sentinels_two_are_enough(make_reader: MakeReader, stack: ExitStack) -> None:
@@ -283,14 +263,8 @@ def test_of_three_sentinels_two_are_enough(make_reader: MakeReader, stack: ExitS
     assert reader.get("q", {"n": 0}) == "there"
     three.sentinels.pop(0).kill()
     three.kill_master()
-    eventually(
-        lambda: answer_of(reader.get, "q", {"n": 0}).value == "there", "it is read there", within_seconds=HEALED_SECONDS
-    )
-    eventually(
-        lambda: done(lambda: reader.invalidate("q", {"n": 0}).generation),
-        "it takes writes",
-        within_seconds=HEALED_SECONDS,
-    )
+    eventually(lambda: answer_of(reader.get, "q", {"n": 0}).value == "there", "it is read there")
+    eventually(lambda: done(lambda: reader.invalidate("q", {"n": 0}).generation), "it takes writes")
 
 
 def test_without_sentinels_what_is_connected_goes_on_and_what_is_not_says_why(
@@ -306,7 +280,7 @@ def test_without_sentinels_what_is_connected_goes_on_and_what_is_not_says_why(
     with pytest.raises(CacheUnavailable, match="no Sentinel that answers knows a master 'the master'"):
         other.get("q", {"n": 0})
     sentinels.sentinels[0].restart(keep_data=True)
-    eventually(lambda: answer_of(other.get, "q", {"n": 0}).value == "there", "it heals", within_seconds=HEALED_SECONDS)
+    eventually(lambda: answer_of(other.get, "q", {"n": 0}).value == "there", "it heals")
 
 
 def test_a_sentinel_that_refuses_the_password_is_as_good_as_none(make_reader: MakeReader, sentinels: Sentinels) -> None:

@@ -9,6 +9,7 @@ from refresher.ops.inspect import find_by_digest, inspect_key
 from refresher.ops.scan import scan_keys
 from tests.servers.redis_cluster import Cluster
 from tests.support.lease_world import World
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 KEYS = 24
 
@@ -18,7 +19,7 @@ def key(number: int) -> CacheKey:
 
 
 def test_keys_of_all_nodes_are_seen(shared_cluster: Cluster) -> None:
-    with connect(shared_cluster.url(), timeout_seconds=5) as client:
+    with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
         client.flushall()
         for number in range(KEYS):
             world = World(client, LeaseStore(client), key(number))

@@ -257,3 +257,8 @@ def test_time_limits_nest_for_every_budget(budget: float) -> None:
 
 def test_query_modules_are_separated_by_commas() -> None:
     assert WorkerSettings(queries=" a.b , c,, ").query_modules == ("a.b", "c")
+
+
+def test_a_local_cache_over_a_cluster_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"CACHE_LOCAL_MAX_ENTRIES=10 .*cluster"):
+        ReaderSettings(redis_url="redis+cluster://h:7000", local_max_entries=10)

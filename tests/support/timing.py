@@ -1,0 +1,64 @@
+"""Durations as the process that promises them measures them, beside what the machine gave it meanwhile.
+
+No bound holds on a machine that lets threads run late. While a duration is measured, a thread sleeps and works a
+little, again and again; the time that it lost is added to what is allowed, several times.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final, Self
+
+from tests.support.waiting import PATIENCE
+
+SLACK_SECONDS: Final = 1.0 * PATIENCE
+"""What a call may take beside the promise on any machine: connections, encoding, the test's own servers."""
+LATE_FACTOR: Final = 5.0
+"""A call waits for more than one thread and process, each of them as late as the one that is measured."""
+_NAP_SECONDS: Final = 0.01
+
+
+class Measured:
+    """A block whose duration is measured.
+
+    Attributes:
+        seconds: what the block took, by this process's monotonic clock.
+        late_seconds: how much of it a thread beside it was kept from running.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: float = 0.0
+        self.late_seconds: float = 0.0
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._measure, name="measures-lateness", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._began = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self._began
+        self._is_over.set()
+        self._thread.join()
+
+    def allowed(self, promised_seconds: float) -> float:
+        """Return the seconds that a promise came to on this machine, at that moment."""
+        return promised_seconds + SLACK_SECONDS + LATE_FACTOR * self.late_seconds
+
+    def at_most(self, promised_seconds: float) -> None:
+        """Fail unless the block took no longer than promised, as far as the machine allowed it."""
+        allowed = self.allowed(promised_seconds)
+        assert self.seconds < allowed, (
+            f"took {self.seconds:.2f} s, promised are {promised_seconds:g} s; threads ran late by "
+            f"{self.late_seconds:.2f} s in all, so that {allowed:.2f} s were allowed"
+        )
+
+    def _measure(self) -> None:
+        while not self._is_over.is_set():
+            began, worked = time.monotonic(), time.thread_time()
+            self._is_over.wait(_NAP_SECONDS)
+            sum(range(10_000))
+            worked = time.thread_time() - worked
+            self.late_seconds += max(0.0, time.monotonic() - began - _NAP_SECONDS - worked)
