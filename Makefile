@@ -3,13 +3,16 @@
 
 VENV ?= .venv
 ARGS ?=
-# Number of test processes; each runs one file at a time. Two keep two cores busy.
-JOBS ?= 2
+# Number of test processes; each runs one file at a time. The default suits two cores.
+JOBS ?=
 # To use another Python than the first suitable one: make test PYTHON=/path/to/python
 PYTHON ?=
 bin := $(VENV)/bin
 # Files run in the order of tests/support/tiers.py: those that take long first, so that none of them starts last.
-pytest = $(bin)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+pytest = $(bin)/python -m pytest -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder
+jobs = 2
+# These wait more than they compute: for servers that fail over, breakers, timeouts.
+test-all test-long: jobs = 4
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-long bench lint docs pictures dist wheeltest format clean

@@ -20,6 +20,7 @@ from tests.support.tiers import (
     pytest_configure,
     pytest_report_collectionfinish,
 )
+from tests.support.turns import pytest_runtest_protocol
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -30,6 +31,7 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_report_collectionfinish",
+    "pytest_runtest_protocol",
 ]
 
 # A shell without job control lets what it starts in the background ignore Ctrl-C, and so would all that tests start.

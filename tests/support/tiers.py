@@ -6,17 +6,12 @@ long variant: tests whose file imports `IS_LONG`, or whose fixtures do. Without 
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
+from tests.support.budget import BUDGET_SECONDS, BudgetPlugin
 from tests.support.waiting import MAX_WAIT_SECONDS
-
-BUDGET_SECONDS: Final = {"check": 45, "test": 300, "all": 840, "long": 0}
-"""How long a tier may take on two quiet cores, from pytest's start to its end; 0: no bound."""
 
 RESOURCE_OF: Final = {
     "redis_server": "redis",
@@ -40,10 +35,12 @@ FOLDERS: Final = {
 }
 UNIT: Final = "tests/unit/"
 NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "second_redis", "browser", "k8s", "container", "spin"})
-FIRST: Final = ("tests/acceptance/", "tests/typing/", "tests/property/", "tests/model/")
-"""Folders whose files take long: none of them shall begin when all others have ended."""
+FIRST: Final = (
+    ("tests/integration/topologies/test_sentinels.py", "tests/acceptance/worker_faults/", "tests/model/"),
+    ("tests/acceptance/", "tests/typing/", "tests/property/"),
+)
+"""Files that take longest, and such that take long: none of them shall begin when all others have ended."""
 
-SHOWN_FILES: Final = 30
 MAX_TEST_SECONDS: Final = 2.5 * MAX_WAIT_SECONDS
 """How long a test may take that has no mark `timeout` of its own."""
 
@@ -60,9 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(resource)
     tier = config.getoption("tier")
     if tier:
-        items[:] = sorted(
-            (item for item in items if is_in(tier, item)), key=lambda item: not item.nodeid.startswith(FIRST)
-        )
+        items[:] = sorted((item for item in items if is_in(tier, item)), key=lambda item: turn_of(item.nodeid))
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
@@ -102,32 +97,15 @@ def tier_of(item: pytest.Item) -> str:
     return "check" if item.nodeid.startswith(UNIT) else "test"
 
 
+def turn_of(nodeid: str) -> int:
+    """Return when the tests of a file begin: first those that take longest."""
+    return next((turn for turn, paths in enumerate(FIRST) if nodeid.startswith(paths)), len(FIRST))
+
+
 def has_long_variant(item: pytest.Item) -> bool:
     """Return whether a test does more with LONG_TESTS=1."""
     module = getattr(item, "module", None)
     return hasattr(module, "IS_LONG") or "fuzz" in getattr(item, "fixturenames", ())
-
-
-class Stopwatch:
-    """How long a tier took, and which files took most of it; on the process that reports."""
-
-    def __init__(self, tier: str) -> None:
-        self._tier, self._began, self._seconds = tier, time.monotonic(), Counter[str]()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.location[0]] += report.duration
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for line in self._lines(time.monotonic() - self._began):
-            terminalreporter.write_line(line)
-
-    def _lines(self, took: float) -> Iterator[str]:
-        budget = BUDGET_SECONDS[self._tier]
-        yield f"tier {self._tier}: {took:.0f} s" + (f" of {budget} s" if budget else "")
-        if budget and took > budget:
-            yield "the budget is exceeded; the tests of these files took longest, in seconds:"
-        for path, seconds in self._seconds.most_common(SHOWN_FILES):
-            yield f"{seconds:8.1f}  {path}"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -137,4 +115,4 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.timeout = MAX_TEST_SECONDS
     tier = config.getoption("tier")
     if tier and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Stopwatch(tier))
+        config.pluginmanager.register(BudgetPlugin(tier))

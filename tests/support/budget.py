@@ -1,0 +1,104 @@
+"""How long a tier of tests took, judged by what else its machine did: a budget is kept on a quiet machine, or fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BUDGET_SECONDS: Final = {"check": 45, "test": 300, "all": 840, "long": 0}
+"""How long a tier may take on two quiet cores, from pytest's start to its end; 0: no bound."""
+
+MAX_OTHERS_SHARE: Final = 0.15
+"""Of all processor time. Beyond it the machine was not quiet. What an orphan of a test used counts as others', too."""
+
+SHOWN_FILES: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Processor time until now, in seconds: of all processors, of that busy, and of that this run's own."""
+
+    available: float
+    busy: float
+    own: float
+
+    @classmethod
+    def now(cls) -> Usage:
+        """Read it; what children used counts once they have ended, so that the last reading comes after them."""
+        machine, own = psutil.cpu_times(), os.times()
+        idle = machine.idle + getattr(machine, "iowait", 0.0)
+        # What ran for a guest stands in `user` as well.
+        available = sum(machine) - getattr(machine, "guest", 0.0) - getattr(machine, "guest_nice", 0.0)
+        return cls(available, available - idle, sum(own[:4]))
+
+    def others_share(self, since: Usage) -> float:
+        """Return which share of the processors' time others have used."""
+        others = (self.busy - since.busy) - (self.own - since.own)
+        return max(0.0, others) / max(self.available - since.available, 0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How long a tier took, and what others used meanwhile."""
+
+    tier: str
+    seconds: float
+    others_share: float
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether it took longer than it may."""
+        return 0 < BUDGET_SECONDS[self.tier] < self.seconds
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the machine was there for this run."""
+        return self.others_share <= MAX_OTHERS_SHARE
+
+    @property
+    def fails(self) -> bool:
+        """Whether the run fails by it."""
+        return self.is_over_budget and self.is_quiet
+
+    def lines(self, seconds_of: Counter[str]) -> Iterator[str]:
+        """Yield what to report; ``seconds_of`` has each file's."""
+        budget = BUDGET_SECONDS[self.tier]
+        yield f"tier {self.tier}: {self.seconds:.0f} s" + (f" of {budget} s" if budget else "")
+        if self.fails:
+            yield "error: the budget is exceeded on a quiet machine; the tests of these files took longest, in seconds:"
+        elif self.is_over_budget:
+            yield f"the budget is exceeded, but others used {self.others_share:.0%} of the processors; in seconds:"
+        for path, seconds in seconds_of.most_common(SHOWN_FILES):
+            yield f"{seconds:8.1f}  {path}"
+
+
+class BudgetPlugin:
+    """Times a tier, in the process that reports, and fails a run that exceeds its budget."""
+
+    def __init__(self, tier: str) -> None:
+        self._tier, self._began, self._before = tier, time.monotonic(), Usage.now()
+        self._seconds_of = Counter[str]()
+        self._result: Result | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds_of[report.location[0]] += report.duration
+
+    @pytest.hookimpl(trylast=True)  # the processes of xdist have ended
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        took = time.monotonic() - self._began
+        self._result = Result(self._tier, took, Usage.now().others_share(self._before))
+        if self._result.fails and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in self._result.lines(self._seconds_of) if self._result else ():
+            terminalreporter.write_line(line)
