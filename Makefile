@@ -8,7 +8,7 @@ JOBS ?=
 # To use another Python than the first suitable one: make test PYTHON=/path/to/python
 PYTHON ?=
 bin := $(VENV)/bin
-# Files run in the order of tests/support/tiers.py: those that take long first, so that none of them starts last.
+# Random order, except that the folders in tests/support/tiers.py whose files take long go first.
 pytest = $(bin)/python -m pytest -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder
 jobs = 2
 # These wait more than they compute: for servers that fail over, breakers, timeouts.
