@@ -26,7 +26,9 @@ E = TypeVar("E", bound=BaseException)
 class CacheError(Exception):
     """Base of all errors of this package. ``query`` names the query, where there is one."""
 
-    query: str | None = None
+    def __init__(self, message: str = "", *, query: str | None = None) -> None:
+        super().__init__(message)
+        self.query = query
 
     def __reduce__(self) -> tuple[Any, ...]:
         # They are pickled: out of a pool, as the failure of a task. By default that calls the class with the message
@@ -60,10 +62,6 @@ def twin(error: E) -> E:
 class InvalidQuery(CacheError, ValueError):
     """The query's name, its version, its params or an option of the call is wrong. Nothing was sent."""
 
-    def __init__(self, message: str, *, query: str | None = None) -> None:
-        super().__init__(message)
-        self.query = query
-
 
 class RefreshFailed(CacheError):
     """The refresh failed, and there is no value within its grace to serve.
@@ -72,12 +70,14 @@ class RefreshFailed(CacheError):
     ``retry_after_seconds`` how long the key cools before readers may trigger again.
     """
 
+    query: str
+
     def __init__(self, query: str, kind: str, attempts: int, retry_after_seconds: float) -> None:
         super().__init__(
             f"the refresh of {query!r} failed ({kind}) after {attempts} attempt{'' if attempts == 1 else 's'}; "
-            f"retry allowed in {retry_after_seconds:.1f} s"
+            f"retry allowed in {retry_after_seconds:.1f} s",
+            query=query,
         )
-        self.query: str = query
         self.kind: str = kind
         self.attempts: int = attempts
         self.retry_after_seconds = retry_after_seconds
@@ -97,19 +97,17 @@ class UnknownQuery(RefreshFailed):
 class WaitTimeout(CacheError, TimeoutError):
     """No value satisfied the read within the caller's timeout. ``state`` is the last one of the lease record."""
 
+    query: str
+
     def __init__(self, query: str, waited_seconds: float, state: str) -> None:
-        super().__init__(f"timed out after {waited_seconds:.2f} s waiting for {query!r} (last lease state: {state})")
-        self.query: str = query
+        message = f"timed out after {waited_seconds:.2f} s waiting for {query!r} (last lease state: {state})"
+        super().__init__(message, query=query)
         self.waited_seconds: float = waited_seconds
         self.state: str = state
 
 
 class CacheUnavailable(CacheError, ConnectionError):
     """Redis is unavailable: refused, timed out, out of memory, read-only, or the breaker is open."""
-
-    def __init__(self, message: str, *, query: str | None = None) -> None:
-        super().__init__(message)
-        self.query = query
 
     def about(self, query: str) -> CacheUnavailable:
         """Return an error of its own for another call that met the same, of ``query``."""
@@ -121,17 +119,9 @@ class CacheUnavailable(CacheError, ConnectionError):
 class DecodeError(CacheError, ValueError):
     """The cached value does not fit ``type=``, or its payload is broken. The entry stays as it is."""
 
-    def __init__(self, message: str, *, query: str | None = None) -> None:
-        super().__init__(message)
-        self.query = query
-
 
 class TriggerFailed(CacheError):
     """An explicit `refresh()` could not be published in time."""
-
-    def __init__(self, message: str, *, query: str | None = None) -> None:
-        super().__init__(message)
-        self.query = query
 
 
 class ConfigurationError(CacheError, ValueError):
