@@ -54,7 +54,7 @@ class AsyncCacheClient(ClientBase):
             settings.redis_reply_timeout_seconds,
             self._link.health,
         )
-        self._waits = AsyncWaitRunner(self._aio, self._publisher, self._notifications, settings)
+        self._waits = AsyncWaitRunner(self._aio, self._notifications)
         self._reads = AsyncReadPath(self._core, self._aio, self._link, self._publisher, self._waits)
 
     @overload
@@ -162,8 +162,8 @@ class AsyncCacheClient(ClientBase):
         """Claim and publish a refresh now; as `CacheClient.refresh`."""
         key = self.key(query, params, version=version)
         timeout_seconds = self._timeout_seconds(key.query, timeout)
-        wait = parse_flag(key.query, "wait", wait)
-        manual = ManualRefresh(key, self.settings, has_waiter=wait)
+        waits = parse_flag(key.query, "wait", wait)
+        manual = ManualRefresh(key, self.settings, has_waiter=waits)
         reply = await self._aio.run(manual.claim, key.query)
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Exception | None] = loop.create_future()
@@ -181,8 +181,9 @@ class AsyncCacheClient(ClientBase):
                 error = late
             if error is not None:
                 raise manual.failed(error) from error
-        if wait:
-            await self._waits.wait(key, Freshness(fresh=True), 0, timeout_seconds, claimed=reply)
+        if waits:
+            for_value = self._core.begin_wait(key, Freshness(fresh=True), 0, timeout_seconds, claimed=reply)
+            await self._waits.run(for_value)
             self._core.forget(key)
         return manual.state
 

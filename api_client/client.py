@@ -44,6 +44,7 @@ from api_client.transport.pubsub import Notifications
 from api_client.transport.redis_py import connect_to_any
 from api_client.transport.scripts import drive, none_failed, read_scripts
 from api_client.trigger.broker import Broker, CeleryBroker
+from api_client.trigger.claim_and_publish import BatchPublisher
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
 from api_client.trigger.publisher import Publisher
@@ -99,10 +100,11 @@ class ClientBase:
         master.on_change(self._notifications.invalidate_all)
         self._suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
         self._decisions = DecisionLog()
-        self._publisher = Publisher(
-            settings, self._link, self._make_broker(), self._suppressor, self._events,
-            monotonic=monotonic_seconds, decisions=self._decisions,
+        self._publication = BatchPublisher(
+            settings, self._link, self._make_broker(), self._suppressor, self._decisions, self._events,
+            monotonic=monotonic_seconds,
         )  # fmt: skip
+        self._publisher = Publisher(self._publication, self._events.spans)
         self._tier, self._tracking = open_local_tier(settings, master)
         self._core = ReadCore(
             settings, self._link.health, self._publisher, self._suppressor, self._decisions, self._events,
@@ -177,7 +179,7 @@ class ClientBase:
             decision=self._decisions.last(key.entry),
             outcome=self._decisions.outcome(key.entry),
             silent_seconds=self._suppressor.left_seconds(key.entry),
-            queue_length=self._publisher.known_queue_length,
+            queue_length=self._publication.known_queue_length,
         )
 
     def _close_parts(self) -> None:
@@ -212,7 +214,7 @@ class CacheClient(ClientBase):
     """
 
     def _set_up_reads(self) -> None:
-        self._waits = SyncWaitRunner(self._link, self._publisher, self._notifications, self.settings)
+        self._waits = SyncWaitRunner(self._link, self._notifications)
         self._reads = ReadPath(self._core, self._link, self._publisher, self._waits)
 
     @overload
@@ -368,8 +370,8 @@ class CacheClient(ClientBase):
         """
         key = self.key(query, params, version=version)
         timeout_seconds = self._timeout_seconds(key.query, timeout)
-        wait = parse_flag(key.query, "wait", wait)
-        manual = ManualRefresh(key, self.settings, has_waiter=wait)
+        waits = parse_flag(key.query, "wait", wait)
+        manual = ManualRefresh(key, self.settings, has_waiter=waits)
         reply = self._link.run(manual.claim, key.query)
         waker, outcome = Waker(), list[Exception | None]()
 
@@ -382,8 +384,9 @@ class CacheClient(ClientBase):
             waker.wait(PUBLISH_BOUND_SECONDS)
             if (error := outcome[0] if outcome else TimeoutError()) is not None:
                 raise manual.failed(error) from error
-        if wait:
-            self._waits.wait(key, Freshness(fresh=True), 0, timeout_seconds, claimed=reply)
+        if waits:
+            for_value = self._core.begin_wait(key, Freshness(fresh=True), 0, timeout_seconds, claimed=reply)
+            self._waits.run(for_value)
             self._core.forget(key)
         return manual.state
 

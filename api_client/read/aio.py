@@ -9,18 +9,16 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
-from api_client.protocol.lease import ClaimReply
 from api_client.protocol.model import ReadResult
 from api_client.read.batch import Batch
 from api_client.read.coalescing import AsyncSingleFlight
 from api_client.read.core import MustWait, ReadCore
-from api_client.read.evaluate import ANY, Freshness
-from api_client.read.pending import PendingRead, Wait
-from api_client.read.wait_plan import Pause, Read, Reply
+from api_client.read.evaluate import Freshness
+from api_client.read.pending import PendingRead
+from api_client.read.wait import Pause, Reply, Wait
 from api_client.transport.aio_link import AsyncCacheLink
 from api_client.transport.link import CacheLink
 from api_client.transport.pubsub import Notifications
@@ -30,23 +28,11 @@ from api_client.trigger.publisher import Publisher
 class AsyncWaitRunner:
     """Runs waits without blocking the event loop."""
 
-    def __init__(
-        self, link: AsyncCacheLink, publisher: Publisher, notifications: Notifications, settings: ReaderSettings
-    ) -> None:
-        self._link, self._publisher, self._settings = link, publisher, settings
-        self._notifications = notifications
+    def __init__(self, link: AsyncCacheLink, notifications: Notifications) -> None:
+        self._link, self._notifications = link, notifications
 
-    async def wait(
-        self,
-        key: CacheKey,
-        freshness: Freshness,
-        seen_token: int,
-        timeout_seconds: float,
-        read_begins: Callable[[], None] = lambda: None,
-        claimed: ClaimReply | None = None,
-    ) -> bytes:
-        """Return the bytes of an entry that satisfies ``freshness``; arguments and errors as `SyncWaitRunner.wait`."""
-        wait = Wait(key, freshness, seen_token, timeout_seconds, self._settings, self._publisher, claimed)
+    async def run(self, wait: Wait, read_begins: Callable[[], None] = lambda: None) -> bytes:
+        """Return the bytes of the entry that was waited for; as `SyncWaitRunner.run`."""
         notified, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def wake() -> None:
@@ -55,7 +41,7 @@ class AsyncWaitRunner:
 
         listener = None
         try:
-            listener = self._notifications.listen({key.channel: wake})
+            listener = self._notifications.listen({wait.key.channel: wake})
             while wait.result is None:
                 try:
                     reply = await self._run_step(wait, notified, read_begins)
@@ -71,19 +57,18 @@ class AsyncWaitRunner:
         return wait.result
 
     async def _run_step(self, wait: Wait, notified: asyncio.Event, read_begins: Callable[[], None]) -> Reply:
-        match wait.step:
-            case Pause(duration_seconds):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(duration_seconds):
-                        await notified.wait()
-                came = notified.is_set()
-                notified.clear()
-                return came
-            case Read():
-                read_begins()
-                return await self._link.read(wait.key), await self._link.now_us()
-        reply: Reply = await self._link.run(wait.call(), wait.key.query)
-        return reply
+        if wait.call is not None:
+            reply: Reply = await self._link.run(wait.call, wait.key.query)
+            return reply
+        if isinstance(wait.step, Pause):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait.step.duration_seconds):
+                    await notified.wait()
+            came = notified.is_set()
+            notified.clear()
+            return came
+        read_begins()
+        return await self._link.read(wait.key), await self._link.now_us()
 
 
 class AsyncReadPath:
@@ -144,20 +129,12 @@ class AsyncReadPath:
     async def read_all(self, batch: Batch) -> None:
         """Read all of a batch: what is there in one write, the rest by waits that run together."""
         batch.serve_local()
-        keys = batch.begin()
-        if not keys:
-            return
-        try:
-            found = await self._link.read_all(keys)
-            await self._link.now_us()
-            pending = batch.serve(found)
-        except CacheUnavailable as error:
-            batch.abandon()
-            batch.fail(error)
-            return
-        except BaseException:
-            batch.abandon()
-            raise
+        pending: list[PendingRead] = []
+        with batch.reading() as keys:
+            if keys:
+                found = await self._link.read_all(keys)
+                await self._link.now_us()
+                pending = batch.serve(found)
         if pending:
             with self._core.spans.waiting([one.key for one in pending]):
                 batch.end(await asyncio.gather(*map(self._wait_or_error, pending)))
@@ -178,7 +155,7 @@ class AsyncReadPath:
                 raw, is_follower = await self._flights.share(
                     pending.key.entry,
                     pending.left_seconds,
-                    lambda left, begins: self._runner.wait(pending.key, ANY, 0, left, begins),
+                    lambda left, begins: self._runner.run(pending.begin_wait(left), begins),
                 )
             except WaitTimeout:
                 raise
@@ -186,4 +163,4 @@ class AsyncReadPath:
                 raise pending.timed_out() from None
             if pending.accepts_shared(raw, is_follower=is_follower):
                 return raw
-        return await self._runner.wait(pending.key, pending.freshness, pending.seen_token, pending.left_seconds)
+        return await self._runner.run(pending.begin_wait())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -109,22 +110,24 @@ class Batch:
             if all(self._results[place] is not None for place, _ in one.items):
                 del self._keys[entry_key]
 
-    def begin(self) -> list[CacheKey]:
-        """Return the keys to read, each once; begin their fills of the tier."""
-        for one in self._keys.values():
-            one.fill = self._core.begin_fill(one.key)
-        return [one.key for one in self._keys.values()]
+    @contextmanager
+    def reading(self) -> Iterator[list[CacheKey]]:
+        """Begin the fills of the tier, and return the keys to read, each once.
 
-    def abandon(self) -> None:
-        """End the fills of a read that has failed."""
-        for one in self._keys.values():
-            self._core.abandon(one.fill)
-
-    def fail(self, error: CacheUnavailable) -> None:
-        """End all that is left with the error of Redis."""
-        for one in self._keys.values():
-            self._fail(one, error)
-        self._keys.clear()
+        Where Redis is unavailable within, that is the result of all that is left.
+        """
+        try:
+            for one in self._keys.values():
+                one.fill = self._core.begin_fill(one.key)
+            yield [one.key for one in self._keys.values()]
+        except BaseException as error:
+            for one in self._keys.values():
+                self._core.abandon(one.fill)
+            if not isinstance(error, CacheUnavailable):
+                raise
+            for one in self._keys.values():
+                self._fail(one, error)
+            self._keys.clear()
 
     def _fail(self, one: _Key, error: CacheUnavailable) -> None:
         for place, _ in one.items:
@@ -132,7 +135,7 @@ class Batch:
         self._core.record_failure(one.key, error)
 
     def serve(self, found: Sequence[bytes | CacheUnavailable | None]) -> list[PendingRead]:
-        """Serve from the entries' bytes, in the order of `begin`; return the reads that have to wait.
+        """Serve from the entries' bytes, in the order of `reading`; return the reads that have to wait.
 
         Of a cluster one node may fail alone: an error is in the place of its keys. What they trigger is submitted
         together.

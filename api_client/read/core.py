@@ -25,9 +25,11 @@ from api_client.protocol import payload
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.entry import Header, decode_header
 from api_client.protocol.keys import CacheKey
+from api_client.protocol.lease import ClaimReply
 from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import EntryState, ReadResult, RefreshState
 from api_client.read.evaluate import ANY, Freshness, evaluate, refresh_reason, satisfies
+from api_client.read.wait import Wait
 from api_client.transport.health import Health
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.history import DecisionLog
@@ -63,7 +65,7 @@ class ReadCore:
         tier: LocalTier | None,
         tracking: TrackingLink | None,
     ) -> None:
-        self._max_bytes = settings.max_value_bytes
+        self._settings, self._max_bytes = settings, settings.max_value_bytes
         self._clock, self._publisher, self._suppressor, self._events = health.clock, publisher, suppressor, events
         self._record_decision = decisions.record
         self._reports_hits = type(events) is not ReaderEvents
@@ -158,6 +160,17 @@ class ReadCore:
             return value_of(known.entry, type_, key.query), known.entry.header
         header = decode_header(raw, key.digest)
         return self._decode(key, raw, header, type_), header
+
+    def begin_wait(
+        self,
+        key: CacheKey,
+        freshness: Freshness,
+        seen_token: int,
+        timeout_seconds: float,
+        claimed: ClaimReply | None = None,
+    ) -> Wait:
+        """Return a wait for an entry that satisfies ``freshness``; the arguments are those of `Wait`."""
+        return Wait(key, freshness, seen_token, timeout_seconds, self._settings, self._publisher, claimed)
 
     def submit(self, triggers: Sequence[Trigger]) -> list[bool]:
         """Submit triggers to the publisher; in their order, False for each that was dropped."""
@@ -263,7 +276,7 @@ class ReadCore:
         if not self._suppressor.try_mark(key.entry, mark, MAX_SUPPRESSION_SECONDS):
             return RefreshState.SUPPRESSED
         self._clock.check_against(header.fetched_at_us)
-        trigger = Trigger(key, reason, seen_token=header.token, suppression_mark=mark)
+        trigger = Trigger(key, reason, seen_token=header.token, mark=mark)
         if batched is not None:
             batched.append(trigger)
             return RefreshState.TRIGGERED

@@ -6,18 +6,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
-from api_client.protocol.lease import ClaimReply
 from api_client.protocol.model import ReadResult
 from api_client.read.batch import Batch
 from api_client.read.coalescing import SingleFlight
 from api_client.read.core import MustWait, ReadCore
-from api_client.read.evaluate import ANY, Freshness
-from api_client.read.pending import PendingRead, Wait
-from api_client.read.wait_plan import Claim, Pause, Read, Republish
+from api_client.read.evaluate import Freshness
+from api_client.read.pending import PendingRead
+from api_client.read.wait import Pause, Wait
 from api_client.threads import Waker
 from api_client.transport.link import CacheLink
 from api_client.transport.pubsub import Notifications
@@ -27,48 +25,24 @@ from api_client.trigger.publisher import Publisher
 class SyncWaitRunner:
     """Runs waits on the calling thread, several together."""
 
-    def __init__(
-        self, link: CacheLink, publisher: Publisher, notifications: Notifications, settings: ReaderSettings
-    ) -> None:
-        self._link, self._publisher, self._settings = link, publisher, settings
-        self._notifications = notifications
+    def __init__(self, link: CacheLink, notifications: Notifications) -> None:
+        self._link, self._notifications = link, notifications
 
-    def wait(
-        self,
-        key: CacheKey,
-        freshness: Freshness,
-        seen_token: int,
-        timeout_seconds: float,
-        read_begins: Callable[[], None] = lambda: None,
-        claimed: ClaimReply | None = None,
-    ) -> bytes:
-        """Return the bytes of an entry that satisfies ``freshness``; ``read_begins`` is called before each read.
-
-        ``claimed`` is the reply of a claim that was made for this wait already.
+    def run(self, wait: Wait, read_begins: Callable[[], None] = lambda: None) -> bytes:
+        """Return the bytes of the entry that was waited for; ``read_begins`` is called before each read.
 
         Raises:
             RefreshFailed, WaitTimeout, CacheUnavailable.
         """
-        (raw,) = self.run_all([self.begin(key, freshness, seen_token, timeout_seconds, claimed)], read_begins)
+        (raw,) = self.run_all([wait], read_begins)
         if isinstance(raw, CacheError):
             raise raw from raw.__cause__
         return raw
 
-    def begin(
-        self,
-        key: CacheKey,
-        freshness: Freshness,
-        seen_token: int,
-        timeout_seconds: float,
-        claimed: ClaimReply | None = None,
-    ) -> Wait:
-        """Return a wait for `run_all`; the arguments are those of `wait`."""
-        return Wait(key, freshness, seen_token, timeout_seconds, self._settings, self._publisher, claimed)
-
     def run_all(
         self, waits: Sequence[Wait], read_begins: Callable[[], None] = lambda: None
     ) -> list[bytes | CacheError]:
-        """Run several waits, with one round trip for what they need at one time. The errors are those of `wait`."""
+        """Run several waits, with one round trip for what they need at one time. The errors are those of `run`."""
         waker, notified = Waker(), set[str]()
 
         def waking(channel: str) -> Callable[[], None]:
@@ -93,16 +67,16 @@ class SyncWaitRunner:
 
     def _run_steps(self, waits: Sequence[Wait], read_begins: Callable[[], None]) -> None:
         """Run the current steps of these waits, in two round trips at most."""
-        claiming = [wait for wait in waits if isinstance(wait.step, Claim | Republish)]
-        reading = [wait for wait in waits if isinstance(wait.step, Read)]
-        if claiming:
-            self._claim(claiming)
+        calling = [wait for wait in waits if wait.call is not None]
+        reading = [wait for wait in waits if wait.call is None]
+        if calling:
+            self._call(calling)
         if reading:
             read_begins()
             self._read(reading)
 
-    def _claim(self, waits: Sequence[Wait]) -> None:
-        calls = [wait.call() for wait in waits]
+    def _call(self, waits: Sequence[Wait]) -> None:
+        calls = [wait.call for wait in waits if wait.call is not None]
         replies = self._link.run_each(calls, waits[0].key.query)
         for wait, reply in zip(waits, replies, strict=True):
             if isinstance(reply, CacheUnavailable):
@@ -176,24 +150,15 @@ class ReadPath:
         The errors are those of `read`; each is its item's result.
         """
         batch.serve_local()
-        keys = batch.begin()
-        if not keys:
-            return
-        try:
-            found = self._link.read_all(keys)
-            self._sync_clock()
-            pending = batch.serve(found)
-        except CacheUnavailable as error:
-            batch.abandon()
-            batch.fail(error)
-            return
-        except BaseException:
-            batch.abandon()
-            raise
+        pending: list[PendingRead] = []
+        with batch.reading() as keys:
+            if keys:
+                found = self._link.read_all(keys)
+                self._sync_clock()
+                pending = batch.serve(found)
         if pending:
-            waits = [self._runner.begin(one.key, one.freshness, one.seen_token, one.left_seconds) for one in pending]
             with self._core.spans.waiting([one.key for one in pending]):
-                batch.end(self._runner.run_all(waits))
+                batch.end(self._runner.run_all([one.begin_wait() for one in pending]))
 
     def _sync_clock(self) -> None:
         """Sync Redis' clock where it is unknown; every 10 s again, off the caller's path."""
@@ -214,7 +179,7 @@ class ReadPath:
                 raw, is_follower = self._flights.share(
                     pending.key.entry,
                     pending.left_seconds,
-                    lambda left, begins: self._runner.wait(pending.key, ANY, 0, left, begins),
+                    lambda left, begins: self._runner.run(pending.begin_wait(left), begins),
                 )
             except WaitTimeout:
                 raise
@@ -222,4 +187,4 @@ class ReadPath:
                 raise pending.timed_out() from None
             if pending.accepts_shared(raw, is_follower=is_follower):
                 return raw
-        return self._runner.wait(pending.key, pending.freshness, pending.seen_token, pending.left_seconds)
+        return self._runner.run(pending.begin_wait())

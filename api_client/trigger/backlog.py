@@ -22,7 +22,7 @@ class Trigger(msgspec.Struct, frozen=True):
         has_waiter: a reader waits for the value.
         done: called with the outcome (None: published, or need not be), on the publisher's thread or at once; it must
             neither block nor raise.
-        suppression_mark: as the `TriggerSuppressor` knows it; default ``seen_token``.
+        mark: as the `TriggerSuppressor` knows it.
         is_republish: the claim is another reader's, whose message may be lost.
         trace: its way to the workers.
     """
@@ -34,14 +34,9 @@ class Trigger(msgspec.Struct, frozen=True):
     claim_id: str = ""
     has_waiter: bool = False
     done: Callable[[Exception | None], object] | None = None
-    suppression_mark: int | None = None
+    mark: int = 0
     is_republish: bool = False
     trace: TriggerTrace = NULL_TRACE
-
-    @property
-    def mark(self) -> int:
-        """The mark under which the suppressor knows it."""
-        return (self.seen_token or 0) if self.suppression_mark is None else self.suppression_mark
 
 
 class TriggerDropped(ConnectionError):

@@ -73,8 +73,8 @@ class BatchPublisher:
         self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
 
     @property
-    def known_length(self) -> int | None:
-        """How many refreshes waited in the broker at the last look, and those published since; None: never looked."""
+    def known_queue_length(self) -> int | None:
+        """How many refreshes waited in the broker at the last poll, and those published since; None: never polled."""
         return self._pressure.known_length
 
     def handle(self, batch: Sequence[Trigger]) -> None:
@@ -101,6 +101,10 @@ class BatchPublisher:
         self._record_outcome(trigger, TriggerOutcome.DROPPED, why)
         _resolve_future(trigger, TriggerDropped(why))
         self._unclaim([trigger.claim_id], [trigger])
+
+    def close(self) -> None:
+        """Close the broker's connections; it may be used again."""
+        self._broker.close()
 
     def _run_each(self, calls: Sequence[Call[T]]) -> Sequence[T | Exception]:
         try:
@@ -221,12 +225,10 @@ class BatchPublisher:
         failed = [one for one, error in zip(ready, errors, strict=True) if error is not None]
         self._unclaim([one.claim_id for one in failed], [one.trigger for one in failed])
         for one, error in zip(ready, errors, strict=True):
-            if isinstance(error, TriggerDropped):
-                self._dropped(one.trigger, error)
-            elif error is not None:
-                self._failed(one.trigger, error)
-            else:
+            if error is None:
                 self._triggered(one)
+            else:
+                self._failed(one.trigger, error)
 
     def _item(self, one: _Ready, has_waiter: bool) -> messages.RefreshItem:  # noqa: FBT001
         trigger, broker_url = one.trigger, self._settings.broker_url

@@ -17,20 +17,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from api_client.config.settings import ReaderSettings
-from api_client.observe.events import ReaderEvents
-from api_client.observe.tracing import NULL_TRACE
+from api_client.observe.tracing import NULL_TRACE, ReaderSpans
 from api_client.threads import OwnThread, Waker
-from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Backlog, Trigger
-from api_client.trigger.broker import Broker
 from api_client.trigger.claim_and_publish import BatchPublisher
-from api_client.trigger.history import DecisionLog
-from api_client.trigger.suppression import TriggerSuppressor
 
 log: Final = logging.getLogger(__name__)
 
-BACKLOG: Final = 1_000
+BACKLOG: Final = 1_000  # approximate where several threads submit at a time
 # A claim's share of a batch of 64 costs no less than of one of 16, and Redis runs a batch's scripts in one go: every
 # reader of that Redis waits for their end.
 BATCH: Final = 16
@@ -43,38 +37,18 @@ class Publisher:
     none of Python's hooks: the parent publishes what was submitted to it.
 
     Args:
-        settings: a reader's.
-        link: runs lease steps.
-        broker: where to publish.
-        suppressor: of the process; updated by the claims' replies.
-        events: the metrics hooks.
-        monotonic: the clock, in seconds.
-        decisions: records the outcome of each trigger; default: none does.
-        backlog: how many triggers without a waiter may be queued; approximate where several threads submit at a time.
+        publication: brings batches to their outcomes, on the thread.
+        spans: trace each trigger from here on.
     """
 
-    def __init__(
-        self,
-        settings: ReaderSettings,
-        link: CacheLink,
-        broker: Broker,
-        suppressor: TriggerSuppressor,
-        events: ReaderEvents,
-        *,
-        monotonic: Callable[[], float],
-        decisions: DecisionLog | None = None,
-        backlog: int = BACKLOG,
-    ) -> None:
-        self._broker, self._spans = broker, events.spans
-        self._publication = BatchPublisher(
-            settings, link, broker, suppressor, decisions or DecisionLog(), events, monotonic=monotonic
-        )
+    def __init__(self, publication: BatchPublisher, spans: ReaderSpans) -> None:
+        self._publication, self._spans = publication, spans
         self._is_closing = False
-        self._begin(backlog)
+        self._begin()
 
-    def _begin(self, backlog: int) -> None:
+    def _begin(self) -> None:
         """Begin in this process, with nothing to do."""
-        self._backlog = Backlog(backlog)
+        self._backlog = Backlog(BACKLOG)
         self._chores: deque[Callable[[], None]] = deque(maxlen=8)
         self._flushes: deque[Waker] = deque()
         self._waker = Waker()
@@ -120,11 +94,6 @@ class Publisher:
         self._waker.wake()
         return done.wait(timeout_seconds)
 
-    @property
-    def known_queue_length(self) -> int | None:
-        """How many refreshes wait in the broker, by the last look of this process; None: it never looked."""
-        return self._publication.known_length
-
     def close(self, timeout_seconds: float = 1.0) -> None:
         """Publish what is left, for at most ``timeout_seconds``, and end the thread."""
         self.flush(timeout_seconds)
@@ -134,7 +103,7 @@ class Publisher:
         while left := self._backlog.take(BATCH):
             for trigger in left:
                 self._give_back(trigger)
-        self._broker.close()
+        self._publication.close()
 
     def _traced(self, trigger: Trigger) -> Trigger:
         trace = self._spans.start_trigger(trigger.key, trigger.reason)
@@ -144,7 +113,7 @@ class Publisher:
         if self._is_closing:
             return False
         if self._pid != os.getpid():
-            self._begin(self._backlog.capacity)
+            self._begin()
         if self._thread.is_running:
             return True
         try:
@@ -163,7 +132,7 @@ class Publisher:
                 self._do_next()
         finally:
             # `close` waits for this thread with a bound; what it was in the middle of may have connected since.
-            self._broker.close()
+            self._publication.close()
 
     def _do_next(self) -> None:
         try:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from api_client.read.pending import REPUBLISH_INTERVAL_SECONDS
+from api_client.read.wait import REPUBLISH_INTERVAL_SECONDS
 from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, MAX_CLAIM_TIMES
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS

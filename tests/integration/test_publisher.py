@@ -200,7 +200,7 @@ def test_reads_of_an_entry_that_was_replaced_meanwhile_are_told_for_a_second(ben
     world = World(bench.client, LeaseStore(bench.client), key(1))
     world.plant(9)
     bench.suppressor.try_mark(key(1).entry, 5, 1.0)
-    bench.handle(bench.trigger(1, seen_token=5))
+    bench.handle(bench.trigger(1, seen_token=5, mark=5))
     assert bench.events.recorded == [("deduplicated", "already_refreshed")]
     assert bench.suppressor.left_seconds(key(1).entry) > 0.5
     assert not bench.suppressor.try_mark(key(1).entry, 5, 1.0), "the old entry, read late"
@@ -212,11 +212,11 @@ def test_an_invalidation_is_asked_for_at_once_after_a_refusal(bench: PublisherHa
     world.plant(9)
     world.fail(world.acquire(number=10).token)
     assert bench.suppressor.try_mark(key(1).entry, 9, 1.0)
-    bench.handle(bench.trigger(1, seen_token=9, suppression_mark=9))
+    bench.handle(bench.trigger(1, seen_token=9, mark=9))
     assert bench.events.recorded == [("deduplicated", "cooling")]
     generation = world.invalidate()  # the entry keeps its token, and cooling ends
     assert bench.suppressor.try_mark(key(1).entry, generation, 1.0)
-    bench.handle(bench.trigger(1, seen_token=9, suppression_mark=generation))
+    bench.handle(bench.trigger(1, seen_token=9, mark=generation))
     assert world.state() == "queued"
     assert not bench.suppressor.try_mark(key(1).entry, generation, 1.0)
 

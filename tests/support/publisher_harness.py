@@ -15,6 +15,7 @@ from api_client.protocol.messages import RefreshItem
 from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.broker import Broker
+from api_client.trigger.claim_and_publish import BatchPublisher
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
@@ -88,10 +89,11 @@ class PublisherHarness:
         self.link = CacheLink(server.url(0), TIMEOUT_SECONDS, TIMEOUT_SECONDS)
         self.broker, self.events, self.clock, self.decisions = broker, EventRecorder(), Clock(), DecisionLog()
         self.suppressor = TriggerSuppressor(monotonic=self.clock)
-        self.publisher = Publisher(
+        publication = BatchPublisher(
             ReaderSettings(namespace=NAMESPACE, **settings),  # type: ignore[arg-type]
-            self.link, broker, self.suppressor, self.events, monotonic=self.clock, decisions=self.decisions,
+            self.link, broker, self.suppressor, self.decisions, self.events, monotonic=self.clock,
         )  # fmt: skip
+        self.publisher = Publisher(publication, self.events.spans)
 
     def trigger(self, n: int, reason: RefreshReason = RefreshReason.STALE, **changes: object) -> Trigger:
         return Trigger(key(n), reason, **{"seen_token": 0, **changes})  # type: ignore[arg-type]

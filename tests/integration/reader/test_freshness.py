@@ -10,8 +10,8 @@ import pytest
 from api_client import Entry, EntryState, RefreshFailed, RefreshState, WaitTimeout
 from api_client.protocol import lease
 from api_client.protocol.lease import BookmarkFault, ClaimReply
-from api_client.read import wait_plan
-from api_client.read.wait_plan import _WaitState
+from api_client.read import wait as wait_module
+from api_client.read.wait import _WaitState
 from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import AnyReader
 from tests.support.event_recorder import EventRecorder
@@ -93,7 +93,7 @@ def test_two_callers_of_a_fresh_value_may_share_the_load_that_began_after_both(
             super().on_claim_reply(reply)
             claimed.add(self)
 
-    monkeypatch.setattr(wait_plan, "_WaitState", Told)
+    monkeypatch.setattr(wait_module, "_WaitState", Told)
     key.store_value("old")
     first, second = waits_for(fresh=True), waits_for(fresh=True)
     # The record alone does not show it: the first claims again after a second.

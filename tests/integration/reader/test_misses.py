@@ -9,7 +9,7 @@ import redis
 
 from api_client import EntryState, RefreshState, WaitTimeout
 from api_client.config.broker import miss_queue
-from api_client.read import wait_plan
+from api_client.read import wait as wait_module
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of
 from tests.support.event_recorder import EventRecorder
@@ -51,7 +51,7 @@ def test_a_commit_wakes_it_by_its_notification(
     make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing else would: neither a poll nor a second claim comes within the test's time.
-    monkeypatch.setattr(wait_plan, "RECLAIM_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(wait_module, "RECLAIM_SECONDS", NEVER_SECONDS)
     reader, key = make_reader(wait_poll_ms=NEVER_SECONDS * 1e3, wait_timeout_ms=5 * MAX_WAIT_SECONDS * 1e3), new_key()
     read = pool.submit(reader.get, "q", {})
     token = key.begin()
@@ -63,7 +63,7 @@ def test_a_commit_wakes_it_by_its_notification(
 def test_without_notifications_it_polls(
     make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wait_plan, "RECLAIM_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(wait_module, "RECLAIM_SECONDS", NEVER_SECONDS)
     reader, key = make_reader(), new_key()
     client_of(reader)._notifications._is_closed = True
     read = pool.submit(reader.get, "q", {})

@@ -16,6 +16,7 @@ from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.read.aio import AsyncWaitRunner
 from api_client.read.evaluate import ANY
 from api_client.read.sync import SyncWaitRunner
+from api_client.read.wait import Wait
 from api_client.transport.pubsub import Wakes
 from api_client.trigger.backlog import Trigger
 from tests.support.lease_world import a_header
@@ -98,13 +99,13 @@ def wait(request: pytest.FixtureRequest) -> Callable[..., tuple[Link, Published,
 
     def waited(failing: set[int], timeout_seconds: float = 20.0) -> tuple[Link, Published, bytes]:
         published = Published()
-        parts = cast("Any", published), cast("Any", Silent()), settings
+        wait, silent = Wait(KEY, ANY, 0, timeout_seconds, settings, cast("Any", published)), cast("Any", Silent())
         if request.param == "sync":
             link: Link = SyncLink(failing)
-            raw = SyncWaitRunner(cast("Any", link), *parts).wait(KEY, ANY, 0, timeout_seconds)
+            raw = SyncWaitRunner(cast("Any", link), silent).run(wait)
         else:
             link = AsyncLink(failing)
-            raw = asyncio.run(AsyncWaitRunner(cast("Any", link), *parts).wait(KEY, ANY, 0, timeout_seconds))
+            raw = asyncio.run(AsyncWaitRunner(cast("Any", link), silent).run(wait))
         return link, published, raw
 
     return waited

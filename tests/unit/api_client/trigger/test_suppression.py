@@ -106,9 +106,3 @@ def test_a_batch_is_bounded_and_the_oldest_are_in_it() -> None:
     for n in range(5):
         backlog.put(trigger(n))
     assert [numbers(backlog.take(2)) for _ in range(4)] == [[0, 1], [2, 3], [4], []]
-
-
-@pytest.mark.parametrize(("mark", "noted"), [(None, 7), (9, 9), (0, 0)])
-def test_a_trigger_is_marked_by_its_mark_or_by_its_token(mark: int | None, noted: int) -> None:
-    assert trigger(1, seen_token=7, suppression_mark=mark).mark == noted
-    assert trigger(1).mark == 0

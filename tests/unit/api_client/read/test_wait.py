@@ -12,7 +12,7 @@ from api_client.protocol.entry import Flag, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import ClaimReply, ClaimStatus, RecordState
 from api_client.read.evaluate import ANY, Freshness
-from api_client.read.wait_plan import (
+from api_client.read.wait import (
     Claim,
     Pause,
     Publish,

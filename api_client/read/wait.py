@@ -1,21 +1,30 @@
-"""The plan of a wait: the steps of a read that found no entry that satisfies it. Shared by both readers; no I/O.
+"""Waits of reads that found no entry that satisfies them. Shared by both readers; no I/O.
 
-`wait_plan` is a generator that yields the steps, and is sent their results.
+`wait_plan` is a generator that yields the steps of a wait, and is sent their results. `Wait` is one under way: it
+publishes by itself, and says what its reader is to do next.
 """
 
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from api_client.errors import RefreshFailed, UnknownQuery, WaitTimeout
+from api_client.config.settings import ReaderSettings
+from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, UnknownQuery, WaitTimeout
+from api_client.protocol import lease
+from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
-from api_client.protocol.lease import ClaimReply, ClaimStatus, RecordState
+from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
+from api_client.protocol.messages import RefreshReason
 from api_client.read.evaluate import Freshness, evaluate
+from api_client.trigger.backlog import Trigger
+from api_client.trigger.publisher import Publisher
 
 RECLAIM_SECONDS: Final = 1.0
+REPUBLISH_INTERVAL_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 1.0
 UNKNOWN_QUERY_KIND: Final = "unknown_query"
 
@@ -176,3 +185,116 @@ def refresh_failed(key: CacheKey, reply: ClaimReply) -> RefreshFailed:
     if reply.kind == UNKNOWN_QUERY_KIND:
         return UnknownQuery(key.query, key.version, reply.attempts, reply.left_seconds)
     return RefreshFailed(key.query, reply.kind, reply.attempts, reply.left_seconds)
+
+
+class Wait:
+    """One wait under way: its plan's current step, until there is a result.
+
+    Args:
+        claimed: the reply of a claim that was made for this wait already.
+
+    Attributes:
+        step: what is to be done next: a `Claim` or `Republish` (by ``call``), a `Read`, a `Pause`.
+        call: the lease step of a `Claim` or `Republish`; its reply is the step's. None of the other steps.
+        pauses_until: the end of a `Pause`, in monotonic seconds.
+        result: the entry's bytes, or the error; None: not yet.
+    """
+
+    def __init__(
+        self,
+        key: CacheKey,
+        freshness: Freshness,
+        seen_token: int,
+        timeout_seconds: float,
+        settings: ReaderSettings,
+        publisher: Publisher,
+        claimed: ClaimReply | None = None,
+    ) -> None:
+        self.key: CacheKey = key
+        self.step: Step
+        self.call: Call[Any] | None = None
+        self.pauses_until: float = 0.0
+        self.result: bytes | CacheError | None = None
+        self._bookmarks, self._settings, self._publisher = sorted(freshness.min_bookmarks), settings, publisher
+        self._claim_id, self._is_republish = "", False
+        self._publication: list[Exception | None] = []  # at most one: its outcome
+        self._ends_at = monotonic_seconds() + timeout_seconds
+        self._failed = False
+        options = WaitOptions(
+            timeout_seconds=max(0.0, timeout_seconds),  # what is left of a timeout may be slightly negative
+            first_pause_seconds=settings.wait_poll_ms / 1000,
+            jitter_seconds=random.uniform(settings.jitter_min_ms, settings.jitter_max_ms) / 1000,  # noqa: S311 - no secret
+            monotonic=monotonic_seconds,
+        )
+        self._plan = wait_plan(key, freshness, seen_token, options, claimed)
+        self.advance(None)
+
+    def advance(self, reply: Reply) -> None:
+        """Send the step's reply to the plan, and go on to its next step, or to the end."""
+        self._failed = False
+        try:
+            step = self._plan.send(reply)
+            while isinstance(step, Publish):
+                self._publish(step.claim_number)
+                step = self._plan.send(None)
+            self._begin(step)
+        except StopIteration as done:
+            self.result = done.value
+        except WaitTimeout as timeout:
+            self.result = self._explained(timeout)
+        except CacheError as error:
+            self.result = error
+
+    def fail(self, error: CacheUnavailable) -> None:
+        """Repeat the step that Redis did not answer, or end. A claim that is repeated is the same.
+
+        The first failure in a row is repeated, while there is time: a wait of many steps is not to end by one reply
+        that came late. After the second, Redis is unavailable.
+        """
+        first, self._failed = not self._failed, True
+        if not first or monotonic_seconds() >= self._ends_at:
+            self.result = error.about(self.key.query)
+
+    def _begin(self, step: Step) -> None:
+        self.step, self.call = step, None
+        match step:
+            case Claim(seen_token):
+                # Each is a claim of its own: the reply to an earlier one may still be on its way.
+                self._claim_id, self._is_republish = uuid.uuid4().hex, False
+                self.call = lease.claim(
+                    self.key,
+                    claim_id=self._claim_id,
+                    seen_token=seen_token,
+                    queue_ttl_seconds=self._settings.queue_ttl_seconds,
+                    retention_seconds=self._settings.record_retention_seconds,
+                    bookmarks=self._bookmarks,
+                )
+            case Republish():
+                self._is_republish = True
+                self.call = lease.republish(self.key, interval_seconds=REPUBLISH_INTERVAL_SECONDS)
+            case Pause(duration_seconds):
+                self.pauses_until = monotonic_seconds() + duration_seconds
+
+    def _publish(self, claim_number: int) -> None:
+        self._publication = []
+        self._publisher.submit(
+            Trigger(
+                self.key,
+                RefreshReason.MISS,
+                claim_number=claim_number,
+                claim_id=self._claim_id,
+                has_waiter=True,
+                is_republish=self._is_republish,
+                done=self._publication.append,
+            )
+        )
+
+    def _explained(self, timeout: WaitTimeout) -> WaitTimeout:
+        """Return the timeout, with the failure of the last publication as its cause if there was one."""
+        failure = self._publication[0] if self._publication else None
+        if failure is None:
+            return timeout
+        state = f"{timeout.state}, but it could not be published: {type(failure).__name__}"
+        explained = WaitTimeout(self.key.query, timeout.waited_seconds, state)
+        explained.__cause__ = failure
+        return explained
