@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Final, Self, TypeAlias, get_type_hints
 from urllib.parse import urlsplit
 
@@ -111,13 +112,9 @@ def _first_set(source: Mapping[str, str], annotation: Any, field: str) -> str:
     return next((name for name in names if source.get(name, "") != ""), "")
 
 
-_hints: dict[type, dict[str, Any]] = {}
-
-
+@cache
 def _annotations(settings: type) -> dict[str, Any]:
-    if settings not in _hints:
-        _hints[settings] = get_type_hints(settings, include_extras=True)
-    return _hints[settings]
+    return get_type_hints(settings, include_extras=True)
 
 
 def _metas(annotation: Any) -> list[msgspec.Meta]:

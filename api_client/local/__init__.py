@@ -1,1 +1,4 @@
-"""The in-process tier, and the cache of unchanged entries. Nothing here reads entries from Redis."""
+"""Decoded entries in this process: the in-process tier, and those whose bytes came from Redis before.
+
+Nothing here reads entries from Redis or decides on a refresh.
+"""

@@ -60,17 +60,13 @@ def canonical_params(query: str, params: Params | None) -> str:
     """
     if params is None:
         return "{}"
+    budget = _Budget(query)
     if not isinstance(params, Mapping):
-        raise InvalidQuery(
-            f"params of {query!r} are {_kind(params)}: allowed is a mapping of names to values", query=query
-        )
+        raise budget.refused(f" are {_kind(params)}: allowed is a mapping of names to values")
     for given in params:
         name = plain(given)
         if not isinstance(name, str) or not _PARAM_NAME.fullmatch(name):
-            raise InvalidQuery(
-                f"params of {query!r}: invalid parameter name {shown(name)}: must be an ASCII identifier", query=query
-            )
-    budget = _Budget(query)
+            raise budget.refused(f": invalid parameter name {shown(name)}: must be an ASCII identifier")
     walked = _json_like(params, "", 0, budget)
     text = json.dumps(walked, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     if len(text.encode()) > MAX_PARAMS_BYTES:
@@ -91,18 +87,15 @@ class _Budget:
             raise self.too_large()
 
     def too_large(self) -> InvalidQuery:
-        return InvalidQuery(
-            f"params of {self.query!r} are larger than {MAX_PARAMS_BYTES} bytes of JSON, which is the most allowed",
-            query=self.query,
-        )
+        return self.refused(f" are larger than {MAX_PARAMS_BYTES} bytes of JSON, which is the most allowed")
+
+    def refused(self, problem: str) -> InvalidQuery:
+        return InvalidQuery(f"params of {self.query!r}{problem}", query=self.query)
 
 
 def _json_like(value: object, path: str, depth: int, budget: _Budget) -> object:
     if depth > MAX_DEPTH:
-        raise InvalidQuery(
-            f"params of {budget.query!r}: {path} is nested deeper than {MAX_DEPTH} (or contains itself)",
-            query=budget.query,
-        )
+        raise budget.refused(f": {path} is nested deeper than {MAX_DEPTH} (or contains itself)")
     budget.spend(1)
     value = plain(value)
     if isinstance(value, Mapping):
@@ -119,11 +112,7 @@ def _json_object(value: Mapping[Any, Any], path: str, depth: int, budget: _Budge
         inner = f"{path}.{_step(key)}"
         name = _text(key, inner, budget)
         if name in walked:
-            raise InvalidQuery(
-                f"params of {budget.query!r}: {inner.lstrip('.')} is there twice (two keys are the same text in "
-                "Unicode NFC)",
-                query=budget.query,
-            )
+            raise budget.refused(f": {inner.lstrip('.')} is there twice (two keys are the same text in Unicode NFC)")
         walked[name] = _json_like(item, inner, depth + 1, budget)
     return walked
 
@@ -156,9 +145,7 @@ def _text(value: object, path: str, budget: _Budget) -> str:
 
 
 def _not_json_like(value: object, path: str, budget: _Budget, allowed: str) -> InvalidQuery:
-    return InvalidQuery(
-        f"params of {budget.query!r}: {path.lstrip('.')} is {_kind(value)}: {allowed}", query=budget.query
-    )
+    return budget.refused(f": {path.lstrip('.')} is {_kind(value)}: {allowed}")
 
 
 def _step(key: object) -> str:

@@ -15,10 +15,10 @@ import msgspec
 
 from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError, CacheUnavailable, DecodeError
+from api_client.local.decoded import DecodedEntryCache
 from api_client.local.entry import NOT_KEPT, LocalEntry, decode_entry, earliest_us, value_of
 from api_client.local.tier import Fill, LocalTier
 from api_client.local.tracking import TrackingLink
-from api_client.local.unchanged import UnchangedEntryCache
 from api_client.observe.events import ReaderEvents, ReadFailure
 from api_client.observe.tracing import ReaderSpans
 from api_client.protocol import payload
@@ -73,7 +73,7 @@ class ReadCore:
         self.tier: LocalTier | None = tier
         self.tracking: TrackingLink | None = tracking
         self._kept: Mapping[str, LocalEntry] = {} if tier is None else tier.entries
-        self._unchanged = UnchangedEntryCache(settings.max_value_bytes)
+        self._decoded = DecodedEntryCache(settings.max_value_bytes)
         self._logged_unreadable: set[tuple[str, str]] = set()
 
     def try_local_fast_path(self, key: CacheKey, type_: Any) -> Any:
@@ -155,7 +155,7 @@ class ReadCore:
         Raises:
             DecodeError.
         """
-        known = self._unchanged.get(key, raw, type_)
+        known = self._decoded.get(key, raw, type_)
         if known is not None and known.entry is not None:
             return value_of(known.entry, type_, key.query), known.entry.header
         header = decode_header(raw, key.digest)
@@ -223,7 +223,7 @@ class ReadCore:
         self, key: CacheKey, raw: bytes, type_: Any, now_us: int, batched: list[Trigger] | None
     ) -> ReadResult | None:
         """Serve from bytes that have come before; None: they have not, or can't be shared."""
-        known = self._unchanged.get(key, raw, type_)
+        known = self._decoded.get(key, raw, type_)
         if known is None or (kept := known.entry) is None:
             return None
         decides = not known.stored_us <= now_us < known.earliest_us

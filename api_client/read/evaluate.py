@@ -27,11 +27,6 @@ class Freshness:
     min_generation: int = 0
     min_bookmarks: frozenset[str] = frozenset()
 
-    @property
-    def is_any(self) -> bool:
-        """Whether any entry satisfies it."""
-        return self == ANY
-
 
 ANY: Final = Freshness()
 

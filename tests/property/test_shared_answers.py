@@ -78,7 +78,7 @@ class Reader:
             Tracking() if has_tier else None,  # type: ignore[arg-type]
         )  # fmt: skip
         if not knows_unchanged:
-            core._unchanged.get = lambda *_: None  # type: ignore[method-assign]
+            core._decoded.get = lambda *_: None  # type: ignore[method-assign]
         return cls(core, publisher)
 
     def serve(self, raw: bytes | None, type_: Any, freshness: Freshness, seed: int) -> Any:

@@ -1,4 +1,4 @@
-"""Cache of unchanged entries: bytes that come again are compared, and not decoded once more."""
+"""Cache of decoded entries: bytes that come again are compared, and not decoded once more."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CachedDecode:
     earliest_us: int = 0
 
 
-class UnchangedEntryCache:
+class DecodedEntryCache:
     """The last few hundred entries of up to 4 KiB, and the last larger one. Thread-safe.
 
     This is no cache of values: Redis has replied with the very same bytes. It spares the decoding of what is read

@@ -1,0 +1,86 @@
+"""Bytes that come again are not decoded again; what has changed by a bit is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api_client.local.decoded import MAX_BYTES, MAX_YOUNG, DecodedEntryCache
+from api_client.protocol import payload
+from api_client.protocol.entry import Flag, Header, Smoothed, encode
+from api_client.protocol.keys import CacheKey, make_key
+
+ROWS = [{"name": "Ann"}, {"name": "Bob"}]
+
+
+def key(number: int = 0) -> CacheKey:
+    return make_key("ns", "q", {"number": number}, 1)
+
+
+def entry(number: int = 0, value: Any = ROWS, **changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "token": 1, "generation": 0, "soft_expiry_us": 10**15, "nonce": b"n" * 8, "read_started_us": 1,
+        "fetched_at_us": 2, "ttl_seconds": 60.0, "delta": Smoothed(0.1, 0), "run": Smoothed(0.1, 0), "beta": 1.0,
+        "degree": 0, "sigma": 1.0,
+    }  # fmt: skip
+    return encode(Header(**(fields | changes)), key(number).digest, payload.encode(value))
+
+
+@pytest.fixture
+def decoded() -> DecodedEntryCache:
+    return DecodedEntryCache(2**20)
+
+
+def known(decoded: DecodedEntryCache, raw: bytes, number: int = 0, type_: Any = Any) -> Any:
+    """The value that is kept of these bytes; None: nothing is."""
+    found = decoded.get(key(number), bytes(bytearray(raw)), type_)
+    return None if found is None or found.entry is None else found.entry.value
+
+
+def test_bytes_are_decoded_when_they_come_a_second_time_and_then_no_more(
+    decoded: DecodedEntryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert known(decoded, entry()) is None
+    first = known(decoded, entry())
+    monkeypatch.setattr(payload, "decode", None)
+    assert first == ROWS
+    assert known(decoded, entry()) is first
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [entry(generation=2), entry(soft_expiry_us=5), entry(token=2), entry(value=[{"name": "Ann"}, {"name": "Bos"}])],
+)
+def test_what_was_invalidated_or_loaded_again_is_new(decoded: DecodedEntryCache, changed: bytes) -> None:
+    for _ in range(2):
+        known(decoded, entry())
+    assert known(decoded, changed) is None
+    assert known(decoded, changed) == payload.decode(changed[88:], Any, "q")
+
+
+def test_another_key_s_bytes_under_this_key_are_never_shared(decoded: DecodedEntryCache) -> None:
+    assert [known(decoded, entry(1), 0) for _ in range(3)] == [None] * 3
+
+
+def test_a_handoff_is_for_those_alone_who_waited(decoded: DecodedEntryCache) -> None:
+    assert [known(decoded, entry(flags=Flag.HANDOFF)) for _ in range(3)] == [None] * 3
+
+
+def test_the_oldest_are_forgotten_and_those_in_use_are_not(decoded: DecodedEntryCache) -> None:
+    for _ in range(2):
+        known(decoded, entry(0), 0)
+        known(decoded, entry(1), 1)
+    for number in range(2, 3 * MAX_YOUNG):
+        known(decoded, entry(number), number)
+        assert known(decoded, entry(0), 0) == ROWS
+        assert len(decoded._young) + len(decoded._old) <= 2 * MAX_YOUNG + 1
+    assert known(decoded, entry(1), 1) is None
+
+
+def test_of_large_ones_the_last_is_known(decoded: DecodedEntryCache) -> None:
+    large = "x" * MAX_BYTES
+    assert [known(decoded, entry(0, large), 0) for _ in range(2)] == [None, large]
+    assert known(decoded, entry(1, large), 1) is None
+    assert known(decoded, entry(0, large), 0) is None
+    assert (decoded._young, decoded._old) == ({}, {})
