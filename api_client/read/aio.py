@@ -46,9 +46,8 @@ class AsyncWaitRunner:
                 try:
                     reply = await self._run_step(wait, notified, read_begins)
                 except CacheUnavailable as error:
-                    wait.fail(error)
-                else:
-                    wait.advance(reply)
+                    reply = error
+                wait.advance(reply)
         finally:
             if listener is not None:
                 listener.close()
@@ -56,7 +55,9 @@ class AsyncWaitRunner:
             raise wait.result from wait.result.__cause__
         return wait.result
 
-    async def _run_step(self, wait: Wait, notified: asyncio.Event, read_begins: Callable[[], None]) -> Reply:
+    async def _run_step(
+        self, wait: Wait, notified: asyncio.Event, read_begins: Callable[[], None]
+    ) -> Reply | CacheUnavailable:
         if wait.call is not None:
             reply: Reply = await self._link.run(wait.call, wait.key.query)
             return reply

@@ -70,33 +70,22 @@ class SyncWaitRunner:
         calling = [wait for wait in waits if wait.call is not None]
         reading = [wait for wait in waits if wait.call is None]
         if calling:
-            self._call(calling)
+            calls = [wait.call for wait in calling if wait.call is not None]
+            for wait, reply in zip(calling, self._link.run_each(calls, calling[0].key.query), strict=True):
+                wait.advance(reply)
         if reading:
             read_begins()
-            self._read(reading)
+            for wait, found in zip(reading, self._read([wait.key for wait in reading]), strict=True):
+                wait.advance(found)
 
-    def _call(self, waits: Sequence[Wait]) -> None:
-        calls = [wait.call for wait in waits if wait.call is not None]
-        replies = self._link.run_each(calls, waits[0].key.query)
-        for wait, reply in zip(waits, replies, strict=True):
-            if isinstance(reply, CacheUnavailable):
-                wait.fail(reply)
-            else:
-                wait.advance(reply)
-
-    def _read(self, waits: Sequence[Wait]) -> None:
+    def _read(self, keys: Sequence[CacheKey]) -> list[tuple[bytes | None, int] | CacheUnavailable]:
+        """Return each key's entry, with the time of the read, or the failure in its place."""
         try:
-            found = self._link.read_all([wait.key for wait in waits])
+            found = self._link.read_all(keys)
             now_us = self._link.now_us()
         except CacheUnavailable as error:
-            for wait in waits:
-                wait.fail(error)
-            return
-        for wait, raw in zip(waits, found, strict=True):
-            if isinstance(raw, CacheUnavailable):
-                wait.fail(raw)
-            else:
-                wait.advance((raw, now_us))
+            return [error] * len(keys)
+        return [raw if isinstance(raw, CacheUnavailable) else (raw, now_us) for raw in found]
 
 
 def _pause(waits: Sequence[Wait], waker: Waker, notified: set[str]) -> None:

@@ -229,8 +229,17 @@ class Wait:
         self._plan = wait_plan(key, freshness, seen_token, options, claimed)
         self.advance(None)
 
-    def advance(self, reply: Reply) -> None:
-        """Send the step's reply to the plan, and go on to its next step, or to the end."""
+    def advance(self, reply: Reply | CacheUnavailable) -> None:
+        """Send the step's reply to the plan, and go on to its next step, or to the end.
+
+        A step that Redis did not answer is repeated, a claim as the same one, while there is time: a wait of many steps
+        is not to end by one reply that came late. After a second failure in a row, Redis is unavailable.
+        """
+        if isinstance(reply, CacheUnavailable):
+            first, self._failed = not self._failed, True
+            if not first or monotonic_seconds() >= self._ends_at:
+                self.result = reply.about(self.key.query)
+            return
         self._failed = False
         try:
             step = self._plan.send(reply)
@@ -244,16 +253,6 @@ class Wait:
             self.result = self._explained(timeout)
         except CacheError as error:
             self.result = error
-
-    def fail(self, error: CacheUnavailable) -> None:
-        """Repeat the step that Redis did not answer, or end. A claim that is repeated is the same.
-
-        The first failure in a row is repeated, while there is time: a wait of many steps is not to end by one reply
-        that came late. After the second, Redis is unavailable.
-        """
-        first, self._failed = not self._failed, True
-        if not first or monotonic_seconds() >= self._ends_at:
-            self.result = error.about(self.key.query)
 
     def _begin(self, step: Step) -> None:
         self.step, self.call = step, None
