@@ -9,13 +9,21 @@ JOBS ?=
 PYTHON ?=
 bin := $(VENV)/bin
 # Random order, except that the folders in tests/support/tiers.py whose files take long go first.
-pytest = $(bin)/python -m pytest -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder
+pytest = $(measured) $(bin)/python$(if $(COVERAGE), -m coverage run) -m pytest \
+  -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder
 jobs = 2
 # These wait more than they compute: for servers that fail over, breakers, timeouts.
 test-all test-long: jobs = 4
 
+# make test COVERAGE=1 reports the branches that this tier reaches, in subprocesses too; make coverage, all measured tiers.
+COVERAGE ?=
+reached = $(CURDIR)/build/coverage/$@
+measured = $(if $(COVERAGE),COVERAGE_FILE=$(reached))
+report = $(if $(COVERAGE),; status=$$?; $(bin)/coverage combine --quiet --data-file $(reached); \
+  $(bin)/coverage report --data-file $(reached); exit $$status)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all test-long bench lint docs pictures dist wheeltest format clean
+.PHONY: help demo check test test-all test-long coverage bench lint docs pictures dist wheeltest format clean
 .DELETE_ON_ERROR:
 
 help: ## Show this help.
@@ -27,16 +35,21 @@ demo: $(VENV)/.demo ## Run the end-to-end demo: kills a worker under load, fails
 	$(bin)/refresher demo $(ARGS)
 
 check: lint ## Lint, and run the unit tests: within a minute, without a server.
-	$(pytest) --tier check tests/unit $(ARGS)
+	$(pytest) --tier check tests/unit $(ARGS)$(report)
 
 test: $(VENV)/.dev ## Run the tests that need only what pip installs, on servers of their own: within five minutes.
-	$(pytest) --tier test --ignore tests/unit $(ARGS)
+	$(pytest) --tier test --ignore tests/unit $(ARGS)$(report)
 
 test-all: $(VENV)/.dev ## Run the other tests: RabbitMQ, Neo4j, Chromium, Helm, ... Fails if one of these is missing.
-	CI=true $(pytest) --tier all $(ARGS)
+	CI=true $(pytest) --tier all $(ARGS)$(report)
 
 test-long: $(VENV)/.dev ## Run the tests that take hours: large models, long soaks, mutants of the scripts, quick benchmarks.
-	CI=true LONG_TESTS=1 $(pytest) --tier long $(ARGS)
+	CI=true LONG_TESTS=1 $(pytest) --tier long $(ARGS)$(report)
+
+coverage: $(VENV)/.dev ## Report the branches that all tiers run with COVERAGE=1 reached, together.
+	$(bin)/coverage combine --quiet --keep --data-file build/coverage/all.tiers \
+	  $(wildcard $(addprefix build/coverage/,check test test-all test-long))
+	$(bin)/coverage report --data-file build/coverage/all.tiers
 
 bench: $(VENV)/.dev ## Run a benchmark: make bench ARGS='hits --rounds 3' (or stampede, topology, worker, simulate, page).
 	$(bin)/python -m benchmarks $(ARGS)

@@ -6,6 +6,7 @@ long variant: tests whose file imports `IS_LONG`, or whose fixtures do. Without 
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 import pytest
@@ -114,5 +115,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.timeout is None:
         config.option.timeout = MAX_TEST_SECONDS
     tier = config.getoption("tier")
-    if tier and not hasattr(config, "workerinput"):
+    # A run that measures coverage is slower than any budget.
+    if tier and not hasattr(config, "workerinput") and "COVERAGE_FILE" not in os.environ:
         config.pluginmanager.register(BudgetPlugin(tier))
