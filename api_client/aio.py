@@ -55,7 +55,7 @@ class AsyncCacheClient(ClientBase):
             self._link.health,
         )
         self._waits = AsyncWaitRunner(self._aio, self._notifications)
-        self._reads = AsyncReadPath(self._core, self._aio, self._link, self._publisher, self._waits)
+        self._reads = AsyncReadPath(self._core, self._aio, self._waits)
 
     @overload
     async def get(

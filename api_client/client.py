@@ -107,7 +107,7 @@ class ClientBase:
         self._publisher = Publisher(self._publication, self._events.spans)
         self._tier, self._tracking = open_local_tier(settings, master)
         self._core = ReadCore(
-            settings, self._link.health, self._publisher, self._suppressor, self._decisions, self._events,
+            settings, self._link, self._publisher, self._suppressor, self._decisions, self._events,
             self._tier, self._tracking,
         )  # fmt: skip
         self._known_versions = KnownVersions()
@@ -215,7 +215,7 @@ class CacheClient(ClientBase):
 
     def _set_up_reads(self) -> None:
         self._waits = SyncWaitRunner(self._link, self._notifications)
-        self._reads = ReadPath(self._core, self._link, self._publisher, self._waits)
+        self._reads = ReadPath(self._core, self._link, self._waits)
 
     @overload
     def get(

@@ -20,9 +20,7 @@ from api_client.read.evaluate import Freshness
 from api_client.read.pending import PendingRead
 from api_client.read.wait import Pause, Reply, Wait
 from api_client.transport.aio_link import AsyncCacheLink
-from api_client.transport.link import CacheLink
 from api_client.transport.pubsub import Notifications
-from api_client.trigger.publisher import Publisher
 
 
 class AsyncWaitRunner:
@@ -73,18 +71,10 @@ class AsyncWaitRunner:
 
 
 class AsyncReadPath:
-    """Reads entries on an event loop; ``sync_link`` is for what the publisher's thread does."""
+    """Reads entries on an event loop."""
 
-    def __init__(
-        self,
-        core: ReadCore,
-        link: AsyncCacheLink,
-        sync_link: CacheLink,
-        publisher: Publisher,
-        runner: AsyncWaitRunner,
-    ) -> None:
-        self._core, self._link, self._sync_link, self._publisher = core, link, sync_link, publisher
-        self._runner = runner
+    def __init__(self, core: ReadCore, link: AsyncCacheLink, runner: AsyncWaitRunner) -> None:
+        self._core, self._link, self._runner = core, link, runner
         self._flights = AsyncSingleFlight(monotonic_seconds)
 
     async def read(self, key: CacheKey, freshness: Freshness, timeout_seconds: float, type_: Any) -> ReadResult:
@@ -111,7 +101,7 @@ class AsyncReadPath:
                 clock = self._link.health.clock
                 if clock.is_due_once():
                     if clock.is_known:
-                        self._publisher.run_in_background(self._resync_clock)
+                        self._core.resync_clock()
                     else:
                         await self._link.sync_clock()
             except BaseException:
@@ -139,10 +129,6 @@ class AsyncReadPath:
         if pending:
             with self._core.spans.waiting([one.key for one in pending]):
                 batch.end(await asyncio.gather(*map(self._wait_or_error, pending)))
-
-    def _resync_clock(self) -> None:
-        with suppress(CacheUnavailable):  # the reads themselves report it
-            self._sync_link.sync_clock()
 
     async def _wait_or_error(self, pending: PendingRead) -> bytes | CacheError:
         try:

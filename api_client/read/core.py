@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -30,7 +31,7 @@ from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import EntryState, ReadResult, RefreshState
 from api_client.read.evaluate import ANY, Freshness, evaluate, refresh_reason, satisfies
 from api_client.read.wait import Wait
-from api_client.transport.health import Health
+from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.publisher import Publisher
@@ -51,13 +52,14 @@ class ReadCore:
     """Serves reads from what is there. Thread-safe.
 
     Args:
+        link: syncs the clock; it reads nothing here.
         tier: the in-process tier, and ``tracking``, which invalidates it; None: there is none.
     """
 
     def __init__(
         self,
         settings: ReaderSettings,
-        health: Health,
+        link: CacheLink,
         publisher: Publisher,
         suppressor: TriggerSuppressor,
         decisions: DecisionLog,
@@ -66,7 +68,8 @@ class ReadCore:
         tracking: TrackingLink | None,
     ) -> None:
         self._settings, self._max_bytes = settings, settings.max_value_bytes
-        self._clock, self._publisher, self._suppressor, self._events = health.clock, publisher, suppressor, events
+        self._link, self._clock = link, link.health.clock
+        self._publisher, self._suppressor, self._events = publisher, suppressor, events
         self._record_decision = decisions.record
         self._reports_hits = type(events) is not ReaderEvents
         self.spans: ReaderSpans = events.spans
@@ -183,6 +186,15 @@ class ReadCore:
     def now_us(self) -> int:
         """Return Redis' time; the clock is synced before anything is read."""
         return self._clock.now_us()
+
+    def resync_clock(self) -> None:
+        """Sync Redis' clock again, off the caller's path."""
+
+        def sync() -> None:
+            with suppress(CacheUnavailable):  # the reads themselves report it
+                self._link.sync_clock()
+
+        self._publisher.run_in_background(sync)
 
     def begin_fill(self, key: CacheKey) -> Fill | None:
         """Announce to the tier that a read of the entry is about to be sent."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from api_client.errors import CacheError, CacheUnavailable, WaitTimeout
@@ -19,7 +18,6 @@ from api_client.read.wait import Pause, Wait
 from api_client.threads import Waker
 from api_client.transport.link import CacheLink
 from api_client.transport.pubsub import Notifications
-from api_client.trigger.publisher import Publisher
 
 
 class SyncWaitRunner:
@@ -102,8 +100,8 @@ def _pause(waits: Sequence[Wait], waker: Waker, notified: set[str]) -> None:
 class ReadPath:
     """Reads entries on the calling thread. Thread-safe."""
 
-    def __init__(self, core: ReadCore, link: CacheLink, publisher: Publisher, runner: SyncWaitRunner) -> None:
-        self._core, self._link, self._publisher, self._runner = core, link, publisher, runner
+    def __init__(self, core: ReadCore, link: CacheLink, runner: SyncWaitRunner) -> None:
+        self._core, self._link, self._runner = core, link, runner
         self._flights = SingleFlight(monotonic_seconds)
 
     def read(self, key: CacheKey, freshness: Freshness, timeout_seconds: float, type_: Any) -> ReadResult:
@@ -154,13 +152,9 @@ class ReadPath:
         clock = self._link.health.clock
         if clock.is_due_once():
             if clock.is_known:
-                self._publisher.run_in_background(self._resync_clock)
+                self._core.resync_clock()
             else:
                 self._link.sync_clock()
-
-    def _resync_clock(self) -> None:
-        with suppress(CacheUnavailable):  # the reads themselves report it
-            self._link.sync_clock()
 
     def _wait(self, pending: PendingRead) -> bytes:
         if pending.may_share:

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -73,7 +74,7 @@ class Reader:
             tier = LocalTier(max_entries=10, max_bytes=10**6, max_age_seconds=60.0)
             tier.resume()
         core = ReadCore(
-            ReaderSettings(max_value_bytes=MAX_BYTES), health, publisher,  # type: ignore[arg-type]
+            ReaderSettings(max_value_bytes=MAX_BYTES), SimpleNamespace(health=health), publisher,  # type: ignore[arg-type]
             TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), tier,
             Tracking() if has_tier else None,  # type: ignore[arg-type]
         )  # fmt: skip
