@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from api_client.client import ClientBase
+from api_client.client_base import ClientBase
 from api_client.config.durations import Duration, seconds
 from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
 from api_client.explain import Explanation, explain_reads

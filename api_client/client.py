@@ -1,54 +1,25 @@
-"""The synchronous client, and what both clients are made of."""
+"""The synchronous client."""
 
 from __future__ import annotations
 
-import os
-import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
+from api_client.client_base import ClientBase
 from api_client.config.durations import Duration, seconds
-from api_client.config.settings import ReaderSettings
-from api_client.errors import (
-    CacheError,
-    CacheUnavailable,
-    RefreshFailed,
-    WaitTimeout,
-)
-from api_client.explain import Explanation, explain_reads, explanation
+from api_client.errors import CacheError, CacheUnavailable, RefreshFailed, WaitTimeout
+from api_client.explain import Explanation, explain_reads
 from api_client.local.entry import NOT_KEPT
-from api_client.local.tracking import open_local_tier
-from api_client.observe.events import ReaderEvents
-from api_client.observe.setup import build_events
-from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey, make_key
-from api_client.protocol.live_versions import KnownVersions, VersionedInvalidation, read_versions
 from api_client.protocol.model import NO_DEFAULT, Entry, Invalidation, NoDefault, ReadResult, RefreshState
 from api_client.protocol.params import Params
-from api_client.read.batch import AnyCall, Batch
-from api_client.read.core import ReadCore
-from api_client.read.evaluate import ANY, Freshness
-from api_client.read.requirements import (
-    ReadOptions,
-    check_replicas,
-    parse_bookmarks,
-    parse_duration,
-    parse_flag,
-    parse_freshness,
-)
+from api_client.read.batch import AnyCall
+from api_client.read.evaluate import Freshness
+from api_client.read.requirements import ReadOptions, parse_flag
 from api_client.read.sync import ReadPath, SyncWaitRunner
 from api_client.threads import Waker
-from api_client.transport.link import open_link
-from api_client.transport.pubsub import Notifications
-from api_client.transport.redis_py import connect_to_any
-from api_client.transport.scripts import drive, none_failed, read_scripts
-from api_client.trigger.broker import Broker, CeleryBroker
-from api_client.trigger.claim_and_publish import BatchPublisher
-from api_client.trigger.history import DecisionLog
+from api_client.transport.scripts import drive, none_failed
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
-from api_client.trigger.publisher import Publisher
-from api_client.trigger.suppression import TriggerSuppressor
 
 if TYPE_CHECKING:
     # Known to type checkers without being installed; nothing of it is needed at run time.
@@ -56,150 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 D = TypeVar("D")
-
-
-class ClientBase:
-    """The parts of a client, made again in a forked child, and what the calls of both clients share.
-
-    Args:
-        settings: default: read from the environment.
-        events: metrics hooks; default: none. With CACHE_METRICS a registry is added, with CACHE_OTEL OpenTelemetry.
-
-    Raises:
-        ConfigurationError: a setting is wrong.
-    """
-
-    def __init__(self, settings: ReaderSettings | None = None, *, events: ReaderEvents | None = None) -> None:
-        self.settings: ReaderSettings = settings or ReaderSettings.from_env()
-        self._events = build_events(events, self.settings)
-        self._namespace = self.settings.namespace
-        self._default_timeout_seconds = self.settings.wait_timeout_ms / 1000
-        self._set_up()
-        _clients.add(self)
-
-    @classmethod
-    def from_env(cls, *, events: ReaderEvents | None = None) -> Self:
-        """Make a client from the environment.
-
-        Raises:
-            ConfigurationError: the first variable that is wrong.
-        """
-        return cls(ReaderSettings.from_env(), events=events)
-
-    def key(self, query: str, params: Params | None = None, *, version: int = 1) -> CacheKey:
-        """Return the key of (query, params, version): the names of its entry and its lease record."""
-        return make_key(self._namespace, query, params, version)
-
-    def _set_up(self) -> None:
-        read_scripts()
-        settings = self.settings
-        url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
-        self._link = open_link(url, timeout_seconds, settings.redis_reply_timeout_seconds)
-        master = self._link.health.master
-        self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
-        master.on_change(self._notifications.invalidate_all)
-        self._suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
-        self._decisions = DecisionLog()
-        self._publication = BatchPublisher(
-            settings, self._link, self._make_broker(), self._suppressor, self._decisions, self._events,
-            monotonic=monotonic_seconds,
-        )  # fmt: skip
-        self._publisher = Publisher(self._publication, self._events.spans)
-        self._tier, self._tracking = open_local_tier(settings, master)
-        self._core = ReadCore(
-            settings, self._link, self._publisher, self._suppressor, self._decisions, self._events,
-            self._tier, self._tracking,
-        )  # fmt: skip
-        self._known_versions = KnownVersions()
-        self._set_up_reads()
-
-    def _set_up_reads(self) -> None:
-        """Make the parts in which the clients differ."""
-        raise NotImplementedError
-
-    def _make_broker(self) -> Broker:
-        """Return where to publish; `refresher.testing` has its own."""
-        return CeleryBroker(self.settings.broker_url, self.settings.namespace)
-
-    def _read_requirements(self, query: str, options: ReadOptions) -> tuple[Freshness, float]:
-        """Return what a read requires of an entry, and for how many seconds it waits for one."""
-        if not options:
-            return ANY, self._default_timeout_seconds
-        return parse_freshness(query, options), self._timeout_seconds(query, options.get("timeout"))
-
-    def _timeout_seconds(self, query: str, timeout: Duration | None) -> float:
-        return self._default_timeout_seconds if timeout is None else parse_duration(query, "timeout", timeout)
-
-    @contextmanager
-    def _invalidation(
-        self, key: CacheKey, *, all_versions: bool, hard: bool, bookmarks: Collection[str], replicas: int
-    ) -> Iterator[VersionedInvalidation]:
-        """Check the arguments of an invalidation; at its end this process drops its own entries of the keys."""
-        invalidation = VersionedInvalidation(
-            key,
-            self._known_versions if all_versions else None,
-            hard=parse_flag(key.query, "hard", hard),
-            bookmarks=parse_bookmarks(key.query, bookmarks),
-            retention_seconds=self.settings.record_retention_seconds,
-        )
-        check_replicas(key.query, replicas)
-        try:
-            yield invalidation
-        finally:
-            for one in invalidation.keys:
-                self._core.forget(one)  # also when the reply was lost: it may have been done
-
-    def _invalidate_on_replicas(
-        self, key: CacheKey, invalidation: VersionedInvalidation, replicas: int, *, all_versions: bool
-    ) -> Invalidation:
-        """Invalidate one version after the other, and wait for the replicas of each."""
-        query, half = key.query, self.settings.redis_timeout_seconds / 2
-        registered = self._link.run(read_versions(self._namespace, query), query) if all_versions else frozenset()
-        replies = {
-            version: self._link.run_and_wait(invalidation.call(version), query, replicas=replicas, timeout_seconds=half)
-            for version in sorted({key.version, *registered})
-        }
-        generations = {version: generation for version, (generation, _) in replies.items()}
-        confirmed = min(count for _, count in replies.values())
-        return Invalidation(generations[key.version], confirmed >= replicas, generations)
-
-    def _batch(self, calls: Iterable[AnyCall], options: ReadOptions) -> Batch:
-        freshness, timeout_seconds = self._read_requirements("get_many", options)
-
-        def of_version(version: int) -> Freshness:
-            has_numbers_by_version = not isinstance(options.get("min_generation", 0), int)
-            return parse_freshness("get_many", {**options, "version": version}) if has_numbers_by_version else freshness
-
-        return Batch(self._core, self._namespace, calls, of_version, timeout_seconds, options.get("version", 1))
-
-    def _explanation(self, key: CacheKey, replies: Sequence[object]) -> Explanation:
-        return explanation(
-            key,
-            replies,
-            decision=self._decisions.last(key.entry),
-            outcome=self._decisions.outcome(key.entry),
-            silent_seconds=self._suppressor.left_seconds(key.entry),
-            queue_length=self._publication.known_queue_length,
-        )
-
-    def _close_parts(self) -> None:
-        self._publisher.close()
-        self._notifications.close()
-        if self._tracking is not None:
-            self._tracking.close()
-        self._link.close()
-
-
-_clients: weakref.WeakSet[ClientBase] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    # Threads, locks and connections of the parent are of no use in the child.
-    for client in list(_clients):
-        client._set_up()  # noqa: SLF001 - this module's own class
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class CacheClient(ClientBase):

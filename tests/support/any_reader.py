@@ -20,7 +20,7 @@ from api_client import (
     ReaderSettings,
     RefreshState,
 )
-from api_client.client import ClientBase
+from api_client.client_base import ClientBase
 from api_client.protocol.keys import CacheKey
 from api_client.read.batch import AnyCall
 

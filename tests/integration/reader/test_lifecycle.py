@@ -20,7 +20,7 @@ from api_client import (
     TriggerFailed,
     WaitTimeout,
 )
-from api_client.client import ClientBase
+from api_client.client_base import ClientBase
 from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of, close_client
