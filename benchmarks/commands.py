@@ -1,26 +1,41 @@
-"""Table of commands, `python -m benchmarks`; each lives in its benchmark's `command`."""
+"""Table of commands, `python -m benchmarks`: each benchmark has `options` and a `run`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import wraps
+from dataclasses import MISSING, fields
+from importlib import import_module
 from importlib.util import find_spec
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Final, ParamSpec
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
+from rich.console import Console
 
 from api_client import CacheError
 from benchmarks.errors import BenchError
-from benchmarks.hits.command import hits
-from benchmarks.simulate.command import simulate
-from benchmarks.stampede.command import stampede
-from benchmarks.topology.command import topology
-from benchmarks.worker.command import worker
+from benchmarks.hits.options import HitsOptions
+from benchmarks.options import Options
+from benchmarks.simulate.options import SimulateOptions
+from benchmarks.stampede.options import StampedeOptions
+from benchmarks.topology.options import TopologyOptions
+from benchmarks.worker.options import WorkerOptions
 from refresher.demo.errors import DemoError
 from refresher.embedded.errors import EmbeddedServerError
 from refresher.errors import RefresherError
+
+# The other packages are peers: one that is not installed is left out.
+_NEEDED: Final = ("numpy", "matplotlib")
+_WIDTH_IN_A_FILE: Final = 240
+
+
+def _check_packages() -> None:
+    """Report what is not installed at once, and not when minutes have been measured."""
+    for module in _NEEDED:
+        if find_spec(module) is None:
+            raise BenchError(f"{module} is not installed: `make bench` installs it")
 
 
 def page(
@@ -36,6 +51,7 @@ def page(
     from benchmarks.reports.page import draw_all
     from benchmarks.reports.page import page as page_of
 
+    _check_packages()
     if not out.suffix:
         raise typer.BadParameter(f"{str(out)!r}: allowed is a file such as results.md", param_hint="--out")
     runs = load_all(folder)
@@ -48,23 +64,29 @@ def page(
     typer.echo(f"written: {out}, and its charts in {charts}")
 
 
-P = ParamSpec("P")
+def _command(name: str, options: type[Options]) -> Callable[..., None]:
+    """Return the command of ``benchmarks.<name>.run``, with an option for each field of its dataclass."""
 
-# The other packages are peers: one that is not installed is left out.
-_NEEDED: Final = ("numpy", "matplotlib")
+    def command(**given: Any) -> None:
+        _check_packages()
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, width=_WIDTH_IN_A_FILE)
+        import_module(f"benchmarks.{name}.run").run(options(**given), console)
 
-
-def _with_packages_checked(command: Callable[P, None]) -> Callable[P, None]:
-    """Return the command, which says at once what is not installed, and not when minutes have been measured."""
-
-    @wraps(command)
-    def run(*args: P.args, **options: P.kwargs) -> None:
-        for module in _NEEDED:
-            if find_spec(module) is None:
-                raise BenchError(f"{module} is not installed: `make bench` installs it")
-        command(*args, **options)
-
-    return run
+    hints = get_type_hints(options, include_extras=True)
+    defaults = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(options)
+    } | {"out": Path("bench-results") / name}
+    command.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            Parameter(option, Parameter.KEYWORD_ONLY, default=default, annotation=hints[option])
+            for option, default in defaults.items()
+        ]
+    )
+    command.__name__, command.__doc__ = name, options.__doc__
+    return command
 
 
 app: Final = typer.Typer(
@@ -75,12 +97,15 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command(short_help="What a hit costs, beside other caches.")(_with_packages_checked(hits))
-app.command(short_help="TTL, β, workers and outages at any size.")(_with_packages_checked(simulate))
-app.command(short_help="Strategies, while a hot entry expires.")(_with_packages_checked(stampede))
-app.command(short_help="Whether refreshing hubs earlier pays.")(_with_packages_checked(topology))
-app.command(short_help="What a refresh costs beside the load.")(_with_packages_checked(worker))
-app.command(short_help="A page of what benchmarks have kept.")(_with_packages_checked(page))
+for _name, _options, _help in (
+    ("hits", HitsOptions, "What a hit costs, beside other caches."),
+    ("simulate", SimulateOptions, "TTL, β, workers and outages at any size."),
+    ("stampede", StampedeOptions, "Strategies, while a hot entry expires."),
+    ("topology", TopologyOptions, "Whether refreshing hubs earlier pays."),
+    ("worker", WorkerOptions, "What a refresh costs beside the load."),
+):
+    app.command(short_help=_help)(_command(_name, _options))
+app.command(short_help="A page of what benchmarks have kept.")(page)
 
 
 def main() -> None:

@@ -1,9 +1,8 @@
-"""Cached values of 1 KiB, and entries of them written as a commit leaves them, fresh or stale, without a worker."""
+"""Cached values of 1 KiB, and entries written as a commit leaves them, fresh or stale, without a worker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from itertools import islice
 from typing import Any, Final, TypeAlias, cast
 
@@ -17,18 +16,10 @@ from api_client.protocol.keys import CacheKey, make_key
 from refresher.graph import values
 
 Value: TypeAlias = Any
-ValueOf: TypeAlias = Callable[[int], Value]
 
 ROWS: Final = 10
-TEXT_CHARACTERS: Final = 1_021  # with MessagePack's three bytes in front: 1 KiB
+DESCRIBED: Final = f"{ROWS} rows of 6 fields, 1 KiB in all"
 _FIRST_ID: Final = 10_000_000  # so that every id takes the same number of bytes
-
-
-class PayloadKind(StrEnum):
-    """Kind of value: ``rows`` is the result of a graph query, ``text`` costs next to nothing to decode."""
-
-    ROWS = "rows"
-    TEXT = "text"
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -42,29 +33,12 @@ class Row(msgspec.Struct, frozen=True):
     weight: float
 
 
-def frozen(value: Value) -> tuple[Any, Value]:
-    """Return a type as which nobody can change such a value, and the value as that type."""
-    type_: Any = str if isinstance(value, str) else tuple[Row, ...]
-    return type_, msgspec.convert(value, type_)
+FROZEN: Final[Any] = tuple[Row, ...]
+"""Type as which nobody can change a value."""
 
 
-def value_of(kind: PayloadKind) -> ValueOf:
-    """Return the function that makes the value of a number."""
-    return _text if kind is PayloadKind.TEXT else _rows
-
-
-def described(kind: PayloadKind) -> str:
-    """Say in words what the values are."""
-    if kind is PayloadKind.TEXT:
-        return "a text of 1 KiB"
-    return f"{ROWS} rows of 6 fields, 1 KiB in all"
-
-
-def _text(number: int) -> str:
-    return f"{number:016d}".ljust(TEXT_CHARACTERS, "x")
-
-
-def _rows(number: int) -> list[dict[str, object]]:
+def rows_of(number: int) -> Value:
+    """Return the value of a number: what a graph query gives."""
     first = _FIRST_ID + number * ROWS
     return [
         {
@@ -104,15 +78,15 @@ class Seeder:
         client: of the cache.
         namespace: of the keys.
         value_of: the value of a number.
-        query: another name than `QUERY`.
-        params: other params than `params_of`.
+        query: its name.
+        params: of a number.
     """
 
     def __init__(
         self,
         client: redis.Redis,
         namespace: str,
-        value_of: ValueOf,
+        value_of: Callable[[int], Value] = rows_of,
         query: str = QUERY,
         params: Callable[[int], dict[str, Any]] = params_of,
     ) -> None:

@@ -1,10 +1,14 @@
-"""Event loops: uvloop, Ctrl-C that a library keeps to itself, and calls that may be coroutines."""
+"""Event loops: uvloop, Ctrl-C that a library keeps to itself, and coroutines for threads and event loops alike."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Coroutine
 from inspect import isawaitable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def run_on_loop(coroutine: Any, *, uvloop: bool) -> Any:
@@ -29,5 +33,24 @@ def raise_if_cancelled() -> None:
 
 
 async def await_if_needed(result: Any) -> Any:
-    """Wait where there is something to wait for: sync competitors are through already."""
+    """Wait where there is something to wait for: what a sync client returns is there already."""
     return await result if isawaitable(result) else result
+
+
+async def pause(seconds: float, *, on_loop: bool) -> None:
+    """Pause the running task, or the thread."""
+    if on_loop:
+        await asyncio.sleep(seconds)
+    else:
+        time.sleep(seconds)  # noqa: ASYNC251 - there is no loop here
+
+
+def run_on_thread(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine without an event loop, and return its result; nothing that it awaits may suspend it."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a coroutine on a thread waited for an event loop")

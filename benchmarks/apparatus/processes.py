@@ -25,10 +25,9 @@ from refresher.embedded import ArcadeDbServer, GuardedProcess
 END_SECONDS: Final = 5.0
 # What is not installed is passed over.
 _PRELOADED: Final = (
-    "benchmarks.apparatus.worker_proc", "benchmarks.hits.stampedes", "benchmarks.stampede.readers",
-    "benchmarks.stampede.simultaneous", "celery", "kombu.transport.redis", "api_client.trigger.broker",
-    "dogpile.cache.backends.redis", "cashews.backends.redis", "aiocache.backends.redis", "django.core.cache",
-    "django_redis.cache", "neo4j",
+    "benchmarks.stampede.herd", "benchmarks.stampede.readers", "celery", "kombu.transport.redis",
+    "api_client.trigger.broker", "dogpile.cache.backends.redis", "cashews.backends.redis", "aiocache.backends.redis",
+    "django.core.cache", "django_redis.cache", "neo4j",
 )  # fmt: skip
 
 
@@ -118,7 +117,7 @@ def refresh_worker(servers: Servers, graph: ArcadeDbServer, module: str, more: M
     """Run a worker of this project.
 
     Args:
-        place: the servers.
+        servers: of the run.
         graph: where it opens its transactions.
         module: registers the queries.
         more: of its environment: settings that are not the default, and what the queries need.

@@ -1,14 +1,14 @@
-"""Interface of a competitor: set up, read one number, close; sync and async."""
+"""Interface of a competitor: set up, read one number, close."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from benchmarks.apparatus.entries import Value, ValueOf
+from benchmarks.apparatus.entries import Value, rows_of
 from benchmarks.apparatus.servers import Servers
 
 
@@ -18,21 +18,22 @@ class Dataset:
 
     servers: Servers
     numbers: Sequence[int]
-    value_of: ValueOf
 
 
 class Competitor(ABC):
-    """Base of all competitors.
+    """Base of all competitors. What they do is sync, or, where `is_async`, to be awaited.
 
     Attributes:
         title: its line in the table.
         needs: modules without which it can't run.
+        is_async: whether tasks of one event loop read it, and not threads.
         is_local: whether its hits must not reach Redis.
         note: what a reader of the table has to know; it may come with the set-up.
     """
 
     title: str
     needs: ClassVar[tuple[str, ...]] = ()
+    is_async: ClassVar[bool] = False
     is_local: ClassVar[bool] = False
 
     def __init__(self, dataset: Dataset) -> None:
@@ -45,38 +46,18 @@ class Competitor(ABC):
         absent = [module for module in cls.needs if find_spec(module.partition(".")[0]) is None]
         return f"not installed: {', '.join(absent)}" if absent else ""
 
-    def expected(self, number: int) -> Value:
-        """Return what a read of this number gives, when all is right."""
-        return self.dataset.value_of(number)
-
-
-class SyncCompetitor(Competitor):
-    """A cache that is read by threads."""
-
     @abstractmethod
-    def set_up(self) -> None:
+    def set_up(self) -> Any:
         """Connect, and put a value under every number."""
 
     @abstractmethod
-    def reader(self) -> Callable[[int], Value]:
-        """Return what reads one number; called once for each thread, on it."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Disconnect."""
-
-
-class AsyncCompetitor(Competitor):
-    """A cache that is read by tasks of one event loop."""
-
-    @abstractmethod
-    async def set_up(self) -> None:
-        """Connect, and put a value under every number."""
-
-    @abstractmethod
-    def reader(self) -> Callable[[int], Awaitable[Value]]:
+    def reader(self) -> Callable[[int], Any]:
         """Return what reads one number."""
 
+    def expected(self, number: int) -> Value:
+        """Return what a read of this number gives, when all is right."""
+        return rows_of(number)
+
     @abstractmethod
-    async def close(self) -> None:
+    def close(self) -> Any:
         """Disconnect."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
+import msgspec
+
 from api_client import AsyncCacheClient, CacheClient
-from benchmarks.apparatus.entries import QUERY, Seeder, Value, frozen
-from benchmarks.competitors.competitor import AsyncCompetitor, Dataset, SyncCompetitor
+from benchmarks.apparatus.entries import FROZEN, QUERY, Seeder, Value
+from benchmarks.competitors.competitor import Competitor, Dataset
 
 LOCAL: Final[Mapping[str, Any]] = MappingProxyType({"local_max_entries": 10_000})
 
@@ -16,25 +18,34 @@ LOCAL: Final[Mapping[str, Any]] = MappingProxyType({"local_max_entries": 10_000}
 def seed(dataset: Dataset) -> None:
     """Put fresh entries under all numbers."""
     with dataset.servers.plain() as client:
-        Seeder(client, dataset.servers.namespace, dataset.value_of).put(dataset.numbers)
+        Seeder(client, dataset.servers.namespace).put(dataset.numbers)
 
 
-class OurSync(SyncCompetitor):
+class OurSync(Competitor):
     """`CacheClient.get`, one client for all threads."""
 
     title = "CacheClient"
+    client: ClassVar[type[CacheClient | AsyncCacheClient]] = CacheClient
     changes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def set_up(self) -> None:
         seed(self.dataset)
-        self._client = CacheClient(self.dataset.servers.lenient_settings(**self.changes))
+        self._client = self.client(self.dataset.servers.lenient_settings(**self.changes))
 
-    def reader(self) -> Callable[[int], Value]:
+    def reader(self) -> Callable[[int], Any]:
         get = self._client.get
         return lambda number: get(QUERY, {"person_id": number})
 
-    def close(self) -> None:
-        self._client.close()
+    def close(self) -> Any:
+        return self._client.close()
+
+
+class OurAsync(OurSync):
+    """`AsyncCacheClient.get`."""
+
+    title = "AsyncCacheClient"
+    client = AsyncCacheClient
+    is_async = True
 
 
 class OurLocalSync(OurSync):
@@ -42,38 +53,7 @@ class OurLocalSync(OurSync):
 
     title = "CacheClient, in-process tier"
     is_local = True
-    changes: ClassVar[Mapping[str, Any]] = LOCAL
-
-
-class OurLocalSyncFrozen(OurLocalSync):
-    """The same, read as what nobody can change, so that all callers may have the same value."""
-
-    title = "CacheClient, in-process tier, type= frozen"
-
-    def expected(self, number: int) -> Value:
-        return frozen(super().expected(number))[1]
-
-    def reader(self) -> Callable[[int], Value]:
-        get, (type_, _) = self._client.get, frozen(self.dataset.value_of(0))
-        return lambda number: get(QUERY, {"person_id": number}, type=type_)
-
-
-class OurAsync(AsyncCompetitor):
-    """`AsyncCacheClient.get`."""
-
-    title = "AsyncCacheClient"
-    changes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-
-    async def set_up(self) -> None:
-        seed(self.dataset)
-        self._client = AsyncCacheClient(self.dataset.servers.lenient_settings(**self.changes))
-
-    def reader(self) -> Callable[[int], Awaitable[Value]]:
-        get = self._client.get
-        return lambda number: get(QUERY, {"person_id": number})
-
-    async def close(self) -> None:
-        await self._client.close()
+    changes = LOCAL
 
 
 class OurLocalAsync(OurAsync):
@@ -81,17 +61,27 @@ class OurLocalAsync(OurAsync):
 
     title = "AsyncCacheClient, in-process tier"
     is_local = True
-    changes: ClassVar[Mapping[str, Any]] = LOCAL
+    changes = LOCAL
 
 
-class OurLocalAsyncFrozen(OurLocalAsync):
-    """The same, read as what nobody can change."""
-
-    title = "AsyncCacheClient, in-process tier, type= frozen"
+class _Frozen(OurSync):
+    """Read as what nobody can change, so that all callers may have the same value."""
 
     def expected(self, number: int) -> Value:
-        return frozen(super().expected(number))[1]
+        return msgspec.convert(super().expected(number), FROZEN)
 
-    def reader(self) -> Callable[[int], Awaitable[Value]]:
-        get, (type_, _) = self._client.get, frozen(self.dataset.value_of(0))
-        return lambda number: get(QUERY, {"person_id": number}, type=type_)
+    def reader(self) -> Callable[[int], Any]:
+        get = self._client.get
+        return lambda number: get(QUERY, {"person_id": number}, type=FROZEN)
+
+
+class OurLocalSyncFrozen(_Frozen, OurLocalSync):
+    """The same, read as a frozen type."""
+
+    title = "CacheClient, in-process tier, type= frozen"
+
+
+class OurLocalAsyncFrozen(_Frozen, OurLocalAsync):
+    """The same, read as a frozen type."""
+
+    title = "AsyncCacheClient, in-process tier, type= frozen"

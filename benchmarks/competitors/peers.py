@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
@@ -13,12 +13,13 @@ from redis.asyncio import ConnectionPool
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
 
-from benchmarks.apparatus.entries import QUERY, TTL_SECONDS, Seeder, Value
-from benchmarks.competitors.competitor import AsyncCompetitor, Dataset, SyncCompetitor
+from benchmarks.apparatus.entries import QUERY, TTL_SECONDS, Seeder, Value, rows_of
+from benchmarks.competitors.competitor import Competitor, Dataset
 from benchmarks.competitors.ours import seed
 
 
-class _Cashews(AsyncCompetitor):
+class _Cashews(Competitor):
+    is_async = True
     needs: ClassVar[tuple[str, ...]] = ("cashews",)
     client_side: ClassVar[bool] = False
 
@@ -48,7 +49,7 @@ class CashewsEarly(_Cashews):
     title = "cashews early"
 
     async def _fill(self) -> None:
-        values = {number: self.dataset.value_of(number) for number in self.dataset.numbers}
+        values = {number: rows_of(number) for number in self.dataset.numbers}
 
         async def friends_of(person_id: int) -> Value:
             return values.pop(person_id)  # once: a second call is no hit, and fails
@@ -63,8 +64,8 @@ class CashewsEarly(_Cashews):
         for number in self.dataset.numbers:
             await self._friends_of(number)
 
-    def reader(self) -> Callable[[int], Awaitable[Value]]:
-        friends_of: Callable[[int], Awaitable[Value]] = self._friends_of
+    def reader(self) -> Callable[[int], Any]:
+        friends_of: Callable[[int], Any] = self._friends_of
         return friends_of
 
 
@@ -85,16 +86,17 @@ class CashewsClientSideGet(_Cashews):
 
     async def _fill(self) -> None:
         for number in self.dataset.numbers:
-            await self._cache.set(f"{QUERY}:{number}", self.dataset.value_of(number), expire=TTL_SECONDS)
+            await self._cache.set(f"{QUERY}:{number}", rows_of(number), expire=TTL_SECONDS)
 
-    def reader(self) -> Callable[[int], Awaitable[Value]]:
+    def reader(self) -> Callable[[int], Any]:
         get = self._cache.get
         return lambda number: get(f"{QUERY}:{number}")
 
 
-class Aiocache(AsyncCompetitor):
+class Aiocache(Competitor):
     """``cache.get``; JSON, the default of its Redis cache."""
 
+    is_async = True
     title = "aiocache"
     needs: ClassVar[tuple[str, ...]] = ("aiocache",)
 
@@ -110,9 +112,9 @@ class Aiocache(AsyncCompetitor):
             namespace=f"{self.dataset.servers.namespace}:aiocache",
         )
         for number in self.dataset.numbers:
-            await self._cache.set(f"{QUERY}:{number}", self.dataset.value_of(number), ttl=int(TTL_SECONDS))
+            await self._cache.set(f"{QUERY}:{number}", rows_of(number), ttl=int(TTL_SECONDS))
 
-    def reader(self) -> Callable[[int], Awaitable[Value]]:
+    def reader(self) -> Callable[[int], Any]:
         get = self._cache.get
         return lambda number: get(f"{QUERY}:{number}")
 
@@ -120,7 +122,7 @@ class Aiocache(AsyncCompetitor):
         await self._cache.close()
 
 
-class DogpileCache(SyncCompetitor):
+class DogpileCache(Competitor):
     """``region.get_or_create``, as its documentation has it; pickle, its default."""
 
     title = "dogpile.cache"
@@ -136,9 +138,9 @@ class DogpileCache(SyncCompetitor):
             arguments={"url": self.dataset.servers.cache_url, "redis_expiration_time": int(TTL_SECONDS * 2)},
         )
         for number in self.dataset.numbers:
-            self._region.set(f"{QUERY}:{number}", self.dataset.value_of(number))
+            self._region.set(f"{QUERY}:{number}", rows_of(number))
 
-    def reader(self) -> Callable[[int], Value]:
+    def reader(self) -> Callable[[int], Any]:
         get_or_create = self._region.get_or_create
         return lambda number: get_or_create(f"{QUERY}:{number}", _never)
 
@@ -151,7 +153,7 @@ def _never() -> Value:
     raise AssertionError("a hit was expected")
 
 
-class DjangoRedis(SyncCompetitor):
+class DjangoRedis(Competitor):
     """``cache.get``; pickle, its default."""
 
     title = "django-redis"
@@ -163,9 +165,9 @@ class DjangoRedis(SyncCompetitor):
 
         self._cache = cache
         for number in self.dataset.numbers:
-            cache.set(f"{QUERY}:{number}", self.dataset.value_of(number), timeout=TTL_SECONDS)
+            cache.set(f"{QUERY}:{number}", rows_of(number), timeout=TTL_SECONDS)
 
-    def reader(self) -> Callable[[int], Value]:
+    def reader(self) -> Callable[[int], Any]:
         # Django hands a client of its own to every thread; `cache` looks it up.
         get = self._cache.get
         return lambda number: get(f"{QUERY}:{number}")
@@ -174,7 +176,7 @@ class DjangoRedis(SyncCompetitor):
         self._cache.close()
 
 
-class DjangoCacheback(SyncCompetitor):
+class DjangoCacheback(Competitor):
     """``Job.get`` on django-redis: a hit with its own expiry beside the value."""
 
     title = "django-cacheback"
@@ -192,10 +194,10 @@ class DjangoCacheback(SyncCompetitor):
 
         self._job: Any = Friends()
         for number in self.dataset.numbers:
-            self._job.set(number, self.dataset.value_of(number))
+            self._job.set(number, rows_of(number))
 
-    def reader(self) -> Callable[[int], Value]:
-        get: Callable[[int], Value] = self._job.get
+    def reader(self) -> Callable[[int], Any]:
+        get: Callable[[int], Any] = self._job.get
         return get
 
     def close(self) -> None:
@@ -216,35 +218,33 @@ def _configure(dataset: Dataset) -> None:
         settings.configure(CACHES=caches)
 
 
-class _SameBytes:
-    """Our entries, read as they stand: what a baseline reads is what our reader reads."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        seed(dataset)
-        with dataset.servers.plain() as client:
-            seeder = Seeder(client, dataset.servers.namespace, dataset.value_of)
-            self.keys = {number: seeder.key(number).entry for number in dataset.numbers}
-            self.raw = {number: seeder.raw(number) for number in dataset.numbers}
-
-
-class RedisPyGet(SyncCompetitor):
+class RedisPyGet(Competitor):
     """The baseline of the sync modes: one client, its default pool."""
 
     title = "redis-py GET"
+    client: ClassVar[Any] = redis.Redis
 
     def set_up(self) -> None:
-        self._same = _SameBytes(self.dataset)
-        self._client = redis.Redis.from_url(self.dataset.servers.cache_url)
+        self._put_entries()
+        self._client = self.client.from_url(self.dataset.servers.cache_url)
 
-    def reader(self) -> Callable[[int], Value]:
-        get, keys = self._client.get, self._same.keys
+    def _put_entries(self) -> None:
+        """Put our entries, to be read as they stand: what a baseline reads is what our reader reads."""
+        seed(self.dataset)
+        with self.dataset.servers.plain() as client:
+            seeder = Seeder(client, self.dataset.servers.namespace)
+            self._keys = {number: seeder.key(number).entry for number in self.dataset.numbers}
+            self._raw = {number: seeder.raw(number) for number in self.dataset.numbers}
+
+    def reader(self) -> Callable[[int], Any]:
+        get, keys = self._client.get, self._keys
         return lambda number: get(keys[number])
 
     def expected(self, number: int) -> Value:
-        return self._same.raw[number]
+        return self._raw[number]
 
-    def close(self) -> None:
-        self._client.close()
+    def close(self) -> Any:
+        return self._client.close()
 
 
 class RedisPyClientSideCache(RedisPyGet):
@@ -254,7 +254,7 @@ class RedisPyClientSideCache(RedisPyGet):
     is_local = True
 
     def set_up(self) -> None:
-        self._same = _SameBytes(self.dataset)
+        self._put_entries()
         self._lifted = ExitStack()
         if _is_older(self.dataset.servers.version, CacheProxyConnection.MIN_ALLOWED_VERSION):
             self.note = f"its check for Redis ≥ {CacheProxyConnection.MIN_ALLOWED_VERSION} is lifted"
@@ -269,24 +269,15 @@ class RedisPyClientSideCache(RedisPyGet):
         self._lifted.close()
 
 
-class RedisAsyncioGet(AsyncCompetitor):
+class RedisAsyncioGet(RedisPyGet):
     """The baseline of the async modes: one client, its default pool."""
 
     title = "redis.asyncio GET"
+    is_async = True
+    client: ClassVar[Any] = redis.asyncio.Redis
 
-    async def set_up(self) -> None:
-        self._same = _SameBytes(self.dataset)
-        self._client = redis.asyncio.Redis.from_url(self.dataset.servers.cache_url)
-
-    def reader(self) -> Callable[[int], Awaitable[Value]]:
-        get, keys = self._client.get, self._same.keys
-        return lambda number: get(keys[number])
-
-    def expected(self, number: int) -> Value:
-        return self._same.raw[number]
-
-    async def close(self) -> None:
-        await self._client.aclose()
+    def close(self) -> Any:
+        return self._client.aclose()
 
 
 @contextmanager

@@ -10,14 +10,15 @@ from typing import Final, cast
 
 import redis
 
-from benchmarks.apparatus.entries import QUERY, Seeder, payload_of
+from benchmarks.apparatus.entries import QUERY, Seeder, payload_of, rows_of
 from benchmarks.apparatus.servers import Servers
 from benchmarks.competitors.competitor import Competitor, Dataset
 from benchmarks.competitors.ours import OurSync
 from benchmarks.competitors.peers import RedisPyGet
-from benchmarks.hits.group import Group, Setting
-from benchmarks.hits.race import RaceConfig, run_race
-from benchmarks.reports.results import Figure, Must, Result, Target
+from benchmarks.hits.group import Group
+from benchmarks.hits.options import HitsOptions
+from benchmarks.hits.race import run_race
+from benchmarks.reports.results import Must, Result, Target, figure
 from refresher.embedded import RedisServer
 from refresher.testing import InlineCache
 
@@ -33,33 +34,33 @@ class Memory(Group):
     bytes.
     """
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, servers: Servers, options: HitsOptions) -> Result:
         """Measure; the keys are counted after refreshes by the real flow, with what was left behind."""
-        with setting.servers.plain() as client:
-            used, length, used_short = _bytes_over_plain(client, setting)
+        with servers.plain() as client:
+            used, length, used_short = _bytes_over_plain(client, servers.namespace)
         most = Target(Must.AT_MOST, 100)
         sizes = f"mean over payloads of {_SIZES[0]} to {_SIZES[-1]} bytes"
-        figures = (
-            Figure(
+        figures = [
+            figure(
                 "an entry over a plain SET of its payload, same key: MEMORY USAGE", (used,), "bytes",
                 most, f"{sizes}; with what the allocator rounds up",
             ),
-            Figure("the same: STRLEN", (length,), "bytes", most, sizes),
-            Figure(
+            figure("the same: STRLEN", (length,), "bytes", most, sizes),
+            figure(
                 f"over a plain SET under {QUERY}:NUMBER: MEMORY USAGE", (used_short,), "bytes",
                 note=f"{sizes}; a key here carries namespace, query and digest",
             ),
-            Figure("keys at rest per entry", (_keys_at_rest(setting),), "", Target(Must.BE, 1)),
-        )  # fmt: skip
-        return Result(self.name, self.title, figures=figures)
+            figure("keys at rest per entry", (_keys_at_rest(servers),), "", Target(Must.BE, 1)),
+        ]  # fmt: skip
+        return Result(self.name, self.title, figures)
 
 
-def _bytes_over_plain(client: redis.Redis, setting: Setting) -> tuple[float, float, float]:
-    seeder = Seeder(client, setting.servers.namespace, lambda size: "x" * size)
+def _bytes_over_plain(client: redis.Redis, namespace: str) -> tuple[float, float, float]:
+    seeder = Seeder(client, namespace, lambda size: "x" * size)
     seeder.put(_SIZES)
     used, length, used_short = [], [], []
     for size in _SIZES:
-        key, short = seeder.key(size).entry, f"{setting.servers.namespace}:{QUERY}:{size}"
+        key, short = seeder.key(size).entry, f"{namespace}:{QUERY}:{size}"
         payload = payload_of("x" * size)
         entry_used, entry_length = _usage(client, key), client.strlen(key)
         for plain in (key, short):
@@ -75,15 +76,17 @@ def _usage(client: redis.Redis, key: str) -> int:
     return cast("int", client.memory_usage(key, samples=0))
 
 
-def _keys_at_rest(setting: Setting) -> float:
-    with InlineCache(redis_url=setting.servers.cache_url) as cache, setting.servers.plain() as client:
-        cache.answer(QUERY, setting.value_of, ttl="5m", grace="1h")
+def _keys_at_rest(servers: Servers) -> float:
+    with InlineCache(redis_url=servers.cache_url) as cache, servers.plain() as client:
+        cache.answer(QUERY, rows_of, ttl="5m", grace="1h")
         for number in range(_REFRESHED):
             cache.client.get(QUERY, {"number": number})
         cache.advance("6m")
         for number in range(_REFRESHED):
             cache.client.get(QUERY, {"number": number})
-        keys = sum(1 for _ in client.scan_iter(match=f"{cache.client.settings.namespace}*", count=1_000))
+        # Those of entries: the query has one of its own, however many entries it has.
+        of_entries = f"{cache.client.settings.namespace}:*{{{QUERY}:*"
+        keys = sum(1 for _ in client.scan_iter(match=of_entries, count=1_000))
     return keys / _REFRESHED
 
 
@@ -99,37 +102,30 @@ class Million(Group):
     What is read is drawn from all entries, so that what a reader remembers of its keys helps it as little as in life.
     """
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, servers: Servers, options: HitsOptions) -> Result:
         """Measure; one value per round is the ratio of the two rates."""
-        options = setting.options
         sizes = dict(zip((_LARGE, _SMALL), options.scale.entries, strict=True))
         order = random.Random(options.seed)  # noqa: S311 - no secret
         competitors: list[Competitor] = []
         with ExitStack() as stack:
             for name, size in sizes.items():
                 server = stack.enter_context(RedisServer.start())
-                servers = replace(setting.servers, cache_url=server.url(0))
-                _fill(servers, setting, size)
-                dataset = Dataset(servers, [order.randrange(size) for _ in range(min(size, _READ))], setting.value_of)
-                competitors += [_named(OurSync(dataset), name), _named(RedisPyGet(dataset), name)]
-            race = run_race(competitors, RaceConfig(1, one_key=False, scale=options.scale, seed=options.seed))
+                own = replace(servers, cache_url=server.url(0))
+                with own.plain() as client:
+                    Seeder(client, own.namespace).put(range(size))
+                dataset = Dataset(own, [order.randrange(size) for _ in range(min(size, _READ))])
+                for kind in (OurSync, RedisPyGet):
+                    competitor: Competitor = kind(dataset)
+                    competitor.title = f"{kind.title}, {name}"
+                    competitors.append(competitor)
+            race = run_race(competitors, options)
         what = f"rate at {sizes[_LARGE]:,} entries against {sizes[_SMALL]:,}"
         figures = [
-            Figure(
+            figure(
                 f"{what}: {kind.title}",
-                tuple(race.speed_ratios(f"{kind.title}, {_LARGE}", f"{kind.title}, {_SMALL}")),
+                race.speed_ratios(f"{kind.title}, {_LARGE}", f"{kind.title}, {_SMALL}"),
                 target=target, note="; ".join(race.left_out.values()),
             )
             for kind, target in ((OurSync, Target(Must.AT_LEAST, 0.95)), (RedisPyGet, None))
         ]  # fmt: skip
-        return Result(self.name, self.title, figures=tuple(figures))
-
-
-def _named(competitor: Competitor, name: str) -> Competitor:
-    competitor.title = f"{competitor.title}, {name}"
-    return competitor
-
-
-def _fill(servers: Servers, setting: Setting, size: int) -> None:
-    with servers.plain() as client:
-        Seeder(client, servers.namespace, setting.value_of).put(range(size))
+        return Result(self.name, self.title, figures)

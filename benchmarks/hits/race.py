@@ -6,45 +6,38 @@ import asyncio
 import random
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
-from benchmarks.apparatus.entries import Value
 from benchmarks.apparatus.loops import await_if_needed, raise_if_cancelled, run_on_loop
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import Tally, turns
-from benchmarks.competitors.competitor import AsyncCompetitor, Competitor
+from benchmarks.competitors.competitor import Competitor
 from benchmarks.errors import BenchError
-from benchmarks.hits.command import Scale
+from benchmarks.hits.options import HitsOptions
 
 _FIRST_TRY_READS: Final = 20
 _MAX_READS: Final = 1_000_000
 _TOLERATED_SHARE: Final = 0.02
 
 
-class ReaderGroup(ABC):
-    """A number of readers, each with its share of the numbers, read over and over."""
+class ThreadReaderGroup:
+    """Threads, each with its share of the numbers, read over and over; one reads on the calling thread.
 
-    @abstractmethod
-    async def run(self, reads: int) -> float:
-        """Let everyone make so many reads, and return how long that took, in seconds."""
+    They live as long as the group, as those of a server would.
+    """
 
-
-class ThreadReaderGroup(ReaderGroup):
-    """Threads; one reads on the calling thread. They live as long as the group, as those of a server would."""
-
-    def __init__(self, read: Callable[[int], Value], numbers: Sequence[int], size: int) -> None:
+    def __init__(self, read: Callable[[int], Any], numbers: Sequence[int], size: int) -> None:
         self._read, self._shares = read, _shares(numbers, size)
         self._pool = ThreadPoolExecutor(size)
         self._start = threading.Barrier(size)
 
     async def run(self, reads: int) -> float:
-        """Read on all threads at once; the event loop stands still meanwhile."""
+        """Let each thread make this many reads, and return how long that took (s); the event loop stands still."""
         if len(self._shares) == 1:
             return self._run_one(self._shares[0], reads)
         spans = list(self._pool.map(lambda share: self._run_with_others(share, reads), self._shares))
@@ -66,13 +59,14 @@ class ThreadReaderGroup(ReaderGroup):
         return time.perf_counter() - begin
 
 
-class TaskReaderGroup(ReaderGroup):
-    """Tasks of the running event loop; one runs as the calling task."""
+class TaskReaderGroup:
+    """The same as tasks of the running event loop; one runs as the calling task."""
 
-    def __init__(self, read: Callable[[int], Awaitable[Value]], numbers: Sequence[int], size: int) -> None:
+    def __init__(self, read: Callable[[int], Any], numbers: Sequence[int], size: int) -> None:
         self._read, self._shares = read, _shares(numbers, size)
 
     async def run(self, reads: int) -> float:
+        """Let each task make this many reads, and return how long that took, in seconds."""
         begin = time.perf_counter()
         if len(self._shares) == 1:
             await self._run_one(self._shares[0], reads)
@@ -84,26 +78,21 @@ class TaskReaderGroup(ReaderGroup):
                 await asyncio.wait(tasks)  # when one has failed, or all are cancelled: the cache is closed next
         return time.perf_counter() - begin
 
+    def close(self) -> None:
+        pass
+
     async def _run_one(self, share: Sequence[int], reads: int) -> None:
         read = self._read
         for number in islice(cycle(share), reads):
             await read(number)
 
 
+ReaderGroup: TypeAlias = ThreadReaderGroup | TaskReaderGroup
+
+
 def _shares(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
     """Deal the numbers out; where there are fewer than readers, all read the same."""
     return [numbers[index::size] if len(numbers) >= size else numbers for index in range(size)]
-
-
-@dataclass(frozen=True, slots=True)
-class RaceConfig:
-    """Configuration of a race: ``concurrency`` threads or tasks, all on one key or each on keys of its own."""
-
-    concurrency: int
-    one_key: bool
-    scale: Scale
-    seed: int
-    uvloop: bool = False
 
 
 @dataclass(slots=True)
@@ -129,14 +118,23 @@ class Race:
         return self.tally.speed_ratios(name, other)
 
 
-def run_race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
-    """Set competitors up, check what they read, and time them turn by turn."""
-    race: Race = run_on_loop(_race(competitors, config), uvloop=config.uvloop)
+def run_race(
+    competitors: Sequence[Competitor], options: HitsOptions, *, concurrency: int = 1, one_key: bool = False
+) -> Race:
+    """Set competitors up, check what they read, and time them turn by turn.
+
+    Args:
+        competitors: who runs.
+        options: of the run.
+        concurrency: threads or tasks of each.
+        one_key: whether all of them read the same key, or each keys of its own.
+    """
+    race: Race = run_on_loop(_race(competitors, options, concurrency, one_key), uvloop=options.uvloop)
     return race
 
 
-async def _race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
-    race = Race()
+async def _race(competitors: Sequence[Competitor], options: HitsOptions, concurrency: int, one_key: bool) -> Race:  # noqa: FBT001
+    race, scale = Race(), options.scale
     async with AsyncExitStack() as stack:
         groups: dict[str, ReaderGroup] = {}
         reads: dict[str, int] = {}
@@ -145,15 +143,16 @@ async def _race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
             if missing := competitor.missing():
                 race.left_out[competitor.title] = missing
                 continue
+            numbers = competitor.dataset.numbers[:1] if one_key else competitor.dataset.numbers
             try:
-                group = await _set_up(competitor, config, stack, race)
-                reads[competitor.title] = await _calibrated(group, config.scale.slice_seconds)
+                group = await _set_up(competitor, numbers, concurrency, stack)
+                reads[competitor.title] = await _calibrated(group, scale.slice_seconds)
             except Exception as error:  # noqa: BLE001 - competitors are others' code; the rest of them still runs
                 race.leave_out(competitor.title, error)
             else:
-                groups[competitor.title] = group
-        order = random.Random(config.seed)  # noqa: S311 - no secret
-        for turn in turns(list(groups), rounds=config.scale.rounds, slices=config.scale.slices, rng=order):
+                groups[competitor.title], race.notes[competitor.title] = group, competitor.note
+        order = random.Random(options.seed)  # noqa: S311 - no secret
+        for turn in turns(list(groups), rounds=scale.rounds, slices=scale.slices, rng=order):
             raise_if_cancelled()
             if turn.name in race.left_out:
                 continue
@@ -162,27 +161,23 @@ async def _race(competitors: Sequence[Competitor], config: RaceConfig) -> Race:
             except Exception as error:  # noqa: BLE001 - the minutes that the others have run are not thrown away
                 race.leave_out(turn.name, error)
             else:
-                race.tally.add(turn, reads[turn.name] * config.concurrency, seconds)
+                race.tally.add(turn, reads[turn.name] * concurrency, seconds)
     return race
 
 
-async def _set_up(competitor: Competitor, config: RaceConfig, stack: AsyncExitStack, race: Race) -> ReaderGroup:
+async def _set_up(
+    competitor: Competitor, numbers: Sequence[int], concurrency: int, stack: AsyncExitStack
+) -> ReaderGroup:
     """Set a competitor up, and see that it reads what was put there before anyone times it."""
-    numbers = competitor.dataset.numbers[:1] if config.one_key else competitor.dataset.numbers
-    await await_if_needed(cast("Any", competitor).set_up())
-    stack.push_async_callback(lambda: await_if_needed(cast("Any", competitor).close()))
-    read = cast("Any", competitor).reader()
+    await await_if_needed(competitor.set_up())
+    stack.push_async_callback(lambda: await_if_needed(competitor.close()))
+    read = competitor.reader()
     for number in [*numbers, *numbers]:
         found = await await_if_needed(read(number))
         if found != competitor.expected(number):
             raise BenchError(f"it read {str(found)[:60]!r} under number {number}, which is wrong")
-    group: ReaderGroup
-    if isinstance(competitor, AsyncCompetitor):
-        group = TaskReaderGroup(read, numbers, config.concurrency)
-    else:
-        group = ThreadReaderGroup(read, numbers, config.concurrency)
-        stack.callback(group.close)
-    race.notes[competitor.title] = competitor.note
+    group = (TaskReaderGroup if competitor.is_async else ThreadReaderGroup)(read, numbers, concurrency)
+    stack.callback(group.close)
     if competitor.is_local:
         await _check_local(competitor, group)
     return group

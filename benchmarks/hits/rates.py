@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.apparatus.servers import Servers
 from benchmarks.competitors.competitor import Competitor, Dataset
 from benchmarks.competitors.ours import (
     OurAsync,
@@ -27,10 +28,11 @@ from benchmarks.competitors.peers import (
     RedisPyClientSideCache,
     RedisPyGet,
 )
-from benchmarks.hits.group import Group, Setting
-from benchmarks.hits.race import Race, RaceConfig, run_race
+from benchmarks.hits.group import Group
+from benchmarks.hits.options import HitsOptions
+from benchmarks.hits.race import Race, run_race
 from benchmarks.reports.charts import bars
-from benchmarks.reports.results import Figure, Must, Rate, Result, Target
+from benchmarks.reports.results import Figure, Must, Rate, Result, Target, figure, rate
 
 KEYS: Final = 64
 _SYNC: Final = (RedisPyGet, OurSync, DogpileCache, DjangoRedis, DjangoCacheback)
@@ -57,17 +59,15 @@ class Mode(Group):
     peers_at_least: tuple[tuple[type[Competitor], float | None], ...] = ()
     variant: type[Competitor] | None = None
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, servers: Servers, options: HitsOptions) -> Result:
         """Measure the rates of all competitors."""
-        dataset = Dataset(setting.servers, range(KEYS), setting.value_of)
-        options = setting.options
-        config = RaceConfig(self.concurrency, self.one_key, options.scale, options.seed, uvloop=options.uvloop)
-        race = run_race([kind(dataset) for kind in self.all], config)
-        rates = tuple(self._rates(race))
-        found = {rate.competitor: [1 / took for took in rate.seconds_per_read] for rate in rates}
+        dataset = Dataset(servers, range(KEYS))
+        competitors = [kind(dataset) for kind in self.all]
+        race = run_race(competitors, options, concurrency=self.concurrency, one_key=self.one_key)
+        found = {kind.title: [1 / took for took in race.seconds_per_read(kind.title)] for kind in self.all}
         ours = tuple(kind.title for kind in (self.competitors[1], self.variant) if kind is not None)
         plot = bars(f"hits-{self.name}", self.title, "reads/s", {"reads/s": found}, ours=ours)
-        return Result(self.name, self.title, rates, tuple(self._figures(race)), plots=(plot,))
+        return Result(self.name, self.title, list(self._figures(race)), self._rates(race), charts=[plot])
 
     @property
     def all(self) -> tuple[type[Competitor], ...]:
@@ -77,11 +77,11 @@ class Mode(Group):
     def _rates(self, race: Race) -> list[Rate]:
         baseline, ours = (kind.title for kind in self.competitors[:2])
         return [
-            Rate(
+            rate(
                 kind.title,
-                tuple(race.seconds_per_read(kind.title)),
-                tuple(race.speed_ratios(kind.title, baseline)),
-                tuple(race.speed_ratios(ours, kind.title)),
+                race.seconds_per_read(kind.title),
+                race.speed_ratios(kind.title, baseline),
+                race.speed_ratios(ours, kind.title),
                 race.left_out.get(kind.title) or race.notes.get(kind.title, ""),
             )
             for kind in self.all
@@ -95,9 +95,9 @@ class Mode(Group):
             *((ours, peer, special.get(peer, Target(Must.MORE_THAN, 1))) for peer in peers),
         ]
         return [
-            Figure(
+            figure(
                 f"{one.title} against {other.title}",
-                tuple(race.speed_ratios(one.title, other.title)),
+                race.speed_ratios(one.title, other.title),
                 target=target,
                 note=race.left_out.get(one.title) or race.left_out.get(other.title, ""),
             )

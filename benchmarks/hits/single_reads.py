@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import count, islice
 from typing import Any, Final
 
 from api_client import AsyncCacheClient, CacheClient, ReaderSettings
 from benchmarks.apparatus.entries import QUERY, Published, Seeder, params_of
 from benchmarks.apparatus.loops import await_if_needed, run_on_loop
-from benchmarks.apparatus.servers import SilentServer
+from benchmarks.apparatus.servers import Servers, SilentServer
 from benchmarks.apparatus.statistics import WARM_UP_ROUND, percentile
 from benchmarks.errors import BenchError
-from benchmarks.hits.group import Group, Setting
-from benchmarks.reports.results import Figure, Must, Result, Target
+from benchmarks.hits.group import Group
+from benchmarks.hits.options import HitsOptions
+from benchmarks.reports.results import Figure, Must, Result, Target, figure
 
 _SETTLE_SECONDS: Final = 5.0
 
@@ -73,34 +75,37 @@ class Triggering(Group):
     keys that are read once, too.
     """
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, servers: Servers, options: HitsOptions) -> Result:
         """Measure; one value per round is the ratio of two kinds' 99th percentiles."""
         numbers = count(_FIRST_OTHER)
         figures: list[Figure] = []
         for title in TITLES:
-            rounds = run_on_loop(_p99s(title, setting, numbers), uvloop=setting.options.uvloop)
+            rounds = run_on_loop(_p99s(title, servers, options, numbers), uvloop=options.uvloop)
             p99s = {read: tuple(p99[read] for p99 in rounds) for read in Read}
-            figures += self._figures(title, p99s)
-        return Result(self.name, self.title, figures=tuple(figures))
-
-    def _figures(self, title: str, p99s: Mapping[Read, tuple[float, ...]]) -> Iterator[Figure]:
-        asking = f"{title}: p99 of a read that triggers"
-        against = {Read.HOT: "one that does not", Read.FIRST: "one that does not, of a key not read before either"}
-        for read, other in against.items():
-            ratios = tuple(one / base for one, base in zip(p99s[Read.TRIGGERS], p99s[read], strict=True))
-            yield Figure(f"{asking} a refresh, against {other}", ratios, target=_AT_MOST)
-        yield Figure(asking, p99s[Read.TRIGGERS], "µs")
-        for read, other in against.items():
-            yield Figure(f"{title}: p99 of {other}", p99s[read], "µs")
+            figures += _figures(title, p99s)
+        return Result(self.name, self.title, figures)
 
 
-async def _p99s(title: str, setting: Setting, numbers: Iterator[int]) -> list[Mapping[Read, float]]:
-    scale = setting.options.scale
-    order = random.Random(setting.options.seed)  # noqa: S311 - no secret
-    probe = Probe(title, setting.servers.lenient_settings())
+def _figures(title: str, p99s: Mapping[Read, tuple[float, ...]]) -> Iterator[Figure]:
+    asking = f"{title}: p99 of a read that triggers"
+    against = {Read.HOT: "one that does not", Read.FIRST: "one that does not, of a key not read before either"}
+    for read, other in against.items():
+        ratios = tuple(one / base for one, base in zip(p99s[Read.TRIGGERS], p99s[read], strict=True))
+        yield figure(f"{asking} a refresh, against {other}", ratios, target=_AT_MOST)
+    yield figure(asking, p99s[Read.TRIGGERS], "µs")
+    for read, other in against.items():
+        yield figure(f"{title}: p99 of {other}", p99s[read], "µs")
+
+
+async def _p99s(
+    title: str, servers: Servers, options: HitsOptions, numbers: Iterator[int]
+) -> list[Mapping[Read, float]]:
+    scale = options.scale
+    order = random.Random(options.seed)  # noqa: S311 - no secret
+    probe = Probe(title, servers.lenient_settings())
     p99s = []
-    with setting.servers.plain() as redis:
-        seeder = Seeder(redis, setting.servers.namespace, setting.value_of)
+    with servers.plain() as redis:
+        seeder = Seeder(redis, servers.namespace)
         seeder.put(_HOT)
         for number in range(scale.rounds + 1):
             stale, fresh = ([next(numbers) for _ in range(scale.latencies)] for _ in range(2))
@@ -141,38 +146,39 @@ _HUNG: Final = "hung"
 class HungBroker(Group):
     """Two readers, one with a hung broker, take turns; one read in twenty meets a stale key and asks for a refresh."""
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, servers: Servers, options: HitsOptions) -> Result:
         """Measure; one value per round is the ratio of the two readers' 99th percentiles."""
         figures: list[Figure] = []
         stale = count(_FIRST_STALE)
         for title in TITLES:
-            p99s = run_on_loop(_hung_p99s(title, setting, stale), uvloop=setting.options.uvloop)
+            p99s = run_on_loop(_hung_p99s(title, servers, options, stale), uvloop=options.uvloop)
             hung, healthy = zip(*p99s, strict=True)
             what = f"{title}: p99 of reads while the broker hangs"
             ratios, note = tuple(one / other for one, other in p99s), f"1 read in {_STALE_EVERY} triggers a refresh"
             figures += [
-                Figure(f"{what}, against a healthy one", ratios, "×", Target(Must.AT_MOST, 1.2), note),
-                Figure(what, tuple(hung), "µs"),
-                Figure(f"{title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
+                figure(f"{what}, against a healthy one", ratios, "×", Target(Must.AT_MOST, 1.2), note),
+                figure(what, tuple(hung), "µs"),
+                figure(f"{title}: p99 of reads on a healthy one", tuple(healthy), "µs"),
             ]
-        return Result(self.name, self.title, figures=tuple(figures))
+        return Result(self.name, self.title, figures)
 
 
-async def _hung_p99s(title: str, setting: Setting, numbers: Iterator[int]) -> list[tuple[float, float]]:
-    servers, scale = setting.servers, setting.options.scale
-    order = random.Random(setting.options.seed)  # noqa: S311 - no secret
+async def _hung_p99s(
+    title: str, servers: Servers, options: HitsOptions, numbers: Iterator[int]
+) -> list[tuple[float, float]]:
+    scale = options.scale
+    order = random.Random(options.seed)  # noqa: S311 - no secret
     p99s = []
     with SilentServer() as silent, servers.plain() as redis:
-        seeder = Seeder(redis, servers.namespace, setting.value_of)
+        seeder = Seeder(redis, servers.namespace)
         seeder.put(_FRESH)
         probes = {
             _HEALTHY: Probe(title, servers.lenient_settings()),
             _HUNG: Probe(title, servers.lenient_settings(broker_url=silent.url)),
         }
         for number in range(scale.rounds + 1):
-            took = await _hung_round(
-                probes, _Stale(seeder, numbers), max(_STALE_EVERY * _BLOCKS, scale.latencies), order
-            )
+            reads = max(_STALE_EVERY * _BLOCKS, scale.latencies) // _BLOCKS
+            took = await _hung_round(probes, partial(_stale, seeder, numbers), reads, order)
             if number != WARM_UP_ROUND:
                 hung, healthy = (percentile(took[name], 99) * 1e6 for name in (_HUNG, _HEALTHY))
                 p99s.append((hung, healthy))
@@ -181,29 +187,22 @@ async def _hung_p99s(title: str, setting: Setting, numbers: Iterator[int]) -> li
     return p99s
 
 
-class _Stale:
-    """Stale entries, each handed out once."""
-
-    def __init__(self, seeder: Seeder, numbers: Iterator[int]) -> None:
-        self._seeder, self._numbers = seeder, numbers
-
-    def take(self, how_many: int) -> Iterator[int]:
-        taken = list(islice(self._numbers, how_many))
-        self._seeder.put(taken, soft_in_seconds=-1.0)
-        return iter(taken)
+def _stale(seeder: Seeder, numbers: Iterator[int], how_many: int) -> Iterator[int]:
+    """Put stale entries, and yield each once."""
+    taken = list(islice(numbers, how_many))
+    seeder.put(taken, soft_in_seconds=-1.0)
+    return iter(taken)
 
 
 async def _hung_round(
-    probes: Mapping[str, Probe], stale: _Stale, reads: int, order: random.Random
+    probes: Mapping[str, Probe], stale: Callable[[int], Iterator[int]], reads: int, order: random.Random
 ) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {name: [] for name in probes}
     for _ in range(_BLOCKS):
         names = list(probes)
         order.shuffle(names)
         for name in names:
-            took[name] += await _timed_block(
-                probes[name], stale.take(reads // _BLOCKS // _STALE_EVERY + 1), reads // _BLOCKS
-            )
+            took[name] += await _timed_block(probes[name], stale(reads // _STALE_EVERY + 1), reads)
             # Else its publications would be charged to the other reader. The hung one's never come to an end.
             await probes[_HEALTHY].flush_triggers()
     return took

@@ -10,7 +10,6 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from benchmarks.apparatus.statistics import median
-from benchmarks.errors import BenchError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,14 +106,11 @@ def draw(plot: Plot, folder: Path, suffixes: Sequence[str] = ("png", "svg")) -> 
     """Draw the chart into the folder, and return the paths. Its background is white, also on a dark page.
 
     Raises:
-        BenchError: matplotlib is not installed.
         OSError: the folder can't be written to.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BenchError("charts need matplotlib: `make bench` installs it") from error
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     # Without the date and with ids that are not drawn, the same data gives the same file; text stays text.
     with mpl.rc_context({"svg.hashsalt": plot.name, "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
         figure = Figure(figsize=_INCHES, facecolor="white")

@@ -1,87 +1,46 @@
-"""Results as they are kept: medians, spreads and provenance, one record per line."""
+"""Results as files: one JSON per benchmark, with the provenance of the run, one record per line."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from benchmarks.apparatus.statistics import median
 from benchmarks.errors import BenchError
-from benchmarks.reports.charts import Plot, Series
-from benchmarks.reports.results import Figure, Rate, Result, TableCell, is_nothing
+from benchmarks.reports.charts import Series
+from benchmarks.reports.results import Result
 
 FORMAT_VERSION: Final = 3
 ORDER: Final = ("hits", "stampede", "topology", "worker", "simulate")
 _LINE_LETTERS: Final = 300
-_DIGITS: Final = 4
+_DIGITS: Final = 6  # more than a measurement has
+_DIGITS_IN_CHARTS: Final = 4
 _MAX_POINTS: Final = 150
 
 
-class KeptFigure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A figure: the median of its rounds (or the worst of them), and the least and the greatest where there are two."""
-
-    what: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    rounds: int = 1
-    unit: str = ""
-    target: str = ""
-    reached: bool | None = None
-    note: str = ""
-
-
-class KeptRate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A competitor's rate; medians, and the spread of the time of a read (µs)."""
-
-    competitor: str
-    us_per_read: float | None = None
-    low: float | None = None
-    high: float | None = None
-    of_baseline: float | None = None
-    ours_of_it: float | None = None
-    note: str = ""
-
-
-class KeptTable(msgspec.Struct, frozen=True):
-    """A table for people."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[TableCell]]
-
-
-class KeptResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of one group."""
-
-    group: str
-    title: str
-    figures: list[KeptFigure] = []
-    rates: list[KeptRate] = []
-    tables: list[KeptTable] = []
-    charts: list[Plot] = []
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """All that is kept of a run. ``provenance`` is made by `reports.provenance`."""
 
     format: int
     benchmark: str
     provenance: dict[str, Any]
-    results: list[KeptResult]
+    results: list[Result]
 
 
-def kept(provenance: Mapping[str, Any], results: Iterable[Result]) -> Run:
-    """Reduce a run to what is kept of it."""
+def kept(provenance: Mapping[str, Any], results: Sequence[Result]) -> Run:
+    """Reduce a run to what is kept of it: fewer digits, and long series by some of their points."""
     about = dict(provenance)
-    return Run(FORMAT_VERSION, str(about.pop("benchmark")), about, [_result(result) for result in results])
+    found = []
+    for result in results:
+        charts = [replace(chart, series=tuple(map(_thinned, chart.series))) for chart in result.charts]
+        found.append(_rounded(msgspec.to_builtins(msgspec.structs.replace(result, charts=charts))))
+    content = {"format": FORMAT_VERSION, "benchmark": about.pop("benchmark"), "provenance": about, "results": found}
+    return msgspec.convert(content, Run)
 
 
 def save(run: Run, folder: Path) -> Path:
@@ -124,57 +83,25 @@ def _load(path: Path) -> Run:
         raise BenchError(f"{path} is not a benchmark's result") from error
 
 
-def _result(result: Result) -> KeptResult:
-    return KeptResult(
-        result.group,
-        result.title,
-        [_figure(figure) for figure in result.figures],
-        [_rate(rate) for rate in result.rates],
-        [
-            KeptTable(table.title, list(table.columns), [[_number(cell) for cell in row] for row in table.rows])
-            for table in result.tables
-            if table.is_shown
-        ],
-        [replace(plot, series=tuple(map(_thinned, plot.series))) for plot in result.plots],
-    )
-
-
-def _figure(figure: Figure) -> KeptFigure:
-    target = ""
-    if figure.target is not None:
-        target = f"{figure.target.must} {figure.target.value:.4g} {figure.unit}".strip()
-    return KeptFigure(
-        figure.what, _float(figure.value), *_spread(figure.rounds), len(figure.rounds), figure.unit, target,
-        figure.reached, figure.note,
-    )  # fmt: skip
-
-
-def _rate(rate: Rate) -> KeptRate:
-    us_per_read = [seconds * 1e6 for seconds in rate.seconds_per_read]
-    ratios = _float(median(rate.of_baseline)), _float(median(rate.ours_of_it))
-    return KeptRate(rate.competitor, _float(median(us_per_read)), *_spread(us_per_read), *ratios, rate.note)
-
-
-def _spread(rounds: Sequence[float]) -> tuple[float | None, float | None]:
-    return (_float(min(rounds)), _float(max(rounds))) if len(rounds) > 1 else (None, None)
-
-
-def _float(value: float) -> float | None:
-    return None if math.isnan(value) else float(f"{value:.6g}")
-
-
-def _number(cell: TableCell) -> TableCell:
-    return None if is_nothing(cell) else _float(cell) if isinstance(cell, float) else cell
+def _rounded(value: Any) -> Any:
+    """Return builtins with floats of `_DIGITS` significant digits; NaN is None."""
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(one) for one in value]
+    if isinstance(value, float):
+        return None if math.isnan(value) else float(f"{value:.{_DIGITS}g}")
+    return value
 
 
 def _thinned(series: Series) -> Series:
-    """Return a series of at most `_MAX_POINTS` points, the last one among them, in `_DIGITS` significant digits."""
+    """Return a series of at most `_MAX_POINTS` points, and its last one."""
     step = -(-len(series.x) // _MAX_POINTS) or 1
     last = [-1] if series.x and (len(series.x) - 1) % step else []
 
     def few(values: Sequence[Any]) -> tuple[Any, ...]:
         chosen = [*values[::step], *(values[index] for index in last if values)]
-        return tuple(float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value for value in chosen)
+        return tuple(float(f"{value:.{_DIGITS_IN_CHARTS}g}") if isinstance(value, float) else value for value in chosen)
 
     return Series(series.label, few(series.x), few(series.y), few(series.low), few(series.high))
 

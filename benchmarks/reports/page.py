@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.reports.charts import draw
-from benchmarks.reports.kept import KeptResult, Run
+from benchmarks.reports.kept import Run
 from benchmarks.reports.provenance import heading
-from benchmarks.reports.report import FIGURE_COLUMNS, RATE_COLUMNS, figure_row, rate_row
-from benchmarks.reports.results import shown_cell, shown_column
+from benchmarks.reports.report import tables_of
+from benchmarks.reports.results import Result
 
 _PREAMBLE: Final = """\
 # Results
@@ -39,7 +39,6 @@ def draw_all(runs: Sequence[Run], folder: Path) -> None:
     """Draw every chart of the runs into the folder, as SVG; those of other runs are removed.
 
     Raises:
-        BenchError: matplotlib is not installed.
         OSError: the folder can't be written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,15 +50,11 @@ def draw_all(runs: Sequence[Run], folder: Path) -> None:
                 draw(chart, folder, suffixes=("svg",))
 
 
-def _result(result: KeptResult, charts: str) -> Iterator[str]:
+def _result(result: Result, charts: str) -> Iterator[str]:
     yield f"### {result.title}"
-    if result.figures:
-        yield _markdown(FIGURE_COLUMNS, [figure_row(figure) for figure in result.figures])
-    if result.rates:
-        yield _markdown(RATE_COLUMNS, [rate_row(rate) for rate in result.rates])
-    for table in result.tables:
-        rows = [[shown_cell(cell) for cell in row] for row in table.rows]
-        yield f"{table.title}\n\n{_markdown([*map(shown_column, table.columns)], rows)}"
+    for table in tables_of(result):
+        cells = _markdown(table.columns, table.rows)
+        yield f"{table.title}\n\n{cells}" if table.title else cells
     for chart in result.charts:
         yield f"![{chart.title}]({charts}/{chart.name}.svg)"
         if chart.caption:

@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 
 from benchmarks.errors import BenchError
+from benchmarks.options import Options
 
 PACKAGES: Final = (
     "refresher", "redis", "hiredis", "msgspec", "celery", "kombu", "neo4j", "uvloop", "numpy", "numba", "matplotlib",
@@ -24,23 +25,23 @@ _PROBE_BYTES: Final = 1_000_000  # about what a run writes
 
 
 def provenance(
-    benchmark: str, *, seed: int, rounds: int, options: Mapping[str, Any], servers: Mapping[str, str]
+    benchmark: str, options: Options, *, rounds: int, servers: Mapping[str, str], more: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what is kept beside the results, at the beginning of a run; `at_end` completes it.
 
     Args:
         benchmark: its name, which is its command's and its file's.
-        seed: of everything that was drawn.
+        options: of the run.
         rounds: that count.
-        options: as text; no password, no path.
         servers: versions of the servers that took part, by name.
+        more: what the options do not say, or in words; no password, no path.
     """
     return {
         "benchmark": benchmark,
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "rounds": rounds,
-        "seed": seed,
+        "seed": options.seed,
         "machine": {
             "processor": _processor(),
             "cores": str(os.cpu_count() or "?"),
@@ -49,7 +50,7 @@ def provenance(
         },
         "load": {"before": _load(), "after": UNKNOWN},
         "versions": {package: found for package in PACKAGES if (found := _version(package))} | dict(servers),
-        "options": {name: str(value) for name, value in options.items()},
+        "options": {name: str(value) for name, value in (options.recorded() | dict(more)).items()},
     }
 
 

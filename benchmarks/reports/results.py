@@ -1,12 +1,15 @@
-"""Results of a benchmark: figures with their targets, rates, tables and charts."""
+"""Results of a benchmark as they are shown and kept: figures with their targets, rates, tables and charts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 from benchmarks.apparatus.statistics import median
 from benchmarks.reports.charts import Plot
@@ -23,6 +26,11 @@ class Must(StrEnum):
     BE = "="
 
 
+_COMPARE: Final = {
+    Must.AT_LEAST: operator.ge, Must.MORE_THAN: operator.gt, Must.AT_MOST: operator.le, Must.BE: operator.eq,
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Target of a figure."""
@@ -32,120 +40,106 @@ class Target:
 
     def is_reached_by(self, measured: float) -> bool:
         """Compare; NaN reaches nothing."""
-        if self.must is Must.AT_LEAST:
-            return measured >= self.value
-        if self.must is Must.MORE_THAN:
-            return measured > self.value
-        if self.must is Must.AT_MOST:
-            return measured <= self.value
-        return measured == self.value
+        return bool(_COMPARE[self.must](measured, self.value))
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One line of the table of figures.
+class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of the table of figures, made by `figure`.
 
     Attributes:
-        rounds: one value per round; the figure is their median. Empty: not measured, and ``note`` says why.
-        unit: ``×``, ``ms``, ``bytes`` …; empty for a count.
-        target: None: for information.
-        is_worst: the figure is that of a round which misses the target, if one does, else the largest: a promise that
-            one round broke is broken.
+        value: None: not measured, and ``note`` says why.
+        low, high: of the rounds, where there are two or more.
+        rounds: how many there were.
+        reached: None without a target, or without a value.
     """
 
     what: str
-    rounds: tuple[float, ...]
-    unit: str = "×"
-    target: Target | None = None
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    rounds: int = 1
+    unit: str = ""
+    target: str = ""
+    reached: bool | None = None
     note: str = ""
-    is_worst: bool = False
-
-    @property
-    def value(self) -> float:
-        """The median of the rounds, or the worst of them; NaN where there are none."""
-        if not self.is_worst:
-            return median(self.rounds)
-        missed = [value for value in self.rounds if self.target and not self.target.is_reached_by(value)]
-        return max(missed or self.rounds, default=math.nan)
-
-    @property
-    def reached(self) -> bool | None:
-        """True if the target is reached; None without a target, or without a figure."""
-        if self.target is None or math.isnan(self.value):
-            return None
-        return self.target.is_reached_by(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """One line of a table of rates: what one competitor did, one value per round.
+def figure(
+    what: str, rounds: Sequence[float], unit: str = "×", target: Target | None = None, note: str = "",
+    *, is_worst: bool = False,
+) -> Figure:  # fmt: skip
+    """Return the median of the rounds, with their spread, beside its target.
 
-    Attributes:
+    Args:
+        what: is measured.
+        rounds: one value per round; empty: not measured, and ``note`` says why.
+        unit: ``×``, ``ms``, ``bytes`` …; empty for a count.
+        target: None: for information.
+        note: the last column.
+        is_worst: the figure is that of a round which misses the target, if one does, else the largest: a promise that
+            one round broke is broken.
+    """
+    value = median(rounds)
+    if is_worst:
+        missed = [one for one in rounds if target and not target.is_reached_by(one)]
+        value = max(missed or rounds, default=math.nan)
+    reached = None if target is None or math.isnan(value) else target.is_reached_by(value)
+    shown = "" if target is None else f"{target.must} {target.value:.4g} {unit}".strip()
+    return Figure(what, _number(value), *_spread(rounds), len(rounds), unit, shown, reached, note)
+
+
+class Rate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a table of rates, made by `rate`; medians, and the spread of the time of a read (µs)."""
+
+    competitor: str
+    us_per_read: float | None = None
+    low: float | None = None
+    high: float | None = None
+    of_baseline: float | None = None
+    ours_of_it: float | None = None
+    note: str = ""
+
+
+def rate(
+    competitor: str, seconds_per_read: Sequence[float] = (), of_baseline: Sequence[float] = (),
+    ours_of_it: Sequence[float] = (), note: str = "",
+) -> Rate:  # fmt: skip
+    """Return what one competitor did, from one value per round.
+
+    Args:
+        competitor: its title.
         seconds_per_read: empty where it did not run, and ``note`` says why.
         of_baseline: its rate as a multiple of the baseline's.
         ours_of_it: this project's rate as a multiple of its own.
+        note: the last column.
     """
-
-    competitor: str
-    seconds_per_read: tuple[float, ...] = ()
-    of_baseline: tuple[float, ...] = ()
-    ours_of_it: tuple[float, ...] = ()
-    note: str = ""
+    us_per_read = [seconds * 1e6 for seconds in seconds_per_read]
+    ratios = _number(median(of_baseline)), _number(median(ours_of_it))
+    return Rate(competitor, _number(median(us_per_read)), *_spread(us_per_read), *ratios, note)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows under headings.
+class Table(msgspec.Struct, frozen=True):
+    """Rows under headings, in which units stand (``p99_ms``). None and NaN: there is no figure, which is not 0."""
 
-    Attributes:
-        name: of its file, where it has one, without ``.csv``.
-        columns: headings; a unit stands in them (``p99_ms``).
-        rows: one cell per column. None and NaN: there is no figure, which is not 0.
-        is_shown: False: events over time and the like, too long for people; they go to a CSV file instead.
-    """
-
-    name: str
     title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[TableCell, ...], ...]
-    is_shown: bool = True
+    columns: Sequence[str]
+    rows: Sequence[Sequence[TableCell]]
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of one group."""
 
     group: str
     title: str
-    rates: tuple[Rate, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    tables: tuple[Table, ...] = ()
-    plots: tuple[Plot, ...] = ()
+    figures: Sequence[Figure] = []
+    rates: Sequence[Rate] = []
+    tables: Sequence[Table] = []
+    charts: Sequence[Plot] = []
 
 
-def csv_cells(row: Iterable[TableCell]) -> list[str]:
-    """Return a row as a CSV file has it: six digits are more than a measurement has."""
-    return ["" if is_nothing(cell) else f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row]
+def _spread(rounds: Sequence[float]) -> tuple[float | None, float | None]:
+    return (_number(min(rounds)), _number(max(rounds))) if len(rounds) > 1 else (None, None)
 
 
-def shown_column(column: str) -> str:
-    """Return a heading for people: ``reads_per_s`` is reads/s, ``us_each`` is µs each."""
-    words = column.replace("_per_", "/").split("_")
-    return " ".join("µs" if word == "us" else word for word in words)
-
-
-def shown_cell(cell: TableCell) -> str:
-    """Return a cell for people: three significant digits, thousands set apart."""
-    if is_nothing(cell):
-        return "–"
-    if not isinstance(cell, float):
-        return f"{cell:,}" if isinstance(cell, int) else str(cell)
-    if cell == 0.0 or not math.isfinite(cell):
-        return f"{cell:g}"
-    digits = max(0, 2 - math.floor(math.log10(abs(cell))))
-    return f"{cell:,.{min(digits, 6)}f}"
-
-
-def is_nothing(cell: TableCell) -> bool:
-    """Return whether there is no figure."""
-    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.reports.charts import Plot, Series
 from benchmarks.reports.results import Table, TableCell
-from benchmarks.simulate.command import Scenario
+from benchmarks.simulate.options import Scenario
 from benchmarks.simulate.outcome import Outcome
 from benchmarks.simulate.state import (
     AGAIN,
-    BUSY,
-    COMMITS,
     DROPPED,
     EARLY,
     FORGOTTEN,
-    IDLE_MESSAGES,
-    LEADS,
-    LOST_RUNS,
     MISS,
-    PUBLISHED,
     STALE,
     STALE_READS,
-    TIMED_OUT_READS,
     WAITING_READS,
 )
 
@@ -35,7 +28,7 @@ if TYPE_CHECKING:
     _Of = Callable[[Outcome], NDArray[np.float64] | NDArray[np.int64]]
 
 
-def charts_of(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> tuple[Plot, ...]:
+def charts_of(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> Sequence[Plot]:
     """Return the charts of a scenario; a table says all of the others, whose curves coincide."""
     if scenario is Scenario.WORKER_OUTAGE:
         return _outage(outcomes)
@@ -44,7 +37,7 @@ def charts_of(scenario: Scenario, outcomes: Mapping[str, Outcome]) -> tuple[Plot
     return (_beta(outcomes),) if scenario is Scenario.BETA else ()
 
 
-def _outage(outcomes: Mapping[str, Outcome]) -> tuple[Plot, ...]:
+def _outage(outcomes: Mapping[str, Outcome]) -> Sequence[Plot]:
     """Return the effects of an outage, second by second; the product's default grace is highlighted."""
 
     def plot(what: str, title: str, y_label: str, of: _Of) -> Plot:
@@ -104,40 +97,13 @@ def _beta(outcomes: Mapping[str, Outcome]) -> Plot:
 _RUN_COLUMNS: Final = (
     "run", "workers", "million_reads", "loads", "early", "stale", "misses", "stale_reads_%", "waiting_reads_%",
     "timed_out_%", "wait_p50_ms", "wait_p99_ms", "lead_p50_ms", "lead_p99_ms", "in_time_%", "busy_%", "longest_queue",
-    "dropped", "repeated", "seconds",
+    "dropped", "repeated", "forgotten", "seconds",
 )  # fmt: skip
-_COUNTERS: Final = {
-    "loads_early": EARLY,
-    "loads_stale": STALE,
-    "loads_miss": MISS,
-    "published": PUBLISHED,
-    "published_again": AGAIN,
-    "early_dropped": DROPPED,
-    "idle_messages": IDLE_MESSAGES,
-    "lost_runs": LOST_RUNS,
-    "commits": COMMITS,
-    "messages_forgotten": FORGOTTEN,
-}
-_AMOUNTS: Final = {
-    "stale_reads": STALE_READS,
-    "waiting_reads": WAITING_READS,
-    "timed_out_reads": TIMED_OUT_READS,
-    "busy_workers": BUSY,
-    "lead_seconds_of_commits": LEADS,
-}
 
 
-def runs_table(scenario: str, title: str, outcomes: Mapping[str, Outcome]) -> Table:
-    """Return a line for each run of a scenario, for people."""
-    rows = tuple((name, *_summary(outcome)) for name, outcome in outcomes.items())
-    return Table(f"{scenario}-runs", title, _RUN_COLUMNS, rows)
-
-
-def events_table(scenario: str, outcomes: Mapping[str, Outcome]) -> Table:
-    """Return a line for each second of each run."""
-    columns = ("run", "second", "reads", *_COUNTERS, *_AMOUNTS, "queued_misses", "queued_others")
-    rows = tuple(row for name, outcome in outcomes.items() for row in _seconds(name, outcome))
-    return Table(f"{scenario}-events", f"{scenario}, by second", columns, rows, is_shown=False)
+def runs_table(title: str, outcomes: Mapping[str, Outcome]) -> Table:
+    """Return a line for each run of a scenario."""
+    return Table(title, _RUN_COLUMNS, [(name, *_summary(outcome)) for name, outcome in outcomes.items()])
 
 
 def _summary(outcome: Outcome) -> tuple[TableCell, ...]:
@@ -148,15 +114,6 @@ def _summary(outcome: Outcome) -> tuple[TableCell, ...]:
         100 * outcome.stale_share, 100 * outcome.waiting_share, 100 * outcome.timed_out_share,
         outcome.wait_ms(50), outcome.wait_ms(99), outcome.lead_ms(50), outcome.lead_ms(99),
         100 * outcome.in_time_share, None if outcome.model.in_readers else 100 * outcome.utilisation,
-        int(outcome.lengths.sum(axis=0).max()), int(counters[DROPPED]), int(counters[AGAIN]), outcome.wall_seconds,
+        int(outcome.lengths.sum(axis=0).max()), int(counters[DROPPED]), int(counters[AGAIN]),
+        int(counters[FORGOTTEN]), outcome.wall_seconds,
     )  # fmt: skip
-
-
-def _seconds(name: str, outcome: Outcome) -> Iterator[tuple[TableCell, ...]]:
-    for second in range(outcome.model.seconds):
-        yield (
-            name, second, outcome.model.reads_per_second,
-            *(int(outcome.counters[what, second]) for what in _COUNTERS.values()),
-            *(float(outcome.amounts[what, second]) for what in _AMOUNTS.values()),
-            *(int(length) for length in outcome.lengths[:, second]),
-        )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.simulate.command import Mode, Popularity
+from benchmarks.simulate.options import Mode, Popularity
 from refresher.demo.graph.rmat import SSCA2
 
 

@@ -25,8 +25,8 @@ from benchmarks.apparatus.processes import Child, end_children, refresh_worker, 
 from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
 from benchmarks.simulate import real_queries
-from benchmarks.simulate.command import Mode
 from benchmarks.simulate.model import DEFAULT_COSTS, Costs, Model, rates_and_degrees
+from benchmarks.simulate.options import Mode
 from benchmarks.simulate.real_queries import QUERY
 from refresher.embedded import ArcadeDbServer
 

@@ -1,21 +1,14 @@
-"""Scenarios: the models that each one compares, and a run of them. Faults begin at the same share of each span."""
+"""Scenarios: the models that each one compares. Faults begin at the same share of each span."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import Final
 
-from benchmarks.reports import report
-from benchmarks.reports.provenance import make_folder, provenance
-from benchmarks.reports.results import Figure, Must, Result, Target
-from benchmarks.simulate.charts import charts_of, events_table, runs_table
-from benchmarks.simulate.command import Mode, Scenario, SimulateOptions
 from benchmarks.simulate.model import NO_COSTS, Fault, Model
-from benchmarks.simulate.outcome import Outcome
-from benchmarks.simulate.simulation import simulate, workers_for
-from benchmarks.simulate.validation import validated
+from benchmarks.simulate.options import Mode, Scenario, SimulateOptions
+from benchmarks.simulate.simulation import workers_for
 
 TITLES: Final[Mapping[Scenario, str]] = {
     Scenario.STEADY: "a steady load",
@@ -51,9 +44,9 @@ def model_of(options: SimulateOptions) -> Model:
         readers=options.readers,
         workers=options.workers or 1,
         seconds=options.seconds,
-        ttl=options.ttl_seconds,
-        grace=options.grace_seconds,
-        load=options.delta_seconds,
+        ttl=options.ttl,
+        grace=options.grace,
+        load=options.delta,
         load_spread=options.delta_spread,
         beta=options.beta,
         mode=options.mode,
@@ -145,76 +138,3 @@ _MODELS: Final[Mapping[Scenario, Callable[[Model, bool], dict[str, Model]]]] = {
     Scenario.FLEET: _fleet,
     Scenario.BETA: _beta,
 }
-
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_LARGE_KEYS: Final = 10_000_000
-_LARGE_READS: Final = 600_000_000
-_MAX_SECONDS: Final = Target(Must.AT_MOST, 300)
-_MAX_GIB: Final = Target(Must.AT_MOST, 1.5)
-_QUICK: Final = {"keys": 20_000, "reads_per_second": 2_000.0, "readers": 20, "seconds": 60, "ttl_seconds": 60.0}
-
-
-def run_simulate(options: SimulateOptions, console: Console) -> None:
-    """Simulate what the options select.
-
-    Raises:
-        BenchError: numba or matplotlib is not installed, or a folder can't be made; of a validation: its servers,
-            worker or readers failed.
-        EmbeddedServerError: of a validation: a server can't be started.
-        OSError: the results can't be written.
-    """
-    make_folder(options.out)
-    if options.quick:
-        options = replace(options, **_QUICK)  # type: ignore[arg-type]  # the values are those of the fields
-    servers: dict[str, str] = {}
-    results = [validated(options, console, servers)] if options.validate else _scenarios(options, console)
-    used = {name: value for name, value in asdict(options).items() if name not in ("out", "seed")}
-    used["scenarios"] = ", ".join(options.scenarios) or "all"
-    content = provenance("simulate", seed=options.seed, rounds=1, options=used, servers=servers)
-    report.present(options.out, content, results, console)
-
-
-def _scenarios(options: SimulateOptions, console: Console) -> list[Result]:
-    compile_seconds = _compile_all()
-    console.print(f"compiled in {compile_seconds:.1f} s", style="dim")
-    model = model_of(options)
-    results = []
-    for scenario in options.scenarios or Scenario:
-        console.print(f"{scenario.value} …", style="dim")
-        results.append(_simulated(scenario, model, quick=options.quick))
-    return results
-
-
-def _compile_all() -> float:
-    """Simulate a second of next to nothing, so that no measured run compiles."""
-    began = time.perf_counter()
-    simulate(Model(keys=10, reads_per_second=10, readers=1, workers=1, seconds=1, ttl=60, grace=60, load=0.01))
-    return time.perf_counter() - began
-
-
-def _simulated(scenario: Scenario, model: Model, *, quick: bool) -> Result:
-    outcomes = {name: simulate(one) for name, one in models(scenario, model, quick=quick).items()}
-    return Result(
-        scenario.value,
-        TITLES[scenario],
-        figures=_figures(outcomes),
-        tables=(runs_table(scenario, TITLES[scenario], outcomes), events_table(scenario, outcomes)),
-        plots=charts_of(scenario, outcomes),
-    )
-
-
-def _figures(outcomes: dict[str, Outcome]) -> tuple[Figure, ...]:
-    """Return what the simulation itself took; targets are those of ten million keys and 600 million reads."""
-    longest = max(outcomes.values(), key=lambda outcome: outcome.wall_seconds)
-    is_large = longest.model.keys >= _LARGE_KEYS and longest.reads >= _LARGE_READS
-    memory = max(outcome.most_bytes for outcome in outcomes.values()) / 2**30
-    return (
-        Figure(
-            "longest run: wall time", (longest.wall_seconds,), "s", _MAX_SECONDS if is_large else None,
-            f"{longest.model.keys:,} keys, {longest.reads:,.0f} reads, {longest.loads():,} loads",
-        ),
-        Figure("most memory so far", (memory,), "GiB", _MAX_GIB if is_large else None),
-    )  # fmt: skip

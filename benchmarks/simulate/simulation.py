@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from api_client.protocol.entry import Smoothed
-from benchmarks.simulate.command import Mode
 from benchmarks.simulate.compiled import betas, compiled
 from benchmarks.simulate.event_queue import NO_KEY, SLOTS_PER_SECOND
 from benchmarks.simulate.events import advance, begin, finish
 from benchmarks.simulate.model import Model, rates_and_degrees
+from benchmarks.simulate.options import Mode
 from benchmarks.simulate.outcome import Outcome
 from benchmarks.simulate.state import (
     AMOUNTS,

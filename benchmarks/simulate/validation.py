@@ -6,9 +6,9 @@ from dataclasses import replace
 from statistics import mean
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.reports.results import Figure, Must, Result, Table, Target
-from benchmarks.simulate.command import Popularity, SimulateOptions
+from benchmarks.reports.results import Figure, Must, Result, Table, Target, figure
 from benchmarks.simulate.model import Model
+from benchmarks.simulate.options import Popularity, SimulateOptions
 from benchmarks.simulate.outcome import Outcome
 from benchmarks.simulate.real_run import Real, real_run
 from benchmarks.simulate.simulation import simulate
@@ -35,9 +35,7 @@ def validated(options: SimulateOptions, console: Console, servers: dict[str, str
     console.print(f"a real run of {warm_up + model.seconds} s …", style="dim")
     real = real_run(model, warm_up, servers)
     simulated = simulate_like(model, real, warm_up)
-    return Result(
-        _GROUP, _TITLE, figures=_figures(real, simulated), tables=(_table(model, real, simulated),),
-    )  # fmt: skip
+    return Result(_GROUP, _TITLE, _figures(real, simulated), tables=[_table(model, real, simulated)])
 
 
 def validation_model(options: SimulateOptions) -> Model:
@@ -77,24 +75,24 @@ def simulate_like(model: Model, real: Real, warm_up: int) -> list[Outcome]:
     return [simulate(replace(like_it, seed=seed)).since(warm_up) for seed in range(_SEEDS)]
 
 
-def _figures(real: Real, simulated: list[Outcome]) -> tuple[Figure, ...]:
+def _figures(real: Real, simulated: list[Outcome]) -> list[Figure]:
     loads = mean(outcome.loads() for outcome in simulated)
     stale = mean(outcome.stale_share for outcome in simulated)
     costs = real.costs
-    return (
-        Figure(
+    return [
+        figure(
             "recomputes: simulated against real, apart", (_difference_percent(loads, real.loads),), "%",
             _MAX_PERCENT, f"{loads:,.0f} against {real.loads:,}",
         ),
-        Figure(
+        figure(
             "stale share: simulated against real, apart", (_difference_percent(stale, real.stale_share),), "%",
             _MAX_PERCENT, f"{stale:.2%} against {real.stale_share:.2%}",
         ),
-        Figure("measured: from claim to acquire", (costs.pickup * 1000,), "ms"),
-        Figure("measured: of a run, beside the load", (costs.overhead * 1000,), "ms"),
-        Figure("real reads that began 50 ms late or later", (100 * real.late / real.reads,), "%"),
-        Figure("real reads that failed", (float(real.errors),), "", Target(Must.BE, 0)),
-    )  # fmt: skip
+        figure("measured: from claim to acquire", (costs.pickup * 1000,), "ms"),
+        figure("measured: of a run, beside the load", (costs.overhead * 1000,), "ms"),
+        figure("real reads that began 50 ms late or later", (100 * real.late / real.reads,), "%"),
+        figure("real reads that failed", (float(real.errors),), "", Target(Must.BE, 0)),
+    ]  # fmt: skip
 
 
 def _difference_percent(simulated: float, real: float) -> float:
@@ -112,4 +110,4 @@ def _table(model: Model, real: Real, simulated: list[Outcome]) -> Table:
         ("waiting reads, %", 100 * real.waited / real.reads, mean(waiting), min(waiting), max(waiting)),
         ("reads/s", real.reads / model.seconds, simulated[0].model.reads_per_second, None, None),
     )
-    return Table("validation", _TITLE, ("", "real", "simulated", "least", "most"), rows)
+    return Table(_TITLE, ("", "real", "simulated", "least", "most"), rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import redis
@@ -19,17 +19,11 @@ POOL_CONNECTIONS: Final = 64
 POOL_WAIT_SECONDS: Final = 30.0
 
 
-def pooled(url: str) -> redis.Redis:
-    """Return a client whose threads wait for a connection where there are more of them."""
-    pool = redis.BlockingConnectionPool.from_url(url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS)
-    return redis.Redis(connection_pool=pool)
-
-
-def async_pooled(url: str) -> redis.asyncio.Redis:
-    """Return the same for the tasks of one event loop."""
-    pool = redis.asyncio.BlockingConnectionPool
-    made = pool.from_url(url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS)
-    return redis.asyncio.Redis(connection_pool=made)
+def pooled(url: str, *, on_loop: bool) -> Any:
+    """Return a client whose threads, or tasks of one event loop, wait for a connection where there are more of them."""
+    of: Any = redis.asyncio if on_loop else redis
+    pool = of.BlockingConnectionPool.from_url(url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS)
+    return of.Redis(connection_pool=pool)
 
 
 class Kind(StrEnum):
@@ -63,7 +57,7 @@ class Config:
     """The config of one scenario.
 
     Attributes:
-        place: the servers.
+        servers: with passwords.
         expires_seconds: how long a value is fresh.
         delta_seconds: the pause that stands for a recompute.
         lease_seconds: how long a lock is held by who died with it, where that can be set.

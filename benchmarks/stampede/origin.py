@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import redis
-import redis.asyncio
 
-from benchmarks.apparatus.entries import PayloadKind, value_of
-from benchmarks.stampede.config import Config, async_pooled, pooled
+from benchmarks.apparatus.entries import rows_of
+from benchmarks.apparatus.loops import await_if_needed, pause, run_on_thread
+from benchmarks.stampede.config import Config, pooled
 from benchmarks.stampede.recorder import Mark, record
-
-if TYPE_CHECKING:
-    from neo4j import AsyncDriver, Driver
 
 # Two steps away from one person, who is the best known one: what this project is meant for.
 _CYPHER: Final = """
@@ -48,129 +44,76 @@ def value_at(number: int, made_at: float, rows: Any) -> dict[str, Any]:
 
 
 class Origin:
-    """For one strategy: on threads `compute`, on an event loop `acompute`. ``name`` is what its counts are kept under.
+    """For one strategy, on threads or on an event loop, where what its methods return is to be awaited.
 
     Made in the process that uses it; what it connects to, it does at the first recompute.
+
+    Args:
+        config: of the scenario.
+        name: that its counts are kept under.
+        on_loop: whether tasks of an event loop use it.
     """
 
-    def __init__(self, config: Config, name: str) -> None:
-        self._config, self._name = config, name
-        self._sync: redis.Redis | None = None
-        self._async: redis.asyncio.Redis | None = None
-        self._driver: Driver | None = None
-        self._async_driver: AsyncDriver | None = None
+    def __init__(self, config: Config, name: str, *, on_loop: bool = False) -> None:
+        self._config, self._name, self._on_loop = config, name, on_loop
+        self._control: Any = None
+        self._driver: Any = None
+        self._closers: list[Callable[[], Any]] = []
 
-    def compute(self, number: int) -> dict[str, Any]:
+    def compute(self, number: int, tx: Any = None) -> Any:
+        """Make the value; a worker of this project passes the transaction that it has at hand."""
+        coroutine = self._compute(number, tx)
+        return coroutine if self._on_loop else run_on_thread(coroutine)
+
+    def close(self) -> Any:
+        return self._close() if self._on_loop else run_on_thread(self._close())
+
+    async def _close(self) -> None:
+        for close in self._closers:
+            await await_if_needed(close())
+
+    async def _compute(self, number: int, tx: Any) -> dict[str, Any]:
         record(Mark.COMPUTED)
-        with self._counted(number):
-            rows = self._rows(number)
+        async with self._counted(number):
+            rows = await self._rows(number, tx)
         return value_at(number, time.monotonic(), rows)
-
-    def compute_in(self, tx: Any, number: int) -> dict[str, Any]:
-        """Make it in a transaction of a worker of this project, which has the graph at hand."""
-        with self._counted(number):
-            rows = self._pause(number) if self._config.graph is None else self._ask(tx)
-        return value_at(number, time.monotonic(), rows)
-
-    async def acompute(self, number: int) -> dict[str, Any]:
-        record(Mark.COMPUTED)
-        async with self._acounted(number):
-            rows = await self._arows(number)
-        return value_at(number, time.monotonic(), rows)
-
-    def close(self) -> None:
-        if self._sync is not None:
-            self._sync.close()
-        if self._driver is not None:
-            self._driver.close()
-
-    async def aclose(self) -> None:
-        """Disconnect what the event loop used."""
-        if self._async is not None:
-            await self._async.aclose()
-        if self._async_driver is not None:
-            await self._async_driver.close()
-
-    @contextmanager
-    def _counted(self, number: int) -> Iterator[None]:
-        key, run, control = ledger_key(self._name, number), _new_run(), self._control()
-        at_once = _begin(control.pipeline(), key, run).execute()[0]
-        try:
-            yield
-        finally:
-            _end(control.pipeline(), key, run, at_once).execute()
 
     @asynccontextmanager
-    async def _acounted(self, number: int) -> AsyncIterator[None]:
-        key, run, control = ledger_key(self._name, number), _new_run(), self._acontrol()
-        at_once = (await _begin(control.pipeline(), key, run).execute())[0]
+    async def _counted(self, number: int) -> AsyncIterator[None]:
+        if self._control is None:
+            self._control = pooled(self._config.servers.control_url, on_loop=self._on_loop)
+            self._closers.append(self._control.aclose if self._on_loop else self._control.close)
+        key, run = ledger_key(self._name, number), f"{os.getpid()} {os.urandom(6).hex()}"
+        begin = self._control.pipeline().incr(f"{key}:running").rpush(key, f"b {run} {time.monotonic()!r}")
+        at_once = (await await_if_needed(begin.execute()))[0]
         try:
             yield
         finally:
-            await _end(control.pipeline(), key, run, at_once).execute()
+            end = self._control.pipeline().decr(f"{key}:running")
+            await await_if_needed(end.rpush(key, f"e {run} {time.monotonic()!r} {at_once}").execute())
 
-    def _control(self) -> redis.Redis:
-        if self._sync is None:
-            self._sync = pooled(self._config.servers.control_url)
-        return self._sync
-
-    def _acontrol(self) -> redis.asyncio.Redis:
-        if self._async is None:
-            self._async = async_pooled(self._config.servers.control_url)
-        return self._async
-
-    def _pause(self, number: int) -> Any:
-        time.sleep(self._config.delta_seconds)
-        return value_of(PayloadKind.ROWS)(number)
-
-    def _rows(self, number: int) -> Any:
+    async def _rows(self, number: int, tx: Any) -> Any:
         graph = self._config.graph
         if graph is None:
-            return self._pause(number)
+            await pause(self._config.delta_seconds, on_loop=self._on_loop)
+            return rows_of(number)
+        if tx is not None:
+            return tx.run(_CYPHER, id=graph.person_id).data()
         if self._driver is None:
-            from neo4j import GraphDatabase
+            import neo4j
 
-            self._driver = GraphDatabase.driver(graph.uri, auth=(graph.user, graph.password))
-        with self._driver.session(database=graph.database) as session:
-            return session.execute_read(self._ask)
-
-    async def _arows(self, number: int) -> Any:
-        graph = self._config.graph
-        if graph is None:
-            await asyncio.sleep(self._config.delta_seconds)
-            return value_of(PayloadKind.ROWS)(number)
-        if self._async_driver is None:
-            from neo4j import AsyncGraphDatabase
-
-            self._async_driver = AsyncGraphDatabase.driver(graph.uri, auth=(graph.user, graph.password))
-
-        async def ask(tx: Any) -> Any:
-            return await (await tx.run(_CYPHER, id=graph.person_id)).data()
-
-        async with self._async_driver.session(database=graph.database) as session:
-            return await session.execute_read(ask)
-
-    def _ask(self, tx: Any) -> Any:
-        assert self._config.graph is not None  # noqa: S101 - for mypy; callers have looked
-        return tx.run(_CYPHER, id=self._config.graph.person_id).data()
+            of = neo4j.AsyncGraphDatabase if self._on_loop else neo4j.GraphDatabase
+            self._driver = of.driver(graph.uri, auth=(graph.user, graph.password))
+            self._closers.append(self._driver.close)
+        found = await await_if_needed(
+            self._driver.execute_query(_CYPHER, id=graph.person_id, database_=graph.database, routing_="r")
+        )
+        return [row.data() for row in found.records]
 
 
 def ledger_key(name: str, number: int) -> str:
     """Return the name under which the recomputes of a strategy's number are kept."""
     return f"stampede:{name}:{number}"
-
-
-def _begin(pipeline: Any, key: str, run: str) -> Any:
-    """One more runs from now on; the first reply is how many do."""
-    return pipeline.incr(f"{key}:running").rpush(key, f"b {run} {time.monotonic()!r}")
-
-
-def _end(pipeline: Any, key: str, run: str, at_once: int) -> Any:
-    return pipeline.decr(f"{key}:running").rpush(key, f"e {run} {time.monotonic()!r} {at_once}")
-
-
-def _new_run() -> str:
-    return f"{os.getpid()} {os.urandom(6).hex()}"
 
 
 class Ledger:

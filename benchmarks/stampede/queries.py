@@ -22,4 +22,5 @@ def _origin(variant: str) -> Origin:
 @query(QUERY, ttl=_CONFIG.expires_seconds, concurrency=MAX_CONCURRENCY, grace=GRACE_SECONDS)
 def stampede(tx: Any, variant: str, number: int) -> dict[str, Any]:
     """Make the value of a variant's number."""
-    return _origin(variant).compute_in(tx, number)
+    value: dict[str, Any] = _origin(variant).compute(number, tx)
+    return value

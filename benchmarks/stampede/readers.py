@@ -19,9 +19,10 @@ from typing import Any, Final
 
 import redis
 
+from benchmarks.apparatus.loops import await_if_needed, run_on_thread
 from benchmarks.stampede.config import Config, Kind
 from benchmarks.stampede.recorder import CURRENT_READ, NO_MARK, Mark, ReadRecord
-from benchmarks.stampede.strategies.strategy import AsyncCache, Strategy, SyncCache, Value
+from benchmarks.stampede.strategies.strategy import Cache, Strategy, Value
 from benchmarks.stampede.variants import BY_NAME
 
 READ: Final = struct.Struct("<ddB")
@@ -74,10 +75,10 @@ def run_readers(pipe: Any, job: Job) -> None:
         return
     strategy = BY_NAME[job.strategy](job.config, job.variant)
     log, stop = _Log(job), threading.Event()
-    if Kind.THREADS in strategy.kinds and job.kind is not Kind.ASYNCIO:
-        _on_threads(strategy, job, log, stop, pipe)
-    else:
+    if strategy.is_on_loop(job.kind):
         asyncio.run(_on_loop(strategy, job, log, stop, pipe))
+    else:
+        _on_threads(strategy, job, log, stop, pipe)
     log.flush()
 
 
@@ -135,10 +136,16 @@ class _Pace:
 
 
 def _on_threads(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, pipe: Connection) -> None:
-    cache = strategy.on_threads()
+    cache = run_on_thread(strategy.opened(on_loop=False))
+
+    def read_on(pace: _Pace) -> None:
+        marks = Mark.FIRST
+        while not stop.wait(pace.seconds_left()):
+            marks = run_on_thread(_read(cache, log, marks))
+            pace.has_read()
+
     threads = [
-        threading.Thread(target=_read_on, args=(cache, _Pace(job, number), log, stop), daemon=True)
-        for number in range(job.readers)
+        threading.Thread(target=read_on, args=(_Pace(job, number),), daemon=True) for number in range(job.readers)
     ]
     for thread in threads:
         thread.start()
@@ -150,24 +157,17 @@ def _on_threads(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, 
     cache.close()
 
 
-def _read_on(cache: SyncCache, pace: _Pace, log: _Log, stop: threading.Event) -> None:
-    marks = Mark.FIRST
-    while not stop.wait(pace.seconds_left()):
-        read_record, value, error = ReadRecord(marks), None, ""
-        CURRENT_READ.set(read_record)
-        began = time.monotonic()
-        try:
-            value = cache.read(NUMBER)
-        except Exception as problem:  # noqa: BLE001 - errors are what is counted here
-            error = type(problem).__name__
-        log.add(began, read_record, value, error)
-        pace.has_read()
-        marks = marks if error else NO_MARK
-
-
 async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Event, pipe: Connection) -> None:
-    cache = await strategy.on_loop()
-    tasks = [asyncio.create_task(_aread_on(cache, _Pace(job, number), log, stop)) for number in range(job.readers)]
+    cache = await strategy.opened(on_loop=True)
+
+    async def read_on(pace: _Pace) -> None:
+        marks = Mark.FIRST
+        while not stop.is_set():
+            await asyncio.sleep(pace.seconds_left())
+            marks = await _read(cache, log, marks)
+            pace.has_read()
+
+    tasks = [asyncio.create_task(read_on(_Pace(job, number))) for number in range(job.readers)]
     await asyncio.to_thread(_flush_until_signalled, pipe, log)
     stop.set()  # for those whose cache keeps the cancellation to itself, see `raise_if_cancelled`
     for task in tasks:
@@ -176,20 +176,17 @@ async def _on_loop(strategy: Strategy, job: Job, log: _Log, stop: threading.Even
     await cache.close()
 
 
-async def _aread_on(cache: AsyncCache, pace: _Pace, log: _Log, stop: threading.Event) -> None:
-    marks = Mark.FIRST
-    while not stop.is_set():
-        await asyncio.sleep(pace.seconds_left())
-        read_record, value, error = ReadRecord(marks), None, ""
-        CURRENT_READ.set(read_record)
-        began = time.monotonic()
-        try:
-            value = await cache.read(NUMBER)
-        except Exception as problem:  # noqa: BLE001 - errors are what is counted here
-            error = type(problem).__name__
-        log.add(began, read_record, value, error)
-        pace.has_read()
-        marks = marks if error else NO_MARK
+async def _read(cache: Cache, log: _Log, marks: Mark) -> Mark:
+    """Read once, and return the marks of the reader's next read: after an error, those of a first one again."""
+    read_record, value, error = ReadRecord(marks), None, ""
+    CURRENT_READ.set(read_record)
+    began = time.monotonic()
+    try:
+        value = await await_if_needed(cache.read(NUMBER))
+    except Exception as problem:  # noqa: BLE001 - errors are what is counted here
+        error = type(problem).__name__
+    log.add(began, read_record, value, error)
+    return marks if error else NO_MARK
 
 
 def _flush_until_signalled(pipe: Connection, log: _Log) -> None:

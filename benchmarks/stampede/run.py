@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -14,16 +15,15 @@ from api_client import CacheClient, CacheError
 from benchmarks.apparatus.processes import prepare, refresh_worker, running_worker
 from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
-from benchmarks.reports import report
 from benchmarks.reports.provenance import make_folder, provenance
+from benchmarks.reports.report import Interrupted, measured, present
 from benchmarks.reports.results import Result
-from benchmarks.stampede import simultaneous_report as simultaneous_report
-from benchmarks.stampede import steady_report as steady_report
-from benchmarks.stampede.cacheback_job import VARIANT
-from benchmarks.stampede.command import StampedeOptions
+from benchmarks.stampede import simultaneous_report, steady_report
 from benchmarks.stampede.config import Config, GraphAddress, OriginKind, Scenario
+from benchmarks.stampede.options import StampedeOptions
 from benchmarks.stampede.simultaneous import run_simultaneous, without_expiry
 from benchmarks.stampede.steady import Plan, run_steady
+from benchmarks.stampede.strategies.cacheback_job import VARIANT
 from benchmarks.stampede.strategies.ours import QUERY, Ours
 from benchmarks.stampede.strategies.peers import Cacheback
 from benchmarks.stampede.variants import Variant, chosen, variants_of
@@ -34,42 +34,34 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def run_stampede(options: StampedeOptions, console: Console) -> None:
+def run(options: StampedeOptions, console: Console) -> None:
     """Run the selected scenarios. Ctrl-C ends the reading; what was counted until then is shown and kept.
 
     Raises:
-        BenchError: a strategy that does not exist, a folder that can't be written, readers or a worker that did not
-            start.
+        BenchError: a strategy that does not exist, a folder that can't be written, or, when all else has been measured
+            and kept, readers or a worker that did not start.
         EmbeddedServerError, ConfigurationError, CacheUnavailable: a server can't be started or used.
     """
     make_folder(options.out)
-    scenarios_to_run = {scenario: _variants(scenario, options, console) for scenario in options.scenarios_to_run}
+    variants = {scenario: _variants(scenario, options, console) for scenario in options.scenarios_to_run}
     prepare()
-    results: list[Result] = []
-    with running_servers(options.redis_url) as here, ExitStack() as stack:
-        content = _provenance(options, here)
+    with ExitStack() as stack:
+        here = stack.enter_context(running_servers(options.redis_url))
         uses_graph = options.origin is OriginKind.GRAPH
-        has_ours = any(variant.strategy is Ours for variants in scenarios_to_run.values() for variant in variants)
+        has_ours = any(variant.strategy is Ours for found in variants.values() for variant in found)
         graph = stack.enter_context(ArcadeDbServer.start()) if uses_graph or has_ours else None
         address = loaded(graph, options.seed) if graph is not None and uses_graph else None
         control = stack.enter_context(redis.Redis.from_url(here.control_url))
-        for scenario, variants in scenarios_to_run.items():
-            scale = options.scale(scenario)
-            config = Config(here, scale.expires, scale.delta, scale.lease, options.beta, options.rnd_precision, address)
-            console.print(f"{scenario}: {', '.join(variant.title for variant in variants)} …", style="dim")
-            try:
-                with workers(without_expiry(config) if scenario is Scenario.HERD else config, variants, graph):
-                    result, was_interrupted = _run_scenario(scenario, variants, config, options, control, console)
-            except KeyboardInterrupt:
-                if not results:  # nothing was counted
-                    raise
-                was_interrupted = True
-            else:
-                results.append(result)
-            if was_interrupted:
-                console.print(report.INTERRUPTED)
-                break
-    report.present(options.out, content, results, console)
+        about = _provenance(options, here)
+        groups = (
+            (
+                f"{scenario}: {', '.join(variant.title for variant in found)}",
+                partial(_result_of, scenario, found, options, here, control, console, graph, address),
+            )
+            for scenario, found in variants.items()
+        )
+        results = measured(groups, console)
+    present(options.out, about, results, console)
 
 
 def _variants(scenario: Scenario, options: StampedeOptions, console: Console) -> list[Variant]:
@@ -78,7 +70,7 @@ def _variants(scenario: Scenario, options: StampedeOptions, console: Console) ->
     Raises:
         BenchError: nobody does.
     """
-    variants, left_out = variants_of(scenario, chosen(options.strategies), options.readers)
+    variants, left_out = variants_of(scenario, chosen(options.strategy), options.readers)
     if not variants:
         raise BenchError(f"nobody can run {scenario}: {'; '.join(map(': '.join, left_out.items()))}")
     for title, why in left_out.items():
@@ -86,48 +78,46 @@ def _variants(scenario: Scenario, options: StampedeOptions, console: Console) ->
     return variants
 
 
-def _run_scenario(
-    scenario: Scenario, variants: Sequence[Variant], config: Config, options: StampedeOptions, control: redis.Redis,
-    console: Console,
-) -> tuple[Result, bool]:  # fmt: skip
+def _result_of(
+    scenario: Scenario, variants: Sequence[Variant], options: StampedeOptions, here: Servers, control: redis.Redis,
+    console: Console, graph: ArcadeDbServer | None, address: GraphAddress | None,
+) -> Result:  # fmt: skip
+    """Run a scenario, with the workers that it needs.
+
+    Raises:
+        Interrupted: Ctrl-C has ended it, with what was counted until then.
+    """
     scale = options.scale(scenario)
-    if scenario is Scenario.HERD:
-        runs, was_interrupted = run_simultaneous(variants, config, scale, control, console, options.seed)
-        return simultaneous_report.result_of(runs, variants, scale), was_interrupted
-    kills = scenario is Scenario.HOT_KEY
-    plan = Plan(config, scale, control, console, options.report_every, options.seed, kills)
-    steady = run_steady(variants, plan)
-    return steady_report.result_of(scenario, steady), plan.was_interrupted
+    config = Config(here, scale.expires, scale.delta, scale.lease, options.beta, options.rnd_precision, address)
+    with workers(without_expiry(config) if scenario is Scenario.HERD else config, variants, graph):
+        if scenario is Scenario.HERD:
+            runs, was_interrupted = run_simultaneous(variants, config, scale, control, console, options.seed)
+            has_counted, result = bool(runs), simultaneous_report.result_of(runs, variants, scale)
+        else:
+            kills = scenario is Scenario.HOT_KEY
+            plan = Plan(config, scale, control, console, options.report_every, options.seed, kills)
+            steady = run_steady(variants, plan)
+            has_counted, result = bool(steady), steady_report.result_of(scenario, steady)
+            was_interrupted = plan.was_interrupted
+    if was_interrupted:
+        raise Interrupted(result) if has_counted else KeyboardInterrupt
+    return result
 
 
 def _provenance(options: StampedeOptions, here: Servers) -> dict[str, Any]:
-    used: dict[str, Any] = {
-        "scenarios": ", ".join(options.scenarios_to_run),
-        "strategies": ", ".join(options.strategies) or "all",
-        "readers": options.readers or "each scenario's own",
-        "origin": options.origin,
-        "beta": options.beta,
-        "rnd_precision": options.rnd_precision,
-        "redis": here.title,
-        "quick": options.quick,
-    }
-    for scenario in options.scenarios_to_run:
-        said = ", ".join(f"{name} {value}" for name, value in asdict(options.scale(scenario)).items() if value)
-        used[f"{scenario}"] = f"({said})"
-    return provenance(
-        "stampede",
-        seed=options.seed,
-        rounds=max(options.scale(one).rounds for one in options.scenarios_to_run) or 1,
-        options=used,
-        servers={"redis-server": here.version},
-    )
+    scales = {scenario: options.scale(scenario) for scenario in options.scenarios_to_run}
+    more = {"scenario": ", ".join(scales), "readers": options.readers or "each scenario's own", "redis": here.title}
+    for scenario, scale in scales.items():
+        more[scenario] = f"({', '.join(f'{name} {value}' for name, value in asdict(scale).items() if value)})"
+    rounds = max(scale.rounds for scale in scales.values()) or 1
+    return provenance("stampede", options, rounds=rounds, servers={"redis-server": here.version}, more=more)
 
 
 _PERSONS: Final = 1_000
 _EDGES: Final = 5_000
 _WARM_UP_SECONDS: Final = 60.0
 _QUERIES: Final = "benchmarks.stampede.queries"
-_CACHEBACK: Final = "benchmarks.stampede.cacheback_job"
+_CACHEBACK: Final = "benchmarks.stampede.strategies.cacheback_job"
 
 
 def loaded(server: ArcadeDbServer, seed: int) -> GraphAddress:

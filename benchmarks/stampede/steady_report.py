@@ -1,48 +1,19 @@
-"""Tables, events, figures and charts of steady reading."""
+"""Tables, figures and charts of steady reading."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from benchmarks.reports.charts import Plot, PlotKind, Series
-from benchmarks.reports.results import Figure, Must, Result, Table, Target
+from benchmarks.reports.results import Figure, Must, Result, Table, Target, figure
 from benchmarks.stampede.config import Scenario
-from benchmarks.stampede.recorder import Mark
 from benchmarks.stampede.steady import VariantRun
 from benchmarks.stampede.strategies.ours import Ours
 from benchmarks.stampede.tally import survival_curve
 from benchmarks.stampede.variants import Variant
-
-_EVENTS: Final = ((Mark.ERROR, "error"), (Mark.MISS, "miss"), (Mark.EARLY, "early"), (Mark.CONTENDED, "contention"))
-
-
-def clock_origin(runs: Sequence[VariantRun]) -> float:
-    """Return where the clock of the table of events begins (monotonic seconds)."""
-    return min((run.since for run in runs), default=0.0)
-
-
-def events(scenario: Scenario, runs: Sequence[VariantRun]) -> Table:
-    """Return all that is no plain hit, and no ducking out, of which there may be thousands a second."""
-    rows: list[tuple[Any, ...]] = []
-    zero = clock_origin(runs)
-    for run in runs:
-        title = run.variant.title
-        for recompute in run.recomputes:
-            took = None if recompute.ended is None else (recompute.ended - recompute.began) * 1000
-            rows.append((recompute.began - zero, title, "recompute", took, recompute.pid))
-        if run.crash is not None:
-            rows.append((run.crash.at - zero, title, "kill", None, None))
-        ducked = (run.reads["marks"] & Mark.DUCKED) != 0
-        for mark, name in _EVENTS:
-            crash_after = run.reads[((run.reads["marks"] & mark) != 0) & ~ducked]
-            rows += [(began - zero, title, name, took * 1000, None) for began, took, _ in crash_after.tolist()]
-    rows.sort(key=lambda row: float(row[0]))
-    columns = ("at_s", "strategy", "event", "took_ms", "pid")
-    return Table(f"{scenario}-events", "events", columns, tuple(rows), is_shown=False)
-
 
 _AROUND_SECONDS: Final = (-1.0, 6.0)
 _AROUND_STEP_SECONDS: Final = 0.1
@@ -96,12 +67,10 @@ def result_of(scenario: Scenario, runs: Sequence[VariantRun]) -> Result:
     """Put it together."""
     tables = [_counts(scenario, runs)]
     if any(run.crash for run in runs):
-        tables.append(_crashes(scenario, runs))
-    tables += [limits(scenario, [run.variant for run in runs]), events(scenario, runs)]
-    return Result(
-        scenario, _TITLES[scenario], figures=tuple(_figures(scenario, runs)), tables=tuple(tables),
-        plots=tuple(plots(scenario, runs)) if runs else (),
-    )  # fmt: skip
+        tables.append(_crashes(runs))
+    tables.append(limits([run.variant for run in runs]))
+    charts = list(plots(scenario, runs)) if runs else []
+    return Result(scenario, _TITLES[scenario], list(_figures(scenario, runs)), tables=tables, charts=charts)
 
 
 def _figures(scenario: Scenario, runs: Sequence[VariantRun]) -> Iterator[Figure]:
@@ -112,9 +81,9 @@ def _figures(scenario: Scenario, runs: Sequence[VariantRun]) -> Iterator[Figure]
         none, one = (Target(Must.BE, 0), Target(Must.AT_MOST, 1)) if scenario is Scenario.WORKERS else (None, None)
         errors = ", ".join(f"{name}: {times}" for name, times in tally.errors_by_name.most_common(3))
         errors = f"first reads included: {errors}" if errors else ""
-        yield Figure(f"{title}: misses after the first round", (float(tally.misses),), "", none)
-        yield Figure(f"{title}: recomputes at once, at most", (float(tally.most_at_once),), "", one)
-        yield Figure(f"{title}: errors", (float(tally.errors),), "", note=errors)
+        yield figure(f"{title}: misses after the first round", (float(tally.misses),), "", none)
+        yield figure(f"{title}: recomputes at once, at most", (float(tally.most_at_once),), "", one)
+        yield figure(f"{title}: errors", (float(tally.errors),), "", note=errors)
 
 
 def _counts(scenario: Scenario, runs: Sequence[VariantRun]) -> Table:
@@ -132,10 +101,10 @@ def _counts(scenario: Scenario, runs: Sequence[VariantRun]) -> Table:
             tally.stale, tally.errors, tally.p50_ms, tally.p99_ms, tally.max_ms, tally.reads_per_second,
             tally.recomputes_per_second,
         ))  # fmt: skip
-    return Table(f"{scenario}", _TITLES[scenario], columns, tuple(rows))
+    return Table(_TITLES[scenario], columns, rows)
 
 
-def _crashes(scenario: Scenario, runs: Sequence[VariantRun]) -> Table:
+def _crashes(runs: Sequence[VariantRun]) -> Table:
     columns = (
         "strategy", "next_recompute_s", "fresh_again_s", "reads_meanwhile", "hits", "stale", "misses", "errors",
         "p99_ms", "max_ms",
@@ -148,10 +117,10 @@ def _crashes(scenario: Scenario, runs: Sequence[VariantRun]) -> Table:
                 run.variant.title, crash.again, crash.fresh, found.reads, found.hits, found.stale, found.misses,
                 found.errors, found.p99_ms, found.max_ms,
             ))  # fmt: skip
-    return Table(f"{scenario}-crash", "after the kill of who recomputed", columns, tuple(rows))
+    return Table("after the kill of who recomputed", columns, rows)
 
 
-def limits(scenario: Scenario, variants: Sequence[Variant]) -> Table:
+def limits(variants: Sequence[Variant]) -> Table:
     """Return the table of what each can't do."""
-    rows = tuple((variant.title, str(variant.kind), variant.strategy.limits) for variant in variants)
-    return Table(f"{scenario}-limits", "what each can't do", ("strategy", "read_by", "limits"), rows)
+    rows = [(variant.title, str(variant.kind), variant.strategy.limits) for variant in variants]
+    return Table("what each can't do", ("strategy", "read_by", "limits"), rows)

@@ -10,7 +10,7 @@ from typing import Final
 from benchmarks.apparatus.statistics import percentile
 from benchmarks.reports.charts import Plot, PlotKind, Series
 from benchmarks.reports.results import Table
-from benchmarks.topology.command import TopologyOptions
+from benchmarks.topology.options import TopologyOptions
 from benchmarks.topology.plan import (
     BASE_BETA,
     BASE_PAUSE_SECONDS,
@@ -49,7 +49,7 @@ def lead_times_ms(outcomes: Iterable[Outcome], setting: Setting, mode: Mode) -> 
     return dict(sorted(found.items()))
 
 
-def lead_times_table(graph: GraphKind, outcomes: Sequence[Outcome]) -> Table:
+def lead_times_table(outcomes: Sequence[Outcome]) -> Table:
     """Return the table: for each degree when early refreshes began, in both settings."""
     rows = [
         (
@@ -62,7 +62,7 @@ def lead_times_table(graph: GraphKind, outcomes: Sequence[Outcome]) -> Table:
     ]  # fmt: skip
     columns = ("refreshed_by", "mode", "degree", "early_refreshes", "p10_ms", "p50_ms", "p90_ms")
     title = "how long before the soft expiry early refreshes were triggered, β0 = 1, δ about 50 ms"
-    return Table(f"leads-{graph}", title, columns, tuple(rows))
+    return Table(title, columns, rows)
 
 
 def _degrees(bucket: int) -> str:
@@ -78,12 +78,12 @@ def charts_of(
     graph: GraphKind, outcomes: Sequence[Outcome], measured: Measurements, options: TopologyOptions
 ) -> Iterator[Plot]:  # fmt: skip
     """Yield the charts of one graph."""
-    levels = options.extent.levels
+    extent = options.extent
     at_base = [
         point
-        for point in points(options.extent)
-        if point.graph is graph and point.pause_seconds == levels.pauses_seconds[0]
-        and point.ttl_seconds == levels.ttls_seconds[0] and point.skew is levels.skews[0]
+        for point in points(extent)
+        if point.graph is graph and point.pause_seconds == extent.pauses_seconds[0]
+        and point.ttl_seconds == extent.ttls_seconds[0] and point.skew is extent.skews[0]
     ]  # fmt: skip
     yield Plot(
         f"topology-{graph}-p95", f"{_NAMES[graph]}: 95th percentile of a read's time, by mode", "", "p95 (ms)",

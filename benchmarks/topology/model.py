@@ -23,7 +23,7 @@ from refresher.settings import WorkerSettings
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from benchmarks.topology.command import TopologyOptions
+    from benchmarks.topology.options import TopologyOptions
 
 
 @dataclass(frozen=True, slots=True)

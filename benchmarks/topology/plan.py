@@ -92,7 +92,6 @@ class Trial:
     seed: int
 
 
-DEFAULT_SEEDS: Final = 5
 DEFAULT_CLIENTS: Final = 2
 """Of the closed loop. They read some hundred times a second, as the harness of that setting did (255 to 305);
 eight read thousands of times, and so often that a plain β protects nearly every key."""
@@ -105,32 +104,26 @@ DEFAULT_QUADRANTS: Final = (0.55, 0.1, 0.1, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
-    """The levels of the grid, each with each; the first of each is the base. Loads: a closed loop, then open ones."""
+class Extent:
+    """Amount of measuring. The grid is each level with each; the first of each is the base.
+
+    Attributes:
+        ttls_seconds, pauses_seconds, loads, skews: levels of the grid. Loads: a closed loop, then open ones.
+        betas: β0 that are tried at the base, too.
+        seeds: how often each trial is measured, each time with another graph, other keys and other draws.
+        graphs_with_grid: those that the whole grid is measured on; the others at the base alone.
+        scale: of R-MAT: 2**scale possible persons.
+        persons: of the social network.
+        keys: how many keys are read.
+        warm_up_seconds, trial_seconds: before a trial counts, and while it does; twice as long where β is varied.
+        workers: processes of the Celery worker.
+    """
 
     ttls_seconds: tuple[float, ...]
     pauses_seconds: tuple[float, ...]
     loads: tuple[Load, ...]
     skews: tuple[Skew, ...]
     betas: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Amount of measuring.
-
-    Attributes:
-        levels: of the grid.
-        seeds: how often each trial is measured, each time with another graph, other keys and other draws.
-        graphs_with_grid: those that the whole grid is measured on; the others at the base alone.
-        scale: of R-MAT: 2**scale possible persons.
-        persons: of the social network.
-        keys: how many keys are read.
-        warm_up_seconds, cell_seconds: before a trial counts, and while it does; twice as long where β is varied.
-        workers: processes of the Celery worker.
-    """
-
-    levels: Levels
     seeds: int
     graphs_with_grid: tuple[GraphKind, ...]
     scale: int
@@ -141,30 +134,28 @@ class Extent:
     workers: int
 
 
-def _open(*rates: float) -> tuple[Load, ...]:
-    return tuple(Load(reads_per_second=rate) for rate in rates)
+def _loads(*rates: float) -> tuple[Load, ...]:
+    return Load(clients=DEFAULT_CLIENTS), *(Load(reads_per_second=rate) for rate in rates)
 
 
 # TTLs are seconds where an application has minutes: a trial has to see entries expire. What decides is how often a key
 # is read within δ·β, not how that compares with its TTL.
 QUICK: Final = Extent(
-    Levels((BASE_TTL_SECONDS,), (BASE_PAUSE_SECONDS,), _open(400), (Skew.BY_DEGREE,), (2.0,)),
+    ttls_seconds=(BASE_TTL_SECONDS,), pauses_seconds=(BASE_PAUSE_SECONDS,), loads=_loads(400),
+    skews=(Skew.BY_DEGREE,), betas=(2.0,),
     seeds=1, graphs_with_grid=(GraphKind.RMAT,), scale=8, persons=200, keys=40,
     warm_up_seconds=0.05, trial_seconds=0.2, workers=2,
 )  # fmt: skip
 USUAL: Final = Extent(
-    Levels(
-        (BASE_TTL_SECONDS, 6.0), (BASE_PAUSE_SECONDS, 0.0), _open(400), (Skew.BY_DEGREE, Skew.EVENLY), (0.5, 2.0)
-    ),
-    seeds=DEFAULT_SEEDS, graphs_with_grid=(GraphKind.RMAT,), scale=11, persons=2_000, keys=80,
+    ttls_seconds=(BASE_TTL_SECONDS, 6.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0), loads=_loads(400),
+    skews=(Skew.BY_DEGREE, Skew.EVENLY), betas=(0.5, 2.0),
+    seeds=5, graphs_with_grid=(GraphKind.RMAT,), scale=11, persons=2_000, keys=80,
     warm_up_seconds=0.1, trial_seconds=0.35, workers=8,
 )  # fmt: skip
-FULL: Final = Extent(
-    Levels(
-        (BASE_TTL_SECONDS, 6.0, 20.0), (BASE_PAUSE_SECONDS, 0.0, 0.2), _open(200, 800),
-        (Skew.BY_DEGREE, Skew.EVENLY), (0.25, 0.5, 2.0, 4.0),
-    ),
-    seeds=DEFAULT_SEEDS, graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB), scale=11, persons=2_000, keys=80,
+FULL: Final = replace(
+    USUAL,
+    ttls_seconds=(BASE_TTL_SECONDS, 6.0, 20.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0, 0.2),
+    loads=_loads(200, 800), betas=(0.25, 0.5, 2.0, 4.0), graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB),
     warm_up_seconds=0.2, trial_seconds=2.0, workers=16,
 )  # fmt: skip
 
@@ -191,8 +182,7 @@ def with_other_betas(betas: Sequence[float]) -> list[Candidate]:
 
 def base(graph: GraphKind, extent: Extent) -> Point:
     """Return the point at which graphs are compared: the first of all levels."""
-    levels = extent.levels
-    return Point(graph, levels.ttls_seconds[0], levels.pauses_seconds[0], levels.loads[0], levels.skews[0])
+    return Point(graph, extent.ttls_seconds[0], extent.pauses_seconds[0], extent.loads[0], extent.skews[0])
 
 
 def beta_point(graph: GraphKind, extent: Extent) -> Point:
@@ -200,18 +190,17 @@ def beta_point(graph: GraphKind, extent: Extent) -> Point:
 
     There as many reads come whatever they meet, so that recomputes can be compared.
     """
-    return replace(base(graph, extent), load=extent.levels.loads[-1])
+    return replace(base(graph, extent), load=extent.loads[-1])
 
 
 def points(extent: Extent) -> list[Point]:
     """Return all points: the grid of the graphs that have one, and the base of the others."""
-    levels = extent.levels
     found = []
     for graph in GraphKind:
         if graph not in extent.graphs_with_grid:
             found.append(base(graph, extent))
             continue
-        axes = product(levels.ttls_seconds, levels.pauses_seconds, levels.loads, levels.skews)
+        axes = product(extent.ttls_seconds, extent.pauses_seconds, extent.loads, extent.skews)
         found += [Point(graph, *axis) for axis in axes]
     return found
 
@@ -230,7 +219,7 @@ def trials(extent: Extent, first_seed: int) -> Iterator[Trial]:
         for point in drawn:
             who = candidates()
             if point in with_betas:
-                who += with_other_betas(extent.levels.betas)
+                who += with_other_betas(extent.betas)
             order.shuffle(who)
             yield from (Trial(point, candidate, seed) for candidate in who)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmarks.reports.results import Figure, Must, Result, Table, TableCell, Target
+from benchmarks.reports.results import Figure, Must, Result, Table, TableCell, Target, figure
 from benchmarks.topology.charts import charts_of, lead_times_table
-from benchmarks.topology.command import TopologyOptions
+from benchmarks.topology.options import TopologyOptions
 from benchmarks.topology.plan import (
     BASE_BETA,
     MODES,
@@ -45,7 +45,6 @@ PUBLISHED_P95: Final = 0.70
 P95 of 13.5 to 9.4 ms."""
 
 TITLES: Final = {GraphKind.RMAT: "R-MAT: hubs and leaves", GraphKind.SNB: "social network, LDBC's degrees"}
-_SHORT: Final = {Setting.OWN_PROCESS: "own-process", Setting.WORKERS: "workers"}
 _WHERE: Final = ("ttl_s", "pause_ms", "load", "drawn")
 
 
@@ -59,18 +58,10 @@ def results_of(outcomes: Sequence[Outcome], options: TopologyOptions) -> list[Re
         tables = [_grid(graph, setting, here, measured, options) for setting in Setting]
         tables.append(_ratios(graph, here, measured, options))
         tables += _betas(graph, measured, options)
-        tables += [lead_times_table(graph, own)]
-        results.append(
-            Result(
-                f"topology-{graph}",
-                TITLES[graph],
-                figures=tuple(_figures(graph, here, own, measured, options)),
-                tables=tuple(tables),
-                plots=tuple(charts_of(graph, own, measured, options))
-                if graph in options.extent.graphs_with_grid
-                else (),
-            )
-        )
+        tables.append(lead_times_table(own))
+        charts = charts_of(graph, own, measured, options) if graph in options.extent.graphs_with_grid else ()
+        figures = list(_figures(graph, here, own, measured, options))
+        results.append(Result(f"topology-{graph}", TITLES[graph], figures, tables=tables, charts=list(charts)))
     return results
 
 
@@ -94,7 +85,7 @@ def _grid(
     title = f"{TITLES[graph]}; refreshed by {'the own process' if setting is Setting.OWN_PROCESS else 'workers'}"
     title += _confidence_note(options.extent.seeds)
     columns = (*_WHERE, "mode", *(name for name, _ in (*with_spread, *medians)))
-    return Table(f"grid-{graph}-{_SHORT[setting]}", title, columns, tuple(rows))
+    return Table(title, columns, rows)
 
 
 def _confidence_note(seeds: int) -> str:
@@ -116,7 +107,7 @@ def _ratios(graph: GraphKind, here: Sequence[Point], measured: Measurements, opt
         and (plain := measured.get((point, Candidate(setting, Mode.PLAIN, BASE_BETA))))
     ]
     title = f"{TITLES[graph]}: topology as × plain, β0 = 1 both{_confidence_note(options.extent.seeds)}"
-    return Table(f"ratios-{graph}", title, columns, tuple(rows))
+    return Table(title, columns, rows)
 
 
 def _ratio_cells(setting: Setting, topology: Measured, plain: Measured) -> tuple[TableCell, ...]:
@@ -158,7 +149,7 @@ def _betas(graph: GraphKind, measured: Measurements, options: TopologyOptions) -
         for who, several in found
     ]  # fmt: skip
     columns = ("refreshed_by", "mode", "β0", "reads_per_s", "p95_ms", "waited_%", "stale_%", "recomputes_per_s")
-    yield Table(f"beta-{graph}", f"{TITLES[graph]}: other β0; {described(point)}", columns, tuple(rows))
+    yield Table(f"{TITLES[graph]}: other β0; {described(point)}", columns, rows)
 
 
 def _figures(
@@ -171,23 +162,23 @@ def _figures(
             other = measured[point, Candidate(setting, mode, BASE_BETA)]
             what = f"{setting}, base: topology against {mode}"
             published = mode is Mode.PLAIN
-            yield Figure(
-                f"{what}, throughput", tuple(topology.ratios(other, reads_per_second)),
+            yield figure(
+                f"{what}, throughput", topology.ratios(other, reads_per_second),
                 note=f"published for the own process: {PUBLISHED_THROUGHPUT:.2f}" if published else "",
             )  # fmt: skip
-            yield Figure(
-                f"{what}, p95", tuple(topology.ratios(other, p95_ms)),
+            yield figure(
+                f"{what}, p95", topology.ratios(other, p95_ms),
                 note=f"published for the own process: {PUBLISHED_P95:.2f}" if published else "",
             )  # fmt: skip
-            yield Figure(f"{what}, recomputes", tuple(topology.ratios(other, recomputes_per_second)))
+            yield figure(f"{what}, recomputes", topology.ratios(other, recomputes_per_second))
         yield from _points_reached(setting, here, measured)
     by_workers = [each for each in own if each.trial.candidate.setting is Setting.WORKERS]
     waited = tuple(each.waited for each in by_workers if each.times_ms)
     none = Target(Must.BE, 0)
-    yield Figure("workers: share of reads that waited, in the worst cell", waited, "", none, is_worst=True)
+    yield figure("workers: share of reads that waited, in the worst cell", waited, "", none, is_worst=True)
     failed = tuple(float(sum(each.failures.values())) for each in own)
     kinds = ", ".join(sorted({name for each in own for name in each.failures}))
-    yield Figure("errors, in the worst cell", failed, "", none, kinds, is_worst=True)
+    yield figure("errors, in the worst cell", failed, "", none, kinds, is_worst=True)
 
 
 def _points_reached(
@@ -208,7 +199,7 @@ def _points_reached(
         (f"p95 ≤ {PUBLISHED_P95:.2f} ×", [ratio <= PUBLISHED_P95 for ratio in p95]),
     ):
         what_of = f"{setting}, topology against plain: points of the grid with {what}"
-        yield Figure(what_of, (float(sum(reached)),), "", note=f"of {len(reached)} points")
+        yield figure(what_of, (float(sum(reached)),), "", note=f"of {len(reached)} points")
 
 
 def _where(point: Point) -> tuple[TableCell, ...]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -17,14 +17,15 @@ from api_client import AsyncCacheClient
 from benchmarks.apparatus.processes import running_worker
 from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
-from benchmarks.reports import report
 from benchmarks.reports.provenance import make_folder, provenance
+from benchmarks.reports.report import present
 from benchmarks.topology import queries as worker_queries
-from benchmarks.topology.command import TopologyOptions
 from benchmarks.topology.model import GraphModel, GraphTarget, graph_target, keys_of, make_model
 from benchmarks.topology.on_workers import OnWorkers
+from benchmarks.topology.options import TopologyOptions
 from benchmarks.topology.own_process import Origin, OwnProcess
 from benchmarks.topology.plan import (
+    BASE_BETA,
     Candidate,
     GraphKind,
     Mode,
@@ -42,9 +43,7 @@ from benchmarks.topology.results import results_of
 from benchmarks.topology.trial import Outcome, Window, run_trial
 
 if TYPE_CHECKING:
-    from benchmarks.apparatus.servers import Servers
-    from benchmarks.topology.command import TopologyOptions
-    from benchmarks.topology.model import GraphTarget
+    from rich.console import Console
 
 _LOADS_AT_ONCE: Final = 8
 _LONGER: Final = 2
@@ -135,9 +134,9 @@ class TrialRunner:
 
 
 async def measured(
-    options: TopologyOptions, servers: Servers, graph: GraphTarget, model: GraphModel, on_trial: Callable[[Trial], None]
+    options: TopologyOptions, servers: Servers, graph: GraphTarget, model: GraphModel, console: Console
 ) -> list[Outcome]:
-    """Run all trials; ``on_trial`` is called before each."""
+    """Run all trials."""
     async with AsyncExitStack() as stack:
         driver = await stack.enter_async_context(graph.async_driver())
         cache, broker, control = [
@@ -149,23 +148,19 @@ async def measured(
         reader = AsyncCacheClient(servers.lenient_settings())
         stack.push_async_callback(reader.close)
         origin, known = Origin(driver, graph.database), variants(options.extent, options.seed)
-        bench = TrialRunner(options, servers, origin, reader, cache, broker, control, known)
-        await bench.load_keys(model)
-        await bench.warm_up()
-        return [await bench.run(trial) for trial in _reporting(trials(options.extent, options.seed), on_trial)]
+        runner = TrialRunner(options, servers, origin, reader, cache, broker, control, known)
+        await runner.load_keys(model)
+        await runner.warm_up()
+        outcomes: list[Outcome] = []
+        planned, began = list(trials(options.extent, options.seed)), time.monotonic()
+        for done, trial in enumerate(planned):
+            if done % max(1, len(planned) // 10) == 0:
+                console.print(f"cell {done:,} of {len(planned):,}, {time.monotonic() - began:.0f} s …", style="dim")
+            outcomes.append(await runner.run(trial))
+        return outcomes
 
 
-def _reporting(all_trials: Iterator[Trial], on_trial: Callable[[Trial], None]) -> Iterator[Trial]:
-    for trial in all_trials:
-        on_trial(trial)
-        yield trial
-
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-def run_topology(options: TopologyOptions, console: Console) -> None:
+def run(options: TopologyOptions, console: Console) -> None:
     """Measure what the options select.
 
     Raises:
@@ -179,27 +174,10 @@ def run_topology(options: TopologyOptions, console: Console) -> None:
         raise BenchError(str(error)) from error
     with running_servers(options.redis_url) as here:
         console.print(f"loading {model.graph.persons:,} persons, {model.graph.edges:,} KNOWS …", style="dim")
-        with graph_target(options.neo4j_uri, model) as graph:
-            content = _provenance(options, here, graph)
-            outcomes = _outcomes(options, here, graph, model, console)
-    results = results_of(outcomes, options)
-    report.present(options.out, content, results, console)
-
-
-def _outcomes(
-    options: TopologyOptions, here: Servers, graph: GraphTarget, model: GraphModel, console: Console
-) -> list[Outcome]:  # fmt: skip
-    total = sum(1 for _ in trials(options.extent, options.seed))
-    began, done = time.monotonic(), 0
-
-    def on_trial(trial: Trial) -> None:
-        nonlocal done
-        if done % max(1, total // 10) == 0:
-            console.print(f"cell {done:,} of {total:,}, {time.monotonic() - began:.0f} s …", style="dim")
-        done += 1
-
-    with _worker(options, here, graph):
-        return asyncio.run(measured(options, here, graph, model, on_trial))
+        with graph_target(options.neo4j_uri, model) as graph, _worker(options, here, graph):
+            about = _provenance(options, here, graph)
+            outcomes = asyncio.run(measured(options, here, graph, model, console))
+    present(options.out, about, results_of(outcomes, options), console)
 
 
 @contextmanager
@@ -220,29 +198,23 @@ def _worker(options: TopologyOptions, here: Servers, graph: GraphTarget) -> Iter
 
 
 def _provenance(options: TopologyOptions, here: Servers, graph: GraphTarget) -> dict[str, Any]:
-    extent, levels = options.extent, options.extent.levels
-    used = {
-        "quick": options.quick,
+    extent = options.extent
+    more = {
         "graph_server": graph.title,
         "redis": here.title,
         "graphs": f"R-MAT of scale {extent.scale}, edge factor {options.edge_factor:g}, a b c d "
         f"{_listed(options.quadrants)}; a social network of {extent.persons:,} persons",
         "seeds": extent.seeds,
         "keys": extent.keys,
-        "ttl_s": _listed(levels.ttls_seconds),
-        "pause_s": _listed(levels.pauses_seconds),
-        "loads": ", ".join(map(str, levels.loads)),
-        "other_β0": _listed(levels.betas),
+        "ttl": f"{_listed(extent.ttls_seconds)} s",
+        "pause": f"{_listed(extent.pauses_seconds)} s",
+        "rate": ", ".join(map(str, extent.loads)),
+        "beta": f"{BASE_BETA:g}, and {_listed(extent.betas)}",
         "cell": f"{extent.trial_seconds:g} s after {extent.warm_up_seconds:g} s",
-        "worker_processes": extent.workers,
-    }
-    return provenance(
-        "topology",
-        seed=options.seed,
-        rounds=extent.seeds,
-        options=used,
-        servers={"redis-server": here.version},
-    )
+        "scale": extent.scale, "persons": extent.persons, "workers": extent.workers,
+    }  # fmt: skip
+    versions = {"redis-server": here.version}
+    return provenance("topology", options, rounds=extent.seeds, servers=versions, more=more)
 
 
 def _listed(values: tuple[float, ...]) -> str:

@@ -6,8 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, methodcaller
 from statistics import fmean
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from benchmarks.apparatus.statistics import median
 from benchmarks.topology.plan import Candidate, Point
@@ -89,24 +90,12 @@ def compact(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.3g}"
 
 
-def reads_per_second(outcome: Outcome) -> float:
-    """Return the throughput."""
-    return outcome.reads_per_second
-
-
-def p50_ms(outcome: Outcome) -> float:
-    """Return the median time of a read."""
-    return outcome.percentile_ms(50)
-
-
-def p95_ms(outcome: Outcome) -> float:
-    """Return the 95th percentile."""
-    return outcome.percentile_ms(95)
-
-
-def p99_ms(outcome: Outcome) -> float:
-    """Return the 99th percentile."""
-    return outcome.percentile_ms(99)
+reads_per_second: Final[Metric] = attrgetter("reads_per_second")
+recomputes_per_second: Final[Metric] = attrgetter("recomputes_per_second")
+origin_busy: Final[Metric] = attrgetter("origin_busy")
+p50_ms: Final[Metric] = methodcaller("percentile_ms", 50)
+p95_ms: Final[Metric] = methodcaller("percentile_ms", 95)
+p99_ms: Final[Metric] = methodcaller("percentile_ms", 99)
 
 
 def waited_percent(outcome: Outcome) -> float:
@@ -117,13 +106,3 @@ def waited_percent(outcome: Outcome) -> float:
 def stale_percent(outcome: Outcome) -> float:
     """Return how many reads got a value past its soft expiry, in a hundred."""
     return outcome.stale * 100
-
-
-def recomputes_per_second(outcome: Outcome) -> float:
-    """Return the loads of the graph."""
-    return outcome.recomputes_per_second
-
-
-def origin_busy(outcome: Outcome) -> float:
-    """Return how many seconds a second the graph was busy with them."""
-    return outcome.origin_busy

@@ -23,12 +23,12 @@ from api_client.trigger.history import DecisionLog
 from api_client.trigger.private_app import PublishingApp
 from api_client.trigger.publisher import BATCH
 from api_client.trigger.suppression import TriggerSuppressor
-from benchmarks.apparatus.entries import QUERY, PayloadKind, Seeder, params_of, value_of
+from benchmarks.apparatus.entries import QUERY, Seeder, params_of
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import Tally, median, turns
 from benchmarks.reports.charts import bars
-from benchmarks.reports.results import Figure, Must, Result, Table, Target
-from benchmarks.worker.command import WorkerOptions
+from benchmarks.reports.results import Figure, Must, Result, Table, Target, figure
+from benchmarks.worker.options import WorkerOptions
 
 T = TypeVar("T")
 
@@ -132,9 +132,7 @@ class _Ours(Duplicate):
     """Entries of this project's query, and a link to their Redis."""
 
     def _open(self) -> None:
-        self._seeder = Seeder(
-            self._opened(self._servers.plain()), self._servers.namespace, value_of(PayloadKind.ROWS)
-        )  # fmt: skip
+        self._seeder = Seeder(self._opened(self._servers.plain()), self._servers.namespace)
         self._settings = settings = self._servers.lenient_settings()
         self._link = self._opened(
             CacheLink(settings.redis_url, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds)
@@ -284,21 +282,21 @@ def _seconds(ask: Callable[[], None], times: int) -> float:
 
 def _result(tally: Tally, notes: dict[str, str]) -> Result:
     took = {kind.title: [seconds * 1e6 for seconds in tally.seconds_per_read(kind.title)] for kind in _KINDS}
-    rows = tuple((title, median(rounds), notes[title]) for title, rounds in took.items())
-    figures = (*_against_peers(tally), *_in_process(took))
+    rows = [(title, median(rounds), notes[title]) for title, rounds in took.items()]
+    figures = [*_against_peers(tally), *_in_process(took)]
     return Result(
         GROUP, "a refresh that has been triggered already", figures=figures,
-        tables=(Table(GROUP, "a trigger with nothing left to do, µs", _COLUMNS, rows),),
-        plots=(bars(GROUP, "A trigger with nothing left to do", "µs", {"µs": took}, ours=_OURS_TITLES),),
+        tables=[Table("a trigger with nothing left to do, µs", _COLUMNS, rows)],
+        charts=[bars(GROUP, "A trigger with nothing left to do", "µs", {"µs": took}, ours=_OURS_TITLES)],
     )  # fmt: skip
 
 
 def _against_peers(tally: Tally) -> Iterator[Figure]:
     for peer in _PEERS:
         for ours in _OURS:
-            yield Figure(
+            yield figure(
                 f"{ours.title}: {peer.title} takes × as long",
-                tuple(tally.speed_ratios(ours.title, peer.title)) if tally.seconds_per_read(peer.title) else (),
+                tally.speed_ratios(ours.title, peer.title) if tally.seconds_per_read(peer.title) else (),
                 target=Target(Must.MORE_THAN, 1) if ours is not OurClaim else None
             )  # fmt: skip
 
@@ -307,10 +305,10 @@ def _in_process(took: dict[str, list[float]]) -> Iterator[Figure]:
     """Yield what a read pays for finding that its own process has triggered already."""
     triggers, fresh = took[ReadAlreadyTriggered.title], took[ReadFresh.title]
     more = tuple(one - other for one, other in zip(triggers, fresh, strict=True))
-    yield Figure("ours, already triggered by the same process: a read takes longer by", more, "µs")
+    yield figure("ours, already triggered by the same process: a read takes longer by", more, "µs")
     for peer in _PEERS:
         costs = took[peer.title]
         less = tuple(cost - one for cost, one in zip(costs, more, strict=True)) if costs else ()
-        yield Figure(
+        yield figure(
             f"{peer.title}: a duplicate takes longer than that by", less, "µs", Target(Must.MORE_THAN, 0)
         )  # fmt: skip

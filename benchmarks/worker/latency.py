@@ -14,10 +14,10 @@ from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import WARM_UP_ROUND, percentile
 from benchmarks.errors import BenchError
 from benchmarks.reports.charts import Plot, PlotKind, Series
-from benchmarks.reports.results import Figure, Must, Result, Table, TableCell, Target
+from benchmarks.reports.results import Figure, Must, Result, Table, TableCell, Target, figure
 from benchmarks.worker import app as tasks
 from benchmarks.worker import queries
-from benchmarks.worker.command import BrokerKind, Pool, WorkerOptions
+from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
 from benchmarks.worker.triggers import TriggerSource
 from benchmarks.worker.worker_proc import GraphTarget, RunningWorker, running_worker
 
@@ -102,16 +102,16 @@ def measured_latency(broker: BrokerKind, servers: Servers, graph: GraphTarget, o
     samples = _samples(servers, graph, options)
     group = f"latency-{broker}"
     shown = (REFRESH, TASK, STARTED, SENT)
-    rows: tuple[tuple[TableCell, ...], ...] = tuple(
-        (what, len(samples.all_ms(what)), *(percentile(samples.all_ms(what), percent) for percent in _PERCENTS))
+    rows: list[list[TableCell]] = [
+        [what, len(samples.all_ms(what)), *(percentile(samples.all_ms(what), percent) for percent in _PERCENTS)]
         for what in shown
-    )
+    ]
     return Result(
         group,
         f"from trigger to commit, a load of 10 ms, an idle worker, its broker {broker.shown}",
-        figures=tuple(_figures(samples)),
-        tables=(Table(group, f"times in ms, broker {broker.shown}", _COLUMNS, rows),),
-        plots=(_plot(group, broker, samples, shown[:2]),),
+        figures=list(_figures(samples)),
+        tables=[Table(f"times in ms, broker {broker.shown}", _COLUMNS, rows)],
+        charts=[_plot(group, broker, samples, shown[:2])],
     )
 
 
@@ -145,11 +145,11 @@ def _in_drawn_order(kinds: Sequence[Any], times: int, rng: random.Random) -> Ite
 def _figures(samples: Samples) -> Iterator[Figure]:
     for what, targets in ((REFRESH, {50: _P50, 99: _P99}), (TASK, {})):
         for percent in (50, 99):
-            yield Figure(
+            yield figure(
                 f"{what}: p{percent}", samples.percentiles_ms(what, percent), "ms", targets.get(percent)
             )  # fmt: skip
     for what in (STARTED, SENT):
-        yield Figure(f"{what}: p50", samples.percentiles_ms(what, 50), "ms")
+        yield figure(f"{what}: p50", samples.percentiles_ms(what, 50), "ms")
 
 
 def _plot(group: str, broker: BrokerKind, samples: Samples, shown: Sequence[str]) -> Plot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from benchmarks.apparatus.entries import PayloadKind, Value, value_of
+from benchmarks.apparatus.entries import Value, rows_of
 from refresher import query
 from refresher.queries import MAX_CONCURRENCY
 
@@ -14,7 +14,7 @@ TEN_MS: Final = "ten_ms"
 FRIENDS: Final = "friends"
 LOAD_SECONDS: Final = 0.01
 
-_VALUE: Final = value_of(PayloadKind.ROWS)(0)
+_VALUE: Final = rows_of(0)
 # There are a few hundred persons, and a key for each number.
 _DEGREE: Final = "MATCH (p:BenchPerson {id: $person_id % 200}) RETURN COUNT { (p)--() }"
 _FRIENDS: Final = "MATCH (:BenchPerson {id: $id % 200})-[:KNOWS]-(f:BenchPerson) RETURN f.id AS id, f.name AS name"

@@ -11,9 +11,9 @@ from typing import Final
 from benchmarks.apparatus.servers import Servers
 from benchmarks.apparatus.statistics import Tally, median, turns
 from benchmarks.reports.charts import Plot, Rounds, bars
-from benchmarks.reports.results import Figure, Must, Result, Table, Target
+from benchmarks.reports.results import Figure, Must, Result, Table, Target, figure
 from benchmarks.worker import queries
-from benchmarks.worker.command import BrokerKind, Pool, WorkerOptions
+from benchmarks.worker.options import BrokerKind, Pool, WorkerOptions
 from benchmarks.worker.triggers import TriggerSource
 from benchmarks.worker.worker_proc import GraphTarget, RunningWorker, running_worker
 
@@ -52,9 +52,9 @@ def measured_rates(broker: BrokerKind, servers: Servers, graph: GraphTarget, opt
     return Result(
         group,
         f"what one process of a worker does, its broker {broker.shown}",
-        figures=tuple(figure for pool, tally in tallies.items() for figure in _figures(pool, tally)),
-        tables=(Table(group, f"rates, broker {broker.shown}", COLUMNS, tuple(_rows(tallies))),),
-        plots=(_plot(group, broker, tallies),),
+        figures=[one for pool, tally in tallies.items() for one in _figures(pool, tally)],
+        tables=[Table(f"rates, broker {broker.shown}", COLUMNS, list(_rows(tallies)))],
+        charts=[_plot(group, broker, tallies)],
     )
 
 
@@ -87,13 +87,13 @@ def _figures(pool: Pool, tally: Tally) -> Iterator[Figure]:
     for competitor in COMPETITORS:
         if competitor.what != NOTHING:
             target = TARGET if competitor.what == AT_ONCE else None
-            rounds = tuple(tally.speed_ratios(competitor.name, competitor.baseline.name))
+            rounds = tally.speed_ratios(competitor.name, competitor.baseline.name)
             events = "events as by default" if competitor.events else "no events"
             what = f"{pool}: {competitor.what}, against a no-op task"
-            yield Figure(what, rounds, target=target, note=events)
+            yield figure(what, rounds, target=target, note=events)
     for what in (NOTHING, AT_ONCE):
-        rounds = tuple(tally.speed_ratios(Competitor(what, events=True).name, Competitor(what, events=False).name))
-        yield Figure(f"{pool}: {what}, events against none", rounds)
+        rounds = tally.speed_ratios(Competitor(what, events=True).name, Competitor(what, events=False).name)
+        yield figure(f"{pool}: {what}, events against none", rounds)
 
 
 def _rows(tallies: Mapping[Pool, Tally]) -> Iterator[tuple[str | float, ...]]:

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from api_client import CacheClient
 from api_client.protocol.entry import decode_header
 from api_client.protocol.keys import CacheKey
-from benchmarks.apparatus.entries import PayloadKind, Published, Seeder, params_of, value_of
+from benchmarks.apparatus.entries import Published, Seeder, params_of
 from benchmarks.apparatus.servers import Servers
 from benchmarks.errors import BenchError
 
@@ -29,7 +29,7 @@ class TriggerSource:
         self._published = Published()
         self.client: CacheClient = CacheClient(servers.lenient_settings(), events=self._published)
         self._redis = servers.plain()
-        self._seeder = Seeder(self._redis, servers.namespace, value_of(PayloadKind.ROWS), query)
+        self._seeder = Seeder(self._redis, servers.namespace, query=query)
         self._numbers: Iterator[int] = count()
 
     def __enter__(self) -> Self:

@@ -30,7 +30,7 @@ from benchmarks.apparatus.servers import Servers
 from benchmarks.errors import BenchError
 from benchmarks.worker import app as tasks
 from benchmarks.worker import queries
-from benchmarks.worker.command import Pool
+from benchmarks.worker.options import Pool
 from refresher.embedded import ArcadeDbServer, GuardedProcess
 from refresher.graph.driver import open_driver
 from refresher.settings import WorkerSettings

@@ -9,15 +9,16 @@ from typing import Any, ClassVar, TypeAlias, cast
 from benchmarks.stampede.config import POOL_CONNECTIONS, POOL_WAIT_SECONDS
 from benchmarks.stampede.origin import Origin
 from benchmarks.stampede.recorder import Mark, record
-from benchmarks.stampede.strategies.strategy import AsyncCache, AsyncStrategy, Value
+from benchmarks.stampede.strategies.strategy import ON_LOOPS, Cache, Strategy, Value
 
 Read: TypeAlias = Callable[[int], Awaitable[Value]]
 
 
-class Cashews(AsyncStrategy):
+class Cashews(Strategy):
     """A decorator of cashews around the origin."""
 
     needs: ClassVar[tuple[str, ...]] = ("cashews",)
+    kinds = ON_LOOPS
     is_peer = True
     unobservable: ClassVar[tuple[str, ...]] = ()
 
@@ -25,10 +26,10 @@ class Cashews(AsyncStrategy):
     def decorated(self, cache: Any, compute: Read) -> Read:
         """Return the origin behind the cache."""
 
-    async def on_loop(self) -> AsyncCache:
-        from cashews import Cache
+    async def opened(self, *, on_loop: bool) -> Cache:
+        import cashews
 
-        cache = Cache()
+        cache = cashews.Cache()
         cache.setup(
             self.config.servers.cache_url,
             middlewares=(_recording,),
@@ -37,24 +38,22 @@ class Cashews(AsyncStrategy):
             suppress=False,
         )
         await cache.init()
-        origin = self.origin()
+        origin = self.origin(on_loop=True)
 
         async def stampede(number: int) -> Value:
-            return await origin.acompute(number)
+            value: Value = await origin.compute(number)
+            return value
 
         return _Cashews(cache, origin, self.decorated(cache, stampede))
 
 
-class _Cashews(AsyncCache):
+class _Cashews:
     def __init__(self, cache: Any, origin: Origin, read: Read) -> None:
-        self._cache, self._origin, self._read = cache, origin, read
-
-    async def read(self, number: int) -> Value:
-        return await self._read(number)
+        self._cache, self._origin, self.read = cache, origin, read
 
     async def close(self) -> None:
         await self._cache.close()
-        await self._origin.aclose()
+        await self._origin.close()
 
 
 async def _recording(call: Callable[..., Awaitable[Any]], command: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:

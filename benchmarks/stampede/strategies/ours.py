@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from api_client import AsyncCacheClient, CacheClient, Entry, EntryState, ReaderEvents, RefreshState
+from benchmarks.apparatus.loops import await_if_needed, run_on_thread
 from benchmarks.stampede.recorder import Mark, record
-from benchmarks.stampede.strategies.strategy import AsyncCache, Strategy, SyncCache, Value
+from benchmarks.stampede.strategies.strategy import Cache, Strategy, Value
 
 QUERY: Final = "stampede"
 
@@ -18,11 +19,8 @@ class Ours(Strategy):
     title = "ours"
     limits = "A miss costs more than a lock does: a message, a worker and a notification lie in between."
 
-    def on_threads(self) -> SyncCache:
-        return _OurSync(self)
-
-    async def on_loop(self) -> AsyncCache:
-        return _OurAsync(self)
+    async def opened(self, *, on_loop: bool) -> Cache:
+        return _OurCache(self, on_loop=on_loop)
 
     def params(self, number: int) -> dict[str, Any]:
         """Return the params under which a variant's number is cached."""
@@ -39,45 +37,26 @@ class _Refusals(ReaderEvents):
         self.count += 1
 
 
-class _OurSync(SyncCache):
-    def __init__(self, strategy: Ours) -> None:
-        self._params = strategy.params
+class _OurCache:
+    def __init__(self, strategy: Ours, *, on_loop: bool) -> None:
+        self._params, self._on_loop = strategy.params, on_loop
         self._refusals, self._recorded = _Refusals(), 0
-        self._client = CacheClient(strategy.config.servers.settings(), events=self._refusals)
+        of = AsyncCacheClient if on_loop else CacheClient
+        self._client = of(strategy.config.servers.settings(), events=self._refusals)
+        self.close = self._client.close
 
-    def read(self, number: int) -> Value:
-        entry = self._client.get_entry(QUERY, self._params(number))
-        self._recorded = _record_entry(entry, self._refusals.count, self._recorded)
-        value: Value = entry.value
-        return value
+    def read(self, number: int) -> Any:
+        coroutine = self._read(number)
+        return coroutine if self._on_loop else run_on_thread(coroutine)
 
-    def close(self) -> None:
-        self._client.close()
-
-
-class _OurAsync(AsyncCache):
-    def __init__(self, strategy: Ours) -> None:
-        self._params = strategy.params
-        self._refusals, self._recorded = _Refusals(), 0
-        self._client = AsyncCacheClient(strategy.config.servers.settings(), events=self._refusals)
-
-    async def read(self, number: int) -> Value:
-        entry = await self._client.get_entry(QUERY, self._params(number))
-        self._recorded = _record_entry(entry, self._refusals.count, self._recorded)
-        value: Value = entry.value
-        return value
-
-    async def close(self) -> None:
-        await self._client.close()
-
-
-def _record_entry(entry: Entry[Any], refusals: int, recorded: int) -> int:
-    """Record what the entry says, and a refused claim on the next read of the process; return how many are recorded."""
-    if entry.state is EntryState.MISS:
-        record(Mark.MISS)
-    elif entry.refresh is not RefreshState.NONE:
-        record(Mark.EARLY if entry.refresh is RefreshState.TRIGGERED else Mark.EARLY | Mark.DUCKED)
-    if refusals > recorded:
-        record(Mark.CONTENDED)
-        return recorded + 1
-    return recorded
+    async def _read(self, number: int) -> Value:
+        """Read, and record what the entry says; a refused claim is recorded on the next read of the process."""
+        entry: Entry[Value] = await await_if_needed(self._client.get_entry(QUERY, self._params(number)))
+        if entry.state is EntryState.MISS:
+            record(Mark.MISS)
+        elif entry.refresh is not RefreshState.NONE:
+            record(Mark.EARLY if entry.refresh is RefreshState.TRIGGERED else Mark.EARLY | Mark.DUCKED)
+        if self._refusals.count > self._recorded:
+            record(Mark.CONTENDED)
+            self._recorded += 1
+        return entry.value

@@ -13,18 +13,19 @@ from redis.exceptions import LockError
 from benchmarks.stampede.config import POOL_CONNECTIONS, POOL_WAIT_SECONDS
 from benchmarks.stampede.origin import Origin
 from benchmarks.stampede.recorder import Mark, record
-from benchmarks.stampede.strategies.strategy import AsyncCache, AsyncStrategy, SyncCache, SyncStrategy, Value
+from benchmarks.stampede.strategies.strategy import ON_LOOPS, ON_THREADS, Cache, Strategy, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Dogpile(SyncStrategy):
+class Dogpile(Strategy):
     """``get_or_create``; a thread of the reader's process makes the new value, the others get the old one."""
 
     name = "dogpile"
     title = "dogpile.cache"
     needs: ClassVar[tuple[str, ...]] = ("dogpile",)
+    kinds = ON_THREADS
     is_peer = True
     reader_sets_expiry = True
     limits = (
@@ -32,15 +33,15 @@ class Dogpile(SyncStrategy):
         "reader's process. On a miss all wait, looking every 100 ms. Its lock has no end unless lock_timeout is given."
     )
 
-    def on_threads(self) -> SyncCache:
+    async def opened(self, *, on_loop: bool) -> Cache:
         return _Dogpile(self)
 
 
-class _Dogpile(SyncCache):
+class _Dogpile:
     def __init__(self, strategy: Dogpile) -> None:
         from dogpile.cache import make_region
 
-        config, self._origin = strategy.config, strategy.origin()
+        config, self._origin = strategy.config, strategy.origin(on_loop=False)
         self._pool = redis.BlockingConnectionPool.from_url(
             config.servers.cache_url, max_connections=POOL_CONNECTIONS, timeout=POOL_WAIT_SECONDS
         )
@@ -114,12 +115,13 @@ class _RecordingMutex:
         return bool(self._mutex.acquire(True)) if wait else False  # noqa: FBT003
 
 
-class Aiocache(AsyncStrategy):
+class Aiocache(Strategy):
     """A reader that finds nothing requests a lock; the others of its process wait for at most its lease."""
 
     name = "aiocache"
     title = "aiocache"
     needs: ClassVar[tuple[str, ...]] = ("aiocache",)
+    kinds = ON_LOOPS
     is_peer = True
     unobservable: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
     limits = (
@@ -127,11 +129,11 @@ class Aiocache(AsyncStrategy):
         "process's lock goes on and recomputes."
     )
 
-    async def on_loop(self) -> AsyncCache:
+    async def opened(self, *, on_loop: bool) -> Cache:
         from aiocache import RedisCache, cached_stampede
 
         parts = ConnectionPool.from_url(self.config.servers.cache_url).connection_kwargs  # it takes no URL
-        origin = self.origin()
+        origin = self.origin(on_loop=True)
         decorator: Any = cached_stampede(
             lease=self.config.lease_seconds,
             ttl=self.config.expires_seconds,
@@ -148,20 +150,21 @@ class Aiocache(AsyncStrategy):
             connection_pool_kwargs={"timeout": POOL_WAIT_SECONDS},
             timeout=POOL_WAIT_SECONDS,
         )
-        return _Aiocache(decorator(origin.acompute), origin)
+
+        async def stampede(number: int) -> Value:
+            value: Value = await origin.compute(number)
+            return value
+
+        return _Aiocache(decorator(stampede), origin)
 
 
-class _Aiocache(AsyncCache):
+class _Aiocache:
     def __init__(self, read: Any, origin: Origin) -> None:
-        self._read, self._origin = read, origin
-
-    async def read(self, number: int) -> Value:
-        value: Value = await self._read(number)
-        return value
+        self.read, self._origin = read, origin
 
     async def close(self) -> None:
-        await self._read.cache.close()
-        await self._origin.aclose()
+        await self.read.cache.close()
+        await self._origin.close()
 
 
 def _recording_plugin() -> Any:
@@ -176,12 +179,13 @@ def _recording_plugin() -> Any:
     return RecordingPlugin()
 
 
-class Cacheback(SyncStrategy):
+class Cacheback(Strategy):
     """A reader that finds a stale value writes it back as fresh for a while, and sends a task that recomputes."""
 
     name = "cacheback"
     title = "django-cacheback"
     needs: ClassVar[tuple[str, ...]] = ("django", "django_redis", "cacheback")
+    kinds = ON_THREADS
     is_peer = True
     unobservable: ClassVar[tuple[str, ...]] = ("contention", "ducked_out")
     limits = (
@@ -189,14 +193,14 @@ class Cacheback(SyncStrategy):
         "by each reader that meets it."
     )
 
-    def on_threads(self) -> SyncCache:
+    async def opened(self, *, on_loop: bool) -> Cache:
         """Configure Django and Celery for this process."""
-        from benchmarks.stampede.cacheback_job import configured_job
+        from benchmarks.stampede.strategies.cacheback_job import configured_job
 
         return _Cacheback(configured_job(self.config, self.variant))
 
 
-class _Cacheback(SyncCache):
+class _Cacheback:
     def __init__(self, job: type) -> None:
         self._job = job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from importlib.util import find_spec
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from benchmarks.stampede.config import Config, Kind
 from benchmarks.stampede.origin import Origin
@@ -12,27 +12,13 @@ from benchmarks.stampede.origin import Origin
 Value: TypeAlias = dict[str, Any]
 
 
-class SyncCache(ABC):
-    """A cache that threads read."""
+class Cache(Protocol):
+    """What readers share. On an event loop, what its methods return is to be awaited."""
 
-    @abstractmethod
-    def read(self, number: int) -> Value:
+    def read(self, number: int) -> Any:
         """Read, whatever that takes; what it meets goes to `record`."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Disconnect."""
-
-
-class AsyncCache(ABC):
-    """A cache that tasks of one event loop read."""
-
-    @abstractmethod
-    async def read(self, number: int) -> Value:
-        """Read, whatever that takes; what it meets goes to `record`."""
-
-    @abstractmethod
-    async def close(self) -> None:
+    def close(self) -> Any:
         """Disconnect."""
 
 
@@ -71,9 +57,10 @@ class Strategy(ABC):
         absent = [module for module in cls.needs if find_spec(module.partition(".")[0]) is None]
         return f"not installed: {', '.join(absent)}" if absent else ""
 
-    def origin(self) -> Origin:
-        """Return its origin, for this process."""
-        return Origin(self.config, self.variant)
+    @classmethod
+    def is_on_loop(cls, kind: Kind) -> bool:
+        """Return whether readers of this kind read it on an event loop; a process of its own has one where needed."""
+        return kind is Kind.ASYNCIO or Kind.THREADS not in cls.kinds
 
     @property
     def prefix(self) -> str:
@@ -81,27 +68,13 @@ class Strategy(ABC):
         return f"{self.config.servers.namespace}:{self.variant}"
 
     @abstractmethod
-    def on_threads(self) -> SyncCache:
-        """Open it for threads."""
+    async def opened(self, *, on_loop: bool) -> Cache:
+        """Open it for threads, or on the running event loop."""
 
-    @abstractmethod
-    async def on_loop(self) -> AsyncCache:
-        """Open it on the running event loop."""
-
-
-class SyncStrategy(Strategy):
-    """A strategy that threads alone can read."""
-
-    kinds: ClassVar[tuple[Kind, ...]] = (Kind.PROCESSES, Kind.THREADS)
-
-    async def on_loop(self) -> AsyncCache:
-        raise NotImplementedError
+    def origin(self, *, on_loop: bool) -> Origin:
+        """Return its origin, for this process."""
+        return Origin(self.config, self.variant, on_loop=on_loop)
 
 
-class AsyncStrategy(Strategy):
-    """A strategy that lives on event loops; a process of its own has a loop for one reader."""
-
-    kinds: ClassVar[tuple[Kind, ...]] = (Kind.PROCESSES, Kind.ASYNCIO)
-
-    def on_threads(self) -> SyncCache:
-        raise NotImplementedError
+ON_THREADS = (Kind.PROCESSES, Kind.THREADS)
+ON_LOOPS = (Kind.PROCESSES, Kind.ASYNCIO)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.errors import BenchError
-from benchmarks.simulate.command import Mode, Popularity
 from benchmarks.simulate.event_queue import NO_KEY, SLOTS_PER_SECOND, open_slot, pop, schedule
 from benchmarks.simulate.model import NO_COSTS, Fault, Model, rates_and_degrees, rmat_degrees
+from benchmarks.simulate.options import Mode, Popularity
 from benchmarks.simulate.outcome import Outcome
 from benchmarks.simulate.real_run import pickups_by_second
 from benchmarks.simulate.simulation import initial_state, simulate

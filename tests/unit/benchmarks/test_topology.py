@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from benchmarks.reports.kept import kept
 from benchmarks.topology.charts import lead_times_ms
-from benchmarks.topology.command import TopologyOptions
 from benchmarks.topology.model import keys_of, make_model, shares
+from benchmarks.topology.options import TopologyOptions
 from benchmarks.topology.plan import (
     Candidate,
     GraphKind,
@@ -202,7 +202,7 @@ def test_trials_without_a_read_are_no_reason_to_lose_a_run() -> None:
             for number, trial in enumerate(trials(SMALL.extent, 1))
         ]
         results = results_of(found, SMALL)
-        drawn = [series for result in results for plot in result.plots for series in plot.series]
+        drawn = [series for result in results for plot in result.charts for series in plot.series]
         assert all(map(math.isfinite, (y for series in drawn for y in (*series.y, *series.low, *series.high))))
         assert kept({"benchmark": "topology"}, results).results
 
@@ -235,14 +235,14 @@ def test_the_whole_grid_is_shown_and_a_broken_promise_is_seen() -> None:
         for trial in trials(SMALL.extent, 1)
     ]
     rmat, snb = results_of(everything, SMALL)
-    tables = {table.name: table for result in (rmat, snb) for table in result.tables}
-    assert len(tables["grid-rmat-workers"].rows) == len(tables["grid-rmat-own-process"].rows) == 2 * 3
-    assert len(tables["ratios-rmat"].rows) == 2 * 2
-    assert all(len(row) == len(table.columns) for table in tables.values() for row in table.rows)
-    promises = {figure.what: figure for figure in rmat.figures if figure.target is not None}
+    own_process, workers, ratios, *_ = rmat.tables
+    assert len(workers.rows) == len(own_process.rows) == 2 * 3
+    assert len(ratios.rows) == 2 * 2
+    assert all(len(row) == len(table.columns) for table in (*rmat.tables, *snb.tables) for row in table.rows)
+    promises = {figure.what: figure for figure in rmat.figures if figure.target}
     assert promises["workers: share of reads that waited, in the worst cell"].reached is False
     assert promises["errors, in the worst cell"].reached is True
-    assert {plot.name for plot in rmat.plots} == {
+    assert {plot.name for plot in rmat.charts} == {
         "topology-rmat-p95", "topology-rmat-beta-own-process",
         "topology-rmat-beta-workers", "topology-rmat-leads",
     }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.apparatus.statistics import Tally, Turn
 from benchmarks.reports.results import Figure
 from benchmarks.worker import duplicates, latency, rates
-from benchmarks.worker.command import BrokerKind, Pool
+from benchmarks.worker.options import BrokerKind, Pool
 
 
 def tally_of(seconds: dict[str, list[float]], count: int = 10) -> Tally:
@@ -20,8 +20,8 @@ def tally_of(seconds: dict[str, list[float]], count: int = 10) -> Tally:
     return tally
 
 
-def by_what(figures: list[Figure]) -> dict[tuple[str, str], tuple[float, ...]]:
-    return {(figure.what, figure.note): figure.rounds for figure in figures}
+def by_what(figures: list[Figure]) -> dict[tuple[str, str], tuple[float | None, float | None]]:
+    return {(figure.what, figure.note): (figure.low, figure.high) for figure in figures}
 
 
 def test_a_refresh_is_compared_with_a_no_op_task_of_the_same_round_and_events() -> None:
@@ -34,7 +34,7 @@ def test_a_refresh_is_compared_with_a_no_op_task_of_the_same_round_and_events() 
     assert found["solo: a refresh, loaded at once, against a no-op task", "no events"] == (0.5, 0.8)
     assert found["solo: a refresh, loaded at once, against a no-op task", "events as by default"] == (2.0, 2.0)
     assert found["solo: a no-op task, events against none", ""] == (0.5, 0.5)
-    assert [figure.target for figure in figures].count(rates.TARGET) == 2
+    assert [figure.target for figure in figures].count("≥ 0.6 ×") == 2
 
 
 def test_each_competitor_has_a_row_in_each_pool() -> None:
@@ -68,6 +68,6 @@ def test_a_peer_that_is_not_installed_has_no_figure_and_the_others_have() -> Non
     of_once = [figure for figure in result.figures if duplicates.CeleryOnce.title in figure.what]
     others = [figure for figure in result.figures if figure not in of_once]
     assert of_once
-    assert not any(figure.rounds for figure in of_once)
-    assert all(len(figure.rounds) == 2 for figure in others)
+    assert all(figure.value is None for figure in of_once)
+    assert all(figure.rounds == 2 for figure in others)
     assert len(result.tables[0].rows) == len(duplicates._KINDS)

@@ -1,6 +1,6 @@
 """The job of django-cacheback, its configuration without a project, and the Celery app that its worker runs.
 
-``celery -A benchmarks.stampede.cacheback_job`` finds all it needs in its environment.
+``celery -A benchmarks.stampede.strategies.cacheback_job`` finds all it needs in its environment.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def _job_class(config: Config, origin: Origin) -> type:
         cache_ttl = int(config.hard_seconds)
 
         def fetch(self, number: int) -> Value:
-            return origin.compute(number)
+            value: Value = origin.compute(number)
+            return value
 
         def process_result(self, result: Any, call: Any, cache_status: int, sync_fetch: Any = None) -> Any:
             if cache_status == self.MISS:

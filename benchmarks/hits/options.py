@@ -1,0 +1,54 @@
+"""Options of ``python -m benchmarks hits``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+
+from benchmarks.options import DEFAULT_ROUNDS, Options, RedisUrl, Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Amount of measuring.
+
+    Attributes:
+        rounds: rounds that count; one more, the first, is dropped.
+        slices: turns that everyone has in a round.
+        slice_seconds: how long a turn takes, about.
+        latencies: reads timed one by one, of each kind in each round.
+        entries: of the large cache, and of the small one that it is compared with.
+    """
+
+    rounds: int
+    slices: int
+    slice_seconds: float
+    latencies: int
+    entries: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HitsOptions(Options):
+    """Measure what a hit costs, against redis-py itself and against other caches, with the targets beside it.
+
+    Ratios of one run, since times of two machines can't be compared. Exits with 0 whether targets are reached or not.
+    """
+
+    rounds: Rounds = None
+    only: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="Run this group alone; may be repeated. A wrong name is answered with all."),
+    ] = field(default_factory=list)
+    full: Annotated[
+        bool, typer.Option("--full", help="Also what takes minutes and 3 GB of memory: a million entries.")
+    ] = False
+    uvloop: Annotated[bool, typer.Option("--uvloop", help="Run the asyncio modes on uvloop.")] = False
+    redis_url: RedisUrl = None
+
+    @property
+    def scale(self) -> Scale:
+        if self.quick:
+            return Scale(self.rounds or 1, 2, 0.01, 100, (2_000, 1_000))
+        return Scale(self.rounds or DEFAULT_ROUNDS, 8, 0.05, 2_000, (1_000_000, 1_000))

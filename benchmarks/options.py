@@ -1,0 +1,52 @@
+"""Options of the command lines: each is one field of its benchmark's dataclass, declared, passed and recorded there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+
+from refresher.cli.arguments import without_password
+
+DEFAULT_ROUNDS: Final = 7
+Rounds: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=1_000, help=f"Rounds that count, of which the median is taken. [default: {DEFAULT_ROUNDS}]"
+    ),
+]
+RedisUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        callback=without_password,
+        help="Your own Redis as the cache; REDIS_PASSWORD is read from the environment. The benchmark's keys are "
+        "removed in the end.",
+    ),
+]
+_UNRECORDED: Final = ("redis_url", "neo4j_uri", "seed", "rounds", "out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of every benchmark; those of one are a subclass, whose docstring is the help of its command.
+
+    None and an empty list: as much as is usual.
+    """
+
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Little of everything, in a minute at most: shows that it works, not how fast."),
+    ] = False
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn; of several, the first.")] = 1
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where JSON and charts go.")] = Path("bench-results")
+
+    def recorded(self) -> dict[str, Any]:
+        """Return what stands in the provenance of a run: no address, no path."""
+        given = {name: value for name, value in asdict(self).items() if name not in _UNRECORDED and value is not None}
+        return {
+            name: (", ".join(map(str, value)) or "all") if isinstance(value, list) else value
+            for name, value in given.items()
+        }

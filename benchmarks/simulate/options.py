@@ -1,0 +1,81 @@
+"""Options of ``python -m benchmarks simulate``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from benchmarks.options import Options
+
+
+class Popularity(StrEnum):
+    """Distribution of reads over keys."""
+
+    ZIPF = "zipf"
+    RMAT = "rmat"
+
+
+class Mode(StrEnum):
+    """Earliest moment of a refresh: once a value is stale, or before."""
+
+    NONE = "none"
+    PLAIN = "plain"
+    TOPOLOGY_SENSITIVE = "topology_sensitive"
+
+
+class Scenario(StrEnum):
+    """Simulated scenario."""
+
+    STEADY = "steady"
+    CORRELATED_EXPIRY = "correlated-expiry"
+    WORKER_OUTAGE = "worker-outage"
+    SLOW_ORIGIN = "slow-origin"
+    FLEET = "fleet"
+    BETA = "beta"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions(Options):
+    """Simulate readers and workers as no machine here can hold them: millions of keys, a million reads per second.
+
+    The decisions are the product's own; servers, broker and network are figures that --validate measures.
+    """
+
+    scenario: Annotated[
+        list[Scenario],
+        typer.Option(metavar="|".join(Scenario), help="Simulate this one; may be repeated. [default: all]"),
+    ] = field(default_factory=list)
+    keys: Annotated[int, typer.Option(min=10, max=50_000_000, help="How many keys there are.")] = 10_000_000
+    reads_per_second: Annotated[float, typer.Option(min=1, help="Of all keys and readers together, a second.")] = (
+        1_000_000.0
+    )
+    readers: Annotated[int, typer.Option(min=1, max=100_000, help="Processes that read.")] = 1_000
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100_000, help="Worker processes. [default: twice as many as the steady load keeps busy]"
+        ),
+    ] = None
+    seconds: Annotated[int, typer.Option(min=10, max=86_400, help="The span that is simulated.")] = 600
+    popularity: Annotated[Popularity, typer.Option(help="How reads are shared.")] = Popularity.RMAT
+    zipf_exponent: Annotated[
+        float,
+        typer.Option(min=0, max=5, help="Where popularity is Zipf's: the greater, the more uneven; 0: all alike."),
+    ] = 1.0
+    ttl: Annotated[float, typer.Option(min=0.1, help="Of all entries, in seconds.")] = 3_600.0
+    grace: Annotated[float, typer.Option(min=0, help="Of all entries, in seconds.")] = 3_600.0
+    delta: Annotated[float, typer.Option(min=0.0001, help="What a load takes, in seconds.")] = 0.05
+    delta_spread: Annotated[
+        float, typer.Option(min=0, max=3, help="σ of the logarithm of what a load takes; 0: always the same.")
+    ] = 0.0
+    beta: Annotated[float, typer.Option(min=0.001, max=1000, help="β0: the greater, the earlier.")] = 1.0
+    mode: Annotated[Mode, typer.Option(help="When refreshes begin, where a scenario does not compare that.")] = (
+        Mode.TOPOLOGY_SENSITIVE
+    )
+    validate: Annotated[
+        bool,
+        typer.Option("--validate", help="A real run of a minute, with its own size, and the same one simulated."),
+    ] = False

@@ -1,0 +1,83 @@
+"""Run of the scenarios, or of a validation."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.reports.provenance import make_folder, provenance
+from benchmarks.reports.report import measured, present
+from benchmarks.reports.results import Figure, Must, Result, Target, figure
+from benchmarks.simulate.charts import charts_of, runs_table
+from benchmarks.simulate.model import Model
+from benchmarks.simulate.options import Scenario, SimulateOptions
+from benchmarks.simulate.outcome import Outcome
+from benchmarks.simulate.scenarios import TITLES, model_of, models
+from benchmarks.simulate.simulation import simulate
+from benchmarks.simulate.validation import validated
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LARGE_KEYS: Final = 10_000_000
+_LARGE_READS: Final = 600_000_000
+_MAX_SECONDS: Final = Target(Must.AT_MOST, 300)
+_MAX_GIB: Final = Target(Must.AT_MOST, 1.5)
+_QUICK: Final[dict[str, Any]] = {
+    "keys": 20_000, "reads_per_second": 2_000.0, "readers": 20, "seconds": 60, "ttl": 60.0,
+}  # fmt: skip
+
+
+def run(options: SimulateOptions, console: Console) -> None:
+    """Simulate what the options select. Ctrl-C ends it; the scenarios that were simulated by then are shown and kept.
+
+    Raises:
+        BenchError: numba is not installed, or a folder can't be written; when all else is kept: a validation's servers,
+            worker or readers failed.
+    """
+    make_folder(options.out)
+    if options.quick:
+        options = replace(options, **_QUICK)
+    servers: dict[str, str] = {}
+    about = provenance("simulate", options, rounds=1, servers=servers, more={})
+    if options.validate:
+        results = measured([("validation", partial(validated, options, console, servers))], console)
+        about["versions"] |= servers
+    else:
+        console.print(f"compiled in {_compile_all():.1f} s", style="dim")
+        model = model_of(options)
+        scenarios = options.scenario or list(Scenario)
+        groups = ((one.value, partial(_simulated, one, model, quick=options.quick)) for one in scenarios)
+        results = measured(groups, console)
+    present(options.out, about, results, console)
+
+
+def _compile_all() -> float:
+    """Simulate a second of next to nothing, so that no measured run compiles."""
+    began = time.perf_counter()
+    simulate(Model(keys=10, reads_per_second=10, readers=1, workers=1, seconds=1, ttl=60, grace=60, load=0.01))
+    return time.perf_counter() - began
+
+
+def _simulated(scenario: Scenario, model: Model, *, quick: bool) -> Result:
+    outcomes = {name: simulate(one) for name, one in models(scenario, model, quick=quick).items()}
+    return Result(
+        scenario.value, TITLES[scenario], _figures(outcomes),
+        tables=[runs_table(TITLES[scenario], outcomes)], charts=charts_of(scenario, outcomes),
+    )  # fmt: skip
+
+
+def _figures(outcomes: dict[str, Outcome]) -> list[Figure]:
+    """Return what the simulation itself took; targets are those of ten million keys and 600 million reads."""
+    longest = max(outcomes.values(), key=lambda outcome: outcome.wall_seconds)
+    is_large = longest.model.keys >= _LARGE_KEYS and longest.reads >= _LARGE_READS
+    memory = max(outcome.most_bytes for outcome in outcomes.values()) / 2**30
+    return [
+        figure(
+            "longest run: wall time", (longest.wall_seconds,), "s", _MAX_SECONDS if is_large else None,
+            f"{longest.model.keys:,} keys, {longest.reads:,.0f} reads, {longest.loads():,} loads",
+        ),
+        figure("most memory so far", (memory,), "GiB", _MAX_GIB if is_large else None),
+    ]  # fmt: skip

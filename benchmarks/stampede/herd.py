@@ -1,0 +1,217 @@
+"""A herd: thousands of readers of one key in four processes, as threads or as tasks, all at the same moment.
+
+Over the pipe of a process, in turn: (number, how many readers), or its end → ``READY`` → the common start (monotonic
+seconds) → a list of `Read`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Final, NamedTuple, Self
+
+import redis
+
+from api_client.config.broker import miss_queue, refresh_queue
+from benchmarks.apparatus.loops import await_if_needed, run_on_thread
+from benchmarks.apparatus.processes import Child, end_children, replies, start_child
+from benchmarks.apparatus.statistics import percentile
+from benchmarks.stampede.config import Config
+from benchmarks.stampede.origin import Ledger, Recompute
+from benchmarks.stampede.strategies.cacheback_job import QUEUE
+from benchmarks.stampede.strategies.ours import Ours
+from benchmarks.stampede.strategies.peers import Cacheback
+from benchmarks.stampede.strategies.strategy import Cache, Strategy
+from benchmarks.stampede.variants import BY_NAME, Variant
+
+WRONG: Final = "wrong value"
+READY: Final = "ready"
+PROCESSES: Final = 4
+_ANSWER_SECONDS: Final = 300.0
+_QUIET_SECONDS: Final = 0.3
+_WORKER_QUIET_SECONDS: Final = 1.0  # from trigger to load, on a machine that does something else besides
+_POLL_SECONDS: Final = 0.02
+
+
+class Read(NamedTuple):
+    """One read: when it began after the common start, how long it took (s), and what went wrong, or nothing."""
+
+    began: float
+    took: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outcome of one run; ``recomputes`` are those that it caused."""
+
+    reads: list[Read]
+    recomputes: list[Recompute]
+
+    @property
+    def errors(self) -> Counter[str]:
+        """Number of failed reads by the name of the error."""
+        return Counter(read.error for read in self.reads if read.error)
+
+    def percentile_ms(self, percent: float, *, from_start: bool = False) -> float:
+        """Return a percentile of what the reads took, in ms; counted from the common start, where ``from_start``."""
+        took = [read.took + (max(0.0, read.began) if from_start else 0.0) for read in self.reads]
+        return percentile(took, percent) * 1000
+
+
+class Herd:
+    """Processes of a variant's readers, which stay for several runs. A context manager.
+
+    Args:
+        variant: what they read with.
+        config: of the scenario.
+        control: where the origin leaves its counts.
+        readers: in all processes together.
+        lead_seconds: how far ahead they get the common start.
+        processes: how many there are.
+    """
+
+    def __init__(
+        self, variant: Variant, config: Config, control: redis.Redis, *, readers: int, lead_seconds: float = 0.0,
+        processes: int = PROCESSES,
+    ) -> None:  # fmt: skip
+        self._variant, self._control, self._readers, self._lead_seconds = variant, control, readers, lead_seconds
+        self._broker = redis.Redis.from_url(config.servers.broker_url)
+        self._queues = miss_queue(config.servers.namespace), refresh_queue(config.servers.namespace), QUEUE
+        has_worker = variant.strategy in (Ours, Cacheback)
+        self._quiet_seconds = _WORKER_QUIET_SECONDS if has_worker else _QUIET_SECONDS
+        self._processes: list[Child] = []
+        on_loop = variant.strategy.is_on_loop(variant.kind)
+        for _ in range(processes):
+            child = start_child(run_herd, variant.strategy.name, variant.name, config, on_loop)
+            self._processes.append(child)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end_children(self._processes)
+
+    def ledger(self, number: int) -> Ledger:
+        return Ledger(self._control, self._variant.name, number)
+
+    def read_alone(self, number: int, *, process: int = 0) -> None:
+        """Let one reader of one process read a number, and no other."""
+        one = self._processes[process : process + 1]
+        self._send((number, 1), one)
+        replies(one, _ANSWER_SECONDS)
+        self._send(time.monotonic(), one)
+        replies(one, _ANSWER_SECONDS)
+
+    def prepare(self, number: int, *, readers: int | None = None) -> float:
+        """Get all readers, or so many of them, ready to read a number, and return the moment for it (monotonic, s).
+
+        Recomputes of this number from now on are those that the readers cause.
+        """
+        self._send((number, (readers or self._readers) // len(self._processes)), self._processes)
+        replies(self._processes, _ANSWER_SECONDS)
+        self.ledger(number).reset()
+        return time.monotonic() + self._lead_seconds
+
+    def release(self, at: float, number: int) -> Outcome:
+        """Let all read at ``at``; back when the last of them has, and all that they caused is done.
+
+        Raises:
+            BenchError: a process ended, or gave no answer within five minutes.
+        """
+        self._send(at, self._processes)
+        reads = [read for answer in replies(self._processes, _ANSWER_SECONDS) for read in answer]
+        quiet_since = time.monotonic()
+        give_up_at = quiet_since + _ANSWER_SECONDS
+        while time.monotonic() < min(quiet_since + self._quiet_seconds, give_up_at):
+            if self._are_pending(number):
+                quiet_since = time.monotonic()
+            time.sleep(_POLL_SECONDS)
+        return Outcome(reads, self.ledger(number).recomputes())
+
+    def _are_pending(self, number: int) -> bool:
+        """Return whether a recompute runs, or a message waits for a worker, or is with one."""
+        waiting = any(self._broker.llen(name) for name in self._queues)
+        return bool(waiting or self._broker.hlen("unacked") or self.ledger(number).running)
+
+    def _send(self, message: object, processes: Sequence[Child]) -> None:
+        for _, pipe in processes:
+            pipe.send(message)
+
+
+def run_herd(pipe: Any, strategy: str, variant: str, config: Config, on_loop: bool) -> None:  # noqa: FBT001 - the arguments of a process
+    """Read on demand until the other side of the pipe is closed."""
+    opened = BY_NAME[strategy](config, variant)
+    try:
+        if on_loop:
+            asyncio.run(_serve_on_loop(pipe, opened))
+        else:
+            _serve_on_threads(pipe, run_on_thread(opened.opened(on_loop=False)))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def _serve_on_threads(pipe: Connection, cache: Cache) -> None:
+    try:
+        while True:
+            number, size = pipe.recv()
+            pipe.send(_threads(cache, number, size, pipe))
+    finally:
+        cache.close()
+
+
+def _threads(cache: Cache, number: int, size: int, pipe: Connection) -> list[Read]:
+    reads: list[Read] = []
+    start = threading.Event()
+    at = [0.0]
+
+    def run() -> None:
+        start.wait()
+        time.sleep(max(0.0, at[0] - time.monotonic()))
+        reads.append(run_on_thread(_read(cache, number, at[0])))
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(size)]
+    for thread in threads:
+        thread.start()
+    pipe.send(READY)
+    at[0] = pipe.recv()  # far enough ahead that all of them are awake by then
+    start.set()
+    for thread in threads:
+        thread.join()
+    return reads
+
+
+async def _serve_on_loop(pipe: Connection, strategy: Strategy) -> None:
+    cache = await strategy.opened(on_loop=True)
+
+    async def read(number: int, at: float) -> Read:
+        await asyncio.sleep(max(0.0, at - time.monotonic()))
+        return await _read(cache, number, at)
+
+    try:
+        # The loop must not stand still while the pipe is silent: clients have tasks of their own.
+        while True:
+            number, size = await asyncio.to_thread(pipe.recv)
+            pipe.send(READY)
+            at = await asyncio.to_thread(pipe.recv)
+            tasks = [asyncio.create_task(read(number, at)) for _ in range(size)]
+            pipe.send(list(await asyncio.gather(*tasks)))
+    finally:
+        await cache.close()
+
+
+async def _read(cache: Cache, number: int, at: float) -> Read:
+    """Read, whatever comes of it; ``at`` is the common start."""
+    began, error = time.monotonic(), ""
+    try:
+        value = await await_if_needed(cache.read(number))
+        took = time.monotonic() - began
+        error = "" if value["number"] == number else WRONG
+    except Exception as problem:  # noqa: BLE001 - errors are what is counted here
+        took, error = time.monotonic() - began, type(problem).__name__
+    return Read(began - at, took, error)

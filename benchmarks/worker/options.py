@@ -1,0 +1,95 @@
+"""Options of ``python -m benchmarks worker``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from benchmarks.options import DEFAULT_ROUNDS, Options, RedisUrl, Rounds
+from refresher.cli.arguments import without_password
+
+
+class BrokerKind(StrEnum):
+    """Broker between reader and worker."""
+
+    REDIS = "redis"
+    RABBITMQ = "rabbitmq"
+    BOTH = "both"
+
+    @property
+    def kinds(self) -> tuple[BrokerKind, ...]:
+        return (BrokerKind.REDIS, BrokerKind.RABBITMQ) if self is BrokerKind.BOTH else (self,)
+
+    @property
+    def shown(self) -> str:
+        return "RabbitMQ" if self is BrokerKind.RABBITMQ else "Redis"
+
+
+class Pool(StrEnum):
+    """Celery's pools that a worker of ours may have."""
+
+    PREFORK = "prefork"
+    SOLO = "solo"
+    THREADS = "threads"
+
+    @property
+    def size(self) -> int:
+        """Number of tasks that it runs at a time: one process, or four threads in it."""
+        return 4 if self is Pool.THREADS else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Amount of measuring.
+
+    Attributes:
+        rounds: rounds that count; one more, the first, is dropped.
+        messages: of one kind, that are worked off in one go.
+        samples: triggers timed one by one in a round, and tasks beside them.
+        duplicates: triggers in a turn that have nothing left to do.
+        slices: turns of each competitor in a round of them.
+        longest_pause_seconds: between two samples; drawn evenly.
+    """
+
+    rounds: int
+    messages: int
+    samples: int
+    duplicates: int
+    slices: int
+    longest_pause_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions(Options):
+    """Measure what a refresh costs a worker, against Celery tasks that do nothing, with the targets beside it.
+
+    Refreshes a second of one process, the time from a trigger to the commit, and what a duplicate costs against
+    celery-singleton and celery-once. Ratios of one run, since times of two machines can't be compared. Exits with 0
+    whether targets are reached or not.
+    """
+
+    rounds: Rounds = None
+    broker: Annotated[BrokerKind, typer.Option(help="Broker between reader and worker.")] = BrokerKind.REDIS
+    only: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="Run this group alone (rates, latency, duplicates); may be repeated."),
+    ] = field(default_factory=list)
+    redis_url: RedisUrl = None
+    neo4j_uri: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            callback=without_password,
+            help="Your own Neo4j; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read from the environment. Two "
+            "hundred BenchPerson nodes are written, and removed in the end.",
+        ),
+    ] = None
+
+    @property
+    def scale(self) -> Scale:
+        if self.quick:
+            return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005)
+        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03)
