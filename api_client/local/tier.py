@@ -47,6 +47,9 @@ class LocalTier:
         max_bytes: their approximate memory.
         max_age_seconds: counted from before the GET was sent: the bound on the effect of a lost invalidation.
         monotonic: the clock, in seconds.
+
+    Attributes:
+        held_bytes: the approximate memory of the entries.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class LocalTier:
         self._max_age_seconds, self._monotonic = max_age_seconds, monotonic
         self._lock = threading.RLock()
         self._bypassed = True
-        self._held_bytes = 0
+        self.held_bytes: int = 0
         self._fills: dict[str, set[Fill]] = {}
         self._fill_count = 0
 
@@ -71,11 +74,6 @@ class LocalTier:
     def is_bypassed(self) -> bool:
         """Whether nothing is kept, because no invalidations are received."""
         return self._bypassed
-
-    @property
-    def held_bytes(self) -> int:
-        """The approximate memory of the entries."""
-        return self._held_bytes
 
     def begin(self, entry_key: str) -> Fill | None:
         """Announce a read, before its GET is sent; None while bypassed. It ends by `fill` or by `abandon`."""
@@ -113,7 +111,7 @@ class LocalTier:
             if entry.header.is_handoff or entry.held_bytes > self._max_bytes or entry.expires_at <= now:
                 return False
             self.entries[key] = entry
-            self._held_bytes += entry.held_bytes
+            self.held_bytes += entry.held_bytes
             self._make_room(now)
         return True
 
@@ -170,12 +168,12 @@ class LocalTier:
 
     def _clear(self) -> None:
         self.entries.clear()
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._end_all_fills()
 
     def _remove(self, key: str, entry: LocalEntry) -> None:
         del self.entries[key]
-        self._held_bytes -= entry.held_bytes
+        self.held_bytes -= entry.held_bytes
 
     def _end_fill(self, fill: Fill) -> bool:
         """Return whether it was still under way."""
@@ -195,8 +193,8 @@ class LocalTier:
     def _make_room(self, now: float) -> None:
         chances = MAX_SECOND_CHANCES
         if not self.entries:  # an exception in between has left it too high
-            self._held_bytes = 0
-        while len(self.entries) > self._max_entries or self._held_bytes > self._max_bytes:
+            self.held_bytes = 0
+        while len(self.entries) > self._max_entries or self.held_bytes > self._max_bytes:
             key, entry = next(iter(self.entries.items()))
             if entry.used and entry.expires_at > now and chances:
                 # The CLOCK rule. Bounded, so that one fill never walks through all of a hot tier.

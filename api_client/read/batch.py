@@ -126,12 +126,12 @@ class Batch:
             if not isinstance(error, CacheUnavailable):
                 raise
             for one in self._keys.values():
-                self._fail(one, error)
+                self._fail(one, error.about(one.key.query))
             self._keys.clear()
 
-    def _fail(self, one: _Key, error: CacheUnavailable) -> None:
+    def _fail(self, one: _Key, error: CacheError) -> None:
         for place, _ in one.items:
-            self._results[place] = error.about(one.key.query)
+            self._results[place] = twin(error)  # each may be raised
         self._core.record_failure(one.key, error)
 
     def serve(self, found: Sequence[bytes | CacheUnavailable | None]) -> list[PendingRead]:
@@ -145,7 +145,7 @@ class Batch:
         for one, raw in zip(self._keys.values(), found, strict=True):
             if isinstance(raw, CacheUnavailable):
                 self._core.abandon(one.fill)
-                self._fail(one, raw)
+                self._fail(one, raw.about(one.key.query))
                 continue
             for place, type_ in one.items:
                 result = self._or_error(
@@ -167,15 +167,13 @@ class Batch:
 
     def end(self, waited: Sequence[bytes | CacheError]) -> None:
         """Take what the waits have returned, in the order of `serve`."""
-        waiting = [one for one in self._keys.values() if one.pending is not None]
-        for one, raw in zip(waiting, waited, strict=True):
+        waiting = [(one, one.pending) for one in self._keys.values() if one.pending is not None]
+        for (one, pending), raw in zip(waiting, waited, strict=True):
             if isinstance(raw, CacheError):
-                self._core.record_failure(one.key, raw)
+                self._fail(one, raw)
+                continue
             for place, type_ in one.items:
-                if isinstance(raw, CacheError):
-                    self._results[place] = twin(raw)  # each may be raised
-                elif one.pending is not None:
-                    self._results[place] = self._or_error(one.key, one.pending.result, raw, type_)
+                self._results[place] = self._or_error(one.key, pending.result, raw, type_)
 
     def _or_error(self, key: CacheKey, serve: Callable[..., A], *args: Any) -> A | CacheError:
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import time_ns
 from typing import Final, TypeVar
@@ -25,6 +25,7 @@ from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheUnavailable, twin
 from api_client.observe.events import ReaderEvents
 from api_client.protocol import lease, messages
+from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call, ClaimReply, ClaimStatus, RecordState
 from api_client.protocol.messages import RefreshReason
 from api_client.transport.breaker import Breaker
@@ -83,7 +84,7 @@ class BatchPublisher:
             trigger.trace.begin()
         if self._breaker.is_waiting():
             # Their claims will not be published: the next reader may claim at once.
-            self._unclaim([trigger.claim_id for trigger in batch], batch)
+            self._unclaim((trigger.key, trigger.claim_id) for trigger in batch)
             for trigger in batch:
                 self._dropped(trigger, TriggerDropped("breaker"))
             return
@@ -100,7 +101,7 @@ class BatchPublisher:
         """End a trigger that will not be tried, and take its claim back."""
         self._record_outcome(trigger, TriggerOutcome.DROPPED, why)
         _resolve_future(trigger, TriggerDropped(why))
-        self._unclaim([trigger.claim_id], [trigger])
+        self._unclaim([(trigger.key, trigger.claim_id)])
 
     def close(self) -> None:
         """Close the broker's connections; it may be used again."""
@@ -222,9 +223,9 @@ class BatchPublisher:
             errors = self._publish_batch([self._item(one, has_waiter) for one in ready], has_waiter=has_waiter)
         else:
             errors = [TriggerDropped("breaker")] * len(ready)
-        failed = [one for one, error in zip(ready, errors, strict=True) if error is not None]
-        self._unclaim([one.claim_id for one in failed], [one.trigger for one in failed])
-        for one, error in zip(ready, errors, strict=True):
+        outcomes = list(zip(ready, errors, strict=True))
+        self._unclaim((one.trigger.key, one.claim_id) for one, error in outcomes if error is not None)
+        for one, error in outcomes:
             if error is None:
                 self._triggered(one)
             else:
@@ -249,13 +250,10 @@ class BatchPublisher:
         self._pressure.published(errors.count(None), has_waiter=has_waiter)
         return errors
 
-    def _unclaim(self, claim_ids: Sequence[str], triggers: Sequence[Trigger]) -> None:
+    def _unclaim(self, claims: Iterable[tuple[CacheKey, str]]) -> None:
+        """Take back claims by their ids; '' is none."""
         retention_seconds = self._settings.record_retention_seconds
-        calls = [
-            lease.unclaim(trigger.key, claim_id=claim_id, retention_seconds=retention_seconds)
-            for trigger, claim_id in zip(triggers, claim_ids, strict=True)
-            if claim_id
-        ]
+        calls = [lease.unclaim(key, claim_id=id_, retention_seconds=retention_seconds) for key, id_ in claims if id_]
         self._run_each(calls)  # where Redis is unavailable the claims run out
 
     def _triggered(self, one: _Ready) -> None:
