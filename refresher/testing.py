@@ -58,7 +58,7 @@ from refresher.graph.failures import classify_error
 from refresher.graph.loader import call_loader
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.settings import WorkerSettings
-from refresher.worker.cache import WorkerLink
+from refresher.worker.redis_link import RetryingLink
 from refresher.worker.version_registration import registration_of
 
 _RECORD_TIMES: Final = ("since", "until", "limit", "claimed_at", "published")
@@ -85,7 +85,7 @@ class InlineCache:
         url = redis_url or _embedded_redis_url()
         namespace = f"test-{uuid.uuid4().hex[:12]}"
         policy = settings or WorkerSettings(xfetch_enabled=False)
-        self._link = WorkerLink(url)
+        self._link = RetryingLink(url)
         self._redis = self._link.client
         self._own = Registry()
         self._tx, self._max_value_bytes = tx, policy.max_value_bytes

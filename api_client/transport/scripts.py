@@ -126,14 +126,11 @@ def none_failed(results: Sequence[T | CacheError]) -> list[T]:
     return [result for result in results if not isinstance(result, CacheError)]
 
 
-class Steps(Protocol):
+class LeaseStepRunner(Protocol):
     """Runs steps of lease records."""
 
     def run(self, call: Call[T], /) -> T:
         """Run one step."""
-
-    def run_all(self, calls: Sequence[Call[T]], /) -> list[T]:
-        """Run steps together; the first failure is raised."""
 
 
 class LeaseStore:

@@ -20,7 +20,8 @@ from refresher.flow.outcome import Outcome
 
 if TYPE_CHECKING:
     from api_client.protocol.messages import RefreshItem
-    from refresher.flow.ports import Origin, Records, RunsQueries
+    from api_client.transport.scripts import LeaseStepRunner
+    from refresher.flow.ports import Origin, RunsQueries
     from refresher.queries import Query
     from refresher.settings import WorkerSettings
 
@@ -37,7 +38,7 @@ class WorkerSpans:
         """Return a span around the handling of one item of a task's request; it is given the outcome before it ends."""
         return nullcontext(_ignore_outcome)
 
-    def records(self, records: Records) -> Records:
+    def records(self, records: LeaseStepRunner) -> LeaseStepRunner:
         """Return ``records`` with a span around each step."""
         return records
 

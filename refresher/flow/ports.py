@@ -6,23 +6,15 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, LiteralString, Protocol, TypeVar
+from typing import Any, LiteralString, Protocol
 
-from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem
+from api_client.transport.scripts import LeaseStepRunner
 from refresher.errors import LoadFailed
 from refresher.flow.dead_letters import DeadLetter
 from refresher.flow.events import WorkerEvents
 from refresher.flow.renewals import HeldLease
 from refresher.queries import Loaded, Query, Registry
-
-T = TypeVar("T")
-
-
-class Records(Protocol):
-    """Runs the steps of lease records."""
-
-    def run(self, call: Call[T]) -> T: ...  # noqa: D102
 
 
 class RunsQueries(Protocol):
@@ -58,7 +50,7 @@ class RefreshDeps:
     the query's version.
     """
 
-    records: Records
+    records: LeaseStepRunner
     origin: Origin
     encode: Encode
     registry: Registry

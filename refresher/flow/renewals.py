@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from api_client.protocol import lease
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
-from api_client.transport.scripts import Steps
+from api_client.protocol.lease import Call
 
 log: Final = logging.getLogger(__name__)
 
 MIN_PERIOD_SECONDS: Final = 0.02
+
+RunAll: TypeAlias = Callable[[Sequence[Call[float]]], list[float]]
+"""Runs renewals together; the first failure is raised."""
 
 
 @dataclass(eq=False, slots=True)
@@ -40,8 +43,8 @@ class HeldLease:
 class Renewals:
     """One thread per process, started with the first lease."""
 
-    def __init__(self, store: Steps, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
-        self._store, self._monotonic = store, monotonic
+    def __init__(self, run_all: RunAll, *, monotonic: Callable[[], float] = monotonic_seconds) -> None:
+        self._run_all, self._monotonic = run_all, monotonic
         self._held: set[HeldLease] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -104,7 +107,7 @@ class Renewals:
             lease.renew(held.key, token=held.token, nonce=held.nonce, lease_seconds=held.lease_seconds) for held in due
         ]
         try:
-            left = self._store.run_all(calls)
+            left = self._run_all(calls)
         except Exception as error:  # noqa: BLE001 - without this thread every long load would lose its lease
             log.warning("could not renew leases (%s: %s); retrying", type(error).__name__, error)
             return

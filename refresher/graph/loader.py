@@ -15,9 +15,9 @@ from api_client.protocol.clock import monotonic_seconds
 from refresher.errors import LoadFailed
 from refresher.flow.events import NO_SPANS, WorkerSpans
 from refresher.flow.ports import RunsQueries
-from refresher.graph.deadlines import Deadlines, pool_has_limits, process_is_ending
 from refresher.graph.driver import open_driver
 from refresher.graph.failures import bookmark_failure, classify_error
+from refresher.graph.thread_limits import ThreadLimits, pool_has_limits, process_is_ending
 from refresher.graph.transaction import ReadTransaction
 from refresher.graph.values import rows_of
 from refresher.queries import Loaded, Query
@@ -47,7 +47,7 @@ class Graph:
     ) -> None:
         self._settings, self._spans, self._monotonic = settings, spans, monotonic
         self._pid = os.getpid()
-        self._deadlines = Deadlines()
+        self._limits = ThreadLimits()
         self._refused_until = -math.inf
         self._driver = open_driver(settings, settings.neo4j_user, settings.neo4j_password)
 
@@ -74,7 +74,7 @@ class Graph:
         soft_seconds = timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS
         hard_seconds = timeout_seconds + HARD_LIMIT_MARGIN_SECONDS
         try:
-            return self._deadlines.run(lambda: self._load(query, params, tx), soft_seconds, hard_seconds, tx.cut)
+            return self._limits.run(lambda: self._load(query, params, tx), soft_seconds, hard_seconds, tx.cut)
         except LoadFailed as failure:
             if failure.kind == "timeout" and tx.waits_for_bookmarks:
                 raise bookmark_failure(failure) from failure
@@ -83,7 +83,7 @@ class Graph:
     @property
     def hangs(self) -> bool:
         """Whether a load goes on beyond its hard time limit, in a pool that ends none: the process has to end."""
-        return self._deadlines.hangs
+        return self._limits.hangs
 
     def _session(self, bookmarks: Sequence[str]) -> neo4j.Session:
         return self._driver.session(
@@ -134,7 +134,7 @@ class Graph:
 
     def close(self) -> None:
         """End idle threads, and close the driver's connections."""
-        self._deadlines.close()
+        self._limits.close()
         self._driver.close()
 
 

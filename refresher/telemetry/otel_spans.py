@@ -42,10 +42,11 @@ from api_client.observe.otel_spans import (
 )
 from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem
+from api_client.transport.scripts import LeaseStepRunner
 from refresher.errors import LoadFailed
 from refresher.flow.events import RecordOutcome, WorkerSpans
 from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.flow.ports import Origin, Records, RunsQueries
+from refresher.flow.ports import Origin, RunsQueries
 from refresher.queries import Loaded, Loader, Query
 from refresher.settings import WorkerSettings
 
@@ -95,7 +96,7 @@ class OTelWorkerSpans(WorkerSpans):
         finally:
             _processing.reset(token)
 
-    def records(self, records: Records) -> Records:
+    def records(self, records: LeaseStepRunner) -> LeaseStepRunner:
         """Return ``records`` with a span around each step."""
         return _TracedRecords(self._tracer, records)
 
@@ -131,10 +132,10 @@ def _record_outcome(span: Span, outcome: Outcome) -> None:
 
 
 class _TracedRecords:
-    def __init__(self, tracer: Tracer, records: Records) -> None:
+    def __init__(self, tracer: Tracer, records: LeaseStepRunner) -> None:
         self._tracer, self._records = tracer, records
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: Call[T], /) -> T:
         """Run one step."""
         span = self._tracer.start_span(call.script, kind=SpanKind.CLIENT, attributes=step_attributes(call.script))
         with within(span, _kind_of):

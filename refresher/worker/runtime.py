@@ -23,13 +23,13 @@ from refresher.flow.refresh import Refresher
 from refresher.flow.renewals import Renewals
 from refresher.flow.run import Run
 from refresher.graph import values
-from refresher.graph.deadlines import process_is_ending
 from refresher.graph.failures import classify_error
 from refresher.graph.loader import Graph
+from refresher.graph.thread_limits import process_is_ending
 from refresher.queries import Registry, registry
 from refresher.settings import WorkerSettings
-from refresher.worker.cache import WorkerLink
 from refresher.worker.celery_fixes.soft_limit import soft_limit
+from refresher.worker.redis_link import RetryingLink
 from refresher.worker.slots import NodeSlots, QuerySlots
 from refresher.worker.version_registration import VersionRegistration
 
@@ -53,8 +53,8 @@ class Runtime:
         self.shuts_down: Callable[[], bool] = shuts_down
         self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, events)
         self._queries = queries
-        self._cache = WorkerLink(settings.redis_url)
-        self._renewals = Renewals(self._cache.store)
+        self._cache = RetryingLink(settings.redis_url)
+        self._renewals = Renewals(self._cache.store.run_all)
         self.graph: Graph = Graph(settings, spans=self.spans)
         self.dead_letters: DeadLetters = DeadLetters(self._cache.client, settings.namespace)
         self.refresher: Refresher = Refresher(settings, self._deps(broker, events))

@@ -15,10 +15,10 @@ from typing import Final
 from api_client.errors import CacheUnavailable
 from api_client.protocol.lease import Call
 from api_client.protocol.live_versions import register
-from refresher.flow.ports import Records
+from api_client.transport.scripts import LeaseStepRunner
 from refresher.queries import Query, Registry
 from refresher.settings import WorkerSettings
-from refresher.worker.cache import WorkerLink
+from refresher.worker.redis_link import RetryingLink
 
 log: Final = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class VersionRegistration:
         monotonic: seconds.
     """
 
-    def __init__(self, records: Records, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
+    def __init__(self, records: LeaseStepRunner, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
         self._records, self._settings, self._monotonic = records, settings, monotonic
         self._registered_at: dict[tuple[str, int], float] = {}
         self._next_at: dict[tuple[str, int], float] = {}
@@ -92,7 +92,7 @@ class VersionHeartbeat:
         """
         calls = [registration_of(query, self._settings) for query in self._queries]
         # Connections of its own, each time: a process of the pool that is forked meanwhile must not use them.
-        with closing(WorkerLink(self._settings.redis_url)) as link:
+        with closing(RetryingLink(self._settings.redis_url)) as link:
             if calls:
                 link.store.run_all(calls)
 

@@ -91,7 +91,7 @@ class Flow:
             self.step()
 
     def run(self, call: Call[T]) -> T:
-        """Run a step of the lease record (`deps.Records`)."""
+        """Run a step of the lease record (`LeaseStepRunner`)."""
         self._stop(call.script)
         before = self._world.look()
         reply = self._world.store.run(call)

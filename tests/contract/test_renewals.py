@@ -30,7 +30,7 @@ def left_us(world: World) -> int:
 
 def test_the_first_renewal_comes_within_what_acquire_granted(world: World) -> None:
     store = LeaseStore(world.client)
-    renewals = Renewals(store)
+    renewals = Renewals(store.run_all)
     held = held_for(world, store, granted_seconds=0.9, lease_seconds=300.0)
     with renewals.holding(held):
         eventually(lambda: left_us(world) > 200_000_000, "the lease is as long as was learned")
@@ -40,7 +40,7 @@ def test_the_first_renewal_comes_within_what_acquire_granted(world: World) -> No
 
 def test_an_error_of_any_kind_does_not_end_the_renewals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LeaseStore(world.client)
-    renewals = Renewals(store)
+    renewals = Renewals(store.run_all)
     real, failures = store.run_all, iter([AttributeError("a connection that is being lost")])
 
     def run_all(calls: list[lease.Call[float]]) -> list[float]:
@@ -58,7 +58,7 @@ def test_an_error_of_any_kind_does_not_end_the_renewals(world: World, monkeypatc
 
 def test_a_short_lease_is_renewed_in_time_while_the_thread_waits_for_a_long_one(world: World) -> None:
     store = LeaseStore(world.client)
-    renewals = Renewals(store)
+    renewals = Renewals(store.run_all)
     long = HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)
     with renewals.holding(long):
         eventually(lambda: 0 < renewals._wakes_at < math.inf, "the thread waits for the long one")
@@ -69,7 +69,7 @@ def test_a_short_lease_is_renewed_in_time_while_the_thread_waits_for_a_long_one(
 
 
 def test_a_run_that_is_over_long_before_its_renewal_wakes_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    renewals = Renewals(LeaseStore(world.client))
+    renewals = Renewals(LeaseStore(world.client).run_all)
     with renewals.holding(HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)):
         eventually(lambda: 0 < renewals._wakes_at < math.inf, "the thread waits")
         with monkeypatch.context() as patched:

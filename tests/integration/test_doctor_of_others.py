@@ -22,7 +22,7 @@ from refresher.embedded import RedisServer, free_port
 from refresher.ops.doctor import keys as doctor_keys
 from refresher.ops.doctor.checkup import CHECKS
 from refresher.ops.doctor.findings import Level
-from refresher.worker.cache import WorkerLink
+from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS
 from tests.support.canned_http_server import TellingServer
 from tests.support.doctor import run_check
@@ -87,7 +87,7 @@ def test_two_hosts_with_the_same_names_are_two_and_a_long_silence_is_told() -> N
 
 
 def test_a_worker_is_no_reader(own_redis: RedisServer, cache: redis.Redis) -> None:
-    link = WorkerLink(own_redis.url(0))
+    link = RetryingLink(own_redis.url(0))
     try:
         link.store.run(lease.invalidate(make_key("cache", "q", {}, 1), hard=True, bookmarks=(), retention_seconds=1))
         assert any(one["name"].startswith(f"refresher/{__version__}/") for one in cache.client_list())

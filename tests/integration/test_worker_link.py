@@ -15,7 +15,7 @@ from api_client.protocol.lease import AcquireStatus, Call
 from api_client.transport.pool import Connections
 from refresher.embedded import RedisServer
 from refresher.worker import cache as cache_link
-from refresher.worker.cache import PATIENCE_SECONDS, WorkerLink
+from refresher.worker.redis_link import PATIENCE_SECONDS, RetryingLink
 from tests.support.fault_proxy import FaultProxy
 
 # As far ahead of the next pause as one may be.
@@ -63,20 +63,20 @@ def proxy(clean_redis: RedisServer) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def link(clean_redis: RedisServer, proxy: FaultProxy) -> Iterator[WorkerLink]:
-    made = WorkerLink(proxy.url(clean_redis.url()))
+def link(clean_redis: RedisServer, proxy: FaultProxy) -> Iterator[RetryingLink]:
+    made = RetryingLink(proxy.url(clean_redis.url()))
     yield made
     made.close()
 
 
-def test_all_steps_of_a_worker_share_one_connection(link: WorkerLink, proxy: FaultProxy) -> None:
+def test_all_steps_of_a_worker_share_one_connection(link: RetryingLink, proxy: FaultProxy) -> None:
     for number in range(20):
         link.store.run(acquire(number))
     link.store.run_all([acquire(1), acquire(2)])
     assert proxy.accepted == 1
 
 
-def test_a_script_that_redis_has_forgotten_is_loaded_again(link: WorkerLink) -> None:
+def test_a_script_that_redis_has_forgotten_is_loaded_again(link: RetryingLink) -> None:
     token = link.store.run(acquire()).token
     link.client.script_flush()
     again = link.store.run(acquire())
@@ -84,7 +84,7 @@ def test_a_script_that_redis_has_forgotten_is_loaded_again(link: WorkerLink) -> 
 
 
 def test_a_connection_that_was_cut_meanwhile_costs_no_pause(
-    link: WorkerLink, proxy: FaultProxy, pauses: Pauses
+    link: RetryingLink, proxy: FaultProxy, pauses: Pauses
 ) -> None:
     link.store.run(acquire())
     proxy.cuts()
@@ -92,7 +92,7 @@ def test_a_connection_that_was_cut_meanwhile_costs_no_pause(
     assert pauses.seconds == []
 
 
-def test_a_step_waits_for_a_redis_that_comes_back(link: WorkerLink, proxy: FaultProxy, pauses: Pauses) -> None:
+def test_a_step_waits_for_a_redis_that_comes_back(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
     link.store.run(acquire())
     proxy.refuses()
     pauses.after[4] = proxy.passes
@@ -101,7 +101,7 @@ def test_a_step_waits_for_a_redis_that_comes_back(link: WorkerLink, proxy: Fault
 
 
 def test_a_redis_that_stays_away_is_given_up_after_ten_seconds(
-    link: WorkerLink, proxy: FaultProxy, pauses: Pauses
+    link: RetryingLink, proxy: FaultProxy, pauses: Pauses
 ) -> None:
     proxy.refuses()
     with pytest.raises(CacheUnavailable):
@@ -109,7 +109,7 @@ def test_a_redis_that_stays_away_is_given_up_after_ten_seconds(
     assert PATIENCE_SECONDS <= sum(pauses.seconds) <= PATIENCE_SECONDS + MAX_PAUSE_SECONDS
 
 
-def test_a_step_that_met_a_silence_is_tried_again(link: WorkerLink, proxy: FaultProxy, pauses: Pauses) -> None:
+def test_a_step_that_met_a_silence_is_tried_again(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
     link.store.run(acquire())
     proxy.hangs()
     pauses.after[1] = proxy.passes
@@ -118,7 +118,7 @@ def test_a_step_that_met_a_silence_is_tried_again(link: WorkerLink, proxy: Fault
 
 
 def test_a_redis_that_loads_its_data_is_waited_for(
-    link: WorkerLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
+    link: RetryingLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask, refusals = Connections.ask, [redis.BusyLoadingError("loading"), redis.BusyLoadingError("loading")]
     monkeypatch.setattr(Connections, "ask", lambda *args: refusals.pop() if refusals else ask(*args))
@@ -127,7 +127,7 @@ def test_a_redis_that_loads_its_data_is_waited_for(
 
 
 def test_a_redis_that_loads_its_data_in_the_midst_of_a_batch_is_waited_for(
-    link: WorkerLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
+    link: RetryingLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, refusals = Connections.begin, [redis.BusyLoadingError("loading")]
 
@@ -142,7 +142,7 @@ def test_a_redis_that_loads_its_data_in_the_midst_of_a_batch_is_waited_for(
 
 
 def test_a_master_that_has_become_a_replica_is_left_at_once(
-    link: WorkerLink, proxy: FaultProxy, clean_redis: RedisServer, pauses: Pauses
+    link: RetryingLink, proxy: FaultProxy, clean_redis: RedisServer, pauses: Pauses
 ) -> None:
     link.store.run(acquire())
     before = proxy.accepted

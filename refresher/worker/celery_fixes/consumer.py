@@ -19,10 +19,10 @@ from api_client.protocol.messages import TASK_NAME
 from refresher.flow.events import events_of
 from refresher.ops.broker_keys import replaced_keys
 from refresher.ops.health import heartbeat_of
-from refresher.worker.celery_fixes.carried import CarriedDeliveries
-from refresher.worker.celery_fixes.envelopes import ENVELOPE_ERRORS, tolerate_unreadable_envelopes
 from refresher.worker.celery_fixes.message_guard import DropReason, RateLimitedRejectLog, Rejection, validate_message
 from refresher.worker.celery_fixes.refused_commands import describe_refused_command
+from refresher.worker.celery_fixes.unacked import UnackedDeliveries
+from refresher.worker.celery_fixes.unreadable_envelopes import ENVELOPE_ERRORS, tolerate_unreadable_envelopes
 
 if TYPE_CHECKING:
 
@@ -49,7 +49,7 @@ class RefreshConsumer(_Consumer):
     """A consumer that survives losing its broker in the middle of a refresh, and any message.
 
     A lost connection: nothing is restored or acknowledged over it. The refreshes go on and commit (the lease decides,
-    not the acknowledgement), and their messages are acknowledged over the next connection (`CarriedDeliveries`), or
+    not the acknowledgement), and their messages are acknowledged over the next connection (`UnackedDeliveries`), or
     RabbitMQ delivers them again, when acquire finds that nothing is left to do.
 
     A broker that refuses what the worker has to write, because it is full for example, is left alone for a second, and
@@ -69,7 +69,7 @@ class RefreshConsumer(_Consumer):
             # one, and need rights on the broker that nothing else does. An application's own app decides for itself.
             options |= {"without_gossip": True, "without_mingle": True}
         super().__init__(*args, app=app, **options)
-        self._carried = CarriedDeliveries(lambda: self.connection)
+        self._unacked = UnackedDeliveries(lambda: self.connection)
         self._rejected = RateLimitedRejectLog(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
         self.loop: Callable[..., None] = self._survive_unreadable(self.loop)
         self.blueprint.start = self._survive_refusals(self.blueprint.start)
@@ -142,7 +142,7 @@ class RefreshConsumer(_Consumer):
         transport: Any = self.connection.transport
         if transport.driver_type == "redis":
             running = [request for request in tuple(active_requests) if not request.acknowledged]
-            self._carried.take_over(transport, [request.message for request in running])
+            self._unacked.take_over(transport, [request.message for request in running])
             for channel in transport.channels:
                 channel.do_restore = False
         else:
@@ -160,7 +160,7 @@ class RefreshConsumer(_Consumer):
         connection = self.app.connection_for_read(heartbeat=heartbeat)
         tolerate_unreadable_envelopes(connection, self._report_unreadable, self._log_replaced_keys)
         connected = self.ensure_connected(connection)
-        self._carried.settle_over(connected)
+        self._unacked.settle_over(connected)
         return connected
 
     def ensure_connected(self, conn: Any) -> Any:

@@ -5,7 +5,7 @@ its bookkeeping, a line break in an id forges a line of the log, and the fourth 
 So a message to the refresh task has to look as Celery's own publisher makes it. Nothing of a message is in the text of
 its rejection.
 
-`consumer` rejects such a poison message; `envelopes` and the task drop what is no envelope, or no refresh.
+`consumer` rejects such a poison message; `unreadable_envelopes` and the task drop what is no envelope, or no refresh.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from api_client.protocol.messages import MAX_MESSAGE_BYTES, TASK_NAME
-from refresher.worker.celery_fixes.envelopes import UNREADABLE
+from refresher.worker.celery_fixes.unreadable_envelopes import UNREADABLE
 
 log: Final = logging.getLogger(__name__)
 

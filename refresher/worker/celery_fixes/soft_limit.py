@@ -9,7 +9,7 @@ from time import monotonic
 from types import FrameType
 from typing import Final
 
-from refresher.graph.deadlines import pool_has_limits
+from refresher.graph.thread_limits import pool_has_limits
 
 SAME_SIGNAL_SECONDS: Final = 1.0
 """A second signal within this time repeats the first one: a limit is five seconds at least."""

@@ -17,7 +17,7 @@ from api_client.transport.redis_py import connect, connect_to_any
 from api_client.transport.wire import BytesPacker, pack
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetters
-from refresher.worker.cache import WorkerLink
+from refresher.worker.redis_link import RetryingLink
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 BROKERS_OWN = frozenset({"kombu", "celery"})  # on the publisher's thread, where no signal handler runs
@@ -61,7 +61,7 @@ def test_a_reader_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: Red
 
 def test_a_worker_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
     key = make_key("cache", "q", {"n": 1}, 1)
-    link = WorkerLink(clean_redis.url(3))
+    link = RetryingLink(clean_redis.url(3))
     link.store.run(invalidate(key, hard=False, bookmarks=(), retention_seconds=60))
     link.store.run_all([invalidate(key, hard=False, bookmarks=(), retention_seconds=60)] * 2)
     assert DeadLetters(link.client, "cache").newest() == []

@@ -12,7 +12,7 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.lease import invalidate
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from refresher.worker.cache import WorkerLink
+from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
@@ -61,7 +61,7 @@ def test_a_batch_claims_all_that_it_misses(reader: AnyReader, control: redis.Red
 
 def test_a_worker_runs_steps_alone_and_together(url: str, control: redis.Redis) -> None:
     keys = [make_key(NAMESPACE, "q", {"n": number}, 1) for number in range(3)]
-    link = WorkerLink(url)
+    link = RetryingLink(url)
     generations = link.store.run_all([invalidate(key, hard=False, bookmarks=(), retention_seconds=60) for key in keys])
     assert len(set(generations)) == len(keys)
     again = link.store.run(invalidate(keys[0], hard=True, bookmarks=(), retention_seconds=60))

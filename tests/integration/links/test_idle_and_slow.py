@@ -18,7 +18,7 @@ from api_client.transport import multiplexed as aio_connections
 from api_client.transport import pool as connection
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from refresher.worker.cache import WorkerLink
+from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
@@ -89,7 +89,7 @@ def test_a_connection_that_was_dropped_while_idle_costs_no_call(
 def test_a_worker_goes_on_over_a_new_connection_within_one_timeout(
     url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
-    key, link = make_key(NAMESPACE, "q", {}, 1), WorkerLink(url)
+    key, link = make_key(NAMESPACE, "q", {}, 1), RetryingLink(url)
     step = invalidate(key, hard=False, bookmarks=(), retention_seconds=60.0)
     first = link.store.run(step)
     proxy.goes_half_open()

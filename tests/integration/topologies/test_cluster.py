@@ -16,7 +16,7 @@ from redis.crc import key_slot
 from api_client import CacheUnavailable, Entry, EntryState
 from api_client.protocol.lease import invalidate
 from api_client.transport.link import open_link
-from refresher.worker.cache import WorkerLink
+from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import (
     KEYS,
     MakeReader,
@@ -255,7 +255,7 @@ def test_a_step_whose_script_a_node_has_forgotten_is_sent_again_as_one_command(
     """Nothing can make the node forget the script again in between."""
     key = reader.key("q", {"n": 1})
     with (
-        closing(WorkerLink(cluster.url())) as link,
+        closing(RetryingLink(cluster.url())) as link,
         cluster.client(cluster.node_of(key.entry)) as node,
     ):
         step = invalidate(key, hard=False, bookmarks=(), retention_seconds=60)

@@ -20,7 +20,7 @@ from api_client.transport.redis_py import connect
 from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.flow.dead_letters import DeadLetters
-from refresher.worker.cache import WorkerLink
+from refresher.worker.redis_link import RetryingLink
 from tests.acceptance.conftest import System
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
@@ -113,7 +113,7 @@ def test_a_worker_s_steps_go_on_while_a_slot_moves_to_a_new_node(stack: ExitStac
     target = cluster.add_node(stack)
     key = make_key("test", "q", {"slot": "moves"}, 1)
     slot, source = key_slot(key.entry.encode()), cluster.node_of(key.entry)
-    with closing(WorkerLink(cluster.url())) as link:
+    with closing(RetryingLink(cluster.url())) as link:
         world = World(link.client, link.store, key)
         world.plant(1)
         token = world.acquire(number=world.claim().number).token

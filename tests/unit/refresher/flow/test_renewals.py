@@ -9,7 +9,6 @@ import pytest
 
 from api_client.protocol.keys import make_key
 from api_client.protocol.lease import Call
-from api_client.transport.scripts import LeaseStore
 from refresher.flow.renewals import HeldLease, Renewals
 from tests.support.waiting import eventually
 
@@ -42,7 +41,7 @@ def store() -> ScriptedStore:
 
 @pytest.fixture
 def renewals(store: ScriptedStore) -> Iterator[Renewals]:
-    made = Renewals(cast("LeaseStore", store))
+    made = Renewals(store.run_all)
     yield made
     made.close()
 
@@ -85,7 +84,7 @@ def test_a_lease_is_not_renewed_before_a_third_of_its_time(store: ScriptedStore,
 
 
 def test_one_thread_renews_all_and_closing_ends_it_at_once(store: ScriptedStore) -> None:
-    renewals = Renewals(cast("LeaseStore", store))
+    renewals = Renewals(store.run_all)
     with renewals.holding(not_due(b"one")):
         thread = renewals._thread
         assert thread is not None
@@ -98,5 +97,5 @@ def test_one_thread_renews_all_and_closing_ends_it_at_once(store: ScriptedStore)
 
 
 def test_what_has_held_nothing_has_nothing_to_close(store: ScriptedStore) -> None:
-    Renewals(cast("LeaseStore", store)).close()
+    Renewals(store.run_all).close()
     assert store.asked == []

@@ -29,7 +29,7 @@ PATIENCE_SECONDS: Final = 10.0
 _BACKOFF: Final = ExponentialWithJitterBackoff(base=0.05, cap=1.0)  # it has no state
 
 
-class WorkerLink:
+class RetryingLink:
     """The connections of one worker process. Thread-safe; never shared with a forked child.
 
     Attributes:

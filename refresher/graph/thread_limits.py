@@ -36,7 +36,7 @@ def process_is_ending() -> bool:
     return pool_has_limits() and terminate_handler_fired()
 
 
-class Deadlines:
+class ThreadLimits:
     """Runs calls that may have to be abandoned. Thread-safe.
 
     Attributes:

@@ -14,7 +14,7 @@ from typing import Any, Final
 log: Final = logging.getLogger(__name__)
 
 
-class CarriedDeliveries:
+class UnackedDeliveries:
     """The deliveries of lost connections. It stands for their channel in the messages of tasks that still run.
 
     ::
