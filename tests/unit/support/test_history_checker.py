@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import hiredis
 import msgspec
@@ -38,26 +39,29 @@ class HistoryBuilder:
         self.at += 0.01
         return exchange
 
-    def passes(self, seconds: float) -> None:
+    def passes(self, seconds: float) -> Self:
         self.at += seconds
+        return self
 
-    def claim(self, number: int, claim_id: str = "", *, status: int = 1, ttl: float = LONG_SECONDS) -> None:
+    def claim(self, number: int, *, ttl: float = LONG_SECONDS) -> Self:
         call = lease.claim(
-            KEY, claim_id=claim_id or f"claim-{number}", seen_token=None, queue_ttl_seconds=ttl, retention_seconds=60
+            KEY, claim_id=f"claim-{number}", seen_token=None, queue_ttl_seconds=ttl, retention_seconds=60
         )
-        self.step(call, [status, b"queued", b"1", b"", 0, b"%d" % number, b"%d" % number, b"1"])
+        self.step(call, [1, b"queued", b"1", b"", 0, b"%d" % number, b"%d" % number, b"1"])
+        return self
 
     def acquire(
         self, token: int, *, status: int = 1, number: int = 0, lease_seconds: float = LONG_SECONDS, ticket: str = ""
-    ) -> None:
+    ) -> Self:
         call = lease.acquire(
             KEY, nonce=NONCES[token], claim_number=number, ticket=ticket, lease_seconds=lease_seconds,
             limit_seconds=LONG_SECONDS, retention_seconds=60,
         )  # fmt: skip
         left_us = round(lease_seconds * 1e6)
         self.step(call, [status, b"running", b"%d" % left_us, b"%d" % token, b"1", b"1", b"0", b"", b""])
+        return self
 
-    def commit(self, token: int, status: Any = 1, *, version: int = 0) -> None:
+    def commit(self, token: int, status: Any = 1, *, version: int = 0) -> Self:
         call = lease.commit(
             KEY,
             token=token,
@@ -67,32 +71,54 @@ class HistoryBuilder:
             retention_seconds=60,
         )
         self.step(call, status)
+        return self
 
-    def fail(self, token: int, done: int = 1) -> None:
+    def fail(self, token: int, done: int = 1) -> Self:
         call = lease.fail(
             KEY, token=token, nonce=NONCES[token], cooling_seconds=LONG_SECONDS, kind="syntax", attempts=1,
             retention_seconds=60,
         )  # fmt: skip
         self.step(call, done)
+        return self
 
-    def retry(self, token: int, ticket: str = "ticket") -> None:
+    def retry(self, token: int, ticket: str = "ticket") -> Self:
         call = lease.retry(
             KEY, token=token, nonce=NONCES[token], ticket=ticket, pause_seconds=LONG_SECONDS, kind="timeout",
             attempts=1, retention_seconds=60,
         )  # fmt: skip
         self.step(call, 1)
+        return self
 
-    def hand_back(self, token: int) -> None:
+    def hand_back(self, token: int, reply: Any = (1, b"1")) -> Self:
         call = lease.hand_back(
             KEY, token=token, nonce=NONCES[token], queue_ttl_seconds=LONG_SECONDS, retention_seconds=60
         )
-        self.step(call, [1, b"1"])
+        self.step(call, reply)
+        return self
 
-    def invalidate(self, generation: int) -> None:
+    def renew(self, token: int) -> Self:
+        self.step(lease.renew(KEY, token=token, nonce=NONCES[token], lease_seconds=1), b"1000000")
+        return self
+
+    def unclaim(self, number: int) -> Self:
+        self.step(lease.unclaim(KEY, claim_id=f"claim-{number}", retention_seconds=60), 1)
+        return self
+
+    def begins_now(self) -> Self:
+        self.at = time.monotonic()
+        return self
+
+    def invalidate(self, generation: int) -> Self:
         self.step(lease.invalidate(KEY, hard=False, bookmarks=(), retention_seconds=60), b"%d" % generation)
+        return self
 
-    def wrote(self, version: int) -> None:
+    def happens(self, what: Happened) -> Self:
+        self.history.note(what)
+        return self
+
+    def wrote(self, version: int) -> Self:
         self.history.note(Happened.WROTE, key=TAG, version=version)
+        return self
 
     def verdict(self) -> Verdict:
         return check_history(self.history)
@@ -106,261 +132,133 @@ def an_entry(token: int, version: int) -> bytes:
     return encode(header, KEY.digest, msgspec.msgpack.encode({"version": version}))
 
 
-@pytest.fixture
-def builder() -> HistoryBuilder:
-    return HistoryBuilder()
+Build = Callable[[HistoryBuilder], HistoryBuilder]
 
-
-def outcomes(verdict: Verdict) -> tuple[list[str], list[str]]:
-    assert verdict.faults == []
-    return verdict.claims[TAG], verdict.runs[TAG]
-
-
-def fault(builder: HistoryBuilder) -> str:
-    (only,) = builder.verdict().faults
-    return only
-
-
-def test_a_claim_that_is_committed(builder: HistoryBuilder) -> None:
-    builder.claim(1)
-    builder.acquire(2, number=1)
-    builder.commit(2)
-    assert outcomes(builder.verdict()) == (["committed"], ["committed"])
-
-
-def test_what_is_repeated_because_its_reply_was_lost_counts_once(builder: HistoryBuilder) -> None:
-    for _ in range(2):
-        builder.claim(1)
-    for _ in range(2):
-        builder.acquire(2, number=1)
-    for _ in range(2):
-        builder.commit(2)
-    assert outcomes(builder.verdict()) == (["committed"], ["committed"])
-
-
-def test_a_retry_and_a_hand_over_go_on_in_other_runs_of_the_claim(builder: HistoryBuilder) -> None:
-    builder.claim(1)
-    builder.acquire(2, number=1)
-    builder.retry(2)
-    builder.acquire(3, number=1, ticket="ticket")
-    builder.hand_back(3)
-    builder.acquire(4, number=1)
-    builder.fail(4)
-    assert outcomes(builder.verdict()) == (
+OUTCOMES: dict[str, tuple[Build, list[str], list[str]]] = {
+    "a claim that is committed": (
+        lambda it: it.claim(1).acquire(2, number=1).commit(2),
+        ["committed"],
+        ["committed"],
+    ),
+    "a step repeated after its reply was lost counts once": (
+        lambda it: it.claim(1).claim(1).acquire(2, number=1).acquire(2, number=1).commit(2).commit(2),
+        ["committed"],
+        ["committed"],
+    ),
+    "a retry and a hand-over continue in other runs of the claim": (
+        lambda it: (
+            it.claim(1)
+            .acquire(2, number=1).retry(2)
+            .acquire(3, number=1, ticket="ticket").hand_back(3)
+            .acquire(4, number=1).fail(4)
+        ),
         ["failed (syntax)"],
         ["retried (timeout)", "handed over", "failed (syntax)"],
-    )
-
-
-def test_a_lease_that_ran_out_and_a_late_commit_that_is_refused(builder: HistoryBuilder) -> None:
-    builder.claim(1)
-    builder.acquire(2, number=1, lease_seconds=1)
-    builder.passes(2)
-    builder.claim(3)
-    builder.acquire(4, number=3)
-    builder.commit(2, status=3)
-    builder.commit(4)
-    assert outcomes(builder.verdict()) == (
+    ),
+    "a lease that expired, and a late commit that is refused": (
+        lambda it: (
+            it.claim(1).acquire(2, number=1, lease_seconds=1).passes(2)
+            .claim(3).acquire(4, number=3)
+            .commit(2, status=3).commit(4)
+        ),
         ["rejected (superseded)", "committed"],
         ["rejected (superseded)", "committed"],
-    )
+    ),
+    "a claim and a run that nobody ended have expired": (
+        lambda it: it.claim(1, ttl=1).passes(2).claim(2).acquire(3, number=2),
+        ["expired", "expired"],
+        ["expired"],
+    ),
+    "a message with nothing to do is skipped": (
+        lambda it: it.claim(1, ttl=1).acquire(2, status=2, number=1),
+        ["skipped (already_fresh)"],
+        [],
+    ),
+    "a server that lost its data loses the runs": (
+        lambda it: (
+            it.claim(1).acquire(2, number=1).happens(Happened.EMPTIED)
+            .claim(3).acquire(4, number=3).commit(4)
+        ),
+        ["lost", "committed"],
+        ["lost", "committed"],
+    ),
+    "a claim that was taken back": (lambda it: it.claim(1).unclaim(1), ["withdrawn"], []),
+    "a refusal after the end is not a second end": (
+        lambda it: it.acquire(2).commit(2).fail(2, done=0),
+        ["committed"],
+        ["committed"],
+    ),
+    "a value read before an invalidation, stored as stale": (
+        lambda it: it.acquire(2).invalidate(3).commit(2, status=2),
+        ["committed (as stale)"],
+        ["committed (as stale)"],
+    ),
+}  # fmt: skip
+
+FAULTS: list[tuple[str, Build]] = [
+    ("claimed while queued", lambda it: it.claim(1).claim(2)),
+    ("claimed while running", lambda it: it.acquire(2).hand_back(2, hiredis.ReplyError("OOM")).claim(3)),
+    ("acquired while running", lambda it: it.acquire(2).acquire(3)),
+    (
+        "acquired while running",
+        lambda it: it.acquire(2, lease_seconds=1).passes(0.9).renew(2).passes(0.9).acquire(3)
+    ),
+    ("acquired while cooling", lambda it: it.acquire(2).fail(2).acquire(3)),
+    ("acquired while retrying", lambda it: it.acquire(2).retry(2).acquire(3, ticket="another")),
+    ("token 2 is not above", lambda it: it.acquire(3, lease_seconds=1).passes(2).acquire(2)),
+    (
+        "token 2 committed, though 3 has acquired",
+        lambda it: it.acquire(2, lease_seconds=1).passes(2).acquire(3).commit(2)
+    ),
+    (
+        "token 2 committed after 3",
+        lambda it: it.acquire(2, lease_seconds=1).passes(2).acquire(3).commit(3).commit(2)
+    ),
+    ("nobody acquired", lambda it: it.commit(2)),
+    ("though its record was lost", lambda it: it.acquire(2).happens(Happened.EMPTIED).commit(2)),
+    ("ended as failed (syntax) and as committed", lambda it: it.acquire(2).fail(2).commit(2)),
+    ("stored as fresh, though invalidated at 3", lambda it: it.acquire(2).invalidate(3).commit(2)),
+    (
+        "version 6 stored as fresh, though 7 was invalidated for",
+        lambda it: it.wrote(7).invalidate(1).acquire(2).commit(2, version=6)
+    ),
+    ("token 2 has neither ended nor run out", lambda it: it.begins_now().acquire(2)),
+    ("claim 1 has neither ended nor run out", lambda it: it.begins_now().claim(1)),
+    (
+        "claimed while queued",
+        lambda it: (
+            it.happens(Happened.RECORDS_EVICTED).claim(1).claim(2)
+            .happens(Happened.EVICTION_ENDED).claim(3).claim(4)
+        )
+    ),
+]  # fmt: skip
+
+WITHOUT_FAULT: dict[str, Build] = {
+    "a step without a reply may have been done": lambda it: (
+        it.claim(1).acquire(2, number=1).commit(2, PENDING).claim(3)
+    ),
+    "a version that nobody has invalidated for yet": lambda it: it.wrote(7).acquire(2).commit(2, version=6),
+    "where records are evicted anyone may claim": lambda it: it.happens(Happened.RECORDS_EVICTED).claim(1).claim(2),
+    "a clock that was set ends every lease": lambda it: it.acquire(2).happens(Happened.CLOCK_MOVED).acquire(3),
+    "after a failover the state is an older one": (
+        lambda it: it.acquire(2).happens(Happened.ROLLED_BACK).acquire(3).commit(3)
+    ),
+}
 
 
-def test_a_claim_and_a_run_that_nobody_ended_have_expired(builder: HistoryBuilder) -> None:
-    builder.claim(1, ttl=1)
-    builder.passes(2)
-    builder.claim(2)
-    builder.acquire(3, number=2)
-    assert outcomes(builder.verdict()) == (["expired", "expired"], ["expired"])
+@pytest.mark.parametrize(("build", "claims", "runs"), OUTCOMES.values(), ids=OUTCOMES)
+def test_each_claim_and_run_has_its_outcome(build: Build, claims: list[str], runs: list[str]) -> None:
+    verdict = build(HistoryBuilder()).verdict()
+    assert verdict.faults == []
+    assert (verdict.claims[TAG], verdict.runs[TAG]) == (claims, runs)
+    assert sum(verdict.skipped.values()) == sum(claim.startswith("skipped") for claim in claims)
 
 
-def test_a_message_with_nothing_to_do_is_skipped(builder: HistoryBuilder) -> None:
-    builder.claim(1, ttl=1)
-    builder.acquire(2, status=2, number=1)
-    assert outcomes(builder.verdict()) == (["skipped (already_fresh)"], [])
-    assert builder.verdict().skipped == {"skipped (already_fresh)": 1}
+@pytest.mark.parametrize(("fault", "build"), FAULTS)
+def test_a_broken_rule_is_a_fault(fault: str, build: Build) -> None:
+    assert any(fault in text for text in build(HistoryBuilder()).verdict().faults)
 
 
-def test_a_claim_that_was_taken_back(builder: HistoryBuilder) -> None:
-    builder.claim(1, "mine")
-    builder.step(lease.unclaim(KEY, claim_id="mine", retention_seconds=60), 1)
-    assert outcomes(builder.verdict()) == (["withdrawn"], [])
-
-
-def test_a_server_that_lost_its_data_loses_the_runs(builder: HistoryBuilder) -> None:
-    builder.claim(1)
-    builder.acquire(2, number=1)
-    builder.history.note(Happened.EMPTIED)
-    builder.claim(3)
-    builder.acquire(4, number=3)
-    builder.commit(4)
-    assert outcomes(builder.verdict()) == (["lost", "committed"], ["lost", "committed"])
-
-
-def test_what_is_not_answered_may_have_been_done(builder: HistoryBuilder) -> None:
-    builder.claim(1)
-    builder.acquire(2, number=1)
-    builder.commit(2, PENDING)
-    builder.claim(3)
-    assert builder.verdict().faults == []
-
-
-def test_what_is_refused_with_an_error_was_not_done(builder: HistoryBuilder) -> None:
-    builder.claim(1)
-    builder.acquire(2, number=1)
-    back = lease.hand_back(KEY, token=2, nonce=NONCES[2], queue_ttl_seconds=5, retention_seconds=60)
-    builder.step(back, hiredis.ReplyError("OOM"))
-    builder.claim(3)
-    assert "claimed while running" in fault(builder)
-
-
-def test_two_claims_at_once(builder: HistoryBuilder) -> None:
-    builder.claim(1)
-    builder.claim(2)
-    assert "claimed while queued" in fault(builder)
-
-
-def test_two_runs_at_once(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.acquire(3)
-    assert "acquired while running" in fault(builder)
-
-
-def test_a_cooling_key_is_acquired(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.fail(2)
-    builder.acquire(3)
-    assert "acquired while cooling" in fault(builder)
-
-
-def test_a_retry_without_its_ticket(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.retry(2)
-    builder.acquire(3, ticket="another")
-    assert "acquired while retrying" in fault(builder)
-
-
-def test_a_renewed_lease_is_held_for_longer(builder: HistoryBuilder) -> None:
-    builder.acquire(2, lease_seconds=1)
-    builder.passes(0.9)
-    builder.step(lease.renew(KEY, token=2, nonce=NONCES[2], lease_seconds=1), b"1000000")
-    builder.passes(0.9)
-    builder.acquire(3)
-    assert "acquired while running" in fault(builder)
-
-
-def test_a_token_that_was_drawn_before(builder: HistoryBuilder) -> None:
-    builder.acquire(3, lease_seconds=1)
-    builder.passes(2)
-    builder.acquire(2)
-    assert "token 2 is not above" in fault(builder)
-
-
-def test_a_commit_by_one_who_is_not_the_newest(builder: HistoryBuilder) -> None:
-    builder.acquire(2, lease_seconds=1)
-    builder.passes(2)
-    builder.acquire(3)
-    builder.commit(2)
-    assert "token 2 committed, though 3 has acquired" in fault(builder)
-
-
-def test_an_older_token_over_a_newer_one(builder: HistoryBuilder) -> None:
-    builder.acquire(2, lease_seconds=1)
-    builder.passes(2)
-    builder.acquire(3)
-    builder.commit(3)
-    builder.commit(2)
-    assert any("token 2 committed after 3" in text for text in builder.verdict().faults)
-
-
-def test_a_commit_without_an_acquire(builder: HistoryBuilder) -> None:
-    builder.commit(2)
-    assert "nobody acquired" in fault(builder)
-
-
-def test_a_commit_after_the_record_was_lost(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.history.note(Happened.EMPTIED)
-    builder.commit(2)
-    assert "though its record was lost" in fault(builder)
-
-
-def test_two_ends_of_one_run(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.fail(2)
-    builder.commit(2)
-    assert "ended as failed (syntax) and as committed" in fault(builder)
-
-
-def test_a_refusal_after_the_end_is_no_second_end(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.commit(2)
-    builder.fail(2, done=0)
-    assert outcomes(builder.verdict())[1] == ["committed"]
-
-
-def test_a_value_read_before_an_invalidation_stored_as_fresh(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.invalidate(3)
-    builder.commit(2)
-    assert "stored as fresh, though invalidated at 3" in fault(builder)
-
-
-def test_the_same_stored_as_stale_is_right(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.invalidate(3)
-    builder.commit(2, status=2)
-    assert outcomes(builder.verdict())[1] == ["committed (as stale)"]
-
-
-def test_an_old_version_stored_as_fresh(builder: HistoryBuilder) -> None:
-    builder.wrote(7)
-    builder.invalidate(1)
-    builder.acquire(2)
-    builder.commit(2, version=6)
-    assert "version 6 stored as fresh, though 7 was invalidated for" in fault(builder)
-
-
-def test_a_version_that_nobody_has_invalidated_for_yet(builder: HistoryBuilder) -> None:
-    builder.wrote(7)
-    builder.acquire(2)
-    builder.commit(2, version=6)
-    assert builder.verdict().faults == []
-
-
-def test_a_run_that_is_still_under_way(builder: HistoryBuilder) -> None:
-    builder.at = time.monotonic()
-    builder.acquire(2)
-    assert "token 2 has neither ended nor run out" in builder.verdict().faults[0]
-
-
-def test_a_claim_that_still_waits(builder: HistoryBuilder) -> None:
-    builder.at = time.monotonic()
-    builder.claim(1)
-    assert "claim 1 has neither ended nor run out" in fault(builder)
-
-
-def test_where_records_are_evicted_anyone_may_claim(builder: HistoryBuilder) -> None:
-    builder.history.note(Happened.RECORDS_EVICTED)
-    builder.claim(1)
-    builder.claim(2)
-    assert builder.verdict().faults == []
-    builder.history.note(Happened.EVICTION_ENDED)
-    builder.claim(3)
-    builder.claim(4)
-    assert "claimed while queued" in fault(builder)
-
-
-def test_a_clock_that_was_set_ends_what_was_held(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.history.note(Happened.CLOCK_MOVED)
-    builder.acquire(3)
-    assert builder.verdict().faults == []
-
-
-def test_after_a_failover_an_older_state_is_no_fault(builder: HistoryBuilder) -> None:
-    builder.acquire(2)
-    builder.history.note(Happened.ROLLED_BACK)
-    builder.acquire(3)
-    builder.commit(3)
-    assert builder.verdict().faults == []
+@pytest.mark.parametrize("build", WITHOUT_FAULT.values(), ids=WITHOUT_FAULT)
+def test_these_histories_have_no_fault(build: Build) -> None:
+    assert build(HistoryBuilder()).verdict().faults == []
