@@ -22,8 +22,6 @@ from benchmarks.simulate.options import SimulateOptions
 from benchmarks.stampede.options import StampedeOptions
 from benchmarks.topology.options import TopologyOptions
 from benchmarks.worker.options import WorkerOptions
-from refresher.demo.errors import DemoError
-from refresher.embedded.errors import EmbeddedServerError
 from refresher.errors import RefresherError
 
 # The other packages are peers: one that is not installed is left out.
@@ -112,6 +110,6 @@ def main() -> None:
     """Run the command line; exit codes: 0 done, 1 not measured (one line says why), 2 wrong usage, 130 Ctrl-C."""
     try:
         app(prog_name="python -m benchmarks")
-    except (CacheError, RefresherError, DemoError, EmbeddedServerError) as error:
+    except (CacheError, RefresherError) as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None

@@ -20,7 +20,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 import click
 
 from api_client.trigger.broker import display_name
-from refresher.ops.addresses import LOOPBACK
+from refresher.ops.http import LOOPBACK
 
 P = ParamSpec("P")
 T = TypeVar("T")

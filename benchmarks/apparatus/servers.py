@@ -19,8 +19,8 @@ from api_client.config.environment import without_password
 from api_client.config.redis_url import Topology, read_url
 from api_client.transport.redis_py import connect, translated
 from benchmarks.errors import BenchError
+from refresher.demo.environment import with_password
 from refresher.embedded import RedisServer
-from refresher.ops.addresses import with_password
 
 _PATIENCE_SECONDS: Final = 30.0
 _BATCH: Final = 1_000

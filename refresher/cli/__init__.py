@@ -21,14 +21,14 @@ def main() -> None:
 
 def _run() -> None:
     try:
-        from refresher.cli.commands import app, expected_errors
+        from refresher.cli.commands import EXPECTED_ERRORS, app
         from refresher.queries import import_from_working_directory
     except ModuleNotFoundError as error:
         _fail(f"{error.name} is not installed: pip install 'refresher[worker]'")
     import_from_working_directory()
     try:
         app(prog_name="refresher")
-    except expected_errors() as error:
+    except EXPECTED_ERRORS as error:
         _fail(str(error))
 
 

@@ -43,13 +43,8 @@ app.command(short_help="Query whether this host's worker is ready, or live.")(he
 app.add_typer(dead, short_help="List, retry or drop abandoned refreshes.")
 
 
-def expected_errors() -> tuple[type[Exception], ...]:
-    """Return the errors whose message is meant for the user."""
-    errors: list[type[Exception]] = [CacheError, RefresherError]
-    from refresher.demo.errors import DemoError
-    from refresher.embedded.errors import EmbeddedServerError
-
-    return (*errors, DemoError, EmbeddedServerError)
+EXPECTED_ERRORS: Final = (CacheError, RefresherError)
+"""Errors whose message is meant for the user."""
 
 
 def _show_version(wanted: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from api_client.errors import ConfigurationError
 from refresher.cli.output import as_json, plain
-from refresher.ops.health_client import fetch_health, nearby
+from refresher.ops.http import fetch_health, nearby
 from refresher.settings import WorkerSettings
 
 

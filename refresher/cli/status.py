@@ -14,8 +14,8 @@ import typer
 from api_client.config.settings import ReaderSettings
 from api_client.explain import duration
 from refresher.cli.output import as_json, compact, counted, plain, wide_console
-from refresher.ops.addresses import LOOPBACK
 from refresher.ops.broker import WorkerSeen
+from refresher.ops.http import LOOPBACK
 from refresher.ops.scan import DEFAULT_MAX_KEYS, KeysSeen, QueryKeys
 from refresher.ops.status import WORKERS_TTL_SECONDS, Status, StatusPoller
 from refresher.web.api import StatusApi

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote, urlsplit
 
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
@@ -21,7 +22,6 @@ from api_client.transport.redis_py import connect, translated
 from refresher.demo.errors import DemoError
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.graph.driver import open_driver
-from refresher.ops.addresses import with_password
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -104,6 +104,16 @@ def _environment(options: DemoOptions) -> dict[str, str]:
     if options.neo4j_uri:
         environ["NEO4J_URI"] = options.neo4j_uri
     return environ
+
+
+def with_password(url: str, environ: Mapping[str, str]) -> str:
+    """Return a Redis URL with REDIS_PASSWORD as its password; unchanged without that variable."""
+    password = environ.get("REDIS_PASSWORD", "")
+    if not password:
+        return url
+    parts = urlsplit(url)
+    user, host = quote(parts.username or "", safe=""), parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
 
 
 @contextmanager

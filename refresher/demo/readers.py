@@ -1,28 +1,82 @@
-"""Reader processes: spawned, so that they share nothing but the cache, and ended with their parent."""
+"""Reader processes, spawned, so that they share nothing but the cache, and ended with their parent.
+
+Each has some threads that read, count, and check what they get; it sends a report four times a second.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
 from multiprocessing import connection, resource_tracker
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from api_client import (
+    CacheClient,
+    CacheError,
+    Entry,
+    EntryState,
+    ReaderEvents,
+    ReaderSettings,
+    RefreshReason,
+    RefreshState,
+)
+from refresher.checker.oracle import Observation
+from refresher.demo.counts import Tally
 from refresher.demo.errors import DemoError
-from refresher.demo.reader_thread import Key, ReaderThread, Report, ReportBuffer
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
+
+Key: TypeAlias = tuple[str, dict[str, object]]
 
 REPORT_SECONDS: Final = 0.25
 THREADS: Final = 8
 """Threads per process, so that reads go on while one waits on a cold key."""
 
+CHECKED_QUERY: Final = "profile"
+_DRAWS: Final = 4_096
+_MAX_FAILURES_KEPT: Final = 5
 _KILL_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one process reads.
+
+    Attributes:
+        keys, weights: which keys, and how often.
+        interval_seconds: between the begins of two reads of a thread; reads that a slow one has missed are skipped.
+        seed: each thread draws from its own, derived from this one.
+    """
+
+    keys: Sequence[Key]
+    weights: Sequence[float]
+    interval_seconds: float
+    seed: int
+
+
+@dataclass(slots=True)
+class Report:
+    """What a reader process has seen since its last report.
+
+    ``went_stale`` are keys (by number) served stale while no worker was alive; ``recovered`` maps those that have a
+    newer value since to when its load began (monotonic, s).
+    """
+
+    tally: Tally = field(default_factory=Tally)
+    observations: dict[tuple[str, int, bool], Observation] = field(default_factory=dict)
+    went_stale: set[int] = field(default_factory=set)
+    recovered: dict[int, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
 
 
 class Readers:
@@ -33,7 +87,7 @@ class Readers:
         keys, weights: what they read.
         processes: how many.
         reads_per_second: of all of them together.
-        seed: each thread draws from its own, derived from this one.
+        seed: of the draws.
         on_report: called with each process's report, four times a second, on the caller's thread of `collect`.
     """
 
@@ -53,21 +107,17 @@ class Readers:
         self._worker_is_gone = self._context.RawValue("b", 0)
         self._processes: list[SpawnProcess] = []
         self._connections: list[connection.Connection] = []
-        self._on_report = on_report
+        self._environ, self._on_report = dict(environ), on_report
         interval_seconds = processes * THREADS / reads_per_second
-        self._arguments = [
-            (dict(environ), list(keys), list(weights), seed * 1_000 + number, interval_seconds)
-            for number in range(processes)
-        ]
+        self._loads = [Load(keys, weights, interval_seconds, seed * 1_000 + number) for number in range(processes)]
 
     def start(self) -> None:
         """Start them; reads begin half a second later."""
         with _sigint_blocked_in_children():
-            for arguments in self._arguments:
+            for load in self._loads:
                 mine, theirs = self._context.Pipe(duplex=False)
-                process = self._context.Process(
-                    target=_reader_process, args=(theirs, self._stop, self._worker_is_gone, *arguments), daemon=True
-                )
+                arguments = (theirs, self._stop, self._worker_is_gone, self._environ, load)
+                process = self._context.Process(target=_read_in_process, args=arguments, daemon=True)
                 process.start()
                 theirs.close()
                 self._processes.append(process)
@@ -134,38 +184,22 @@ def _sigint_blocked_in_children() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _reader_process(
-    report: connection.Connection,
-    stop: Any,
-    worker_is_gone: Any,
-    environ: Mapping[str, str],
-    keys: Sequence[Key],
-    weights: Sequence[float],
-    seed: int,
-    interval_seconds: float,
+def _read_in_process(
+    report: connection.Connection, stop: Any, worker_is_gone: Any, environ: Mapping[str, str], load: Load
 ) -> None:
-    from api_client import CacheClient, ReaderSettings
-
     _exit_with_the_parent()
-    buffer = ReportBuffer()
-    with CacheClient(ReaderSettings.from_env(environ), events=buffer) as client:
+    reads = _Reads(load, lambda: bool(worker_is_gone.value))
+    with CacheClient(ReaderSettings.from_env(environ), events=reads) as client:
         threads = [
-            threading.Thread(
-                target=ReaderThread(
-                    client, buffer, keys, weights, seed=seed * THREADS + number, interval_seconds=interval_seconds,
-                    worker_is_gone=lambda: bool(worker_is_gone.value),
-                ).run,
-                args=(lambda: bool(stop.value),),
-                daemon=True,
-            )
+            threading.Thread(target=reads.run, args=(client, number, lambda: bool(stop.value)), daemon=True)
             for number in range(THREADS)
-        ]  # fmt: skip
+        ]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
             time.sleep(REPORT_SECONDS)
-            report.send(buffer.take())
-    report.send(buffer.take())
+            report.send(reads.take())
+    report.send(reads.take())
 
 
 def _exit_with_the_parent() -> None:
@@ -178,3 +212,112 @@ def _exit_with_the_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+class _Reads(ReaderEvents):
+    """The reads of all threads of a process, and their report. As the client's events it counts triggers.
+
+    Args:
+        load: what is read.
+        worker_is_gone: whether no worker is alive right now.
+    """
+
+    def __init__(self, load: Load, worker_is_gone: Callable[[], bool]) -> None:
+        self._load, self._worker_is_gone = load, worker_is_gone
+        self._lock = threading.Lock()
+        self._report = Report()
+        # Tokens of values served stale without a worker, by number of the key. Shared by all threads, so that the newer
+        # value of a rarely read key is noticed soon.
+        self._stale_tokens: dict[int, int] = {}
+
+    def take(self) -> Report:
+        """Return the report, and begin a new one."""
+        with self._lock:
+            report, self._report = self._report, Report()
+        return report
+
+    def refresh_triggered(self, query: str, *, reason: RefreshReason) -> None:
+        """Count a trigger."""
+        with self._lock:
+            self._report.tally.triggered += 1
+
+    def refresh_deduplicated(self, query: str, *, state: str) -> None:
+        """Count a trigger that met a lease."""
+        with self._lock:
+            self._report.tally.deduplicated += 1
+
+    def refresh_dropped(self, query: str, *, why: str) -> None:
+        """Count a dropped trigger."""
+        with self._lock:
+            self._report.tally.dropped += 1
+
+    def trigger_failed(self, query: str, *, why: str) -> None:
+        """Count a failed trigger."""
+        with self._lock:
+            self._report.tally.trigger_failures += 1
+
+    def run(self, client: CacheClient, thread: int, stopped: Callable[[], bool]) -> None:
+        """Read on one thread, drawn by popularity, until ``stopped`` returns True."""
+        load, tokens = self._load, dict[int, int]()
+        draw = random.Random(load.seed * THREADS + thread)  # noqa: S311 - a popularity, no secret
+        numbers, cumulated = range(len(load.keys)), list(accumulate(load.weights))
+        next_at = time.monotonic()
+        while not stopped():
+            for number in draw.choices(numbers, cum_weights=cumulated, k=_DRAWS):
+                if stopped():
+                    return
+                self._read(client, number, tokens)
+                now = time.monotonic()
+                next_at = max(next_at + load.interval_seconds, now - load.interval_seconds)
+                if next_at > now:
+                    time.sleep(next_at - now)
+
+    def _read(self, client: CacheClient, number: int, tokens: dict[int, int]) -> None:
+        """Read one key and record the result; ``tokens`` are the last of this thread, by number of the key."""
+        query, params = self._load.keys[number]
+        began = time.monotonic()
+        try:
+            entry = client.get_entry(query, params)
+        except CacheError as error:
+            with self._lock:
+                self._report.tally.failed += 1
+                if len(self._report.failures) < _MAX_FAILURES_KEPT:
+                    self._report.failures.append(f"{type(error).__name__}: {error}")
+            return
+        took_seconds = time.monotonic() - began
+        with self._lock:
+            self._count(self._report.tally, entry, took_seconds)
+            last = tokens.get(number, 0)
+            if entry.token < last:
+                self._report.broken.append(f"{query}({params}) went back from token {last} to {entry.token}")
+            tokens[number] = entry.token
+            if query == CHECKED_QUERY and entry.value is not None:
+                name, fresh = str(params["name"]), entry.state is EntryState.FRESH
+                self._report.observations[name, entry.token, fresh] = Observation(
+                    name, entry.token, int(entry.value["version"]), fresh, began
+                )
+            self._watch_recovery(number, entry)
+
+    def _count(self, tally: Tally, entry: Entry[Any], took_seconds: float) -> None:
+        tally.suppressed += entry.refresh is RefreshState.SUPPRESSED
+        if entry.state is EntryState.MISS:
+            tally.misses += 1
+            tally.waited.record(took_seconds)
+            return
+        if entry.state is EntryState.FRESH:
+            tally.fresh += 1
+        else:
+            tally.stale += 1
+            tally.overdue_seconds = max(tally.overdue_seconds, -entry.ttl_remaining)
+        tally.at_once.record(took_seconds)
+        if self._worker_is_gone():
+            tally.without_worker.record(took_seconds)
+
+    def _watch_recovery(self, number: int, entry: Entry[Any]) -> None:
+        if self._worker_is_gone():
+            if entry.state is EntryState.STALE and number not in self._stale_tokens:
+                self._stale_tokens[number] = entry.token
+                self._report.went_stale.add(number)
+        elif entry.token > self._stale_tokens.get(number, entry.token):
+            del self._stale_tokens[number]
+            self._report.recovered[number] = time.monotonic() - entry.age

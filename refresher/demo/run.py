@@ -18,13 +18,12 @@ from rich.text import Text
 
 from api_client import CacheClient, ReaderSettings
 from refresher.demo.environment import Environment, started_environment
-from refresher.demo.graph.popularity import Popularity
+from refresher.demo.graph.popularity import hot_keys
 from refresher.demo.graph.social_graph import SocialGraph, load
 from refresher.demo.options import DemoOptions
-from refresher.demo.processes import Flower, Workers
 from refresher.demo.summary import Result, paragraphs
 from refresher.demo.traffic import Traffic
-from refresher.demo.worker_events import WorkerEvents
+from refresher.demo.workers import Flower, Workers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,11 +79,8 @@ class _Demo:
 
     def _traffic(self, environment: Environment, graph: SocialGraph, stack: ExitStack, logs: Path) -> Traffic:
         """Start worker and Flower, load the graph, and return the traffic, ready to run."""
-        environ, settings = environment.environ, environment.settings
-        events = WorkerEvents(settings.broker_url, settings.namespace)
-        stack.callback(events.close)
-        events.start()
-        workers = Workers(environ, events, settings.namespace, logs)
+        environ = environment.environ
+        workers = Workers(environ, environment.settings.namespace, logs)
         stack.callback(workers.close)
         workers.start()  # it comes up while the graph is loaded
         flower = Flower.start(environ, logs)
@@ -98,8 +94,8 @@ class _Demo:
         contact = "not installed: pip install 'refresher[flower]'" if flower is None else flower.contact
         self._say(f"  Flower: {contact}")
         client = stack.enter_context(CacheClient(ReaderSettings.from_env(environ)))
-        popularity = Popularity(graph, self._options.seed)
-        traffic = Traffic(self._options, environment, popularity, workers, events, client)
+        keys, weights = hot_keys(graph, self._options.seed)
+        traffic = Traffic(self._options, environment, workers, client, keys, weights)
         stack.callback(traffic.close)
         return traffic
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from refresher.demo.chaos import Outage
-    from refresher.demo.state import Tally
-
+    from refresher.demo.counts import Tally
+    from refresher.demo.outage import OutageReport
+    from refresher.demo.workers import WorkerCounts
 
 NOTICEABLE_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a run. ``rejected_for`` counts refused writes by reason.
+    """Result of a run.
 
     ``where`` names the graph; ``slowest_repair_seconds`` is how long the check after the run took at most to see an
     invalidated value fresh again.
@@ -25,10 +25,8 @@ class Result:
     seconds: float
     processes: int
     tally: Tally
-    committed: int
-    rejected_for: dict[str, int]
-    given_up: int
-    outage: Outage | None
+    worker: WorkerCounts
+    outage: OutageReport | None
     soft_invalidations: int
     hard_invalidations: int
     slowest_repair_seconds: float
@@ -69,17 +67,18 @@ def _reads(result: Result) -> str:
 
 
 def _refreshes(result: Result) -> str:
-    tally, rejected = result.tally, sum(result.rejected_for.values())
-    why = ", ".join(f"{count} {reason}" for reason, count in sorted(result.rejected_for.items()))
+    tally, worker = result.tally, result.worker
+    rejected = worker.rejected_for.total()
+    why = ", ".join(f"{count} {reason}" for reason, count in sorted(worker.rejected_for.items()))
     refused = f"{_count(rejected, 'late write was', 'late writes were')} refused ({why})"
     triggered = (
         f"The readers triggered {_count(tally.triggered, 'refresh', 'refreshes')}; {tally.spared:,} times a read found "
         f"one due that was under way already, and triggered none."
     )
-    stored = f"The workers stored {_count(result.committed, 'value')}"
+    stored = f"The workers stored {_count(worker.committed, 'value')}"
     parts = [triggered, f"{stored}; {refused if rejected else 'no late write had to be refused'}."]
-    if result.given_up:
-        parts.append(f"{_count(result.given_up, 'refresh was', 'refreshes were')} abandoned.")
+    if worker.abandoned:
+        parts.append(f"{_count(worker.abandoned, 'refresh was', 'refreshes were')} abandoned.")
     if dropped := tally.dropped + tally.trigger_failures:
         parts.append(
             f"{_count(dropped, 'trigger was', 'triggers were')} dropped, because the queue was full or the broker did "
@@ -88,7 +87,7 @@ def _refreshes(result: Result) -> str:
     return " ".join(parts)
 
 
-def _outage(result: Result, outage: Outage) -> str:
+def _outage(result: Result, outage: OutageReport) -> str:
     without = result.tally.without_worker
     recovered, left = max(0.0, outage.recovered_seconds), outage.still_stale_keys
     fresh = f"all but {left} were" if left else "all were"

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from api_client import CacheClient
+from api_client.trigger.broker import CeleryBroker
 from refresher.checker.oracle import Checker
 from refresher.checker.writer import WatchedQuery, Writer, check_repairs
-from refresher.demo.chaos import Chaos, Stage
-from refresher.demo.display import FRAMES_PER_SECOND, Display, display_on, take_snapshot
+from refresher.demo.counts import WINDOW_SECONDS, RunState
+from refresher.demo.display import FRAMES_PER_SECOND, Show, Snapshot, display_on
+from refresher.demo.errors import DemoError
 from refresher.demo.options import READS_PER_SECOND, DemoOptions
-from refresher.demo.reader_thread import CHECKED_QUERY
-from refresher.demo.readers import Readers
-from refresher.demo.state import RunState
+from refresher.demo.outage import Outage, Stage
+from refresher.demo.readers import CHECKED_QUERY, Key, Readers
 from refresher.demo.summary import Result
+from refresher.ops.broker import fault_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from refresher.demo.environment import Environment
-    from refresher.demo.graph.popularity import Popularity
-    from refresher.demo.processes import Workers
-    from refresher.demo.worker_events import WorkerEvents
+    from refresher.demo.workers import WorkerCounts, Workers
 
 _WATCHED: Final = WatchedQuery(
     CHECKED_QUERY, "name",
@@ -38,33 +40,38 @@ _LAST_READS_AFTER_CTRL_C_SECONDS: Final = 2.0
 
 
 class Traffic:
-    """One run of readers and writer over running servers."""
+    """One run of readers and writer over running servers and workers.
+
+    Args:
+        client: invalidates, and checks the values at the end.
+        keys, weights: what is read, and how often.
+    """
 
     def __init__(
         self,
         options: DemoOptions,
         environment: Environment,
-        popularity: Popularity,
         workers: Workers,
-        events: WorkerEvents,
         client: CacheClient,
+        keys: Sequence[Key],
+        weights: Sequence[float],
     ) -> None:
-        self._options, self._environment, self._events, self._client = options, environment, events, client
+        self._options, self._environment, self._workers, self._client = options, environment, workers, client
         self._state = RunState(Checker(CHECKED_QUERY))
-        keys = popularity.keys
         self._readers = Readers(
-            environment.environ, keys, popularity.weights.tolist(), processes=options.readers,
-            reads_per_second=READS_PER_SECOND, seed=options.seed,
-            on_report=lambda report: self._state.add(report, time.monotonic()),
+            environment.environ, keys, weights, processes=options.readers, reads_per_second=READS_PER_SECOND,
+            seed=options.seed, on_report=lambda report: self._state.add(report, time.monotonic()),
         )  # fmt: skip
         names = [str(params["name"]) for query, params in keys if query == CHECKED_QUERY][:_NAMES]
         self._writer = Writer(
             environment.driver, environment.database, client, self._state.checker, _WATCHED, names,
             pause_seconds=_WRITER_PAUSE_SECONDS, seed=options.seed,
         )  # fmt: skip
-        self._workers = workers
-        self._chaos: Chaos | None = None
+        self._broker = CeleryBroker(environment.settings.broker_url, environment.settings.namespace)
+        self._outage: Outage | None = None
         self._began_at = 0.0
+        self._worker_counts: deque[tuple[float, WorkerCounts]] = deque()
+        self._lead_seconds = 0.0
 
     def run(self, console: Console) -> Result:
         """Run for ``options.seconds``, or with ``keep`` until Ctrl-C; then check, and return the result.
@@ -76,14 +83,14 @@ class Traffic:
         self._writer.start()
         self._began_at = time.monotonic()
         if self._options.chaos:
-            self._chaos = Chaos(
-                self._workers, self._readers, self._writer, self._events, self._state,
+            self._outage = Outage(
+                self._workers, self._readers, self._writer, self._state, waiting=self._waiting,
                 kill_at=self._began_at + self._options.seconds / 2,
             )  # fmt: skip
         interrupted = False
-        with display_on(console, seconds=None if self._options.keep else self._options.seconds) as shown:
+        with display_on(console, seconds=None if self._options.keep else self._options.seconds) as show:
             try:
-                self._watch(shown)
+                self._watch(show)
             except KeyboardInterrupt:
                 if not self._options.keep:
                     raise
@@ -94,46 +101,71 @@ class Traffic:
         """End writer and readers unconditionally."""
         self._writer.stop()
         self._readers.close()
+        self._broker.close()
 
-    def _watch(self, shown: Display) -> None:
+    def _watch(self, show: Show) -> None:
         next_frame_at = 0.0
         while not self._is_over():
             self._readers.collect(_TICK_SECONDS)
             self._writer.check()
             now = time.monotonic()
-            if self._chaos is not None:
-                self._chaos.step(now)
+            if self._outage is not None:
+                self._outage.step(now)
             if now >= next_frame_at:
                 next_frame_at = now + 1 / FRAMES_PER_SECOND
-                shown.show(take_snapshot(self._state, self._events, self._stage, self._began_at))
+                show(self._snapshot(now))
+
+    def _snapshot(self, now: float) -> Snapshot:
+        state, counts, earlier = self._state, self._workers.counts, self._worker_counts
+        earlier.append((now, counts))
+        while earlier[0][0] < now - WINDOW_SECONDS:
+            earlier.popleft()
+        before = earlier[0][1]
+        if committed := counts.committed - before.committed:
+            self._lead_seconds = (counts.lead_seconds - before.lead_seconds) / committed
+        return Snapshot(
+            elapsed_seconds=now - self._began_at,
+            stage=self._stage,
+            tally=state.tally,
+            recent=state.recent(now),
+            queued=self._waiting(),
+            worker=counts,
+            recent_loads=counts.loads - before.loads,
+            lead_seconds=self._lead_seconds,
+            broken=len(state.checker.broken),
+            history=[(at - self._began_at, sentence) for at, sentence in state.history],
+        )
+
+    def _waiting(self) -> int:
+        try:
+            return self._broker.waiting() + self._broker.waiting(has_waiter=True)
+        except Exception as error:  # whatever kombu's transports raise
+            raise DemoError(f"the broker can't be used any more: {fault_text(error)}") from error
 
     @property
     def _stage(self) -> Stage:
-        return Stage.AHEAD if self._chaos is None else self._chaos.stage
+        return Stage.AHEAD if self._outage is None else self._outage.stage
 
     def _is_over(self) -> bool:
         if self._options.keep or time.monotonic() < self._began_at + self._options.seconds:
             return False
-        return self._chaos is None or self._chaos.is_over
+        return self._outage is None or self._stage is Stage.OVER
 
     def _end(self, *, interrupted: bool) -> Result:
         self._writer.stop()
         self._readers.stop(_LAST_READS_AFTER_CTRL_C_SECONDS if interrupted else _LAST_READS_SECONDS)
         seconds = time.monotonic() - self._began_at
-        has_worker = self._stage not in {Stage.WITHOUT_WORKER, Stage.STARTING}
-        checker, counts = self._state.checker, self._events.counts
+        checker = self._state.checker
         slowest_repair_seconds = 0.0
-        if has_worker:
+        if self._stage.has_worker:
             slowest_repair_seconds = check_repairs(checker, self._client, _WATCHED, timeout_seconds=_REPAIR_SECONDS)
         hard = sum(done.hard for done in checker.invalidations)
         return Result(
             seconds=seconds,
             processes=self._options.readers,
             tally=self._state.tally,
-            committed=counts.committed,
-            rejected_for=dict(counts.rejected_for),
-            given_up=counts.given_up,
-            outage=None if self._chaos is None else self._chaos.outage_report(self._began_at),
+            worker=self._workers.counts,
+            outage=None if self._outage is None else self._outage.report(self._began_at),
             soft_invalidations=len(checker.invalidations) - hard,
             hard_invalidations=hard,
             slowest_repair_seconds=slowest_repair_seconds,

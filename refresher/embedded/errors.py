@@ -12,8 +12,10 @@ The messages are meant for the user and say what to do. No message holds a passw
 
 from __future__ import annotations
 
+from refresher.errors import RefresherError
 
-class EmbeddedServerError(Exception):
+
+class EmbeddedServerError(RefresherError):
     """Base of all errors of this package."""
 
 

@@ -72,23 +72,16 @@ def _server(address: str, port: int, verdicts: dict[str, Callable[[], Verdict]])
         timeout = REQUEST_SECONDS
 
         def do_GET(self) -> None:  # noqa: N802 - the name that http.server looks for
-            look = verdicts.get(self.path.partition("?")[0])
-            if look is None:
+            check = verdicts.get(self.path.partition("?")[0])
+            if check is None:
                 self._answer(HTTPStatus.NOT_FOUND, {"error": f"allowed is one of: {', '.join(verdicts)}"})
                 return
-            verdict = look()
+            verdict = check()
             self._answer(HTTPStatus.OK if verdict.is_good else HTTPStatus.SERVICE_UNAVAILABLE, verdict.record())
 
         do_HEAD = do_GET  # noqa: N815
 
         def _answer(self, status: HTTPStatus, record: dict[str, Any]) -> None:
-            body = json.dumps(record).encode() + b"\n"
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+            self.send(status, json.dumps(record).encode() + b"\n", "application/json", {})
 
     return MinimalHTTPServer((address, port), Handler)

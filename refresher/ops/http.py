@@ -1,14 +1,23 @@
-"""Minimal HTTP server: one thread per request, no access log, no versions in headers."""
+"""HTTP for operators: a minimal server (one thread per request, no access log, no versions), and a client."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import logging
 import socket
+from collections.abc import Mapping
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Final
 
 log: Final = logging.getLogger(__name__)
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+CLIENT_SECONDS: Final = 5.0
+MAX_HEALTH_BYTES: Final = 65_536
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a server's address, not ours
 
 
 class MinimalHTTPServer(ThreadingHTTPServer):
@@ -44,3 +53,45 @@ class MinimalHTTPHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: one line per request would hide all others."""
+
+    def send(self, status: HTTPStatus, body: bytes, content_type: str, headers: Mapping[str, str]) -> None:
+        """Send a response that is not to be cached; to HEAD without its body."""
+        self.send_response(status)
+        sent = {"Cache-Control": "no-store", **headers, "Content-Type": content_type, "Content-Length": str(len(body))}
+        for name, value in sent.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def get(address: str, port: int, path: str, *, over_tls: bool = False) -> tuple[int, bytes]:
+    """Return status and body; raises what `http.client` raises."""
+    # Not urllib, which would use a proxy of the environment.
+    make = http.client.HTTPSConnection if over_tls else http.client.HTTPConnection
+    connection = make(nearby(address), port, timeout=CLIENT_SECONDS)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def fetch_health(address: str, port: int, path: str) -> tuple[bool, dict[str, Any]]:
+    """Return whether the worker is well, and its record, whose ``checks`` has each part.
+
+    Raises:
+        OSError, http.client.HTTPException: no reply, or not HTTP.
+        ValueError: not a worker's health.
+    """
+    status, body = get(address, port, path)
+    record = json.loads(body[:MAX_HEALTH_BYTES])
+    if not isinstance(record, dict) or not isinstance(record.get("checks"), dict):
+        raise ValueError("what listens there is not a worker's health")
+    return status == HTTPStatus.OK, record
+
+
+def nearby(address: str) -> str:
+    """Return the address by which this host reaches a server that listens at ``address``."""
+    return _ANYWHERE.get(address, address)

@@ -34,7 +34,6 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
 }
 
 
@@ -72,7 +71,7 @@ class _Handler(MinimalHTTPHandler):
         if parts.path == "/status.json":
             self._answer(HTTPStatus.OK, self.server.api.status(_since(parts.query)))
         elif parts.path in self.server.pages:
-            self._send(HTTPStatus.OK, *self.server.pages[parts.path])
+            self.send(HTTPStatus.OK, *self.server.pages[parts.path], _HEADERS)
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "no such page")
 
@@ -131,17 +130,7 @@ class _Handler(MinimalHTTPHandler):
         self._answer(status, {"error": why})
 
     def _answer(self, status: HTTPStatus, record: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
-        self._send(status, json.dumps(record).encode(), "application/json", headers)
-
-    def _send(
-        self, status: HTTPStatus, body: bytes, content_type: str, headers: Mapping[str, str] | None = None
-    ) -> None:
-        self.send_response(status)
-        for name, value in {**_HEADERS, **(headers or {}), "Content-Type": content_type}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send(status, json.dumps(record).encode(), "application/json", {**_HEADERS, **(headers or {})})
 
 
 def _since(query: str) -> float:

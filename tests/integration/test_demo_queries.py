@@ -11,7 +11,7 @@ import pytest
 from neo4j import GraphDatabase
 
 from refresher.demo import queries
-from refresher.demo.errors import GraphLoadError
+from refresher.demo.errors import DemoError
 from refresher.demo.graph.social_graph import SocialGraph, load
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def test_the_load_reports_its_progress_and_writes_everything(loaded: Loaded) -> 
 
 
 def test_a_second_load_is_refused(loaded: Loaded) -> None:
-    with pytest.raises(GraphLoadError, match="already holds"):
+    with pytest.raises(DemoError, match="already holds"):
         load(loaded.driver, loaded.database, GRAPH)
 
 

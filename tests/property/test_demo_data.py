@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refresher.demo.errors import EdgeListError
+from refresher.demo.errors import DemoError
 from refresher.demo.graph.edge_list import read_edge_list
 from refresher.demo.graph.rmat import rmat_with_at_least
 
@@ -27,7 +27,7 @@ def test_what_was_written_is_read(edges: list[tuple[str, str]], delimiter: str) 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_edges_or_a_clear_error(content: bytes) -> None:
-    with contextlib.suppress(EdgeListError):
+    with contextlib.suppress(DemoError):
         assert all(source and target for source, target in read(content))
 
 

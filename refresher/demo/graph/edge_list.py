@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from refresher.demo.errors import EdgeListError
+from refresher.demo.errors import DemoError
 
 MAX_ID_CHARACTERS: Final = 200
 MAX_EDGES: Final = 5_000_000
@@ -24,7 +24,7 @@ def read_edge_list(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the edges (source id, target id) in the file's order, self loops and duplicates included.
 
     Raises:
-        EdgeListError: the file can't be read, has a line that is not an edge, or more than `MAX_EDGES` of them; while
+        DemoError: the file can't be read, has a line that is not an edge, or more than `MAX_EDGES` of them; while
             the iteration runs. The message names the file, the line and what is allowed.
     """
     try:
@@ -33,17 +33,17 @@ def read_edge_list(path: Path) -> Iterator[tuple[str, str]]:
                 if line.strip() and not line.startswith("#"):
                     yield _edge(path, number, line)
                 if number > MAX_EDGES:
-                    raise EdgeListError(path, f"more than {MAX_EDGES:,} lines, which is the limit")
+                    raise DemoError(f"{path}: more than {MAX_EDGES:,} lines, which is the limit")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise EdgeListError(path, f"can't be read: {getattr(error, 'strerror', None) or error}") from error
+        raise DemoError(f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _edge(path: Path, number: int, line: str) -> tuple[str, str]:
     try:
         ids = [cell.strip() for cell in next(csv.reader([line], delimiter="\t" if "\t" in line else ",", strict=True))]
     except csv.Error as error:
-        raise EdgeListError(path, f"broken CSV ({error})", number) from error
+        raise DemoError(f"{path}, line {number}: broken CSV ({error})") from error
     if len(ids) < 2 or not all(value.isprintable() and 1 <= len(value) <= MAX_ID_CHARACTERS for value in ids[:2]):
         allowed = f"two ids of 1 to {MAX_ID_CHARACTERS} printable characters, separated by a comma or a tab"
-        raise EdgeListError(path, f"{line.strip()[:40]!a}: allowed are {allowed}", number)
+        raise DemoError(f"{path}, line {number}: {line.strip()[:40]!a}: allowed are {allowed}")
     return ids[0], ids[1]

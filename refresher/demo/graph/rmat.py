@@ -83,7 +83,7 @@ def rmat(scale: int, edge_factor: float, *, seed: int, quadrants: Quadrants = SS
     return _compacted(rng, keys >> scale, keys & (2**scale - 1))
 
 
-def rmat_with_at_least(vertices: int, edges: int, *, seed: int, quadrants: Quadrants = SSCA2) -> RmatGraph:
+def rmat_with_at_least(vertices: int, edges: int, *, seed: int) -> RmatGraph:
     """Draw a graph of exactly ``edges`` distinct edges that touch at least ``vertices`` vertices.
 
     Takes the smallest scale that does, since a greater one only thins the graph out.
@@ -95,7 +95,7 @@ def rmat_with_at_least(vertices: int, edges: int, *, seed: int, quadrants: Quadr
         raise ValueError(f"need at least 2 vertices and as many edges as vertices, got {vertices} and {edges}")
     for scale in range((vertices - 1).bit_length(), MAX_SCALE + 1):
         try:
-            graph = rmat(scale, edges / 2**scale, seed=seed, quadrants=quadrants)
+            graph = rmat(scale, edges / 2**scale, seed=seed)
         except ValueError:
             continue  # too dense for this scale: the next one has four times the room
         if graph.vertices >= vertices:

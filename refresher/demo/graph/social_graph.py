@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from neo4j.exceptions import DriverError, Neo4jError
 
-from refresher.demo.errors import EdgeListError, GraphLoadError
+from refresher.demo.errors import DemoError
 from refresher.demo.graph.edge_list import read_edge_list
-from refresher.demo.graph.rmat import SSCA2, Quadrants, rmat_with_at_least
+from refresher.demo.graph.rmat import rmat_with_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,20 +73,13 @@ class SocialGraph:
         return np.bincount(ends, minlength=self.persons).astype(np.int64)
 
     @classmethod
-    def generated(
-        cls,
-        persons: int = DEFAULT_PERSONS,
-        edges: int = DEFAULT_EDGES,
-        *,
-        seed: int = 1,
-        quadrants: Quadrants = SSCA2,
-    ) -> SocialGraph:
+    def generated(cls, persons: int = DEFAULT_PERSONS, edges: int = DEFAULT_EDGES, *, seed: int) -> SocialGraph:
         """Make an R-MAT graph of at least ``persons`` persons and exactly ``edges`` edges.
 
         Raises:
             ValueError: no R-MAT graph has these numbers (see `rmat_with_at_least`).
         """
-        graph = rmat_with_at_least(persons, edges, seed=seed, quadrants=quadrants)
+        graph = rmat_with_at_least(persons, edges, seed=seed)
         names = [person_name(number) for number in range(graph.vertices)]
         return _ordered(names, graph.sources, graph.targets)
 
@@ -95,7 +88,7 @@ class SocialGraph:
         """Read a graph from a file (see `edge_list`); the ids are the names. Self loops and duplicates are dropped.
 
         Raises:
-            EdgeListError: the file is not an edge list, or has no edge between two persons.
+            DemoError: the file is not an edge list, or has no edge between two persons.
         """
         numbers: dict[str, int] = {}
         sources: list[int] = []
@@ -105,7 +98,7 @@ class SocialGraph:
                 sources.append(numbers.setdefault(source, len(numbers)))
                 targets.append(numbers.setdefault(target, len(numbers)))
         if not sources:
-            raise EdgeListError(path, "no edge between two different ids")
+            raise DemoError(f"{path}: no edge between two different ids")
         return _ordered(list(numbers), np.array(sources, dtype=np.int64), np.array(targets, dtype=np.int64))
 
 
@@ -123,7 +116,7 @@ def load(
     counted at the end, so that a graph half loaded never passes for a whole one.
 
     Raises:
-        GraphLoadError: the database holds persons already, refused a batch, or holds other numbers than were written.
+        DemoError: the database holds persons already, refused a batch, or holds other numbers than were written.
     """
     total = graph.persons + graph.edges
     done = 0
@@ -131,7 +124,7 @@ def load(
         with driver.session(database=database) as session:
             found = _count(session, _COUNT_PERSONS)
             if found:
-                raise GraphLoadError(f"the database already holds {found:,} Person nodes: use one without any")
+                raise DemoError(f"the database already holds {found:,} Person nodes: use one without any")
             for statement in _INDEXES:
                 session.run(statement).consume()
             for statement, rows in _batches(graph, batch_rows):
@@ -140,9 +133,9 @@ def load(
                 on_progress(done, total)
             written = (_count(session, _COUNT_PERSONS), _count(session, _COUNT_EDGES))
     except (DriverError, Neo4jError) as error:
-        raise GraphLoadError(f"loading stopped after {done:,} of {total:,}: {error}") from error
+        raise DemoError(f"loading stopped after {done:,} of {total:,}: {error}") from error
     if written != (graph.persons, graph.edges):
-        raise GraphLoadError(
+        raise DemoError(
             f"wrote {graph.persons:,} persons and {graph.edges:,} edges, but the database counts "
             f"{written[0]:,} and {written[1]:,}: does someone else write to it?"
         )

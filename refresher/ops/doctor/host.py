@@ -13,7 +13,7 @@ from api_client.errors import ConfigurationError
 from refresher.ops.checks import graph_problem
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding, ok, problem, warning
-from refresher.ops.health_client import fetch_health, get
+from refresher.ops.http import fetch_health, get
 from refresher.queries import import_queries, registry
 
 _ONLINE: Final = re.compile(rb"^flower_worker_online\{.*\} 1\.0$", re.MULTILINE)

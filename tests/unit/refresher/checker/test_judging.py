@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from refresher.demo.reader_thread import ReaderThread, ReportBuffer
+from refresher.demo.state import RunState
 
 from api_client import CacheClient, Entry, EntryState, ReaderEvents, RefreshState, WaitTimeout
 from refresher.checker.oracle import Checker, Invalidated, Observation
-from refresher.demo.reader_thread import ReaderThread, ReportBuffer
-from refresher.demo.state import RunState
 
 SOFT = Invalidated("Ada", version=3, generation=100, hard=False, returned_at=50.0)
 HARD = Invalidated("Ada", version=3, generation=100, hard=True, returned_at=50.0)

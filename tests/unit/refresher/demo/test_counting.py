@@ -1,15 +1,17 @@
-"""What the demo counts: histograms, tallies, and what the workers' events tell."""
+"""What the demo counts: histograms, tallies, and what the workers' metrics report."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import fields
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
-from refresher.demo.state import Histogram, Tally
-from refresher.demo.worker_events import SeenOutcome, WorkerCounts, parse_outcomes
-from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.demo.counts import Histogram, Tally
+from refresher.demo.workers import WorkerCounts, parse_metrics
+from refresher.telemetry.prometheus import PrometheusWorkerEvents
 
 
 def histogram_of(*durations_seconds: float) -> Histogram:
@@ -48,41 +50,32 @@ def test_tallies_add_up_and_keep_the_most() -> None:
     assert all(getattr(merged, item.name) == getattr(total, item.name) for item in fields(Tally))
 
 
-@pytest.mark.parametrize("kind", OutcomeKind)
-@pytest.mark.parametrize("why", ["", "stale", "graph_unavailable"])
-@pytest.mark.parametrize("token", [0, 1_795_000_000_000_000])
-def test_an_outcome_is_read_back_from_its_text(kind: OutcomeKind, why: str, token: int) -> None:
-    outcome = Outcome(kind, "friends_of.v-2", "5c25aa01bb02", why=why, token=token, delta_seconds=1.25, run_seconds=0.5)
-    stored = kind in {OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE}
-    expected = SeenOutcome(kind, why, 1.25 if stored else 0.0, 0.5 if stored else 0.0)
-    # Events carry the repr of a result, and an exception's type around its text.
-    for text in (str(outcome), repr(str(outcome)), f"RetryLater({str(outcome)!r})"):
-        assert list(parse_outcomes(text)) == [expected]
+def test_a_worker_s_counts_are_read_from_its_metrics() -> None:
+    """As the worker's own back end exposes them, so that a renamed metric fails here."""
+    registry = CollectorRegistry()
+    events = PrometheusWorkerEvents(registry)
+    for query in ("a", "b"):
+        events.acquired(query)
+        events.committed(query, delta_seconds=0.25, run_seconds=0.1, as_stale=False)
+    events.ended("a")
+    events.rejected("a", why="superseded")
+    events.rejected("b", why="superseded")
+    events.rejected("b", why="lost")
+    events.retried("a", kind="timeout", attempt=1, pause_seconds=1.0)
+    events.failed("a", kind="syntax", attempts=1)
+    counts, consumes = parse_metrics(generate_latest(registry).decode())
+    assert counts == WorkerCounts(2, Counter({"superseded": 2, "lost": 1}), 1, 1, 1, 0.5)
+    assert counts.loads == 7
+    assert not consumes
 
 
-def test_several_outcomes_of_one_message_and_what_is_none() -> None:
-    both = f"{Outcome(OutcomeKind.SKIPPED, 'a', 'ff')}; {Outcome(OutcomeKind.FAILED, 'b', 'ee', why='syntax')}"
-    assert [seen.kind for seen in parse_outcomes(both)] == [OutcomeKind.SKIPPED, OutcomeKind.FAILED]
-    assert list(parse_outcomes("'dropped: expected {\"v\": 1}'")) == []
-    assert list(parse_outcomes("ConnectionError('refused')")) == []
+@pytest.mark.parametrize(("consumer", "consumes"), [(1.0, True), (0.0, False)])
+def test_a_worker_that_consumes_is_ready_whatever_else_is_not(consumer: float, consumes: bool) -> None:
+    gauges = f'refresher_ready{{part="consumer"}} {consumer}\nrefresher_ready{{part="graph"}} {1 - consumer}\n'
+    assert parse_metrics(gauges) == (WorkerCounts(), consumes)
 
 
-def test_the_workers_events_are_counted() -> None:
-    counts = WorkerCounts()
-    done = Outcome(OutcomeKind.COMMITTED, "q", "ab", token=5, delta_seconds=0.2, run_seconds=0.1)
-    late = Outcome(OutcomeKind.REJECTED, "q", "ab", why="superseded", token=6)
-    counts.take({"type": "worker-online", "hostname": "one@demo"}, 1.0)
-    for uuid in ("a", "b", "c"):
-        counts.take({"type": "task-started", "uuid": uuid, "hostname": "one@demo"}, 2.0)
-    assert len(counts.running) == 3
-    counts.take({"type": "task-succeeded", "uuid": "a", "hostname": "one@demo", "result": repr(str(done))}, 3.0)
-    counts.take({"type": "task-succeeded", "uuid": "b", "hostname": "one@demo", "result": repr(str(late))}, 4.0)
-    counts.take({"type": "task-failed", "uuid": "c", "hostname": "one@demo", "exception": "OSError()"}, 5.0)
-    dead = f"RefreshAbandoned('dead: {Outcome(OutcomeKind.FAILED, 'q', 'ab', why='syntax')}')"
-    counts.take({"type": "task-failed", "uuid": "d", "hostname": "one@demo", "exception": dead}, 6.0)
-    assert not counts.running
-    assert (counts.committed, counts.loads, counts.given_up) == (1, 3, 2)
-    assert counts.rejected_for == {"superseded": 1}
-    assert counts.online_at == {"one@demo": 1.0}
-    assert counts.first_commit_at == {"one@demo": 3.0}
-    assert counts.delta_seconds == pytest.approx(0.2)
+def test_the_counts_of_workers_add_up() -> None:
+    killed = WorkerCounts(2, Counter({"lost": 1}), 1, 0, 3, 0.5)
+    successor = WorkerCounts(4, Counter({"lost": 1, "superseded": 1}), 0, 1, 0, 1.5)
+    assert killed + successor == WorkerCounts(6, Counter({"lost": 2, "superseded": 1}), 1, 1, 3, 2.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from neo4j.exceptions import ServiceUnavailable
 
-from refresher.demo.errors import EdgeListError, GraphLoadError
+from refresher.demo.errors import DemoError
 from refresher.demo.graph.social_graph import SocialGraph, load, person_name
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_an_edge_list_s_ids_are_the_names(tmp_path: Path) -> None:
 def test_an_edge_list_of_self_loops_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "loops.tsv"
     path.write_text("a\ta\n")
-    with pytest.raises(EdgeListError, match="no edge between two different ids"):
+    with pytest.raises(DemoError, match="no edge between two different ids"):
         SocialGraph.from_edge_list(path)
 
 
@@ -93,11 +93,11 @@ def test_indexes_are_made_before_anything_is_written() -> None:
 
 
 def test_a_graph_half_written_is_an_error() -> None:
-    with pytest.raises(GraphLoadError, match="wrote 2 persons and 1 edges, but the database counts 2 and 0"):
+    with pytest.raises(DemoError, match="wrote 2 persons and 1 edges, but the database counts 2 and 0"):
         load_into(FakeSession([0, 2, 0]))
 
 
 def test_a_driver_s_error_becomes_ours_with_its_cause() -> None:
-    with pytest.raises(GraphLoadError, match="loading stopped after 0 of 3: the server went away") as caught:
+    with pytest.raises(DemoError, match="loading stopped after 0 of 3: the server went away") as caught:
         load_into(FakeSession([0, -1]))
     assert isinstance(caught.value.__cause__, ServiceUnavailable)

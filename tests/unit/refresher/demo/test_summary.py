@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from refresher.demo.chaos import Outage, Stage
-from refresher.demo.display import LiveDisplay, PlainDisplay, Snapshot
-from refresher.demo.state import Histogram, Tally
+from refresher.demo.counts import Histogram, Tally
+from refresher.demo.display import Snapshot, plain_lines, table_of
+from refresher.demo.outage import OutageReport, Stage
 from refresher.demo.summary import Result, paragraphs
+from refresher.demo.workers import WorkerCounts
 
 
 def latencies(count: int, duration_seconds: float) -> Histogram:
@@ -28,10 +30,8 @@ FINE = Result(
     seconds=20.3,
     processes=2,
     tally=TALLY,
-    committed=90,
-    rejected_for={},
-    given_up=0,
-    outage=Outage(10.02, 2.9, 0.8, 37, 2.41),
+    worker=WorkerCounts(committed=90),
+    outage=OutageReport(10.02, 2.9, 0.8, 37, 2.41),
     soft_invalidations=7,
     hard_invalidations=5,
     slowest_repair_seconds=0.31,
@@ -65,12 +65,12 @@ def test_a_fine_run_is_told_in_words() -> None:
 
 
 def test_what_is_still_stale_is_not_said_to_be_fresh() -> None:
-    text = words(replace(FINE, outage=Outage(10.02, 2.9, 0.8, 37, 2.41, 3)))
+    text = words(replace(FINE, outage=OutageReport(10.02, 2.9, 0.8, 37, 2.41, 3)))
     assert "37 keys had grown stale, and all but 3 were fresh again 2.4 s after it was ready." in text
 
 
 def test_one_of_a_thing_is_no_plural() -> None:
-    text = words(replace(FINE, processes=1, committed=1, tally=replace(TALLY, triggered=1), given_up=1))
+    text = words(replace(FINE, processes=1, worker=WorkerCounts(1, abandoned=1), tally=replace(TALLY, triggered=1)))
     for sentence in ("from 1 process;", "stored 1 value;", "triggered 1 refresh;", "1 refresh was abandoned"):
         assert sentence in text
 
@@ -82,7 +82,7 @@ def test_a_run_without_traffic_or_accident_has_a_summary_too() -> None:
 
 
 def test_refused_writes_and_dropped_requests_are_told() -> None:
-    text = words(replace(FINE, rejected_for={"superseded": 2, "lost": 1}, tally=replace(TALLY, dropped=4)))
+    text = words(replace(FINE, worker=WorkerCounts(90, Counter(superseded=2, lost=1)), tally=replace(TALLY, dropped=4)))
     assert "3 late writes were refused (1 lost, 2 superseded)" in text
     assert "4 triggers were dropped, because the queue was full" in text
 
@@ -104,9 +104,9 @@ def test_what_is_wrong_is_said_and_not_fine(result: Result, sentence: str) -> No
 
 
 SNAPSHOT = Snapshot(
-    elapsed_seconds=11.5, stage=Stage.WITHOUT_WORKER, tally=TALLY, reads_per_second=1_987.4,
-    latency=latencies(10, 0.0005), queued=12, running=3, committed=1_234, rejected=0, failed=0,
-    loads_per_second=44.0, delta_seconds=0.0312, broken=0,
+    elapsed_seconds=11.5, stage=Stage.WITHOUT_WORKER, tally=TALLY,
+    recent=Tally(fresh=3_975, at_once=latencies(10, 0.0005)), queued=12, worker=WorkerCounts(1_234, running=3),
+    recent_loads=88, lead_seconds=0.0312, broken=0,
     history=[(10.0, "worker killed (SIGKILL, with its pool); reads continue")],
 )  # fmt: skip
 
@@ -115,12 +115,12 @@ SNAPSHOT = Snapshot(
 def test_the_live_table_fits_the_terminal(columns: int) -> None:
     console = Console(width=columns, height=24, force_terminal=True, color_system=None)
     with console.capture() as captured:
-        console.print(LiveDisplay(console, 20.0).rendered(SNAPSHOT))
+        console.print(table_of(SNAPSHOT, 20.0))
     lines = captured.get().splitlines()
     assert len(lines) <= 18
     assert {len(line) for line in lines} == {columns}
     text = captured.get()
-    for shown in ("1,987", "stale served", "deduplicated", "origin queries/s", "31.2 ms", "reads continue", "of 20 s"):
+    for shown in ("1,988", "stale served", "deduplicated", "origin queries/s", "31.2 ms", "reads continue", "of 20 s"):
         assert shown in text
 
 
@@ -129,7 +129,7 @@ def test_the_table_keeps_its_height_and_says_until_when() -> None:
     heights = set()
     for history in ([], SNAPSHOT.history * 9):
         with console.capture() as captured:
-            console.print(LiveDisplay(console, None).rendered(replace(SNAPSHOT, history=history)))
+            console.print(table_of(replace(SNAPSHOT, history=history), None))
         heights.add(len(captured.get().splitlines()))
         assert "until Ctrl-C" in captured.get()
     assert len(heights) == 1
@@ -137,10 +137,10 @@ def test_the_table_keeps_its_height_and_says_until_when() -> None:
 
 def test_plain_lines_come_every_two_seconds_and_when_something_happens() -> None:
     console = Console(width=80, force_terminal=False)
-    with console.capture() as captured, PlainDisplay(console) as display:
+    with console.capture() as captured, plain_lines(console) as show:
         for elapsed_seconds in (0.1, 0.3, 0.6, 2.2, 2.4):
-            display.show(replace(SNAPSHOT, elapsed_seconds=elapsed_seconds))
+            show(replace(SNAPSHOT, elapsed_seconds=elapsed_seconds))
     lines = captured.get().splitlines()
     assert len(lines) == 3
     assert "worker killed" in lines[0]
-    assert "1,987 reads/s" in lines[1]
+    assert "1,988 reads/s" in lines[1]

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from refresher.demo.chaos import (
+from refresher.demo.outage import (
     LONG_QUEUE,
     MAX_RECOVERY_SECONDS,
     PAUSE_SECONDS,
     QUEUE_WAIT_SECONDS,
     RECOVERY_SECONDS,
-    Chaos,
+    Outage,
     Stage,
 )
 
@@ -21,7 +21,7 @@ READY_AT = 200.0
 BOUND_SECONDS = RECOVERY_SECONDS + QUEUE_WAIT_SECONDS
 
 
-class Outage:
+class Scene:
     """An accident whose new worker is ready at `READY_AT`, and leaves a key stale."""
 
     def __init__(self) -> None:
@@ -30,27 +30,26 @@ class Outage:
             went_stale={7}, still_stale=lambda: self.left, recovered={}, history=[], is_warm=lambda _: True,
             checker=SimpleNamespace(report=self.broken.append),
         )  # fmt: skip
-        events: Any = SimpleNamespace(waiting=lambda: self.waiting, forget_running=lambda: None)
         workers: Any = SimpleNamespace(kill=lambda: None, start=lambda: None, ready_at=lambda: READY_AT)
         readers: Any = SimpleNamespace(set_worker_is_gone=lambda *, gone: None)
         writer: Any = SimpleNamespace(soft_only=False)
         self.history = state.history
-        self.chaos = Chaos(workers, readers, writer, events, state, kill_at=100.0)
+        self.outage = Outage(workers, readers, writer, state, waiting=lambda: self.waiting, kill_at=100.0)
         for now in (100.0, 100.0 + PAUSE_SECONDS, READY_AT):
-            self.chaos.step(now)
-        assert self.chaos.stage is Stage.RECOVERING
+            self.outage.step(now)
+        assert self.outage.stage is Stage.RECOVERING
 
     def after(self, seconds: float) -> Stage:
-        self.chaos.step(READY_AT + seconds)
-        return self.chaos.stage
+        self.outage.step(READY_AT + seconds)
+        return self.outage.stage
 
 
 @pytest.fixture
-def outage() -> Outage:
-    return Outage()
+def outage() -> Scene:
+    return Scene()
 
 
-def test_a_key_that_stays_stale_though_few_wait_is_a_broken_promise(outage: Outage) -> None:
+def test_a_key_that_stays_stale_though_few_wait_is_a_broken_promise(outage: Scene) -> None:
     outage.waiting = LONG_QUEUE
     assert outage.after(BOUND_SECONDS - 0.1) is Stage.RECOVERING
     assert not outage.broken
@@ -58,7 +57,7 @@ def test_a_key_that_stays_stale_though_few_wait_is_a_broken_promise(outage: Outa
     assert len(outage.broken) == 1
 
 
-def test_the_time_begins_when_the_queue_is_short_again(outage: Outage) -> None:
+def test_the_time_begins_when_the_queue_is_short_again(outage: Scene) -> None:
     outage.waiting = LONG_QUEUE + 1
     assert outage.after(BOUND_SECONDS + 5) is Stage.RECOVERING
     outage.waiting = 0
@@ -68,7 +67,7 @@ def test_the_time_begins_when_the_queue_is_short_again(outage: Outage) -> None:
     assert len(outage.broken) == 1
 
 
-def test_a_machine_that_is_too_slow_is_no_broken_promise_and_is_said(outage: Outage) -> None:
+def test_a_machine_that_is_too_slow_is_no_broken_promise_and_is_said(outage: Scene) -> None:
     outage.waiting = 4_321
     assert outage.after(MAX_RECOVERY_SECONDS - 0.1) is Stage.RECOVERING
     assert outage.after(MAX_RECOVERY_SECONDS) is Stage.OVER
@@ -76,7 +75,7 @@ def test_a_machine_that_is_too_slow_is_no_broken_promise_and_is_said(outage: Out
     assert "4321 refreshes queued" in outage.history[-1][1]
 
 
-def test_it_is_over_when_all_is_fresh_again_however_many_wait(outage: Outage) -> None:
+def test_it_is_over_when_all_is_fresh_again_however_many_wait(outage: Scene) -> None:
     outage.waiting, outage.left = 4_321, set()
     assert outage.after(30) is Stage.OVER
     assert not outage.broken

@@ -1,4 +1,4 @@
-"""State of a run: what the readers count, merged over threads and processes, and what happened."""
+"""Counts of a run: what readers count, merged over threads and processes; what they found, and what happened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from refresher.checker.oracle import Checker
-    from refresher.demo.reader_thread import Report
+    from refresher.demo.readers import Report
 
 WINDOW_SECONDS: Final = 2.0
 MAX_MISS_SHARE: Final = 0.01
@@ -99,7 +99,8 @@ class Tally:
 class RunState:
     """Sum of the reader processes' reports. Times are monotonic seconds.
 
-    ``went_stale`` are the keys that were served stale without a worker, ``recovered`` when each was loaded again.
+    ``went_stale`` are the keys that were served stale without a worker, ``recovered`` when each was loaded again;
+    ``history`` has what happened, and when.
     """
 
     checker: Checker
@@ -109,7 +110,6 @@ class RunState:
     recovered: dict[int, float] = field(default_factory=dict)
     history: list[tuple[float, str]] = field(default_factory=list)
     _recent: deque[tuple[float, Tally]] = field(default_factory=deque)
-    _loads: deque[tuple[float, int]] = field(default_factory=deque)
 
     def add(self, report: Report, now: float) -> None:
         """Add the report of a reader process."""
@@ -124,37 +124,20 @@ class RunState:
         for sentence in report.broken:
             self.checker.report(sentence)
 
-    def record_loads(self, loads: int, now: float) -> None:
-        """Record how many queries the graph has had until now."""
-        self._loads.append((now, loads))
-
     def still_stale(self) -> set[int]:
         """Return the keys that went stale without a worker and have no newer value yet."""
         return self.went_stale - self.recovered.keys()
 
-    def reads_per_second(self, now: float) -> float:
-        """Return the rate of the last two seconds."""
-        return sum(tally.reads for _, tally in self._last(now)) / WINDOW_SECONDS
-
-    def loads_per_second(self, now: float) -> float:
-        """Return the graph's rate of queries in the last two seconds."""
-        while self._loads and self._loads[0][0] < now - WINDOW_SECONDS:
-            self._loads.popleft()
-        return (self._loads[-1][1] - self._loads[0][1]) / WINDOW_SECONDS if self._loads else 0.0
+    def recent(self, now: float) -> Tally:
+        """Return the counts of the last two seconds."""
+        while self._recent and self._recent[0][0] < now - WINDOW_SECONDS:
+            self._recent.popleft()
+        merged = Tally()
+        for _, tally in self._recent:
+            merged.merge(tally)
+        return merged
 
     def is_warm(self, now: float) -> bool:
         """Return whether nearly all reads of the last two seconds were served from the cache."""
-        last = self._last(now)
-        return sum(tally.misses for _, tally in last) < MAX_MISS_SHARE * sum(tally.reads for _, tally in last)
-
-    def latency(self, now: float) -> Histogram:
-        """Return the latencies of reads from the cache in the last two seconds."""
-        merged = Histogram()
-        for _, tally in self._last(now):
-            merged.merge(tally.at_once)
-        return merged
-
-    def _last(self, now: float) -> list[tuple[float, Tally]]:
-        while self._recent and self._recent[0][0] < now - WINDOW_SECONDS:
-            self._recent.popleft()
-        return list(self._recent)
+        recent = self.recent(now)
+        return recent.misses < MAX_MISS_SHARE * recent.reads
