@@ -13,9 +13,9 @@ from api_client.config.settings import ReaderSettings
 from api_client.errors import CacheError
 from refresher.cli.output import as_json, plain
 from refresher.errors import RefresherError
-from refresher.ops.doctor.checkup import findings
 from refresher.ops.doctor.findings import Finding, Level
-from refresher.ops.doctor.host import flower_address
+from refresher.ops.doctor.flower import flower_address
+from refresher.ops.doctor.registry import findings
 from refresher.settings import WorkerSettings
 
 if TYPE_CHECKING:

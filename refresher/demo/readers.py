@@ -188,7 +188,7 @@ def _read_in_process(
     report: connection.Connection, stop: Any, worker_is_gone: Any, environ: Mapping[str, str], load: Load
 ) -> None:
     _exit_with_the_parent()
-    reads = _Reads(load, lambda: bool(worker_is_gone.value))
+    reads = Reads(load, lambda: bool(worker_is_gone.value))
     with CacheClient(ReaderSettings.from_env(environ), events=reads) as client:
         threads = [
             threading.Thread(target=reads.run, args=(client, number, lambda: bool(stop.value)), daemon=True)
@@ -214,7 +214,7 @@ def _exit_with_the_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class _Reads(ReaderEvents):
+class Reads(ReaderEvents):
     """The reads of all threads of a process, and their report. As the client's events it counts triggers.
 
     Args:
@@ -266,13 +266,13 @@ class _Reads(ReaderEvents):
             for number in draw.choices(numbers, cum_weights=cumulated, k=_DRAWS):
                 if stopped():
                     return
-                self._read(client, number, tokens)
+                self.read(client, number, tokens)
                 now = time.monotonic()
                 next_at = max(next_at + load.interval_seconds, now - load.interval_seconds)
                 if next_at > now:
                     time.sleep(next_at - now)
 
-    def _read(self, client: CacheClient, number: int, tokens: dict[int, int]) -> None:
+    def read(self, client: CacheClient, number: int, tokens: dict[int, int]) -> None:
         """Read one key and record the result; ``tokens`` are the last of this thread, by number of the key."""
         query, params = self._load.keys[number]
         began = time.monotonic()

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from refresher.ops.health import Health, Heartbeat, Phase, Verdict
+from refresher.ops.health import Health, Verdict
+from refresher.ops.heartbeat import Heartbeat, Phase
 from refresher.ops.http import MinimalHTTPHandler, MinimalHTTPServer
 from refresher.settings import WorkerSettings
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, NoReturn, TypeVar
+from concurrent.futures import Future, wait
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -33,19 +34,19 @@ class CachedProbe(Generic[T]):
     ) -> None:
         self._probe, self._ttl_seconds, self._monotonic = probe, ttl_seconds, monotonic
         self._lock = threading.Lock()
-        self._done: threading.Event | None = None  # while it runs
-        self._started_at = 0.0
-        self._finished_at: float | None = None
-        self._result: Callable[[], T] = _no_result
+        self._run: Future[T] | None = None
+        self._started_at = self._finished_at = 0.0
 
-    def start(self) -> threading.Event | None:
-        """Start the probe unless it runs or its result is cached; returns the event of its end, None when cached."""
+    def start(self) -> Future[T]:
+        """Start the probe unless it runs or its result is cached; returns its run."""
         with self._lock:
-            if self._done is None and not self._is_cached():
-                self._done, self._started_at = threading.Event(), self._monotonic()
+            run = self._run
+            if run is None or (run.done() and self._monotonic() - self._finished_at >= self._ttl_seconds):
+                run = self._run = Future()
+                self._started_at = self._monotonic()
                 # A daemon: one that hangs must not keep the process from ending.
-                threading.Thread(target=self._run, args=(self._done,), name="probe", daemon=True).start()
-            return self._done
+                threading.Thread(target=self._finish, args=(run,), name="probe", daemon=True).start()
+            return run
 
     def result(self, timeout: float) -> T:
         """Return the result, or raise what the probe raised.
@@ -53,35 +54,21 @@ class CachedProbe(Generic[T]):
         Raises:
             ProbeTimeout: there is none ``timeout`` seconds after the probe was started, by whichever caller.
         """
-        done = self.start()
-        if done is not None and not done.wait(max(0.0, self._started_at + timeout - self._monotonic())):
+        run = self.start()
+        wait([run], max(0.0, self._started_at + timeout - self._monotonic()))
+        if not run.done():
             raise ProbeTimeout
-        return self._result()
+        if (error := run.exception()) is not None:
+            # It is raised for every caller: without this, its traceback would grow each time.
+            raise error.with_traceback(None)
+        return run.result()
 
-    def _is_cached(self) -> bool:
-        return self._finished_at is not None and self._monotonic() - self._finished_at < self._ttl_seconds
-
-    def _run(self, done: threading.Event) -> None:
+    def _finish(self, run: Future[T]) -> None:
         try:
             value = self._probe()
         except Exception as error:  # noqa: BLE001 - raised by `result`
-            self._finish(done, _raising(error))
+            self._finished_at = self._monotonic()
+            run.set_exception(error)
         else:
-            self._finish(done, lambda: value)
-
-    def _finish(self, done: threading.Event, result: Callable[[], T]) -> None:
-        with self._lock:
-            self._result, self._finished_at, self._done = result, self._monotonic(), None
-        done.set()
-
-
-def _no_result() -> NoReturn:
-    raise ProbeTimeout
-
-
-def _raising(error: Exception) -> Callable[[], NoReturn]:
-    def result() -> NoReturn:
-        # It is raised for every caller: without this, its traceback would grow each time.
-        raise error.with_traceback(None)
-
-    return result
+            self._finished_at = self._monotonic()
+            run.set_result(value)

@@ -21,8 +21,9 @@ from api_client.trigger.private_app import PrivateApp
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.flow.events import CompositeWorkerEvents, WorkerEvents
 from refresher.flower import set_up_flower
-from refresher.ops.health import Health, Heartbeat, HeartbeatStep
+from refresher.ops.health import Health
 from refresher.ops.health_server import HealthServer
+from refresher.ops.heartbeat import Heartbeat, HeartbeatStep
 from refresher.queries import import_from_working_directory, import_queries, registry
 from refresher.settings import WorkerSettings
 from refresher.telemetry.metrics import WorkerGauges

@@ -52,7 +52,7 @@ class Lifecycle:
     def _begin(self, sender: Any = None, **_: Any) -> None:
         if getattr(sender, "app", self._app) is not self._app:
             return
-        from refresher.ops.checks import log_problems
+        from refresher.ops.startup_checks import log_problems
 
         redact_debug_loggers()
         if getattr(self._app, "refreshes_only", False):

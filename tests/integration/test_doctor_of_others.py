@@ -20,8 +20,8 @@ from api_client.protocol.keys import make_key
 from refresher.cli.commands import app
 from refresher.embedded import RedisServer, free_port
 from refresher.ops.doctor import keys as doctor_keys
-from refresher.ops.doctor.checkup import CHECKS
 from refresher.ops.doctor.findings import Level
+from refresher.ops.doctor.registry import CHECKS
 from refresher.worker.redis_link import RetryingLink
 from tests.support.any_reader import KINDS
 from tests.support.canned_http_server import TellingServer

@@ -12,8 +12,9 @@ from refresher.embedded import ArcadeDbServer
 from refresher.errors import LoadFailed
 from refresher.graph import loader as graph_module
 from refresher.graph.loader import Graph
-from refresher.ops.checks import graph_problem
-from refresher.ops.health import Health, Heartbeat, Phase
+from refresher.ops.health import Health
+from refresher.ops.heartbeat import Heartbeat, Phase
+from refresher.ops.startup_checks import graph_problem
 from refresher.settings import WorkerSettings
 from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from refresher.cli.commands import app
 from refresher.embedded import free_port
-from refresher.ops.health import Health, Heartbeat, Phase
+from refresher.ops.health import Health
 from refresher.ops.health_server import HealthServer
+from refresher.ops.heartbeat import Heartbeat, Phase
 from refresher.ops.http import MinimalHTTPHandler, MinimalHTTPServer
 from refresher.settings import WorkerSettings
 from tests.support.clock import Time

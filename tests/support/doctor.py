@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from api_client import ReaderSettings
-from refresher.ops.doctor.checkup import CHECKS, run_checks
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding
+from refresher.ops.doctor.registry import CHECKS, run_checks
 from refresher.settings import WorkerSettings
 
 

@@ -18,7 +18,7 @@ from api_client.config.broker import CONNECT_AGAIN_SECONDS
 from api_client.protocol.messages import TASK_NAME
 from refresher.flow.events import events_of
 from refresher.ops.broker_keys import replaced_keys
-from refresher.ops.health import heartbeat_of
+from refresher.ops.heartbeat import heartbeat_of
 from refresher.worker.celery_fixes.message_guard import DropReason, RateLimitedRejectLog, Rejection, validate_message
 from refresher.worker.celery_fixes.refused_commands import describe_refused_command
 from refresher.worker.celery_fixes.unacked import UnackedDeliveries
@@ -60,7 +60,7 @@ class RefreshConsumer(_Consumer):
     """
 
     beats_while_connecting: bool = True
-    """Read by `refresher.ops.health`: each attempt to connect is a sign of life."""
+    """Read by `refresher.ops.heartbeat`: each attempt to connect is a sign of life."""
 
     def __init__(self, *args: Any, app: Any, **options: Any) -> None:
         self._refreshes_only: bool = getattr(app, "refreshes_only", False)

@@ -19,7 +19,7 @@ from refresher.demo.errors import DemoError
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
-from refresher.ops.checks import log_problems
+from refresher.ops.startup_checks import log_problems
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
 from tests.servers.maven import neo4j_jars

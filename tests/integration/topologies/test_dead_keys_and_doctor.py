@@ -13,7 +13,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
-from refresher.ops.doctor.checkup import findings
+from refresher.ops.doctor.registry import findings
 from refresher.settings import WorkerSettings
 from tests.servers.redis_cluster import Cluster
 from tests.support.waiting import MAX_WAIT_SECONDS

@@ -21,7 +21,7 @@ from refresher.errors import LoadFailed, TransientFailure
 from refresher.graph import values
 from refresher.graph.failures import classify_error
 from refresher.graph.loader import Graph as Origin
-from refresher.ops.checks import log_problems
+from refresher.ops.startup_checks import log_problems
 from refresher.settings import WorkerSettings
 
 MIB = 1024 * 1024

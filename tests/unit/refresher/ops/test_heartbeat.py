@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from refresher.ops.health import Health, Heartbeat, HeartbeatStep, Phase, Verdict
+from refresher.ops.health import Health, Verdict
+from refresher.ops.heartbeat import Heartbeat, HeartbeatStep, Phase
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.consumer import RefreshConsumer
 from tests.support.clock import Time

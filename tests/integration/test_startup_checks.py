@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from refresher.embedded import RedisServer, free_port
-from refresher.ops.checks import broker_memory_problem, cache_problem
+from refresher.ops.startup_checks import broker_memory_problem, cache_problem
 from refresher.settings import WorkerSettings
 
 CHECKS = {"cache": cache_problem, "broker": broker_memory_problem}

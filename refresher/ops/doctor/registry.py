@@ -14,7 +14,7 @@ from typing import Final
 from redis.exceptions import NoPermissionError, RedisError
 
 from api_client.config.settings import ReaderSettings
-from refresher.ops.doctor import broker, cache, host, keys
+from refresher.ops.doctor import broker, cache, flower, keys, local_worker
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import Finding, forbidden, unreachable
 from refresher.settings import WorkerSettings
@@ -64,11 +64,11 @@ CHECKS: Final = (
     Check("broker", Needs.BROKER, broker.lengths, connects=True),
     Check("broker's memory", Needs.BROKER, broker.memory),
     Check("workers", Needs.BROKER, broker.workers),
-    Check("flower", Needs.NOTHING, host.flower),
-    Check("worker here", Needs.NOTHING, host.health, is_readers=False),
-    Check("metrics here", Needs.NOTHING, host.metrics, is_readers=False),
-    Check("queries", Needs.NOTHING, host.queries, is_readers=False),
-    Check("graph", Needs.NOTHING, host.graph, is_readers=False),
+    Check("flower", Needs.NOTHING, flower.flower),
+    Check("worker here", Needs.NOTHING, local_worker.health, is_readers=False),
+    Check("metrics here", Needs.NOTHING, local_worker.metrics, is_readers=False),
+    Check("queries", Needs.NOTHING, local_worker.queries, is_readers=False),
+    Check("graph", Needs.NOTHING, local_worker.graph, is_readers=False),
 )
 
 
