@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.apparatus.rabbitmq_server import RabbitMqServer
 from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
 from benchmarks.reports.provenance import make_folder, provenance
@@ -19,7 +20,6 @@ from benchmarks.worker.latency import measured_latency
 from benchmarks.worker.options import BrokerKind, WorkerOptions
 from benchmarks.worker.rates import measured_rates
 from benchmarks.worker.worker_proc import GraphTarget, graph_target
-from refresher.embedded.rabbitmq_server import RabbitMqServer
 
 if TYPE_CHECKING:
     from rich.console import Console

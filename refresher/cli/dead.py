@@ -12,13 +12,14 @@ from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
 from api_client.explain import details_of, duration, reason_of
 from refresher.cli.arguments import duration_of, opened_cache
-from refresher.cli.output import as_json, compact, counted, plain, print_table, time_of
+from refresher.cli.output import as_json, compact, counted, plain, table_of, time_of, wide_console
 from refresher.flow.dead_letters import MAX_KEPT
 from refresher.ops.dead_keys import DeadKey, DeadKeys, KeyStatus, RetryOutcome, RetryResult
 
 DEFAULT_MOST: Final = 50
 MAX_PARAMS_CHARACTERS: Final = 60
 MASKED: Final = "(not kept)"
+_COLUMNS: Final = ("ID", "query", "params", "failed", "attempts", "in a row", "when", "now")
 
 dead: Final = typer.Typer(
     name="dead", help="Refreshes that were abandoned: what failed, why, and how to go on.",
@@ -50,7 +51,7 @@ def list_letters(
     if not found:
         typer.echo("no dead letters")
         return
-    _print_table(found[:most])
+    wide_console().print(table_of(_COLUMNS, map(_row_of, found[:most])))
     if len(found) > most:
         typer.echo(f"and {len(found) - most} more: --most {min(len(found), MAX_KEPT)}")
 
@@ -186,19 +187,10 @@ def _record_of(one: DeadKey) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print_table(found: Sequence[DeadKey]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("ID", "query", "params", "failed", "attempts", "in a row", "when", "now"):
-        table.add_column(column, overflow="fold", no_wrap=column == "ID")
-    for one in found:
-        letter = one.letter
-        params = MASKED if letter.params is None else plain(compact(letter.params), MAX_PARAMS_CHARACTERS)
-        cells = (
-            letter.id, letter.query, params, letter.kind, str(letter.attempts), str(letter.failures or "–"),
-            time_of(letter.at_us), _status_text(one),
-        )  # fmt: skip
-        table.add_row(*(Text(cell) for cell in cells))
-    print_table(table)
+def _row_of(one: DeadKey) -> tuple[str, ...]:
+    letter = one.letter
+    params = MASKED if letter.params is None else plain(compact(letter.params), MAX_PARAMS_CHARACTERS)
+    return (
+        letter.id, letter.query, params, letter.kind, str(letter.attempts), str(letter.failures or "–"),
+        time_of(letter.at_us), _status_text(one),
+    )  # fmt: skip

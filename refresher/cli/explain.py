@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
-from typing import Annotated, Any, Final
+from dataclasses import asdict, replace
+from typing import Annotated, Final
 
 import typer
 
 from api_client.config.settings import ReaderSettings
-from api_client.explain import Explanation, details_of, explain_reads, explanation, reason_of
-from api_client.protocol.keys import CacheKey
+from api_client.explain import Explanation, details_of, reason_of
 from api_client.protocol.model import EntryState
-from api_client.transport.redis_py import node_of
 from api_client.trigger.broker import CeleryBroker
 from refresher.cli.arguments import ParamList, QueryName, Version, key_of, opened_cache
-from refresher.cli.output import as_json
+from refresher.cli.output import as_json, details_grid
+from refresher.ops.inspect import explain_keys
 
 NAME_COLUMNS: Final = 10
 
@@ -37,21 +36,13 @@ def explain(
     """
     settings = ReaderSettings.from_env()
     key = key_of(settings, query, params, version)
-    explained = explanation(key, _replies(settings, key), queue_length=_queue_length(settings))
+    with opened_cache(settings.redis_url) as client:
+        (explained,) = explain_keys(client, [key])
+    explained = replace(explained, queue_length=_queue_length(settings))
     if as_json_:
         typer.echo(as_json(asdict(explained)))
     else:
         _print(explained, settings.variable_of("broker_url"))
-
-
-def _replies(settings: ReaderSettings, key: CacheKey) -> list[Any]:
-    with (
-        opened_cache(settings.redis_url) as client,
-        node_of(client, key.entry).pipeline(transaction=False) as pipeline,
-    ):
-        for command in explain_reads(key):
-            pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
-        return list(pipeline.execute(raise_on_error=False))
 
 
 def _queue_length(settings: ReaderSettings) -> int | None:
@@ -65,7 +56,6 @@ def _queue_length(settings: ReaderSettings) -> int | None:
 
 def _print(explained: Explanation, broker_variable: str) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console(highlight=False)
@@ -75,12 +65,7 @@ def _print(explained: Explanation, broker_variable: str) -> None:
             (reason_of(explained), _COLOURS[explained.state]),
         )
     )  # fmt: skip
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", width=NAME_COLUMNS)
-    table.add_column(overflow="fold")
-    for name, line in details_of(explained):
-        table.add_row(name, Text(line))
+    rows = details_of(explained)
     if explained.queue_length is None:
-        table.add_row("queue", Text(f"the broker at {broker_variable} can't be queried"))
-    table.add_row("key", Text(explained.key))
-    console.print(table)
+        rows.append(("queue", f"the broker at {broker_variable} can't be queried"))
+    console.print(details_grid([*rows, ("key", explained.key)], NAME_COLUMNS))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 ELLIPSIS: Final = "…"
 _WIDTH_IN_A_FILE: Final = 200
@@ -37,17 +39,42 @@ def time_of(at_us: int) -> str:
     return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
 
 
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, are_numbers: bool = False) -> Table:
+    """Return a table without lines; its first column is never broken, the others are folded or numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(columns[0], no_wrap=True)
+    for column in columns[1:]:
+        if are_numbers:
+            table.add_column(column, justify="right")
+        else:
+            table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    return table
+
+
+def details_grid(rows: Iterable[tuple[str, str | Text]], width: int | None = None) -> Table:
+    """Return names, in a column of ``width``, with a text each."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", width=width)
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        table.add_row(name, text if isinstance(text, Text) else Text(text))
+    return table
+
+
 def wide_console() -> Console:
     """Return the console for tables: as wide as the terminal, or 200 columns without one."""
     from rich.console import Console
 
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH_IN_A_FILE)
-
-
-def print_table(table: Table) -> None:
-    """Print a table."""
-    wide_console().print(table)
 
 
 def counted(count: int, noun: str) -> str:

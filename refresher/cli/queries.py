@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from api_client.errors import ConfigurationError
 from api_client.explain import duration
-from refresher.cli.output import as_json, plain, print_table
+from refresher.cli.output import as_json, table_of, wide_console
 from refresher.queries import Query, import_queries, registry
 from refresher.settings import WorkerSettings
+
+_COLUMNS: Final = ("query", "v", "params", "TTL", "grace", "early refresh", "slots", "about")
 
 
 def queries(as_json_: Annotated[bool, typer.Option("--json", help="As JSON; durations in seconds.")] = False) -> None:
@@ -26,7 +28,7 @@ def queries(as_json_: Annotated[bool, typer.Option("--json", help="As JSON; dura
     if as_json_:
         typer.echo(as_json([_record_of(one, settings) for one in registry]))
         return
-    _print_table(settings)
+    wide_console().print(table_of(_COLUMNS, [_row_of(one, settings) for one in registry]))
 
 
 def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:
@@ -70,20 +72,11 @@ def _beta_of(one: Query, settings: WorkerSettings) -> str:
     return settings.refresh_mode.value
 
 
-def _print_table(settings: WorkerSettings) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("query", "v", "params", "TTL", "grace", "early refresh", "slots", "about"):
-        table.add_column(column, overflow="fold", no_wrap=column == "query")
-    for one in registry:
-        record = _record_of(one, settings)
-        early = record["beta"] if record["beta"] == "none" else f"{record['beta']}, β0 {record['beta0']:g}"
-        slots = "all but 1" if one.concurrency is None else str(one.concurrency)
-        cells = (
-            one.name, str(one.version), ", ".join(record["params"]), duration(one.ttl_seconds),
-            duration(one.grace_seconds), early, slots, plain(record["about"].partition("\n")[0]),
-        )  # fmt: skip
-        table.add_row(*(Text(cell) for cell in cells))
-    print_table(table)
+def _row_of(one: Query, settings: WorkerSettings) -> tuple[str, ...]:
+    record = _record_of(one, settings)
+    early = record["beta"] if record["beta"] == "none" else f"{record['beta']}, β0 {record['beta0']:g}"
+    slots = "all but 1" if one.concurrency is None else str(one.concurrency)
+    return (
+        one.name, str(one.version), ", ".join(record["params"]), duration(one.ttl_seconds),
+        duration(one.grace_seconds), early, slots, record["about"].partition("\n")[0],
+    )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -13,11 +13,11 @@ import typer
 
 from api_client.config.settings import ReaderSettings
 from api_client.explain import duration
-from refresher.cli.output import as_json, compact, counted, plain, wide_console
+from refresher.cli.output import as_json, compact, counted, details_grid, plain, table_of, wide_console
 from refresher.ops.broker import WorkerSeen
 from refresher.ops.http import LOOPBACK
 from refresher.ops.scan import DEFAULT_MAX_KEYS, KeysSeen, QueryKeys
-from refresher.ops.status import WORKERS_TTL_SECONDS, Status, StatusPoller
+from refresher.ops.status import WORKERS_TTL_SECONDS, DeadSeen, Status, StatusPoller
 from refresher.web.api import StatusApi
 from refresher.web.history import History
 from refresher.web.server import USER, StatusServer
@@ -31,7 +31,6 @@ DEFAULT_PORT: Final = 5556
 DEFAULT_WEB_SECONDS: Final = 5.0
 PASSWORD_BYTES: Final = 18
 UNKNOWN: Final = "–"
-_PARTS: Final = ("cache", "queues", "workers", "dead")
 _COLUMNS: Final = (
     "query", "keys", "stale", "stale for", "lead", "queued", "oldest", "running", "retrying", "cooling", "lapsed",
     "dead",
@@ -150,47 +149,44 @@ def _show_live(poller: StatusPoller, seconds: float) -> None:
 
 def _shown(seen: Status, ends: str = "") -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    summary = Table.grid(padding=(0, 2, 0, 0))
-    summary.add_column(style="dim")
-    summary.add_column(overflow="fold")
-    for part, (line, is_problem) in zip(_PARTS, _lines(seen), strict=True):
-        summary.add_row(part, Text(plain(line), style="red" if is_problem else ""))
-    shown: list[RenderableType] = [summary]
+    summary = [(part, Text(plain(line), "red" if is_problem else "")) for part, line, is_problem in _lines(seen)]
+    shown: list[RenderableType] = [details_grid(summary)]
     if seen.keys is not None and not seen.keys.problem:
-        shown += [Text(), _table(seen.keys, seen), *_lists(seen.keys)]
+        rows = list(_rows(seen.keys, seen.dead))
+        shown += [Text(), table_of(_COLUMNS, rows, are_numbers=True) if rows else Text("no keys in the cache")]
+        shown += _lists(seen.keys)
     if ends:
         shown.append(Text(f"{time.strftime('%H:%M:%S', time.localtime(seen.at))}, {ends}", style="dim"))
     return Group(*shown)
 
 
-def _lines(seen: Status) -> Iterable[tuple[str, bool]]:
-    """Return one line for each of `_PARTS`, and whether it is a problem."""
+def _lines(seen: Status) -> Iterator[tuple[str, str, bool]]:
+    """Return for each part its name, one line, and whether that is a problem."""
     keys, dead, queues, workers = seen.keys, seen.dead, seen.queues, seen.workers
     if keys is None:
-        yield seen.problems["keys"], True
+        yield "cache", seen.problems["keys"], True
     elif keys.problem:
-        yield f"can't be scanned: {keys.problem}", True
+        yield "cache", f"can't be scanned: {keys.problem}", True
     else:
-        yield _of_cache(keys), False
+        yield "cache", _of_cache(keys), False
     if queues is None:
-        yield seen.problems["queues"], True
+        yield "queues", seen.problems["queues"], True
     else:
-        yield f"{queues.refresh} background and {queues.miss} blocking refreshes queued", False
+        yield "queues", f"{queues.refresh} background and {queues.miss} blocking refreshes queued", False
     if workers is None:
-        yield seen.problems["workers"], True
+        yield "workers", seen.problems["workers"], True
     elif workers:
-        yield f"{len(workers)}: {', '.join(map(_of_worker, workers))}", False
+        yield "workers", f"{len(workers)}: {', '.join(map(_of_worker, workers))}", False
     else:
-        yield "none replies: nothing is refreshed", True
+        yield "workers", "none replies: nothing is refreshed", True
     if dead is None:
-        yield seen.problems["dead"], True
+        yield "dead", seen.problems["dead"], True
     else:
         open_, quarantined = sum(dead.open.values()), sum(dead.quarantined.values())
         more = f", {quarantined} in quarantine: refresher dead list" if open_ else ""
-        yield f"{counted(open_, 'dead key')}{more}", False
+        yield "dead", f"{counted(open_, 'dead key')}{more}", False
 
 
 def _of_worker(one: WorkerSeen) -> str:
@@ -205,27 +201,18 @@ def _of_cache(keys: KeysSeen) -> str:
     return f"a sample{of}: {entries} seen"
 
 
-def _table(keys: KeysSeen, seen: Status) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column == "query" else "right", no_wrap=column == "query")
-    dead = seen.dead.open if seen.dead is not None else None
-    names = sorted({*keys.queries, *(dead or {})})
-    for name in names:
+def _rows(keys: KeysSeen, seen: DeadSeen | None) -> Iterator[tuple[str, ...]]:
+    dead = None if seen is None else seen.open
+    for name in sorted({*keys.queries, *(dead or {})}):
         row = keys.queries.get(name, QueryKeys(name))
-        cells = (
-            plain(name), f"{row.keys:,}", f"{row.stale} of {row.headers}" if row.headers else UNKNOWN,
+        yield (
+            name, f"{row.keys:,}", f"{row.stale} of {row.headers}" if row.headers else UNKNOWN,
             _time(row.oldest_stale), _time(row.lead), str(row.queued), _time(row.longest_wait), str(row.running),
             str(row.retrying), str(row.cooling), str(row.lapsed), UNKNOWN if dead is None else str(dead.get(name, 0)),
         )  # fmt: skip
-        table.add_row(*(Text(cell) for cell in cells))
-    return table if names else Text("no keys in the cache")
 
 
-def _lists(keys: KeysSeen) -> Iterable[RenderableType]:
+def _lists(keys: KeysSeen) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if keys.runs:

@@ -22,14 +22,14 @@ import redis
 from api_client.client import CacheClient
 from api_client.config.settings import SharedSettings
 from api_client.errors import CacheError
-from api_client.explain import Explanation, explain_reads, explanation
+from api_client.explain import Explanation
 from api_client.protocol import lease
 from api_client.protocol.keys import CacheKey, key_of_digest
 from api_client.protocol.lease import ClaimStatus, RecordState
 from api_client.protocol.model import RefreshState
-from api_client.transport.redis_py import node_of
 from api_client.transport.scripts import LeaseStore
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
+from refresher.ops.inspect import explain_keys
 
 FIRST_PAUSE_SECONDS: Final = 0.05
 MAX_PAUSE_SECONDS: Final = 0.5
@@ -107,7 +107,7 @@ class DeadKeys:
         keys = [self._key(letters[0]) for letters in by_key.values()]
         return [
             DeadKey(key, letters[0], tuple(letters), now)
-            for key, letters, now in zip(keys, by_key.values(), self._explained(keys), strict=True)
+            for key, letters, now in zip(keys, by_key.values(), explain_keys(self._client, keys), strict=True)
         ]
 
     def drop(self, dead: DeadKey) -> bool:
@@ -154,7 +154,7 @@ class DeadKeys:
         """Return the results, with those that are pending looked up again."""
         polled = list(results)
         pending = [number for number, result in enumerate(polled) if result.what is RetryOutcome.PENDING]
-        explained = self._explained([polled[number].dead.key for number in pending])
+        explained = explain_keys(self._client, [polled[number].dead.key for number in pending])
         for number, now in zip(pending, explained, strict=True):
             before = polled[number].dead.now.token
             dead = replace(polled[number].dead, now=now)
@@ -164,15 +164,6 @@ class DeadKeys:
             elif dead.status in {KeyStatus.COOLING, KeyStatus.QUARANTINED} and now.record is not None:
                 polled[number] = RetryResult(dead, RetryOutcome.FAILED_AGAIN, now.record.kind)
         return polled
-
-    def _explained(self, keys: Sequence[CacheKey]) -> list[Explanation]:
-        """Explain keys, in one round trip per node."""
-        of_node: dict[int, tuple[redis.Redis, list[CacheKey]]] = {}
-        for key in keys:
-            node = node_of(self._client, key.entry)
-            of_node.setdefault(id(node), (node, []))[1].append(key)
-        explained = {key: now for node, some in of_node.values() for key, now in _explained_by(node, some)}
-        return [explained[key] for key in keys]
 
     def _end_backoff(self, key: CacheKey) -> bool:
         """End a backoff and its count: a forced claim that is taken back leaves the key without a history."""
@@ -195,15 +186,3 @@ class DeadKeys:
 
     def _key(self, letter: DeadLetter) -> CacheKey:
         return key_of_digest(self._settings.namespace, letter.query, letter.version, bytes.fromhex(letter.digest))
-
-
-def _explained_by(node: redis.Redis, keys: Sequence[CacheKey]) -> list[tuple[CacheKey, Explanation]]:
-    reads = [explain_reads(key) for key in keys]
-    with node.pipeline(transaction=False) as pipeline:
-        for commands in reads:
-            for command in commands:
-                pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
-        replies = iter(pipeline.execute(raise_on_error=False))
-    return [
-        (key, explanation(key, [next(replies) for _ in commands])) for key, commands in zip(keys, reads, strict=True)
-    ]

@@ -1,19 +1,20 @@
 """The state of one key in Redis, field by field: its entry's header, its lease record, its dead letters. No values.
 
-What it means for the next read is `api_client.explain`'s to say.
+What the state of keys means for their next reads, `explain_keys` reports in the words of `api_client.explain`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import redis
 
 from api_client.errors import InvalidQuery
-from api_client.explain import GONE
+from api_client.explain import GONE, Explanation, explain_reads, explanation
 from api_client.protocol.entry import FORMAT_VERSION, MAX_HEADER_BYTES, Header, UnreadableEntry, decode_header
 from api_client.protocol.keys import CacheKey
 from api_client.transport.redis_py import node_of
@@ -75,6 +76,22 @@ def inspect_key(client: redis.Redis, namespace: str, key: CacheKey) -> Inspectio
             if (one.query, one.version, one.digest) == (key.query, key.version, key.digest.hex())
         ),
     )  # fmt: skip
+
+
+def explain_keys(client: redis.Redis, keys: Sequence[CacheKey]) -> list[Explanation]:
+    """Explain keys, in one round trip per node; errors of Redis come as redis-py raises them."""
+    by_node: defaultdict[redis.Redis, list[CacheKey]] = defaultdict(list)
+    for key in keys:
+        by_node[node_of(client, key.entry)].append(key)
+    explained: dict[CacheKey, Explanation] = {}
+    for node, some in by_node.items():
+        with node.pipeline(transaction=False) as pipeline:
+            for key in some:
+                for command in explain_reads(key):
+                    pipeline.execute_command(*command)  # type: ignore[no-untyped-call] # as redis-py declares it
+            replies = iter(pipeline.execute(raise_on_error=False))
+        explained |= {key: explanation(key, [next(replies) for _ in explain_reads(key)]) for key in some}
+    return [explained[key] for key in keys]
 
 
 def find_by_digest(client: redis.Redis, namespace: str, query: str, version: int, digits: str) -> CacheKey | None:

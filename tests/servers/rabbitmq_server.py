@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import kombu
 
 from api_client.config.broker import queues
+from benchmarks.apparatus.rabbitmq_server import RabbitMqServer as EmbeddedRabbitMq
 from refresher.embedded.ports import free_port
-from refresher.embedded.rabbitmq_server import RabbitMqServer as EmbeddedRabbitMq
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

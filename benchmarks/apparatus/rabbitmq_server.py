@@ -1,4 +1,4 @@
-"""Embedded RabbitMQ, for tests and benchmarks. Unlike the other servers it has no wheel, and must be installed."""
+"""RabbitMQ as a child process, for benchmarks and tests. Unlike the embedded servers it has no wheel: install it."""
 
 from __future__ import annotations
 
