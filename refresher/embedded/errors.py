@@ -3,8 +3,8 @@
 ::
 
     EmbeddedServerError
-    ├── ServerMissing        no program to run: a package is not installed (.what, .remedy)
-    ├── ServerDidNotStart    it was started and did not come up (.what, .log_tail)
+    ├── ServerMissing        no program to run: a package is not installed
+    ├── ServerDidNotStart    it was started, and ended early or did not answer in time
     └── ServerStopped        it was stopped for good, and its data is gone
 
 The messages are meant for the user and say what to do. No message holds a password.
@@ -24,8 +24,6 @@ class ServerMissing(EmbeddedServerError):
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}: {remedy}")
-        self.what: str = what
-        self.remedy: str = remedy
 
 
 class ServerDidNotStart(EmbeddedServerError):
@@ -34,9 +32,6 @@ class ServerDidNotStart(EmbeddedServerError):
     def __init__(self, what: str, problem: str, log_tail: str = "") -> None:
         tail = f"; the end of its log:\n{log_tail}" if log_tail else "; its log is empty"
         super().__init__(f"{what} did not start: {problem}{tail}")
-        self.what: str = what
-        self.problem: str = problem
-        self.log_tail: str = log_tail
 
 
 class ServerStopped(EmbeddedServerError):
@@ -44,4 +39,3 @@ class ServerStopped(EmbeddedServerError):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} was stopped for good; start a new one")
-        self.what: str = what
