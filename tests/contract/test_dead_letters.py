@@ -35,7 +35,7 @@ def letters(client: redis.Redis) -> DeadLetters:
     return DeadLetters(client, "cache", max_kept=3)
 
 
-def test_they_are_told_newest_first_and_the_oldest_go(letters: DeadLetters) -> None:
+def test_dead_letters_are_listed_newest_first_and_the_oldest_dropped(letters: DeadLetters) -> None:
     for token in (3, 1, 4, 2, 5):
         letters.add(a_letter(token))
     assert [letter.token for letter in letters.newest()] == [5, 4, 3]
@@ -77,7 +77,7 @@ def test_a_letter_of_an_earlier_release_can_be_read_and_dropped(client: redis.Re
     "raw", [b"", b"\xff", b"[]", b'{"query": 1}', msgspec.json.encode(a_letter(1, digest="x")),
             msgspec.json.encode(a_letter(1, query="no name"))],
 )  # fmt: skip
-def test_what_is_no_letter_is_left_out(client: redis.Redis, letters: DeadLetters, raw: bytes) -> None:
+def test_an_unrecognised_dead_letter_is_left_out(client: redis.Redis, letters: DeadLetters, raw: bytes) -> None:
     client.zadd(KEY, {raw: 7})
     letters.add(a_letter(8))
     assert letters.newest() == [a_letter(8)]

@@ -99,7 +99,7 @@ def by_redis_py(url: str, stack: ExitStack) -> AskAll:
 
 @pytest.mark.parametrize("connected", [by_link, by_redis_py])
 @pytest.mark.parametrize("what", MET)
-def test_what_a_script_meets_is_told_by_the_class(
+def test_each_error_reply_of_a_script_has_its_class(
     any_redis: RedisServer, client: redis.Redis, what: str, connected: Callable[[str, ExitStack], AskAll]
 ) -> None:
     brought, script, expected = MET[what]

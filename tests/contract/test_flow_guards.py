@@ -34,7 +34,7 @@ def a_flow(world: ClockedWorld, *loads: str, attempt: int = 1) -> Flow:
         (["transient", "value"], 2, [("acquired",), ("retried", "network", 2), ("ended",), ("acquired",), ("ended",)]),
     ],
 )  # fmt: skip
-def test_each_run_is_told_from_its_beginning_to_its_end(
+def test_each_run_is_reported_from_begin_to_end(
     clocked_world: ClockedWorld, loads: list[str], attempt: int, recorded: list[tuple[object, ...]]
 ) -> None:
     flow = a_flow(clocked_world, *loads, attempt=attempt)
@@ -42,7 +42,7 @@ def test_each_run_is_told_from_its_beginning_to_its_end(
     assert flow.recorded.all == recorded
 
 
-def test_a_message_that_has_nothing_to_do_is_no_run(clocked_world: ClockedWorld) -> None:
+def test_a_skipped_message_is_not_reported_as_a_run(clocked_world: ClockedWorld) -> None:
     a_flow(clocked_world, "value").go_on()
     key = make_key(SETTINGS.namespace, "flow", {"n": clocked_world.key.params["n"]}, 1)
     late = Flow(replace(clocked_world, key=key), Watch(), item_for(key, 1, RefreshReason.MISS), [], [])
@@ -50,7 +50,7 @@ def test_a_message_that_has_nothing_to_do_is_no_run(clocked_world: ClockedWorld)
     assert (late.recorded.all, late.timeouts_seconds) == ([], [])
 
 
-def test_a_load_has_what_is_left_of_the_budget_and_never_nothing_at_all(clocked_world: ClockedWorld) -> None:
+def test_a_load_has_the_rest_of_the_budget_and_always_some_time(clocked_world: ClockedWorld) -> None:
     flow = a_flow(clocked_world, "transient", "value")
     while flow.pending != "pause":
         flow.step()

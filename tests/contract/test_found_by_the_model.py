@@ -71,7 +71,7 @@ def harness(world: World) -> RunHarness:
     return RunHarness(world)
 
 
-def test_a_run_that_a_hard_invalidation_met_asks_for_no_load_that_another_has_done(harness: RunHarness) -> None:
+def test_after_a_hard_invalidation_a_run_triggers_no_load_that_another_has_done(harness: RunHarness) -> None:
     harness.after["acquire"] = lambda: harness.world.invalidate(hard=True)
     harness.after["commit"] = harness.refresh
     harness.refresh()
@@ -80,7 +80,7 @@ def test_a_run_that_a_hard_invalidation_met_asks_for_no_load_that_another_has_do
     assert harness.world.state() == "idle"
 
 
-def test_it_asks_for_one_where_nobody_else_did(harness: RunHarness) -> None:
+def test_after_a_hard_invalidation_a_run_triggers_a_load_that_no_other_has_done(harness: RunHarness) -> None:
     harness.after["acquire"] = lambda: harness.world.invalidate(hard=True)
     harness.refresh()
     (item,) = harness.published

@@ -85,7 +85,7 @@ def test_a_run_is_handed_back_under_the_newest_claim_that_it_knows(clocked_world
     assert world.hand_back(world.acquire(number=number).token) == number
 
 
-def test_a_run_after_a_refresh_that_was_given_up_begins_its_attempts_anew(clocked_world: ClockedWorld) -> None:
+def test_a_run_after_an_abandoned_refresh_counts_attempts_from_the_start(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     world.fail(world.acquire().token)
     world.pass_time(lasting.COOLING_SECONDS)

@@ -102,7 +102,7 @@ def test_an_acquire_passes_beyond_what_is_tolerated_and_not_before(
 
 @EVERY
 @pytest.mark.parametrize("back", [0.5, 10.0, 500.0, HOUR])
-def test_nobody_is_told_to_wait_longer_than_was_granted(
+def test_no_reply_names_a_longer_wait_than_was_granted(
     clocked_world: ClockedWorld, bring: Callable[[ClockedWorld], float], back: float
 ) -> None:
     world = clocked_world
@@ -145,7 +145,7 @@ def test_a_step_back_gives_no_run_more_than_its_budget(clocked_world: ClockedWor
     assert world.renew(token) == 0
 
 
-def test_a_live_worker_whose_lease_counted_as_over_commits_while_nobody_has_acquired(
+def test_a_live_worker_whose_lease_was_ended_by_the_clock_commits_until_another_acquires(
     clocked_world: ClockedWorld,
 ) -> None:
     world = clocked_world

@@ -102,7 +102,7 @@ def test_a_republication_is_due_to_the_microsecond(clocked_world: ClockedWorld) 
         assert world.republish() == number
 
 
-def test_a_repeated_step_tells_what_is_left_by_now(clocked_world: ClockedWorld) -> None:
+def test_a_repeated_step_returns_the_time_left_now(clocked_world: ClockedWorld) -> None:
     world = clocked_world
     world.claim("mine")
     world.pass_time(100)
@@ -129,7 +129,7 @@ def test_a_record_goes_by_itself_once_its_retention_has_passed(
 
 
 @pytest.mark.parametrize("step", ["acquire", "claim", "invalidate"])
-def test_what_is_drawn_after_the_clock_stepped_back_is_larger_yet(clocked_world: ClockedWorld, step: str) -> None:
+def test_each_number_drawn_after_the_clock_was_set_back_is_larger(clocked_world: ClockedWorld, step: str) -> None:
     world = clocked_world
     token = world.acquire().token
     assert world.commit(token) is CommitStatus.ACCEPTED

@@ -28,7 +28,7 @@ def holder(world: World) -> str | None:
     return None if by is None else by.decode()
 
 
-def test_a_record_is_the_claimer_s_then_the_worker_s_and_stays_so_while_it_cools(world: World) -> None:
+def test_a_record_names_its_claimer_then_its_worker_until_cooling_ends(world: World) -> None:
     claim(world, "first", "reader:1")
     assert holder(world) == "reader:1"
     claim(world, "second", "reader:2")
@@ -42,7 +42,7 @@ def test_a_record_is_the_claimer_s_then_the_worker_s_and_stays_so_while_it_cools
     assert holder(world) is None, "nobody's: the next one who asks may claim"
 
 
-def test_without_a_name_it_is_this_process(world: World) -> None:
+def test_the_default_owner_is_this_process(world: World) -> None:
     world.claim()
     host, _, pid = (holder(world) or "").rpartition(":")
     assert host
@@ -53,6 +53,6 @@ def test_without_a_name_it_is_this_process(world: World) -> None:
     ("by", "kept"),
     [("x" * 1_000, "x" * 200), ("a\x1b[31m\nb\0", "a[31mb"), ("", ""), ("wörker@höst:1", "wörker@höst:1")],
 )
-def test_a_name_may_be_shown_and_fills_no_memory(world: World, by: str, kept: str) -> None:
+def test_an_owner_s_name_is_printable_and_bounded(world: World, by: str, kept: str) -> None:
     claim(world, "first", by)
     assert holder(world) == kept

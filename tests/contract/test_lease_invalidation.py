@@ -17,14 +17,14 @@ OTHER = b"nonce--2"
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_an_invalidation_of_nothing_is_remembered_for_the_next_load(world: World, hard: bool) -> None:
+def test_an_invalidation_without_an_entry_counts_for_the_next_load(world: World, hard: bool) -> None:
     generation = world.invalidate(hard=hard, bookmarks=["b1"])
     reply = world.acquire()
     assert (reply.generation, reply.bookmarks) == (generation, ("b1",))
     assert reply.token > generation
 
 
-def test_a_soft_one_makes_the_entry_stale_in_place_and_keeps_the_rest(world: World) -> None:
+def test_a_soft_invalidation_only_makes_the_entry_stale(world: World) -> None:
     token = world.now_us()
     world.plant(token, bookmarks=("b0",))
     before_us = world.now_us()
@@ -37,14 +37,14 @@ def test_a_soft_one_makes_the_entry_stale_in_place_and_keeps_the_rest(world: Wor
     assert world.client.pttl(world.key.entry) > 0
 
 
-def test_a_soft_one_makes_no_stale_entry_fresher(world: World) -> None:
+def test_a_soft_invalidation_never_makes_an_entry_fresher(world: World) -> None:
     world.plant(100, soft_expiry_us=200)
     world.invalidate()
     assert world.entry().soft_expiry_us == 200
 
 
 @pytest.mark.parametrize("there", ["entry", "garbage", "list", "nothing"])
-def test_a_hard_one_leaves_no_entry(world: World, there: str) -> None:
+def test_a_hard_invalidation_deletes_the_entry(world: World, there: str) -> None:
     _ = {
         "entry": lambda: world.plant(100),
         "garbage": lambda: world.client.set(world.key.entry, b"\xc7X"),
@@ -78,7 +78,7 @@ def test_a_run_that_an_invalidation_met_is_stored_as_stale_or_not_at_all(
 
 
 @pytest.mark.parametrize("hard_first", [False, True])
-def test_a_hard_one_counts_also_before_or_after_a_soft_one(world: World, hard_first: bool) -> None:
+def test_a_hard_invalidation_counts_before_or_after_a_soft_one(world: World, hard_first: bool) -> None:
     token = world.acquire().token
     world.invalidate(hard=hard_first)
     world.invalidate(hard=not hard_first)
@@ -86,7 +86,7 @@ def test_a_hard_one_counts_also_before_or_after_a_soft_one(world: World, hard_fi
     assert world.entry() is None
 
 
-def test_a_hard_one_before_the_run_began_does_not_meet_it(world: World) -> None:
+def test_a_hard_invalidation_before_an_acquire_does_not_reject_its_commit(world: World) -> None:
     world.invalidate(hard=True)
     token = world.acquire().token
     assert world.commit(token) is CommitStatus.ACCEPTED
@@ -107,7 +107,7 @@ def test_a_late_commit_met_by_an_invalidation_leaves_the_claim_that_came_meanwhi
     assert world.acquire(OTHER, number=number).status is AcquireStatus.ACQUIRED
 
 
-def test_it_leaves_a_queued_claim_and_ends_a_pause_and_cooling(world: World) -> None:
+def test_an_invalidation_keeps_a_queued_claim_and_ends_a_pause_and_cooling(world: World) -> None:
     number = world.claim().number
     world.invalidate()
     assert (world.state(), world.claim("second").status) == ("queued", ClaimStatus.REFUSED)
@@ -129,7 +129,7 @@ def test_a_message_claimed_before_an_invalidation_serves_it(world: World) -> Non
 
 
 @pytest.mark.parametrize("bring", ["claim", "acquire"])
-def test_it_is_remembered_for_its_retention_at_least(world: World, bring: str) -> None:
+def test_an_invalidation_is_kept_for_at_least_its_retention(world: World, bring: str) -> None:
     getattr(world, bring)()
     world.client.pexpire(world.key.record, 1_000)
     world.invalidate()
@@ -159,7 +159,7 @@ def test_bookmarks_are_kept_once_each_in_their_order(world: World, given: list[l
     assert world.acquire().bookmarks == tuple(kept)
 
 
-def test_of_too_many_bookmarks_the_oldest_go_whole(world: World) -> None:
+def test_of_too_many_bookmarks_the_oldest_are_dropped_whole(world: World) -> None:
     for bookmark in MANY:
         world.invalidate(bookmarks=[bookmark])
     kept = world.acquire().bookmarks
@@ -253,7 +253,7 @@ def test_a_commit_is_repeated_only_by_the_token_and_the_nonce_of_the_entry(
 
 
 @pytest.mark.parametrize("step", ["retry", "fail", "hand_back"])
-def test_an_end_repeated_after_the_record_went_on_is_not_mine_any_more(world: World, step: str) -> None:
+def test_an_end_repeated_after_the_record_changed_is_refused(world: World, step: str) -> None:
     world.claim()
     token = world.acquire().token
     assert getattr(world, step)(token)
@@ -264,14 +264,14 @@ def test_an_end_repeated_after_the_record_went_on_is_not_mine_any_more(world: Wo
     assert world.record() == before
 
 
-def test_a_failure_repeated_after_an_invalidation_is_not_mine_any_more(world: World) -> None:
+def test_a_failure_repeated_after_an_invalidation_is_refused(world: World) -> None:
     token = world.acquire().token
     assert world.fail(token)
     world.invalidate()
     assert not world.fail(token)
 
 
-def test_the_end_of_another_run_is_not_mine(world: World) -> None:
+def test_the_end_of_another_run_is_refused(world: World) -> None:
     world.fail(world.acquire().token)
     world.claim(force=True)
     world.acquire(OTHER)
@@ -280,7 +280,7 @@ def test_the_end_of_another_run_is_not_mine(world: World) -> None:
     assert world.state() == "running"
 
 
-def test_a_commit_met_by_one_says_so_again_when_it_is_repeated(world: World) -> None:
+def test_a_repeated_commit_reports_again_that_it_was_invalidated(world: World) -> None:
     # Its first reply may have been lost, and with it the one more refresh that the invalidation asks for.
     token = world.acquire().token
     world.invalidate()

@@ -24,7 +24,7 @@ def test_a_lease_is_never_longer_than_the_budget(world: World) -> None:
     assert int(world.record()["until"]) == int(world.record()["limit"])
 
 
-def test_a_lease_longer_than_the_budget_is_cut_from_the_start(world: World) -> None:
+def test_a_lease_is_cut_to_the_budget_at_its_acquire(world: World) -> None:
     reply = world.store.run(
         lease.acquire(
             world.key, nonce=b"nonce--1", claim_number=0, ticket="", lease_seconds=2 * LIMIT_SECONDS,
@@ -70,14 +70,14 @@ def test_no_step_of_a_run_passes_without_a_record(world: World) -> None:
 
 
 @pytest.mark.parametrize("field", ["until", "limit"])
-def test_a_lease_that_ran_out_is_not_renewed(world: World, field: str) -> None:
+def test_an_expired_lease_is_not_renewed(world: World, field: str) -> None:
     token = world.acquire().token
     world.client.hset(world.key.record, field, world.now_us() - 1)
     assert world.renew(token) == 0
 
 
 @pytest.mark.parametrize("end", ["retry", "fail", "hand_back"])
-def test_what_ended_a_run_leaves_its_token_without_effect(world: World, end: str) -> None:
+def test_the_token_of_an_ended_run_has_no_effect(world: World, end: str) -> None:
     world.claim()
     token = world.acquire().token
     assert getattr(world, end)(token)
@@ -86,7 +86,7 @@ def test_what_ended_a_run_leaves_its_token_without_effect(world: World, end: str
     assert world.entry() is None
 
 
-def test_a_run_whose_lapsed_lease_was_claimed_can_commit_and_nothing_else(world: World) -> None:
+def test_a_run_whose_expired_lease_was_claimed_can_only_commit(world: World) -> None:
     token = world.acquire().token
     world.pass_time(LEASE_SECONDS * 1.5)
     world.claim("second")
@@ -104,13 +104,13 @@ def test_a_pause_belongs_to_its_ticket(world: World) -> None:
     assert world.record()["ticket"] == b"ticket-1"
 
 
-def test_a_late_commit_is_accepted_while_nobody_has_acquired_since(world: World) -> None:
+def test_a_late_commit_is_accepted_until_another_run_acquires(world: World) -> None:
     token = world.acquire().token
     world.pass_time(10_000)
     assert world.commit(token) is CommitStatus.ACCEPTED
 
 
-def test_a_late_commit_leaves_the_claim_that_came_meanwhile(world: World) -> None:
+def test_a_late_commit_leaves_a_claim_made_meanwhile(world: World) -> None:
     token = world.acquire().token
     world.pass_time(10_000)
     number = world.claim("second").number
@@ -127,7 +127,7 @@ def test_a_commit_never_overwrites_an_entry_with_a_newer_token(world: World) -> 
     assert world.commit(token) is CommitStatus.SUPERSEDED
 
 
-def test_a_commit_leaves_one_key_and_tells_those_who_wait(world: World) -> None:
+def test_a_commit_leaves_one_key_and_notifies_waiters(world: World) -> None:
     told = world.client.pubsub(ignore_subscribe_messages=True)
     told.subscribe(world.key.channel)
     told.get_message(timeout=5)
@@ -140,7 +140,7 @@ def test_a_commit_leaves_one_key_and_tells_those_who_wait(world: World) -> None:
 
 
 @pytest.mark.parametrize(("step", "word"), [("fail", b"failed"), ("invalidate", b"invalidated")])
-def test_a_failure_and_an_invalidation_tell_those_who_wait(world: World, step: str, word: bytes) -> None:
+def test_a_failure_and_an_invalidation_notify_waiters(world: World, step: str, word: bytes) -> None:
     token = world.acquire().token
     told = world.client.pubsub(ignore_subscribe_messages=True)
     told.subscribe(world.key.channel)
@@ -151,7 +151,7 @@ def test_a_failure_and_an_invalidation_tell_those_who_wait(world: World, step: s
 
 
 @pytest.mark.parametrize("invalidate_first", [False, True])
-def test_what_is_taken_back_is_as_before_the_claim(world: World, invalidate_first: bool) -> None:
+def test_an_unclaimed_record_is_as_before_the_claim(world: World, invalidate_first: bool) -> None:
     if invalidate_first:
         world.invalidate(bookmarks=["b1"])
     world.claim()
@@ -176,9 +176,7 @@ def test_a_run_handed_back_is_queued_under_its_claim_and_may_be_acquired(world: 
 
 
 @pytest.mark.parametrize("invalidate_first", [False, True])
-def test_a_run_handed_back_that_can_t_be_published_is_taken_back_by_its_nonce(
-    world: World, invalidate_first: bool
-) -> None:
+def test_a_run_handed_back_but_not_published_is_unclaimed_by_its_nonce(world: World, invalidate_first: bool) -> None:
     if invalidate_first:
         world.invalidate()
     nonce = b"\xff\x00\n\r\xfe nn"

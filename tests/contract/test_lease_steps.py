@@ -65,7 +65,7 @@ def state(request: pytest.FixtureRequest, world: World) -> str:
     return str(request.param)
 
 
-def test_a_claim_is_granted_only_where_nothing_is_going_on(world: World, state: str) -> None:
+def test_a_claim_is_granted_only_without_a_live_record(world: World, state: str) -> None:
     reply = world.claim("second")
     if state in OPEN_TO_CLAIMS:
         assert (reply.status, reply.state, world.state()) == (ClaimStatus.CLAIMED, "queued", "queued")
@@ -80,13 +80,13 @@ def test_a_forced_claim_passes_cooling_and_nothing_else(world: World, state: str
     assert granted == (state in OPEN_TO_CLAIMS | {"cooling"})
 
 
-def test_a_refused_claim_says_why_a_record_retries_or_cools(world: World, state: str) -> None:
+def test_a_refused_claim_returns_the_kind_of_the_error(world: World, state: str) -> None:
     reply = world.claim("second")
     told = {"retrying": ("timeout", 1), "cooling": ("syntax", 2)}.get(state, ("", 0))
     assert (reply.kind, reply.attempts) == told
 
 
-def test_every_claim_draws_a_number_above_all_before(world: World, state: str) -> None:
+def test_each_claim_draws_a_larger_number(world: World, state: str) -> None:
     before = int(world.record().get("number", 0))
     first, second = world.claim("second"), world.claim("third")
     assert before < first.number < second.number
@@ -102,9 +102,7 @@ DRAWS: dict[str, Callable[[World], int]] = {
 
 @pytest.mark.parametrize("ahead", ["token", "generation", "number"])
 @pytest.mark.parametrize("step", list(DRAWS))
-def test_a_number_is_above_all_that_is_known_also_after_the_clock_stepped_back(
-    world: World, step: str, ahead: str
-) -> None:
+def test_numbers_grow_after_the_clock_was_set_back(world: World, step: str, ahead: str) -> None:
     later = world.now_us() + 3_600_000_000
     world.invalidate()
     if ahead == "number":
@@ -122,20 +120,20 @@ def test_once_its_deadline_has_passed_any_state_may_be_claimed_and_acquired(worl
     assert world.acquire(OTHER).status is AcquireStatus.ACQUIRED
 
 
-def test_an_acquire_takes_over_a_lapsed_record_in_any_state(world: World, state: str) -> None:
+def test_an_acquire_takes_over_an_expired_record_in_any_state(world: World, state: str) -> None:
     world.pass_time(10_000)
     assert world.acquire(OTHER).status is AcquireStatus.ACQUIRED
     assert world.record().keys() & {"claim", "ticket", "kind", "ended_by"} == set()
 
 
 @pytest.mark.parametrize("step", ["claim", "acquire"])
-def test_an_invalidation_holds_nobody_whatever_its_deadline_says(world: World, step: str) -> None:
+def test_an_invalidated_record_blocks_no_claim_and_no_acquire(world: World, step: str) -> None:
     invalidated(world)
     world.client.hset(world.key.record, "until", world.now_us() + 3_600_000_000)
     assert getattr(world, step)().status in {ClaimStatus.CLAIMED, AcquireStatus.ACQUIRED}
 
 
-def test_an_acquire_is_held_by_a_run_a_pause_and_cooling(world: World, state: str) -> None:
+def test_an_acquire_is_refused_while_running_retrying_or_cooling(world: World, state: str) -> None:
     before, reply = world.record(), world.acquire(OTHER, ticket="of another")
     if state in OPEN_TO_RUNS:
         assert (reply.status, world.state()) == (AcquireStatus.ACQUIRED, "running")
@@ -146,7 +144,7 @@ def test_an_acquire_is_held_by_a_run_a_pause_and_cooling(world: World, state: st
         assert world.record() == before
 
 
-def test_an_already_refreshed_entry_is_not_claimed_for(world: World) -> None:
+def test_a_claim_for_an_already_refreshed_entry_is_refused(world: World) -> None:
     world.plant(100)
     refused = world.claim(seen=99)
     assert (refused.status, refused.state, refused.left_seconds) == (ClaimStatus.ALREADY_REFRESHED, "idle", 0)
@@ -155,13 +153,13 @@ def test_an_already_refreshed_entry_is_not_claimed_for(world: World) -> None:
 
 
 @pytest.mark.parametrize("seen", [None, 100])
-def test_a_claim_for_whatever_is_there_or_for_an_entry_now_gone_is_granted(world: World, seen: int | None) -> None:
+def test_a_claim_for_any_entry_or_for_one_that_is_gone_is_granted(world: World, seen: int | None) -> None:
     if seen is None:
         world.plant(7)
     assert world.claim(seen=seen).status is ClaimStatus.CLAIMED
 
 
-def test_a_message_whose_entry_is_newer_has_nothing_to_do(world: World) -> None:
+def test_an_acquire_for_an_older_message_finds_the_entry_fresh(world: World) -> None:
     number = world.claim().number
     world.commit(world.acquire(number=number).token)
     late = world.acquire(OTHER, number=number)
@@ -169,21 +167,21 @@ def test_a_message_whose_entry_is_newer_has_nothing_to_do(world: World) -> None:
     assert world.state() == "idle"
 
 
-def test_a_message_whose_entry_is_newer_is_told_the_record_s_state(world: World) -> None:
+def test_an_acquire_that_finds_the_entry_fresh_returns_the_record_s_state(world: World) -> None:
     number = world.claim().number
     world.plant(world.now_us() + 1_000_000_000)
     late = world.acquire(OTHER, number=number)
     assert (late.status, late.state) == (AcquireStatus.ALREADY_FRESH, "queued")
 
 
-def test_an_old_message_does_not_take_over_what_a_newer_claim_left_behind(world: World) -> None:
+def test_an_old_message_does_not_acquire_the_record_of_a_newer_claim(world: World) -> None:
     world.plant(100)
     world.acquire(number=world.claim(seen=100).number)
     world.pass_time(10_000)
     assert world.acquire(OTHER, number=5).status is AcquireStatus.ALREADY_FRESH
 
 
-def test_a_late_message_serves_the_claim_that_waits_in_the_record(world: World) -> None:
+def test_a_late_message_acquires_the_claim_that_is_queued(world: World) -> None:
     number = world.claim().number
     world.commit(world.acquire(number=number).token)
     world.claim("second")
@@ -208,7 +206,7 @@ def test_a_ticket_is_used_up_by_its_acquire(world: World) -> None:
 
 
 @pytest.mark.parametrize("bring", [running, retrying, cooling])
-def test_the_id_of_a_claim_that_is_over_claims_nothing(world: World, bring: Callable[[World], None]) -> None:
+def test_the_id_of_a_finished_claim_claims_nothing(world: World, bring: Callable[[World], None]) -> None:
     bring(world)
     world.client.hset(world.key.record, "claim", "over")
     assert world.claim("over").status is ClaimStatus.REFUSED
@@ -218,15 +216,13 @@ def test_the_id_of_a_claim_that_is_over_claims_nothing(world: World, bring: Call
 
 
 @pytest.mark.parametrize("bring", [running, cooling])
-def test_a_ticket_opens_nothing_but_the_pause_that_it_was_drawn_for(
-    world: World, bring: Callable[[World], None]
-) -> None:
+def test_a_ticket_is_valid_only_for_its_own_pause(world: World, bring: Callable[[World], None]) -> None:
     bring(world)
     world.client.hset(world.key.record, "ticket", "of a pause long over")
     assert world.acquire(OTHER, ticket="of a pause long over").status is AcquireStatus.HELD
 
 
-def test_without_a_ticket_no_pause_is_cut_short(world: World) -> None:
+def test_a_pause_is_ended_early_only_by_its_ticket(world: World) -> None:
     world.retry(world.acquire().token, ticket="")
     assert world.acquire(OTHER, ticket="").status is AcquireStatus.HELD
 
@@ -237,7 +233,7 @@ def test_an_entry_that_came_back_from_before_an_invalidation_is_loaded_anew(worl
     assert world.acquire(number=5).status is AcquireStatus.ACQUIRED
 
 
-def test_a_run_whose_lapsed_lease_was_claimed_begins_anew_when_it_comes_again(world: World) -> None:
+def test_a_repeated_acquire_after_its_lease_was_claimed_is_a_new_run(world: World) -> None:
     first = world.acquire()
     world.pass_time(10_000)
     number = world.claim("second").number
@@ -263,21 +259,21 @@ def test_a_run_that_takes_over_a_lapsed_one_begins_its_own_wait(world: World) ->
     assert taken.claimed_at_us == taken.now_us
 
 
-def test_a_claim_whose_time_is_not_known_makes_no_endless_wait(world: World) -> None:
+def test_a_claim_without_a_time_has_no_queue_wait(world: World) -> None:
     world.claim()
     world.client.hdel(world.key.record, "claimed_at")
     reply = world.acquire()
     assert reply.claimed_at_us == reply.now_us
 
 
-def test_a_claim_in_the_future_makes_no_negative_wait(world: World) -> None:
+def test_a_claim_in_the_future_has_no_negative_queue_wait(world: World) -> None:
     world.claim()
     world.client.hset(world.key.record, "claimed_at", world.now_us() + 3_600_000_000)
     reply = world.acquire()
     assert reply.claimed_at_us == reply.now_us
 
 
-def test_an_acquire_brings_the_entry_s_header_alone(world: World) -> None:
+def test_an_acquire_returns_the_entry_s_header_without_its_payload(world: World) -> None:
     world.plant(100, bookmarks=("b1",))
     header = world.acquire().entry_header if world.claim() else b""
     assert header == world.client.get(world.key.entry)[: FIXED_HEADER_BYTES + 5]
@@ -296,12 +292,12 @@ def test_a_republication_is_due_after_one_interval_then_two_then_four(world: Wor
     assert world.republish() == 0
 
 
-def test_only_what_is_queued_is_published_again(world: World, state: str) -> None:
+def test_only_a_queued_record_is_published_again(world: World, state: str) -> None:
     world.pass_time(1_500)
     assert bool(world.republish()) == (state == "queued")
 
 
-def test_only_the_claimer_takes_its_claim_back(world: World, state: str) -> None:
+def test_only_the_claimer_can_unclaim(world: World, state: str) -> None:
     assert not world.unclaim("another")
     assert world.state() == state
     assert world.unclaim("first") == (state == "queued")

@@ -32,7 +32,7 @@ def found(world: World, query: str) -> frozenset[int]:
     return world.store.run(read_versions("test", query))
 
 
-def test_what_is_registered_is_found_once_and_nothing_before(world: World, query: str) -> None:
+def test_a_registered_version_is_found_once(world: World, query: str) -> None:
     assert found(world, query) == frozenset()
     for version in (2, 1, 2, 65_535):
         add(world, query, version)
@@ -76,7 +76,7 @@ def test_a_key_of_another_type_is_replaced_by_a_worker_and_an_error_until_then(
     assert world.client.pttl(versions_key("test", query)) > 0
 
 
-def test_what_is_no_version_is_passed_over(world: World, query: str) -> None:
+def test_an_unrecognised_version_is_ignored(world: World, query: str) -> None:
     add(world, query, 7)
     world.client.zadd(versions_key("test", query), {"x": 1, "0": 1, "65536": 1, "-1": 1, "1" * 5_000: 1, "²": 1})
     assert found(world, query) == {7}

@@ -71,7 +71,7 @@ TWINS = [
 @pytest.mark.parametrize(
     ("sync_owner", "async_owner", "sync_name", "async_name"), TWINS, ids=lambda one: str(one)[-40:]
 )
-def test_what_is_written_twice_takes_the_same_arguments(
+def test_sync_and_async_methods_take_the_same_arguments(
     sync_owner: object, async_owner: object, sync_name: str, async_name: str
 ) -> None:
     sync, awaited = getattr(sync_owner, sync_name), getattr(async_owner, async_name)

@@ -56,7 +56,7 @@ def test_a_key_that_fails_for_a_day_is_loaded_thirty_times_not_three_thousand(wo
     assert loads == 30
 
 
-def test_who_asks_meanwhile_is_told_why_and_for_how_long(world: World) -> None:
+def test_a_claim_while_cooling_returns_the_error_and_the_rest_of_the_pause(world: World) -> None:
     failed_often(world, 3)
     failed(world)
     reply = world.claim("another")
@@ -64,7 +64,7 @@ def test_who_asks_meanwhile_is_told_why_and_for_how_long(world: World) -> None:
     assert 230 < reply.left_seconds <= 240
 
 
-def test_a_failure_that_is_no_fault_of_the_key_has_the_first_pause_and_is_not_counted(world: World) -> None:
+def test_an_infrastructure_failure_has_the_first_pause_and_is_not_counted(world: World) -> None:
     failed_often(world, 2)
     other = failed(world, longest_seconds=0)
     assert (other.pause_seconds, other.failures) == (FIRST_SECONDS, 2)
@@ -89,7 +89,7 @@ def test_a_repeated_step_counts_once_and_answers_the_same(world: World) -> None:
     assert FIRST_SECONDS - 10 < replies[1].pause_seconds <= FIRST_SECONDS
 
 
-def test_it_tells_the_token_of_the_failed_run_before(world: World) -> None:
+def test_a_failure_returns_the_token_of_the_failed_run_before(world: World) -> None:
     assert failed(world).failed_token == 0
     first = int(world.record()["failed_token"])
     world.pass_time(FIRST_SECONDS)
@@ -146,7 +146,9 @@ def forget(world: World) -> None:
 
 @pytest.mark.parametrize("end", [commit, commit_late, invalidate_a_run, invalidate_at_rest, forget])
 @pytest.mark.parametrize("invalidated_before", [False, True])
-def test_what_ends_the_row(world: World, end: Callable[[World], None], invalidated_before: bool) -> None:
+def test_the_count_of_failures_ends_with_a_commit_an_invalidation_or_forget(
+    world: World, end: Callable[[World], None], invalidated_before: bool
+) -> None:
     if invalidated_before:
         world.invalidate()
     failed_often(world, 4)
@@ -158,7 +160,7 @@ def test_what_ends_the_row(world: World, end: Callable[[World], None], invalidat
 @pytest.mark.parametrize("invalidated_before", [False, True])
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("how", ["unclaim", "hand back"])
-def test_what_is_taken_back_leaves_the_count(world: World, how: str, force: bool, invalidated_before: bool) -> None:
+def test_an_unclaim_keeps_the_count_of_failures(world: World, how: str, force: bool, invalidated_before: bool) -> None:
     if invalidated_before:
         world.invalidate()
     failed_often(world, 7)
@@ -178,7 +180,7 @@ def test_what_is_taken_back_leaves_the_count(world: World, how: str, force: bool
     assert (told.pause_seconds, told.failures) == (MAX_SECONDS, 9)
 
 
-def test_a_claim_that_is_taken_back_ends_the_count_no_sooner(world: World) -> None:
+def test_an_unclaim_does_not_shorten_how_long_the_count_is_kept(world: World) -> None:
     failed(world)
     life_ms = 2 * int(QUEUE_TTL_SECONDS + RETENTION_SECONDS) * 1_000
     world.client.pexpire(world.key.record, life_ms)
@@ -212,7 +214,7 @@ def test_a_claim_that_is_taken_back_leaves_the_failed_attempts(world: World) -> 
 
 
 @pytest.mark.parametrize("invalidated_before", [False, True])
-def test_what_is_forgotten_leaves_neither_failures_nor_attempts(world: World, invalidated_before: bool) -> None:
+def test_an_unclaim_with_forget_leaves_neither_failures_nor_attempts(world: World, invalidated_before: bool) -> None:
     if invalidated_before:
         world.invalidate()
     failed(world)
@@ -242,7 +244,7 @@ def test_a_late_commit_over_a_claim_that_was_taken_back_is_superseded(world: Wor
     assert world.commit(token) is CommitStatus.SUPERSEDED
 
 
-def test_an_invalidation_lets_the_next_reader_ask_at_once(world: World) -> None:
+def test_after_an_invalidation_a_claim_is_granted_at_once(world: World) -> None:
     failed_often(world, 4)
     failed(world)
     world.invalidate()

@@ -68,7 +68,9 @@ def test_a_short_lease_is_renewed_in_time_while_the_thread_waits_for_a_long_one(
     renewals.close()
 
 
-def test_a_run_that_is_over_long_before_its_renewal_wakes_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_before_its_renewal_does_not_wake_the_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     renewals = Renewals(LeaseStore(world.client).run_all)
     with renewals.holding(HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)):
         eventually(lambda: 0 < renewals._wakes_at < math.inf, "the thread waits")

@@ -63,7 +63,7 @@ def at_once(count: int, act: object) -> list[object]:
         return list(pool.map(run, range(count)))
 
 
-def test_of_a_hundred_who_claim_at_once_one_wins(world: World) -> None:
+def test_of_a_hundred_concurrent_claims_one_is_granted(world: World) -> None:
     replies = at_once(CALLERS, lambda number: world.claim(f"claim-{number}"))
     assert Counter(reply.status for reply in replies) == {ClaimStatus.CLAIMED: 1, ClaimStatus.REFUSED: CALLERS - 1}
     (winner,) = (reply for reply in replies if reply.status is ClaimStatus.CLAIMED)
@@ -71,7 +71,7 @@ def test_of_a_hundred_who_claim_at_once_one_wins(world: World) -> None:
     assert len({reply.number for reply in replies}) == CALLERS, "every call has a stamp of its own"
 
 
-def test_of_a_hundred_who_acquire_at_once_one_runs_and_of_two_commits_one_is_stored(world: World) -> None:
+def test_of_a_hundred_concurrent_acquires_one_runs_and_of_two_commits_one_is_stored(world: World) -> None:
     world.claim()
     replies = at_once(CALLERS, lambda number: world.acquire(f"{number:08d}".encode()))
     assert Counter(reply.status for reply in replies) == {AcquireStatus.ACQUIRED: 1, AcquireStatus.HELD: CALLERS - 1}
@@ -96,7 +96,7 @@ BROKEN_ENTRIES = {
 
 
 @pytest.mark.parametrize("name", list(BROKEN_ENTRIES))
-def test_over_garbage_an_entry_is_claimed_loaded_and_stored(world: World, name: str) -> None:
+def test_an_entry_of_garbage_is_claimed_loaded_and_replaced(world: World, name: str) -> None:
     world.client.set(world.key.entry, BROKEN_ENTRIES[name])
     world.invalidate()
     claimed = world.claim(seen=0)

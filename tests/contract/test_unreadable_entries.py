@@ -122,7 +122,7 @@ def test_a_key_of_another_type_is_a_miss_too(reader: AnyReader, events: Counted,
     assert events.misses == 1
 
 
-def test_each_read_is_counted_and_the_log_told_once(
+def test_each_unreadable_entry_is_counted_and_logged_once(
     reader: AnyReader, events: Counted, worked_key: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     worked_key.client.set(worked_key.key.entry, b"garbage")
@@ -136,20 +136,20 @@ def test_each_read_is_counted_and_the_log_told_once(
     assert worked_key.key.short in told[0]
 
 
-def test_a_stale_value_is_served_at_once_while_nobody_refreshes(reader: AnyReader, worked_key: World) -> None:
+def test_a_stale_value_is_returned_at_once_without_any_worker(reader: AnyReader, worked_key: World) -> None:
     worked_key.plant(1, soft_expiry_us=1)
     entry = reader.get_entry("query", worked_key.key.params)
     assert (entry.value, entry.state) == ("value", EntryState.STALE)
     assert entry.ttl_remaining < 0
 
 
-def test_none_is_a_value_and_no_default(reader: AnyReader, worked_key: World) -> None:
+def test_a_cached_none_is_returned_instead_of_the_default(reader: AnyReader, worked_key: World) -> None:
     raw = encode(a_header(worked_key.now_us()), worked_key.key.digest, b"\xc0")
     worked_key.client.set(worked_key.key.entry, raw)
     assert reader.get("query", worked_key.key.params, default="another") is None
 
 
-def test_a_failed_refresh_is_told_to_the_one_who_waits_at_once(reader: AnyReader, worked_key: World) -> None:
+def test_a_failed_refresh_ends_a_wait_at_once(reader: AnyReader, worked_key: World) -> None:
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(reader.get, "query", worked_key.key.params, timeout=20)
         eventually(lambda: worked_key.state() == "queued", "a claim")

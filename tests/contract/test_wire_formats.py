@@ -68,7 +68,7 @@ def test_this_version_has_its_folder() -> None:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_what_is_written_is_what_the_golden_file_holds(name: str) -> None:
+def test_the_current_formats_are_those_of_the_golden_files(name: str) -> None:
     written, kept = json.loads(as_text(WRITTEN[name]())), golden(NEWEST, name)
     if name == "entries":
         written, kept = without_frames(written), without_frames(kept)

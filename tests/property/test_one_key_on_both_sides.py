@@ -71,7 +71,7 @@ def calls(draw: st.DrawFn) -> tuple[Any, Any, Any, Any]:
 
 
 @given(calls())
-def test_what_stands_for_a_value_makes_the_key_of_the_value(call: Any) -> None:
+def test_equivalent_values_make_the_same_key(call: Any) -> None:
     (query, params, version), another = call
     expected = make_key("ns", query, params, version)
     key = make_key("ns", *another)

@@ -87,7 +87,7 @@ def test_a_pause_lies_between_50_ms_and_its_bound_and_never_over_15_s(
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.integers(0, 64))
-def test_a_learned_mean_lies_within_what_was_seen(samples: list[float], window: int) -> None:
+def test_a_smoothed_mean_lies_within_the_measured_values(samples: list[float], window: int) -> None:
     delta, kept = None, ()
     for sample in samples:
         delta, kept = policy.estimate_delta(delta, kept, sample, window)

@@ -61,14 +61,14 @@ def made(make: Any, *args: Any) -> Any:
 
 
 @given(st.lists(st.tuples(queries, params, versions), min_size=1, max_size=8))
-def test_what_is_remembered_is_what_would_be_made_anew(calls: list[tuple[Any, Any, Any]]) -> None:
+def test_a_remembered_key_equals_a_new_one(calls: list[tuple[Any, Any, Any]]) -> None:
     for query, given_params, version in calls * 2:
         expected = made(_new_key, "ns", query, given_params, version)
         assert made(make_key, "ns", query, given_params, version) == expected
 
 
 @pytest.mark.parametrize("wrapped", [lambda one: one, lambda one: [one], lambda one: {"q": one}])
-def test_what_looks_alike_is_never_mixed_up(wrapped: Callable[[Any], Any]) -> None:
+def test_params_that_look_alike_have_different_keys(wrapped: Callable[[Any], Any]) -> None:
     for pair in itertools.product(ALIKE, repeat=2):
         _remembered_key.cache_clear()
         for one in pair:
@@ -94,7 +94,7 @@ def test_a_mapping_that_is_no_dict_and_a_subclass_of_dict_have_the_same_key() ->
     assert make_key("ns", "q", Ordered(a=1), 1) == expected
 
 
-def test_what_is_remembered_is_bounded_in_number_and_size() -> None:
+def test_remembered_keys_are_bounded_in_number_and_size() -> None:
     _remembered_key.cache_clear()
     for large in ({"a": "x" * 65}, {f"p{number}": 1 for number in range(9)}, {"a": 1.5}, {"a": [1]}, {"a": Text("x")}):
         make_key("ns", "q", large, 1)

@@ -148,7 +148,7 @@ def same(one: Any, other: Any) -> bool:
 
 @given(entries(), st.lists(st.tuples(types, seeds, st.floats(0, 20)), min_size=2, max_size=5), st.booleans())
 @settings(max_examples=400, deadline=None)
-def test_bytes_that_come_again_are_answered_as_if_they_were_new(
+def test_the_same_bytes_give_the_same_result_again(
     raw: bytes, reads: list[tuple[Any, int, float]], has_room: bool
 ) -> None:
     now = 1_000.0
@@ -164,7 +164,7 @@ def test_bytes_that_come_again_are_answered_as_if_they_were_new(
 
 @given(entries(), types, st.lists(st.tuples(types, seeds, st.floats(0, 20)), min_size=1, max_size=5), st.booleans())
 @settings(max_examples=400, deadline=None)
-def test_what_the_tier_has_is_answered_as_redis_would(
+def test_the_in_process_tier_answers_as_redis_does(
     raw: bytes, first_type: Any, reads: list[tuple[Any, int, float]], has_room: bool
 ) -> None:
     now = 1_000.0
@@ -195,7 +195,7 @@ def parts(value: Any) -> Iterator[Any]:
 
 @given(entries(), types, seeds)
 @settings(max_examples=200, deadline=None)
-def test_what_can_be_changed_is_never_given_to_two_callers(raw: bytes, type_: Any, seed: int) -> None:
+def test_no_mutable_value_is_returned_to_two_callers(raw: bytes, type_: Any, seed: int) -> None:
     now = 1_000.0
     with patch("time.monotonic", lambda: now):
         far = Reader.new(now, has_room=True, has_tier=False, knows_unchanged=True)

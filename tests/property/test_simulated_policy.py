@@ -54,7 +54,7 @@ def test_delta_is_smoothed_as_the_worker_does(mean: float, sample: float) -> Non
 
 @example(now=0.0, left=1_000.0, rate=1_000.0, delta=1_000.0, beta=100.0, ttl=10.0)  # the bound alone holds it
 @given(st.floats(0, 1e4), st.floats(-1e4, 1e4), st.floats(1e-4, 1e6), SECONDS, BETAS, TTLS)
-def test_no_read_asks_before_a_draw_can_be_positive(
+def test_no_read_triggers_before_a_draw_can_be_positive(
     now: float, left: float, rate: float, delta: float, beta: float, ttl: float
 ) -> None:
     soft = now + left
@@ -66,7 +66,7 @@ def test_no_read_asks_before_a_draw_can_be_positive(
         assert at >= soft
 
 
-def test_the_first_read_that_asks_comes_when_reads_one_by_one_say() -> None:
+def test_the_first_trigger_comes_when_simulating_each_read_says() -> None:
     rng = np.random.default_rng(7)
     soft, rate, delta, beta, ttl = 12.0, 4.0, 0.4, 2.5, 12.0
 
