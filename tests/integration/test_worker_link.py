@@ -14,7 +14,7 @@ from api_client.protocol.keys import make_key
 from api_client.protocol.lease import AcquireStatus, Call
 from api_client.transport.pool import Connections
 from refresher.embedded import RedisServer
-from refresher.worker import cache as cache_link
+from refresher.worker import redis_link
 from refresher.worker.redis_link import PATIENCE_SECONDS, RetryingLink
 from tests.support.fault_proxy import FaultProxy
 
@@ -41,8 +41,8 @@ class Pauses:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds: list[float] = []
         self.after: dict[int, object] = {}
-        monkeypatch.setattr(cache_link, "sleep", self._pause)
-        monkeypatch.setattr(cache_link, "monotonic_seconds", lambda: sum(self.seconds))
+        monkeypatch.setattr(redis_link, "sleep", self._pause)
+        monkeypatch.setattr(redis_link, "monotonic_seconds", lambda: sum(self.seconds))
 
     def _pause(self, pause_seconds: float) -> None:
         self.seconds.append(pause_seconds)
