@@ -61,6 +61,9 @@ MISS, EARLY, STALE, INVALIDATED = (
         (Freshness(max_age_seconds=1e9), 49, FARTHER_AHEAD, (True, STALE)),
         (ANY, None, {"soft_expiry_us": NOW_US - 1, "generation": 51}, (True, INVALIDATED)),
         (ANY, None, {"soft_expiry_us": NOW_US - 1, "generation": 50}, (True, STALE)),
+        # The reader's clock is behind Redis', which stamped the invalidation.
+        (ANY, None, {"soft_expiry_us": NOW_US + 5_000, "generation": 51}, (True, INVALIDATED)),
+        (ANY, None, {"soft_expiry_us": NOW_US + 5_000, "generation": 49}, (True, None)),
         (ANY, None, {"flags": Flag.HANDOFF}, (False, MISS)),
         (ANY, 49, {"flags": Flag.HANDOFF, "soft_expiry_us": NOW_US}, (True, None)),
         (ANY, 50, {"flags": Flag.HANDOFF}, (False, MISS)),
@@ -85,6 +88,19 @@ def test_an_entry_satisfies_what_is_required_of_it(
     freshness: Freshness, stamp: int | None, changes: dict[str, Any], verdict: tuple[bool, Any]
 ) -> None:
     assert evaluated(freshness, stamp=stamp, **changes) == verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "stale"),
+    [
+        ({"soft_expiry_us": NOW_US + 1}, False),
+        ({"soft_expiry_us": NOW_US}, True),
+        ({"soft_expiry_us": NOW_US + 5_000, "generation": 51}, True),
+    ],
+)
+def test_a_stale_entry_has_no_time_left(changes: dict[str, Any], stale: bool) -> None:
+    header = an_entry(**changes)
+    assert (header.is_stale(NOW_US), header.left_seconds(NOW_US) <= 0) == (stale, stale)
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,6 @@ def test_ids_say_nothing_of_degrees() -> None:
     assert abs(np.corrcoef(np.arange(graph.vertices), degrees)[0, 1]) < 0.05
 
 
-def test_the_quadrants_fall_as_asked() -> None:
-    only_b = Quadrants(0.0, 0.999, 0.0, 0.001)
-    graph = rmat(1, 0.5, seed=1, quadrants=only_b)
-    assert graph.edges == 1
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
