@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.apparatus.servers import Servers
 from benchmarks.errors import BenchError
-from refresher.embedded import ArcadeDbServer, GuardedProcess
+from refresher.embedded import GuardedProcess
 
 END_SECONDS: Final = 5.0
 # What is not installed is passed over.
@@ -80,11 +80,12 @@ def replies(children: Sequence[Child], within_seconds: float) -> list[Any]:
 
 
 def end_children(children: Sequence[Child]) -> None:
-    """Let them end, and end those that don't within five seconds."""
+    """Let them end, and end those that have not after five seconds."""
     for _, pipe in children:
         pipe.close()
+    until = time.monotonic() + END_SECONDS
     for process, _ in children:
-        process.join(END_SECONDS)
+        process.join(max(0.0, until - time.monotonic()))
         process.kill()
 
 
@@ -113,24 +114,19 @@ _POLL_SECONDS: Final = 0.05
 
 
 @contextmanager
-def refresh_worker(servers: Servers, graph: ArcadeDbServer, module: str, more: Mapping[str, str]) -> Iterator[None]:
+def refresh_worker(servers: Servers, graph: Mapping[str, str], module: str, more: Mapping[str, str]) -> Iterator[None]:
     """Run a worker of this project.
 
     Args:
         servers: of the run.
-        graph: where it opens its transactions.
+        graph: where it opens its transactions, as environment variables.
         module: registers the queries.
         more: of its environment: settings that are not the default, and what the queries need.
 
     Raises:
         BenchError: it did not start.
     """
-    environ = {
-        **servers.environ,
-        "REFRESHER_QUERIES": module,
-        **graph.environ,
-        **more,
-    }
+    environ = {**graph, **servers.environ, "REFRESHER_QUERIES": module, **more}
     with running_worker(servers, ["-A", "refresher"], environ):
         yield
 

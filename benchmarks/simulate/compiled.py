@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
 from benchmarks.errors import BenchError
-from refresher.flow.policy import MAX_BETA, MEAN_GAIN
+from refresher.flow.policy import MEAN_GAIN
 
 try:
     _numba: Any = import_module("numba")  # what its releases say of their types differs
@@ -76,9 +76,6 @@ def _set_up_cache() -> bool:
 _keeps: Final = _set_up_cache()
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 # What is compiled takes plain constants.
 _MEAN_GAIN: Final = MEAN_GAIN
 
@@ -87,13 +84,6 @@ _MEAN_GAIN: Final = MEAN_GAIN
 def smoothed(mean: float, sample: float) -> float:
     """Return the mean of `refresher.flow.policy.smooth`, after another one."""
     return (1 - _MEAN_GAIN) * mean + _MEAN_GAIN * sample
-
-
-def betas(beta0: float, degrees: NDArray[np.int32], *, by_degree: bool) -> NDArray[np.float64]:
-    """Return `refresher.flow.policy.effective_beta` of each degree, σ = 1: β0·(1 + ln d), or β0 for all."""
-    if not by_degree:
-        return np.full(len(degrees), min(beta0, MAX_BETA))
-    return np.minimum(beta0 * (1 + np.log(np.maximum(degrees, 1))), MAX_BETA)
 
 
 @compiled

@@ -1,7 +1,6 @@
-"""A calendar queue: a list of keys for each hundredth of a second to come, and a heap for the one that has come.
+"""A heap of events. A key has one at most: when it gets another one, the old one stays in the heap.
 
-A key has one event at most. When it gets another one it leaves the list of the old; in the heap the old one stays, and
-is known by its time, which is not the key's any more.
+It is known by its time, which is not the key's any more.
 """
 
 from __future__ import annotations
@@ -10,49 +9,24 @@ import math
 from typing import Final
 
 from benchmarks.simulate.compiled import compiled_within
-from benchmarks.simulate.state import CURRENT, HEAP, State
+from benchmarks.simulate.state import HEAP, State
 
 NO_KEY: Final = -1
-SLOTS_PER_SECOND: Final = 100
 
 
 @compiled_within
 def schedule(state: State, number: int, at: float) -> None:
     """Let the key's event be at this time, instead of any other; beyond the end it never comes."""
-    keys, heads = state.keys, state.heads
-    _unlink(state, number)
-    key = keys[number]
-    key.due = at
-    if at * SLOTS_PER_SECOND >= len(heads):
-        return
-    slot = int(at * SLOTS_PER_SECOND)
-    if slot <= state.numbers[CURRENT]:
+    state.keys[number].due = at
+    if at < state.counters.shape[1]:
         _push(state, number, at)
-        return
-    head = heads[slot]
-    key.before = NO_KEY
-    key.after = head
-    if head != NO_KEY:
-        keys[head].before = number
-    heads[slot] = number
 
 
 @compiled_within
-def open_slot(state: State, slot: int) -> None:
-    """Let the time of this list come: its events go into the heap."""
-    state.numbers[CURRENT] = slot
-    number = int(state.heads[slot])
-    while number != NO_KEY:
-        key = state.keys[number]
-        _push(state, number, float(key.due))
-        number = int(key.after)
-
-
-@compiled_within
-def pop(state: State) -> tuple[int, float]:
-    """Return the key whose event is next in the list that is open, and its time; NOBODY: there is none."""
+def pop(state: State, until: float) -> tuple[int, float]:
+    """Return the key whose event is next, and its time; `NO_KEY`: there is none before ``until``."""
     heap, numbers = state.heap, state.numbers
-    while numbers[HEAP] > 0:
+    while numbers[HEAP] > 0 and heap[0].at < until:
         at, number = float(heap[0].at), int(heap[0].key)
         numbers[HEAP] -= 1
         last = numbers[HEAP]
@@ -63,21 +37,6 @@ def pop(state: State) -> tuple[int, float]:
             state.keys[number].due = math.inf
             return number, at
     return NO_KEY, math.inf
-
-
-@compiled_within
-def _unlink(state: State, number: int) -> None:
-    key = state.keys[number]
-    due = float(key.due) * SLOTS_PER_SECOND
-    if due >= len(state.heads) or int(due) <= state.numbers[CURRENT]:
-        return
-    before, after = int(key.before), int(key.after)
-    if before == NO_KEY:
-        state.heads[int(due)] = after
-    else:
-        state.keys[before].after = after
-    if after != NO_KEY:
-        state.keys[after].before = before
 
 
 @compiled_within

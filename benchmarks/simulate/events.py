@@ -20,7 +20,7 @@ from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS, MAX_CLAIM_TIM
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS
 from benchmarks.simulate.compiled import compiled, compiled_within, first_positive, smoothed
-from benchmarks.simulate.event_queue import NO_KEY, open_slot, pop, schedule
+from benchmarks.simulate.event_queue import NO_KEY, pop, schedule
 from benchmarks.simulate.state import (
     ARE_DOWN,
     BUSY,
@@ -57,14 +57,12 @@ _MAX_CLAIM: Final = MAX_CLAIM_TIMES
 
 
 @compiled
-def advance(state: State, first: int, last: int) -> None:
-    """Let the time of these places of the event queue pass; ``last`` is the first that does not."""
-    for slot in range(first, last):
-        open_slot(state, slot)
-        number, at = pop(state)
-        while number != NO_KEY:
-            _handle_event(state, number, at)
-            number, at = pop(state)
+def advance(state: State, until: float) -> None:
+    """Let the time up to this moment pass."""
+    number, at = pop(state, until)
+    while number != NO_KEY:
+        _handle_event(state, number, at)
+        number, at = pop(state, until)
 
 
 @compiled

@@ -161,7 +161,7 @@ def real_run(model: Model, warm_up: float, servers: dict[str, str]) -> Real:
         here = stack.enter_context(running_servers(None))
         servers["redis-server"] = here.version
         graph = stack.enter_context(ArcadeDbServer.start())
-        stack.enter_context(refresh_worker(here, graph, real_queries.__name__, _environment(model, here)))
+        stack.enter_context(refresh_worker(here, graph.environ, real_queries.__name__, _environment(model, here)))
         children: list[Child] = []
         stack.callback(end_children, children)
         children += [start_child(run_readers, job) for job in _jobs(model, here, warm_up)]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from api_client.protocol.entry import Smoothed
-from benchmarks.simulate.compiled import betas, compiled
-from benchmarks.simulate.event_queue import NO_KEY, SLOTS_PER_SECOND
+from benchmarks.simulate.compiled import compiled
 from benchmarks.simulate.events import advance, begin, finish
 from benchmarks.simulate.model import Model, rates_and_degrees
 from benchmarks.simulate.options import Mode
@@ -19,7 +18,6 @@ from benchmarks.simulate.state import (
     AMOUNTS,
     ARE_DOWN,
     COUNTERS,
-    CURRENT,
     EVENT,
     FREE,
     KEY,
@@ -31,7 +29,8 @@ from benchmarks.simulate.state import (
     State,
 )
 from benchmarks.simulate.worker_pool import dispatch
-from refresher.flow.policy import early_refresh_is_on, lease_seconds
+from refresher.flow.policy import early_refresh_is_on, effective_beta, lease_seconds
+from refresher.settings import RefreshMode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +49,7 @@ def simulate(model: Model) -> Outcome:
     prepared = time.perf_counter()
     for second in range(model.seconds):  # so that Ctrl-C is heard
         _apply_fault(model, state, second)
-        advance(state, second * SLOTS_PER_SECOND, (second + 1) * SLOTS_PER_SECOND)
+        advance(state, second + 1.0)
         lengths[:, second] = state.numbers[LENGTHS : LENGTHS + 2]
     finish(state, float(model.seconds))
     ended = time.perf_counter()
@@ -90,13 +89,11 @@ def initial_state(model: Model) -> State:
     rates, degrees = _rates_and_degrees(model)
     numbers = np.zeros(NUMBERS, dtype=np.int64)
     numbers[FREE] = model.keys if model.in_readers else model.workers
-    numbers[CURRENT] = -1
     keys, seconds = _keys(model, rates, degrees), model.seconds
     return State(
         policy=_policy(model),
         keys=keys,
         numbers=numbers,
-        heads=np.full(seconds * SLOTS_PER_SECOND, NO_KEY, dtype=np.int32),
         heap=np.empty(2 * len(keys) + _MIN_ROOM, dtype=EVENT),
         rings=np.empty((2, 2 * model.keys + min(max(4 * model.keys, _MIN_ROOM), _MAX_ROOM)), dtype=np.int32),
         known=np.zeros((4, model.readers)),
@@ -150,7 +147,9 @@ def _keys(model: Model, rates: NDArray[np.float32], degrees: NDArray[np.int32]) 
     keys["since"] = np.inf
     keys["soft"] = _soft_expiries(model, rng, rates)
     if is_on:
-        keys["beta"] = betas(model.beta, degrees, by_degree=model.mode is Mode.TOPOLOGY_SENSITIVE)
+        mode = RefreshMode(model.mode.value)
+        by_degree = [effective_beta(mode, model.beta, degree, 1.0) for degree in range(int(degrees.max()) + 1)]
+        keys["beta"] = np.array(by_degree)[degrees]
     return everything
 
 

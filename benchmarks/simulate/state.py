@@ -1,6 +1,6 @@
 """State of the simulation: arrays that compiled functions read and write; counting. Times in seconds.
 
-A key takes 64 bytes, a line of the processor's cache; ten million of them, 640 MB. Arrays that may be needed whole but
+A key takes 56 bytes; ten million of them, 560 MB. Arrays that may be needed whole but
 seldom are (the heap, the queues) are not written to before they are, so that the system need not find memory for them.
 Reads between two events are not drawn: they are counted as expected, rate × time. What goes on at a constant rate is
 spread over the bins in between: the first and the last at once (``partly``); for those between, the rate is recorded
@@ -56,12 +56,11 @@ AMOUNTS: Final = 5
 FREE: Final = 0
 ARE_DOWN: Final = 1
 HEAP: Final = 2
-CURRENT: Final = 3
-HEADS: Final = 4
+HEADS: Final = 3
 """And the next one: of the queue of misses, of all others."""
-LENGTHS: Final = 6
-IDLE_MESSAGES_NOW: Final = 8
-NUMBERS: Final = 9
+LENGTHS: Final = 5
+IDLE_MESSAGES_NOW: Final = 7
+NUMBERS: Final = 8
 
 
 KEY: Final = np.dtype(
@@ -74,8 +73,6 @@ KEY: Final = np.dtype(
             np.float64,
         ),  # the first read that triggered, from which on reads are counted; inf: nothing is under way
         ("due", np.float64),  # its event; inf: none
-        ("before", np.int32),  # its neighbours in the event queue
-        ("after", np.int32),
         ("rate", np.float32),  # reads/s
         ("beta", np.float32),
         ("delta", np.float32),
@@ -112,7 +109,6 @@ class State(NamedTuple):
         policy: one `POLICY`.
         keys: of `KEY`; behind the keys, a place for each worker that looks at a message in vain.
         numbers: single ones, see above.
-        heads: the first key of each list of the event queue.
         heap: of `EVENT`.
         rings: two queues of keys: misses, and all others.
         known: what each reader's process believes of the length of either queue, and until when.
@@ -120,14 +116,13 @@ class State(NamedTuple):
         amounts: by what, `PARTLY` or `WHOLLY`, and second; see `tally`.
         waits: reads by how long they waited, in the same way.
         leads: commits by their lead time.
-        places: those behind the keys; the first `IDLE_MESSAGES_NOW` of them are taken.
+        idle_slots: those behind the keys; the first `IDLE_MESSAGES_NOW` of them are taken.
         pickups: from claim to acquire when a worker is idle, by second.
     """
 
     policy: Records
     keys: Records
     numbers: Ints
-    heads: NDArray[np.int32]
     heap: Records
     rings: NDArray[np.int32]
     known: Floats

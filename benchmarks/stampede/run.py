@@ -138,7 +138,7 @@ def workers(config: Config, variants: Sequence[Variant], graph: ArcadeDbServer |
     """
     with ExitStack() as stack:
         if graph is not None and any(variant.strategy is Ours for variant in variants):
-            stack.enter_context(refresh_worker(config.servers, graph, _QUERIES, _our_environ(config)))
+            stack.enter_context(refresh_worker(config.servers, graph.environ, _QUERIES, _our_environ(config)))
             _warm_up(config)
         for variant in variants:
             if variant.strategy is Cacheback:

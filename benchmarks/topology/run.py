@@ -6,15 +6,14 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import redis.asyncio
 
 from api_client import AsyncCacheClient
-from benchmarks.apparatus.processes import running_worker
+from benchmarks.apparatus.processes import refresh_worker
 from benchmarks.apparatus.servers import Servers, running_servers
 from benchmarks.errors import BenchError
 from benchmarks.reports.provenance import make_folder, provenance
@@ -180,21 +179,15 @@ def run(options: TopologyOptions, console: Console) -> None:
     present(options.out, about, results_of(outcomes, options), console)
 
 
-@contextmanager
-def _worker(options: TopologyOptions, here: Servers, graph: GraphTarget) -> Iterator[None]:
-    extent = options.extent
-    environ = {
-        **graph.environ,
-        **here.environ,
-        "REFRESHER_QUERIES": worker_queries.__name__,
+def _worker(options: TopologyOptions, here: Servers, graph: GraphTarget) -> AbstractContextManager[None]:
+    more = {
         # TTLs here are shorter than those that have early refreshes by default.
         "CACHE_XFETCH_MIN_TTL": "0",
-        "CACHE_XFETCH_WORKERS": str(extent.workers),
+        "CACHE_XFETCH_WORKERS": str(options.extent.workers),
         worker_queries.CONTROL_URL: here.control_url,
-        worker_queries.VARIANTS: json.dumps(variants(extent, options.seed)),
+        worker_queries.VARIANTS: json.dumps(variants(options.extent, options.seed)),
     }
-    with running_worker(here, ["-A", "refresher"], environ):
-        yield
+    return refresh_worker(here, graph.environ, worker_queries.__name__, more)
 
 
 def _provenance(options: TopologyOptions, here: Servers, graph: GraphTarget) -> dict[str, Any]:

@@ -38,14 +38,26 @@ class Found:
 
 
 class ClassicStrategy(Strategy):
-    """A strategy that is its `read`."""
+    """A strategy of what to do with a value that is there, and where there is none."""
 
     async def opened(self, *, on_loop: bool) -> Cache:
         return _ClassicCache(self, on_loop=on_loop)
 
-    @abstractmethod
     async def read(self, key: KeyOfRead) -> Value:
         """Read once."""
+        found = await key.look()
+        if found is not None:
+            return await self.found(key, found)
+        record(Mark.MISS)
+        return await self.missed(key)
+
+    async def found(self, key: KeyOfRead, found: Found) -> Value:
+        """Return the value, or another one."""
+        return found.stored.value
+
+    @abstractmethod
+    async def missed(self, key: KeyOfRead) -> Value:
+        """Return the value where there was none."""
 
 
 class _ClassicCache:
@@ -112,11 +124,7 @@ class Fetch(ClassicStrategy):
     title = "fetch"
     limits = "No protection: everyone who finds nothing recomputes, and waits for that."
 
-    async def read(self, key: KeyOfRead) -> Value:
-        found = await key.look()
-        if found is not None:
-            return found.stored.value
-        record(Mark.MISS)
+    async def missed(self, key: KeyOfRead) -> Value:
         return await key.recompute()
 
 
@@ -127,15 +135,11 @@ class Locked(ClassicStrategy):
     title = "locked"
     limits = "Nothing is served while the value is made anew: all wait, looking again every 10 ms."
 
-    async def read(self, key: KeyOfRead) -> Value:
-        found = await key.look()
-        if found is not None:
-            return found.stored.value
-        record(Mark.MISS)
-        return await _locked_or_waited(key)
+    async def missed(self, key: KeyOfRead) -> Value:
+        return await locked_or_waited(key)
 
 
-async def _locked_or_waited(key: KeyOfRead) -> Value:
+async def locked_or_waited(key: KeyOfRead) -> Value:
     """Recompute under the lock, or return what its holder has stored."""
     while not await key.lock():
         record(Mark.CONTENDED)
@@ -155,26 +159,23 @@ def refreshes_early(left_seconds: float, delta_seconds: float, beta: float, u: f
     return -delta_seconds * beta * math.log(u) >= left_seconds
 
 
-class XFetch(ClassicStrategy):
+class XFetch(Fetch):
     """Get; recompute early by chance, and on a miss."""
 
     name = "xfetch"
     title = "xfetch"
     limits = "Several may recompute at once, each of them while its caller waits; past the expiry it is fetch."
 
-    async def read(self, key: KeyOfRead) -> Value:
-        found = await key.look()
-        if found is None:
-            record(Mark.MISS)
-        elif self.is_early(found):
-            record(Mark.EARLY)
-        else:
-            return found.stored.value
-        return await key.recompute()
-
-    def is_early(self, found: Found) -> bool:
+    async def found(self, key: KeyOfRead, found: Found) -> Value:
         u = cut_draw(1.0 - random.random(), self.config.rnd_precision)  # noqa: S311 - no secret
-        return refreshes_early(found.left_seconds, found.stored.delta, self.config.beta, u)
+        if not refreshes_early(found.left_seconds, found.stored.delta, self.config.beta, u):
+            return found.stored.value
+        record(Mark.EARLY)
+        return await self.early(key, found)
+
+    async def early(self, key: KeyOfRead, found: Found) -> Value:
+        """Return the value that an early recompute leaves."""
+        return await key.recompute()
 
 
 class XLocked(XFetch):
@@ -184,14 +185,10 @@ class XLocked(XFetch):
     title = "xlocked"
     limits = "Who recomputes early makes its caller wait for that; past the expiry it is locked, and all wait."
 
-    async def read(self, key: KeyOfRead) -> Value:
-        found = await key.look()
-        if found is None:
-            record(Mark.MISS)
-            return await _locked_or_waited(key)
-        if not self.is_early(found):
-            return found.stored.value
-        record(Mark.EARLY)
+    async def missed(self, key: KeyOfRead) -> Value:
+        return await locked_or_waited(key)
+
+    async def early(self, key: KeyOfRead, found: Found) -> Value:
         if not await key.lock():
             record(Mark.CONTENDED | Mark.DUCKED)
             return found.stored.value

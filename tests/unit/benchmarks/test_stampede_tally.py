@@ -19,7 +19,7 @@ from benchmarks.stampede.readers import READ
 from benchmarks.stampede.recorder import Mark
 from benchmarks.stampede.steady import VariantRun, batches_of
 from benchmarks.stampede.steady_report import result_of
-from benchmarks.stampede.tally import begun_between, between, count, survival_curve
+from benchmarks.stampede.tally import begun_between, between, count
 from benchmarks.stampede.variants import BY_NAME, STRATEGIES, Variant, chosen, variants_of
 
 
@@ -44,13 +44,6 @@ def test_everything_is_counted_by_its_mark() -> None:
     assert (tally.early, tally.ducked_out, tally.contention, tally.stale) == (2, 1, 2, 1)
     assert (tally.recomputes, tally.most_at_once, tally.recomputes_per_second) == (2, 2, 1.0)
     assert (tally.p50_ms, tally.max_ms) == (pytest.approx(4.0), pytest.approx(7.0))
-
-
-def test_nothing_is_no_figure() -> None:
-    tally = count(reads_of(), [], 0.0)
-    assert math.isnan(tally.p99_ms)
-    assert math.isnan(tally.reads_per_second)
-    assert survival_curve(reads_of()) == ([], [])
 
 
 def test_what_recomputes_leave_is_read_back() -> None:

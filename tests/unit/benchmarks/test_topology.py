@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.reports.kept import kept
 from benchmarks.topology.charts import lead_times_ms
@@ -27,12 +25,10 @@ from benchmarks.topology.plan import (
     Skew,
     Trial,
     base,
-    beta_point,
     points,
     trials,
-    variants,
 )
-from benchmarks.topology.queries import Kind, beta_of
+from benchmarks.topology.queries import Kind
 from benchmarks.topology.reader import LeadTime, Served
 from benchmarks.topology.results import results_of
 from benchmarks.topology.spread import Measured, compact, confidence, p95_ms, spread_of
@@ -69,31 +65,6 @@ def test_who_is_compared_runs_one_right_after_the_other() -> None:
         if point.graph is GraphKind.SNB
     }
     assert len(orders) == 2  # each time in another order
-
-
-def test_a_worker_knows_every_trial() -> None:
-    extent = TopologyOptions().extent
-    known = variants(extent, 1)
-    assert len(known) == len(set(known))
-    for trial in trials(extent, 1):
-        who = trial.candidate
-        assert (trial.point.ttl_seconds, trial.point.pause_seconds, who.mode, who.beta0) in known
-
-
-def test_beta_is_varied_where_a_rate_is_given() -> None:
-    extent = TopologyOptions().extent
-    point = beta_point(GraphKind.RMAT, extent)
-    assert point in points(extent)
-    assert point.load.reads_per_second
-    assert base(GraphKind.RMAT, extent).load.clients
-
-
-@pytest.mark.parametrize(
-    ("mode", "degree", "beta"),
-    [(Mode.NO_EARLY, 100, 0.0), (Mode.PLAIN, 100, 2.0), (Mode.TOPOLOGY, 1, 2.0), (Mode.TOPOLOGY, 100, 11.21)],
-)
-def test_beta_is_the_worker_s(mode: Mode, degree: int, beta: float) -> None:
-    assert beta_of(mode, 2.0, degree) == pytest.approx(beta, abs=0.01)
 
 
 def test_graphs_of_all_seeds_lie_side_by_side() -> None:
@@ -175,13 +146,6 @@ def test_an_open_loop_counts_from_when_a_read_was_due() -> None:
     late = asyncio.run(run())
     assert len(late) == 40  # none is left out
     assert sum(seconds > 0.1 for seconds in late) >= 19  # those due in the first 200 ms of the stand-still
-
-
-@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=9))
-def test_a_spread_holds_its_median(values: list[float]) -> None:
-    spread = spread_of(values)
-    assert spread.low <= spread.median <= spread.high
-    assert {spread.low, spread.high} <= set(values)
 
 
 def test_how_sure_and_how_shown() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from benchmarks.apparatus.statistics import Tally, Turn
@@ -53,12 +51,6 @@ def test_samples_of_the_warm_up_do_not_count() -> None:
         samples.add("x", number, seconds)
     assert samples.percentiles_ms("x", 50) == pytest.approx((1.0, 3.0))
     assert samples.all_ms("x") == pytest.approx([1.0, 2.0, 3.0])
-
-
-def test_kinds_take_turns_in_a_drawn_order() -> None:
-    drawn = list(latency._in_drawn_order(("a", "b"), 50, random.Random(1)))  # noqa: S311 - no secret
-    assert all(sorted(drawn[at : at + 2]) == ["a", "b"] for at in range(0, 100, 2))
-    assert {"".join(drawn[at : at + 2]) for at in range(0, 100, 2)} == {"ab", "ba"}
 
 
 def test_a_peer_that_is_not_installed_has_no_figure_and_the_others_have() -> None:
