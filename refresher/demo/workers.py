@@ -22,7 +22,7 @@ from refresher.embedded import GuardedProcess, free_port
 from refresher.ops.http import get
 
 HOST: Final = "127.0.0.1"
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 60.0
 SCRAPE_SECONDS: Final = 0.5
 """A scrape costs the worker 30 ms of CPU time."""
 _STOP_SECONDS: Final = 2.0
@@ -158,7 +158,7 @@ class Workers:
         """Wait until the current one is ready.
 
         Raises:
-            DemoError: it ended, or was not ready within 30 s.
+            DemoError: it ended, or was not ready within a minute.
         """
         _wait_until(lambda: self.current.ready_at is not None, self.current.process, "the worker")
 
@@ -208,7 +208,7 @@ class Flower:
         """Wait until it answers.
 
         Raises:
-            DemoError: it ended, or did not answer within 30 s.
+            DemoError: it ended, or did not answer within a minute.
         """
         _wait_until(self._is_healthy, self.process, "Flower")
 

@@ -1,1 +1,4 @@
-"""Inspection and health for operators: status, doctor, dead keys, a worker's health. Nothing here loads."""
+"""Inspection and health for operators: status, doctor, dead keys, a worker's health, and HTTP for them.
+
+Nothing here loads values, and nothing prints.
+"""
