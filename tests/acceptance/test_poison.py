@@ -60,6 +60,7 @@ class Running:
         value = self.system.client().get("long_lived", {"key": uuid.uuid4().hex}, timeout=20)
         assert value["load"] == 1
         assert self.worker.poll() is None
+        assert LOST not in self.said()
 
     def said(self) -> str:
         return self.worker.log_file.read_text()
@@ -228,10 +229,6 @@ def test_hundreds_of_pieces_of_rubbish_cost_a_worker_seconds_and_not_minutes(run
     assert time.monotonic() - begun < PIECES_SECONDS
     eventually(lambda: sum(running.dropped().values()) == counted + PIECES, "all have been dropped")
     assert running.said().count("rejected a message") < PIECES
-
-
-def test_none_of_all_this_has_cost_a_connection(running: Running) -> None:
-    assert LOST not in running.said()
 
 
 def test_a_message_whose_content_is_none_of_ours_is_counted_by_the_pool(running: Running) -> None:

@@ -150,7 +150,8 @@ def tell(line: dict[str, object]) -> None:
 def main() -> int:
     """Run the trial."""
     job = json.load(sys.stdin)
-    arguments = ["-q", "-p", "no:cacheprovider", "--timeout=900", *job["tests"]]
+    # Two trials of the same mutants shall kill them by the same tests.
+    arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout=900", *job["tests"]]
     with redirect_stdout(sys.stderr):
         return int(
             pytest.main(arguments, plugins=[Trial(tuple(job["shard"]), {tuple(name) for name in job["doubted"]})])
