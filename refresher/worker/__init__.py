@@ -1,1 +1,4 @@
-"""The worker as Celery sees it: app, task, runtime. The refresh itself is in `flow`."""
+"""The worker as Celery sees it: app, task, runtime, slots, and its link to Redis.
+
+What a refresh does is in `flow`, what is loaded in `graph`; changes to Celery itself are in `celery_fixes` alone.
+"""
