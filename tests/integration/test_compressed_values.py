@@ -11,7 +11,6 @@ from api_client import DecodeError, ReaderSettings, get_cached
 from api_client.client import CacheClient
 from api_client.protocol.entry import decode_header
 from refresher.embedded import RedisServer
-from refresher.settings import WorkerSettings
 from refresher.testing import InlineCache
 
 
@@ -41,16 +40,6 @@ def test_a_large_value_is_compressed_in_redis_and_read_as_if_it_were_not(clean_r
         (is_compressed, size), (few_are, _) = stored(cache, clean_redis, "rows"), stored(cache, clean_redis, "few")
         assert (is_compressed, few_are) == (True, False)
         assert size < 20_000
-
-
-def test_compression_can_be_turned_off(clean_redis: RedisServer) -> None:
-    policy = WorkerSettings(xfetch_enabled=False, compress_min_bytes=0)
-    with InlineCache(redis_url=clean_redis.url(0), settings=policy) as cache:
-        cache.answer("rows", ROWS)
-        assert get_cached("rows") == ROWS
-        is_compressed, size = stored(cache, clean_redis, "rows")
-        assert not is_compressed
-        assert size > 40_000
 
 
 def test_a_reader_s_bound_is_on_what_a_compressed_value_would_become(clean_redis: RedisServer) -> None:

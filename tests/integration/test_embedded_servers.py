@@ -98,24 +98,6 @@ def test_nothing_is_left_after_stop(start: Callable[[], EmbeddedServer]) -> None
         server.restart(keep_data=True)
 
 
-def test_redis_restarts_with_its_data(own_redis: RedisServer) -> None:
-    before = own_redis.url(), own_redis.pid
-    with client_of(own_redis) as client:
-        client.set("name", "value")
-        own_redis.restart(keep_data=True)
-        assert client.get("name") == "value"
-    assert own_redis.url() == before[0]
-    assert own_redis.pid != before[1]
-
-
-def test_redis_restarts_empty(own_redis: RedisServer) -> None:
-    with client_of(own_redis) as client:
-        client.set("name", "value")
-        client.save()
-        own_redis.restart(keep_data=False)
-        assert client.get("name") is None
-
-
 def test_redis_comes_back_with_what_was_on_its_disk(own_redis: RedisServer) -> None:
     """A crash loses what was not saved: a restart from an older state."""
     with client_of(own_redis) as client:

@@ -34,6 +34,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
+    """A server of the test's own: its buffers for subscribers are bounded."""
     with RedisServer.start() as started:
         yield started
 

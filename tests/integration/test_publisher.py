@@ -221,9 +221,11 @@ def test_an_invalidation_is_asked_for_at_once_after_a_refusal(bench: PublisherHa
     assert not bench.suppressor.try_mark(key(1).entry, generation, 1.0)
 
 
-def test_a_full_backlog_takes_some_and_says_which(clean_redis: RedisServer, script: ScriptedBroker) -> None:
+def test_a_full_backlog_takes_some_and_says_which(
+    clean_redis: RedisServer, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api_client.trigger.publisher.BACKLOG", 2)
     bench = PublisherHarness(clean_redis, script)
-    bench.publisher._backlog.capacity = 2
     assert bench.handle(*(bench.trigger(n) for n in range(3))) == [True, True, False]
     came = bench.decisions.outcome(key(2).entry)
     assert came is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +16,6 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.history import PENDING, key_in
 from tests.support.recording_proxy import RecordingProxy, StopPoint
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture
@@ -62,24 +60,6 @@ def test_steps_stand_in_the_order_in_which_redis_ran_them(client: redis.Redis, p
     stamps = [int(step.reply[5]) for step in proxy.history.exchanges("claim") if step.is_answered]
     assert len(stamps) == 100
     assert stamps == sorted(stamps)
-
-
-@pytest.mark.parametrize("moment", StopPoint)
-def test_a_step_that_is_held_goes_on_when_it_is_let(
-    client: redis.Redis, proxy: RecordingProxy, clean_redis: RedisServer, moment: StopPoint
-) -> None:
-    store = LeaseStore(client)
-    claim(store, "first", number=2)  # whose script Redis knows then
-    done = threading.Event()
-    with ThreadPoolExecutor(1) as pool, redis.Redis.from_url(clean_redis.url()) as past:
-        with proxy.stopping("claim", moment, key=key_in(a_key().entry)) as stop:
-            waiting = pool.submit(lambda: (claim(store, "mine"), done.set()))
-            stop.wait()
-            assert past.exists(a_key().record) == (moment is StopPoint.REPLY)
-            claim(store, "another", number=3)  # others pass
-            assert not done.is_set()
-        waiting.result(MAX_WAIT_SECONDS)
-    assert done.is_set()
 
 
 @pytest.mark.parametrize("moment", StopPoint)

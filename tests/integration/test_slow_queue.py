@@ -10,15 +10,14 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from api_client import CacheClient, ReaderSettings
 from api_client.config.broker import refresh_queue
 from api_client.protocol import lease as steps
 from api_client.protocol.keys import CacheKey
 from api_client.transport.scripts import LeaseStore
+from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
 from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker, key
-from tests.support.waiting import MAX_WAIT_SECONDS
 
 BOUND = 10
 REFUSED, HELD_BACK = ("deduplicated", "queued"), ("dropped", "repeat")
@@ -112,32 +111,18 @@ def test_a_claim_holds_as_many_times_as_the_queue_is_as_long_as_its_bound(
 
 
 class Readers:
-    """A reader of many stale keys on a real broker, whose worker is stopped."""
+    """Readers of many keys that trigger each time, on a real broker whose worker is stopped."""
 
     def __init__(self, server: RedisServer, count: int) -> None:
-        self.client = CacheClient(
-            ReaderSettings(
-                redis_url=server.url(0), broker_url=server.url(1), redis_timeout_seconds=10, namespace=NAMESPACE,
-                queue_size=BOUND,
-            )
-        )  # fmt: skip
-        self.cache, self.broker = redis.Redis.from_url(server.url(0)), redis.Redis.from_url(server.url(1))
-        self.params = [{"n": n} for n in range(count)]
-        self.keys = [self.client.key("q", params) for params in self.params]
-        for each in self.keys:
-            World(self.cache, LeaseStore(self.cache), each).plant(7, soft_expiry_us=1)
+        self.bench = PublisherHarness(server, CeleryBroker(server.url(1), NAMESPACE), queue_size=BOUND)
+        self.cache, self.broker = self.bench.client, redis.Redis.from_url(server.url(1))
+        self.keys = [key(n) for n in range(count)]
 
     def read_all(self, after_seconds: float = 0.0) -> int:
-        """Read all, so long after the last time; how many messages there are then."""
-        if after_seconds:
-            let_pass(self.cache, after_seconds, *self.keys)
-        publication = self.client._publisher._publication
-        publication._suppressor._until.clear()
-        known = publication._pressure._others
-        known.until = min(known.until, publication._monotonic())  # the length is asked for anew
-        for params in self.params:
-            self.client.get("q", params)
-        assert self.client.flush(MAX_WAIT_SECONDS)
+        """Read all, so long after the last time; return how many messages there are then."""
+        let_pass(self.cache, after_seconds, *self.keys if after_seconds else ())
+        self.bench.clock.ahead_seconds += 0.3  # the length of the queue is asked for anew
+        self.bench.handle(*(self.bench.trigger(n) for n in range(len(self.keys))))
         return self.waiting()
 
     def take_all(self) -> set[str]:
@@ -154,8 +139,8 @@ class Readers:
         return int(self.broker.llen(refresh_queue(NAMESPACE)))
 
     def close(self) -> None:
-        self.client.close()
-        self.cache.close()
+        self.bench.close()
+        self.bench.broker.close()
         self.broker.close()
 
 

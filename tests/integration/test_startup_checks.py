@@ -16,6 +16,7 @@ CHECKS = {"cache": cache_problem, "broker": broker_memory_problem}
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
+    """A server of the test's own: it is filled up, and made a replica."""
     with RedisServer.start() as started:
         yield started
 

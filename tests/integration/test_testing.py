@@ -16,6 +16,7 @@ from api_client import default as default_client
 from refresher import TransientFailure
 from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
+from tests.support.any_reader import callers_waiting
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
@@ -106,8 +107,7 @@ def test_who_comes_while_an_uncached_value_is_loaded_gets_a_later_one() -> None:
         first = pool.submit(cache.client.get, "uncached")
         assert loading.wait(MAX_WAIT_SECONDS)
         second = pool.submit(cache.client.get, "uncached")
-        (flight,) = cache.client._reads._flights._flights.values()
-        eventually(lambda: len(flight.waiting), "the second call shares the wait")
+        eventually(lambda: callers_waiting(cache.client) == [2], "the second call shares the wait")
         go_on.set()
         assert first.result(MAX_WAIT_SECONDS) == 1
         assert second.result(MAX_WAIT_SECONDS) == 2

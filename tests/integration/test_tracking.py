@@ -15,7 +15,7 @@ from api_client.local.entry import LocalEntry
 from api_client.local.tracking import InvalidationStream
 from refresher.embedded import RedisServer
 from tests.servers.redis_binaries import oldest_redis
-from tests.support.tracked import HEADER, Tracked, entry_key
+from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY, OTHER = entry_key("aa"), entry_key("bb")
@@ -24,6 +24,7 @@ STORM = 100_000
 
 @pytest.fixture(scope="module", params=["system", "oldest"])
 def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    """A server of each version for this file: it evicts and is flushed."""
     binary = oldest_redis() if request.param == "oldest" else None
     with RedisServer.start(binary=binary) as started:
         yield started
@@ -78,7 +79,8 @@ def test_a_flush_drops_everything_and_what_is_on_its_way(tracked: Tracked, comma
     tracked.control.execute_command(command)
     dropped(tracked)
     dropped(tracked, OTHER)
-    tracked.gone(fill)
+    tracked.heard_all()
+    assert not tracked.tier.fill(fill, LocalEntry(b"old", HEADER, 0))
     tracked.keep(KEY)  # and it goes on
 
 
@@ -123,7 +125,7 @@ def test_an_answer_that_was_overtaken_by_its_invalidation_is_not_kept(tracked: T
     old = tracked.control.get(KEY)
     assert isinstance(old, bytes)
     tracked.control.set(KEY, "new")
-    tracked.gone(fill)
+    tracked.heard_all()
     assert not tracked.tier.fill(fill, LocalEntry(old, HEADER, 0))
     assert KEY not in tracked.tier.entries
 
@@ -170,10 +172,10 @@ def test_closing_ends_thread_and_connection_for_good(server: RedisServer, monkey
         tracked.link.close()
         assert tracked.tier.entries == {}
         assert tracked.tier.begin(KEY) is None
-        assert not tracked.link._thread.is_running
+        assert listening_threads() == 0
         eventually(lambda: not tracked.tracking_ids(), "the connection is closed")
         tracked.link.start()
-        assert not tracked.link._thread.is_running
+        assert listening_threads() == 0
 
 
 def test_the_memory_of_entries_past_their_age_is_given_back_without_a_read(

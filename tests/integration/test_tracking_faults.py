@@ -22,7 +22,7 @@ from api_client.local.tracking import (
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
 from tests.support.timing import Measured
-from tests.support.tracked import HEADER, Tracked, entry_key, losses
+from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads, losses
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 KEY, OTHER = entry_key("aa"), entry_key("bb")
@@ -118,7 +118,7 @@ def test_a_link_that_has_gone_silent_is_noticed(
         SILENCES[how](proxy)
         off(impatient)
     took.at_most(PROBE_SECONDS + IMPATIENT_SECONDS)  # until the next probe, and for its reply
-    eventually(lambda: impatient.link._failures >= 2, "another attempt")
+    eventually(lambda: impatient.pauses >= 2, "another attempt")
     assert len(losses(caplog)) == 1
     proxy.passes()
     impatient.works(KEY)
@@ -200,7 +200,7 @@ def test_without_a_thread_the_tier_is_off_and_the_next_second_tries_again(
         for _ in range(100):
             made.link.start()
     with made as tracked:  # starts again, too early
-        assert not tracked.link._thread.is_running
+        assert listening_threads() == 0
         assert len(losses(caplog)) == 1
         offset[0] = 1.0
         tracked.link.start()

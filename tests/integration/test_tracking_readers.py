@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from api_client import CacheClient, EntryState, ReaderSettings
-from api_client.local.tier import LocalTier
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
+from tests.support.any_reader import local_cache_of
 from tests.support.fake_worker import WorkedKey
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -42,18 +42,13 @@ def key(clean_redis: RedisServer) -> Iterator[WorkedKey]:
         yield worked_key
 
 
-def tier_of(client: CacheClient) -> LocalTier:
-    assert client._tier is not None
-    return client._tier
-
-
 def keeps(client: CacheClient, key: WorkedKey) -> None:
     """Read until the tier, which the first read turns on, has the entry."""
-    eventually(lambda: (client.get("q"), key.key.entry in tier_of(client).entries)[1], "it is kept")
+    eventually(lambda: (client.get("q"), key.key.entry in local_cache_of(client).entries)[1], "it is kept")
 
 
 def test_the_first_read_turns_the_tier_on_and_does_not_wait_for_it(client: CacheClient, key: WorkedKey) -> None:
-    assert tier_of(client).is_bypassed
+    assert local_cache_of(client).is_bypassed
     assert client.get("q") == "old"
     keeps(client, key)
 
@@ -65,8 +60,8 @@ def test_one_client_s_invalidation_reaches_another_s_tier(
     keeps(client, key)
     with CacheClient(settings) as other:
         other.invalidate("q", hard=hard)
-        assert key.key.entry not in tier_of(other).entries
-        eventually(lambda: key.key.entry not in tier_of(client).entries, "it is dropped")
+        assert key.key.entry not in local_cache_of(other).entries
+        eventually(lambda: key.key.entry not in local_cache_of(client).entries, "it is dropped")
         if not hard:
             assert client.get_entry("q").state is EntryState.STALE
 
@@ -87,23 +82,23 @@ def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client:
     if not pid:
         code = 1
         try:
-            began_empty = tier_of(client).is_bypassed and not tier_of(client).entries
+            began_empty = local_cache_of(client).is_bypassed and not local_cache_of(client).entries
             keeps(client, key)
             client.close()
             code = 0 if began_empty else 2
         finally:
             os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0
-    assert list(tier_of(client).entries) == [key.key.entry]
+    assert list(local_cache_of(client).entries) == [key.key.entry]
     key.client.set(key.key.entry, "changed")
-    eventually(lambda: key.key.entry not in tier_of(client).entries, "the parent still hears")
+    eventually(lambda: key.key.entry not in local_cache_of(client).entries, "the parent still hears")
 
 
 def test_after_a_read_that_waited_no_older_value_comes_from_the_tier(
     client: CacheClient, key: WorkedKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeps(client, key)
-    tier, drop_all = tier_of(client), tier_of(client).drop_all
+    tier, drop_all = local_cache_of(client), local_cache_of(client).drop_all
     listens = "cache-invalidations"  # that thread's turn has not come yet
     monkeypatch.setattr(tier, "drop_all", lambda keys: threading.current_thread().name == listens or drop_all(keys))
     with ThreadPoolExecutor(1) as pool:

@@ -24,7 +24,7 @@ def server() -> Iterator[RedisServer]:
 
 def refused(tracked: Tracked, caplog: pytest.LogCaptureFixture, why: str) -> None:
     """Several attempts have failed, the log has one line that says why, and no secret."""
-    eventually(lambda: tracked.link._failures >= 3, "three attempts")
+    eventually(lambda: tracked.pauses >= 3, "three attempts")
     assert tracked.tier.is_bypassed
     (line,) = losses(caplog)
     assert why in line

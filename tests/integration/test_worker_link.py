@@ -76,13 +76,6 @@ def test_all_steps_of_a_worker_share_one_connection(link: RetryingLink, proxy: F
     assert proxy.accepted == 1
 
 
-def test_a_script_that_redis_has_forgotten_is_loaded_again(link: RetryingLink) -> None:
-    token = link.store.run(acquire()).token
-    link.client.script_flush()
-    again = link.store.run(acquire())
-    assert (again.status, again.token) == (AcquireStatus.ACQUIRED, token)
-
-
 def test_a_connection_that_was_cut_meanwhile_costs_no_pause(
     link: RetryingLink, proxy: FaultProxy, pauses: Pauses
 ) -> None:

@@ -1,4 +1,4 @@
-"""A common interface to sync and async readers, and the outcome of a call."""
+"""A common interface to sync and async readers, the outcome of a call, and what no public call shows of a reader."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from api_client import (
     RefreshState,
 )
 from api_client.client_base import ClientBase
+from api_client.local.tier import LocalTier
 from api_client.protocol.keys import CacheKey
 from api_client.read.batch import AnyCall
+from tests.support.waiting import eventually
 
 T = TypeVar("T")
 
@@ -98,6 +100,28 @@ KINDS: dict[str, Callable[[ReaderSettings, ReaderEvents], AnyReader]] = {
 def client_of(reader: AnyReader | ClientBase) -> ClientBase:
     """The client itself, for what both kinds have in common."""
     return reader.client if isinstance(reader, _Awaited) else cast("ClientBase", reader)
+
+
+def local_cache_of(reader: AnyReader | ClientBase) -> LocalTier:
+    """The in-process cache of a reader that has one."""
+    tier = client_of(reader)._tier
+    assert tier is not None
+    return tier
+
+
+def turn_local_cache_on(reader: AnyReader | ClientBase) -> None:
+    """Wait until the in-process cache, if the reader has one, is on; else the first read would begin to turn it on."""
+    tracking, tier = client_of(reader)._tracking, client_of(reader)._tier
+    if tracking is not None and tier is not None:
+        tracking.start()
+        eventually(lambda: not tier.is_bypassed, "the in-process cache is on")
+
+
+def callers_waiting(reader: AnyReader | ClientBase) -> list[int]:
+    """How many callers share each wait that is under way: there is no event before such a wait ends."""
+    flights = list(client_of(reader)._reads._flights._flights.values())  # type: ignore[attr-defined]
+    # On threads the caller that leads is not among those that wait for it.
+    return [len(flight.waiting) + (not hasattr(flight, "task")) for flight in flights]
 
 
 def close_client(reader: AnyReader) -> None:

@@ -76,7 +76,7 @@ class Ended:
     def __call__(self, error: Exception | None) -> None:
         self._came.put(error)
 
-    def error(self, timeout_seconds: float = 20.0) -> Exception | None:
+    def error(self, timeout_seconds: float = MAX_WAIT_SECONDS) -> Exception | None:
         """Return why it failed; None: it did not."""
         return self._came.get(timeout=timeout_seconds)
 

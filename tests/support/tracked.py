@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any, Self
 
 import pytest
@@ -26,16 +27,23 @@ def entry_key(name: str, namespace: str = NAMESPACE) -> str:
 
 
 class Tracked:
-    """``url``: what the link connects to; ``control_url``: what the test itself does."""
+    """``url``: what the link connects to; ``control_url``: what the test itself does.
+
+    ``pauses`` counts those between two attempts to connect, unless a test has a jitter of its own.
+    """
 
     def __init__(self, url: str, control_url: str = "", *, timeout_seconds: float = 5.0, **link: Any) -> None:
         self.control = redis.Redis.from_url(control_url or url)
+        self.pauses = 0
         self.tier = LocalTier(max_entries=200_000, max_bytes=10**9, max_age_seconds=600.0)
         self.link = TrackingLink(
             url, timeout_seconds=timeout_seconds, tier=self.tier, namespace=NAMESPACE,
-            # Without a jitter that could be anything.
-            **{"jitter": lambda: 0.0, **link},
+            **{"jitter": self._count_pause, **link},
         )  # fmt: skip
+
+    def _count_pause(self) -> float:
+        self.pauses += 1
+        return 0.0
 
     def __enter__(self) -> Self:
         self.link.start()
@@ -73,18 +81,25 @@ class Tracked:
 
     def heard_all(self) -> None:
         """Wait until the link has handled all that was written before: messages come in order."""
-        marker = entry_key("marker")
-        fill = self.begin(marker)
-        self.control.set(marker, "now")
-        self.gone(fill)
-
-    def gone(self, fill: Fill) -> None:
-        """Wait until a fill under way was ended by an invalidation."""
-        eventually(lambda: fill.entry_key not in self.tier._fills, f"{fill.entry_key} was invalidated")
+        drop_marker(self.tier, self.control, entry_key("marker"))
 
     def tracking_ids(self) -> set[int]:
         """The server's ids of the connections that track."""
         return {int(one["id"]) for one in self.control.client_list() if "B" in one["flags"]}
+
+
+def drop_marker(tier: LocalTier, control: redis.Redis, entry_key: str) -> None:
+    """Put an entry into the tier, write its key, and wait until the tier is told: messages come in order."""
+    fill = tier.begin(entry_key)
+    assert fill is not None
+    assert tier.fill(fill, LocalEntry(b"", HEADER, 0))
+    control.set(entry_key, "now")
+    eventually(lambda: entry_key not in tier.entries, "the marker is dropped")
+
+
+def listening_threads() -> int:
+    """How many threads of this process wait for invalidations."""
+    return sum(thread.name == "cache-invalidations" for thread in threading.enumerate())
 
 
 def losses(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -71,16 +71,21 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield made
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+UVLOOP_TOO = pytest.mark.parametrize("run", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"], indirect=True)
+"""Marks a test of what asyncio and uvloop do differently: how they write, connect, close and lose a connection."""
+
+
+@pytest.fixture
 def run(request: pytest.FixtureRequest) -> Run:
     """Run a coroutine on an event loop of its own, in asyncio's debug mode."""
+    new_loop = getattr(request, "param", None)
 
     async def bounded(coroutine: Coroutine[Any, Any, None]) -> None:
         async with asyncio.timeout(MAX_WAIT_SECONDS):
             await coroutine
 
     def on_new_loop(coroutine: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=request.param, debug=True) as runner:
+        with asyncio.Runner(loop_factory=new_loop, debug=True) as runner:
             runner.run(bounded(coroutine))
 
     return on_new_loop

@@ -1,4 +1,4 @@
-"""The async reader's one connection an event loop: sharing, cancellation, closing, loops; on asyncio and uvloop."""
+"""The async reader's one connection an event loop: sharing, cancellation, closing, loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import redis
 from redis.exceptions import ConnectionError, RedisError
 
 from api_client.transport.multiplexed import Closed
-from tests.integration.links.conftest import Run
+from tests.integration.links.conftest import UVLOOP_TOO, Run
 from tests.support.fault_proxy import FaultProxy
 from tests.support.multiplexed import COUNT, current, ended, executed, gets, opened, patient, until
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -30,6 +30,7 @@ def test_reads_of_one_key_in_one_tick_are_one(run: Run, url: str, control: redis
     run(read())
 
 
+@UVLOOP_TOO
 def test_reads_of_many_keys_in_one_tick_are_one_write(run: Run, url: str, control: redis.Redis) -> None:
     control.mset({f"key{number}": number for number in range(COUNT)})
 
@@ -81,6 +82,7 @@ def test_cancelling_some_who_share_a_read_leaves_the_others_unharmed(
     run(read())
 
 
+@UVLOOP_TOO
 def test_cancelling_who_opens_the_connection_leaves_it_to_the_others(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
@@ -116,6 +118,7 @@ def test_closing_fails_what_is_due_for_good(run: Run, url: str, control: redis.R
     run(read())
 
 
+@UVLOOP_TOO
 def test_closing_while_the_connection_is_being_made_leaves_none(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:

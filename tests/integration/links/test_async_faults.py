@@ -1,4 +1,4 @@
-"""The async reader's one connection an event loop, while the server or the loop fails; on asyncio and uvloop."""
+"""The async reader's one connection an event loop, while the server or the loop fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from api_client.transport.multiplexed import RECHECK_SECONDS
 from api_client.transport.pool import SlowReply
 from api_client.transport.wire import pack
-from tests.integration.links.conftest import Run
+from tests.integration.links.conftest import UVLOOP_TOO, Run
 from tests.support.fault_proxy import FaultProxy
 from tests.support.multiplexed import COUNT, SHORT_SECONDS, current, ended, opened, patient, until
 from tests.support.timing import Measured
@@ -121,6 +121,7 @@ def test_error_replies_are_returned_and_the_connection_stays(run: Run, url: str,
     run(read())
 
 
+@UVLOOP_TOO
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_lost_connection_fails_what_is_due_and_is_made_anew(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy, orderly: bool

@@ -55,7 +55,7 @@ def ask_uvloop(url: str, *commands: tuple[str, ...]) -> list[Any]:
         return runner.run(_ask(url, commands))
 
 
-@pytest.fixture(params=[ask_sync, ask_asyncio, ask_uvloop], ids=["sync", "asyncio", "uvloop"])
+@pytest.fixture(params=[ask_sync, ask_asyncio], ids=["sync", "asyncio"])
 def ask(request: pytest.FixtureRequest) -> Ask:
     chosen: Ask = request.param
     return chosen
@@ -79,6 +79,7 @@ def tls_url(authority: Authority) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ask", [ask_sync, ask_asyncio, ask_uvloop])  # TLS is each event loop's own
 def test_over_tls_a_server_is_asked_whose_certificate_is_known(ask: Ask, tls_url: str, authority: Authority) -> None:
     url = f"{tls_url}?ssl_ca_certs={authority.root}"
     assert ask(url, ("PING",), ("SET", "key", LARGE), ("GET", "key"), ("GET", "none")) == [

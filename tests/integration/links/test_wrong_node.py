@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,19 +21,19 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture(scope="module")
-def demoted(redis_binary: Path) -> Iterator[RedisServer]:
+def demoted() -> Iterator[RedisServer]:
     """A replica that has lost its master, and serves nothing old."""
-    with RedisServer.start(binary=redis_binary, extra_config={"replica-serve-stale-data": "no"}) as server:
+    with RedisServer.start(extra_config={"replica-serve-stale-data": "no"}) as server:
         with redis.Redis.from_url(server.url()) as client:
             client.replicaof(server.host, str(free_port()))
         yield server
 
 
 @pytest.fixture(scope="module")
-def master(demoted: RedisServer, redis_binary: Path) -> Iterator[RedisServer]:
+def master(demoted: RedisServer) -> Iterator[RedisServer]:
     """Another server under the same password, with a value."""
     with (
-        RedisServer.start(binary=redis_binary, password=demoted.password) as server,
+        RedisServer.start(password=demoted.password) as server,
         redis.Redis.from_url(server.url()) as control,
     ):
         WorkedKey(control, LeaseStore(control), make_key("test", "q", {}, 1)).store_value("there")

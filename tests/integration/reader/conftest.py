@@ -14,10 +14,11 @@ from api_client import ReaderSettings
 from api_client.protocol.keys import make_key
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.support.any_reader import KINDS, AnyReader, client_of
+from tests.support.any_reader import KINDS, AnyReader, client_of, local_cache_of, turn_local_cache_on
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.tracked import drop_marker
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
 
@@ -68,10 +69,7 @@ def make_reader(kind: str, stack: ExitStack, settings: dict[str, Any], events: E
     def make(**changes: Any) -> AnyReader:
         reader = KINDS[kind](ReaderSettings(**(settings | changes)), events)
         stack.callback(reader.close)
-        tracking, tier = client_of(reader)._tracking, client_of(reader)._tier
-        if tracking is not None and tier is not None:
-            tracking.start()
-            eventually(lambda: not tier.is_bypassed, "the tier is on")
+        turn_local_cache_on(reader)
         return reader
 
     return make
@@ -98,13 +96,8 @@ def new_key(control: redis.Redis) -> NewKey:
 
 def has_heard_all(reader: AnyReader, control: redis.Redis) -> None:
     """Wait until the tier, if there is one, was told of all that has been written: its messages come in order."""
-    tier = client_of(reader)._tier
-    if tier is None:
-        return
-    marker = make_key(NAMESPACE, "marker", None, 1).entry
-    assert tier.begin(marker) is not None
-    control.set(marker, "now")
-    eventually(lambda: marker not in tier._fills, "it has heard")
+    if client_of(reader).settings.local_max_entries:
+        drop_marker(local_cache_of(reader), control, make_key(NAMESPACE, "marker", None, 1).entry)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 
 from api_client import AsyncCacheClient, Entry, ReaderSettings
 from tests.integration.reader.conftest import NewKey
+from tests.support.any_reader import callers_waiting, turn_local_cache_on
 from tests.support.cancelling import CancelledAt, CancelPoint
 from tests.support.fake_worker import WorkedKey
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -92,10 +93,7 @@ def test_wherever_a_call_is_cancelled_it_ends_so_and_all_others_go_on(
 
 def _made(case: Case, settings: dict[str, Any]) -> AsyncCacheClient:
     client = AsyncCacheClient(ReaderSettings(**(settings | dict(case.settings))))
-    tracking, tier = client._tracking, client._tier
-    if tracking is not None and tier is not None:
-        tracking.start()
-        eventually(lambda: not tier.is_bypassed, "the tier is on")
+    turn_local_cache_on(client)
     return client
 
 
@@ -128,8 +126,6 @@ def _load_until(over: threading.Event, key: WorkedKey) -> None:
 async def _left_as_it_was(client: AsyncCacheClient) -> None:
     """Nothing is half-read, nobody waits, and nothing goes on."""
     assert await client.get("warm") == "warm"
-    if (connection := client._aio._connections.current()) is not None:  # the tier may have had it
-        assert (list(connection._due), connection._unsent) == ([], [])
-    assert client._reads._flights._flights == {}
+    assert callers_waiting(client) == []
     loop = asyncio.get_running_loop()
     await asyncio.to_thread(eventually, lambda: len(asyncio.all_tasks(loop)) == 1, "no task is left but this")

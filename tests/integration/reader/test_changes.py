@@ -13,8 +13,7 @@ from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol.lease import CommitStatus
 from refresher.embedded import RedisServer, free_port
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
-from tests.integration.reader.test_misses import share_a_wait
-from tests.support.any_reader import AnyReader
+from tests.support.any_reader import AnyReader, callers_waiting
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -74,7 +73,7 @@ def test_a_wait_that_a_soft_invalidation_met_returns_a_value_whose_state_is_stal
     after = [pool.submit(one.get_entry, "q", {}) for one in (reader, make_reader())]
     batches = [pool.submit(reader.get_many, [("q", {}), ("q", {})]) for _ in range(2)]
     # On an event loop batches share it, too.
-    eventually(lambda: any(share_a_wait(reader, n) for n in (4, 6)), "they wait")
+    eventually(lambda: callers_waiting(reader) in ([4], [6]), "they wait")
     assert key.end(token, "read before") is CommitStatus.ACCEPTED_AS_STALE
     entries = [read.result(MAX_WAIT_SECONDS) for read in before + after]
     entries += [entry for batch in batches for entry in batch.result(MAX_WAIT_SECONDS)]

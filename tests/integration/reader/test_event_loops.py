@@ -18,23 +18,21 @@ from redis.client import PubSub
 
 from api_client import AsyncCacheClient, ReaderSettings
 from tests.integration.reader.conftest import NewKey
+from tests.support.any_reader import callers_waiting
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 T = TypeVar("T")
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
+UVLOOP_TOO = pytest.mark.parametrize("run", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"], indirect=True)
 TASKS = 5
 
 
-@pytest.fixture(params=LOOPS)
+@pytest.fixture
 def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]:
     """Run on an event loop of its own, which ends with it."""
 
     def on_a_loop(main: Coroutine[Any, Any, T]) -> T:
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+        with asyncio.Runner(loop_factory=getattr(request, "param", None)) as runner:
             return runner.run(main)
 
     return on_a_loop
@@ -47,12 +45,7 @@ def client(settings: dict[str, Any], events: EventRecorder) -> AsyncCacheClient:
 
 async def waited_for(client: AsyncCacheClient, callers: int) -> None:
     """Return when so many share the one wait."""
-    flights = client._reads._flights._flights
-    await asyncio.to_thread(
-        eventually,
-        lambda: [len(flight.waiting) for flight in list(flights.values())] == [callers],
-        f"{callers} share a wait",
-    )
+    await asyncio.to_thread(eventually, lambda: callers_waiting(client) == [callers], f"{callers} share a wait")
 
 
 @asynccontextmanager
@@ -102,6 +95,7 @@ def test_when_all_who_wait_are_cancelled_nothing_goes_on(client: AsyncCacheClien
     assert run(main()) == {"v"}
 
 
+@UVLOOP_TOO
 def test_a_read_that_is_cancelled_in_mid_stream_disturbs_no_other(
     client: AsyncCacheClient, new_key: NewKey, run: Any
 ) -> None:
@@ -124,6 +118,7 @@ def test_a_read_that_is_cancelled_in_mid_stream_disturbs_no_other(
     assert all(isinstance(end, asyncio.CancelledError) for end in ends[::2])
 
 
+@UVLOOP_TOO
 def test_one_client_serves_event_loops_one_after_the_other_and_leaves_none_a_connection(
     client: AsyncCacheClient, new_key: NewKey, control: redis.Redis, run: Any
 ) -> None:

@@ -13,7 +13,7 @@ import redis
 
 from api_client import DecodeError, EntryState, RefreshState
 from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
-from tests.support.any_reader import AnyReader, client_of
+from tests.support.any_reader import AnyReader, local_cache_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -185,10 +185,8 @@ def test_the_order_of_params_does_not_matter(reader: AnyReader, new_key: NewKey)
 
 
 def make_deaf(reader: AnyReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing come of what the tier, if there is one, is told by Redis."""
-    tier = client_of(reader)._tier
-    if tier is None:
-        return
+    """Let nothing come of what the in-process cache is told by Redis."""
+    tier = local_cache_of(reader)
     drop_all = tier.drop_all
 
     def drop_own(entry_keys: Sequence[str]) -> None:
@@ -199,14 +197,20 @@ def make_deaf(reader: AnyReader, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_its_own_invalidation_is_seen_at_once(
-    reader: AnyReader, new_key: NewKey, events: EventRecorder, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    reader: AnyReader,
+    new_key: NewKey,
+    events: EventRecorder,
+    control: redis.Redis,
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     key = new_key()
     key.store_value("v")
     has_heard_all(reader, control)
     for _ in range(2):
         reader.get("q", {})
-    make_deaf(reader, monkeypatch)
+    if place == "tier":
+        make_deaf(reader, monkeypatch)
     generation = reader.invalidate("q", {}).generation
     entry = reader.get_entry("q", {})
     assert (entry.value, entry.state, entry.refresh) == ("v", EntryState.STALE, RefreshState.TRIGGERED)
@@ -233,5 +237,5 @@ def test_a_typed_read_of_what_was_kept_untyped(
     has_heard_all(reader, control)
     assert reader.get("q", {}) == {"n": 1}
     assert reader.get("q", {}, type=Stamped) == Stamped(1)
-    tier = client_of(reader)._tier
-    assert (tier is not None and key.key.entry in tier.entries) == (place == "tier")
+    if place == "tier":
+        assert key.key.entry in local_cache_of(reader).entries

@@ -1,4 +1,4 @@
-"""A reader's own life: made from the environment, flushed, closed, used once more; and what it tells, in order."""
+"""A reader's own life: made from the environment, flushed, closed, used once more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from api_client import (
     ConfigurationError,
     ReaderEvents,
     ReaderSettings,
-    RefreshFailed,
     TriggerFailed,
     WaitTimeout,
 )
@@ -116,71 +115,6 @@ def test_a_closed_reader_still_reads_and_asks_for_nothing(
     close_client(reader)
 
 
-def a_busy_life(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
-    """One call after the other, so that its events have one order."""
-    key = new_key()
-
-    def done(*_: object) -> None:
-        assert reader.flush(MAX_WAIT_SECONDS)
-
-    cold = pool.submit(reader.get, "q", {})
-    key.asked()
-    done(key.load("1"), cold.result(MAX_WAIT_SECONDS))
-    done(reader.get("q", {}))
-    reader.invalidate("q", {})
-    done(reader.get("q", {}))
-    done(reader.get("q", {}))
-    done(key.load("2"), reader.get("q", {}))
-    done(reader.refresh("q", {}), reader.refresh("q", {}))
-    key.load("3")
-    reader.invalidate("q", {}, hard=True)
-    failing = pool.submit(reader.get, "q", {})
-    key.give_up()
-    assert isinstance(failing.exception(MAX_WAIT_SECONDS), RefreshFailed)
-    done(reader.get("q", {}, default=None))
-    key.client.set(key.key.entry, b"garbage")
-    done(reader.get("q", {}, default=None))
-    cooling, early = new_key("cooling"), new_key("early")
-    cooling.store_value("old", age_seconds=20, ttl_seconds=10)
-    cooling.claim("of another reader")
-    cooling.give_up()
-    done(reader.get("cooling", {}))
-    early.store_value("v", age_seconds=60, ttl_seconds=100, beta=1e15)
-    done(reader.get("early", {}))
-
-
-def test_all_kinds_tell_the_same_in_the_same_order(
-    reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, events: EventRecorder
-) -> None:
-    a_busy_life(reader, new_key, pool)
-    # Told on two threads: each has its own order.
-    assert [told for told in events.recorded if told[0] in {"hit", "miss", "unreadable", "read failed"}] == [
-        ("miss",),
-        ("hit", "fresh", ""),
-        ("hit", "stale", "triggers"),
-        ("hit", "stale", "triggers"),
-        ("hit", "fresh", ""),
-        ("miss",),
-        ("read failed", "refresh_failed"),
-        ("miss",),
-        ("read failed", "refresh_failed"),
-        ("unreadable", "garbage"),
-        ("miss",),
-        ("read failed", "refresh_failed"),
-        ("hit", "stale", "triggers"),
-        ("hit", "fresh", "triggers"),
-    ]
-    assert [told for told in events.recorded if told[0] in {"triggered", "deduplicated"}] == [
-        ("triggered", "miss"),
-        ("triggered", "invalidated"),
-        ("triggered", "manual"),
-        ("triggered", "miss"),
-        ("deduplicated", "cooling"),
-        ("triggered", "early"),
-    ]
-    assert len(events.recorded) == 14 + 6
-
-
 class Raising(ReaderEvents):
     def hit(self, query: str, **_: Any) -> None:
         raise ValueError("broken")
@@ -196,17 +130,6 @@ def test_an_event_that_raises_costs_no_read(reader: AnyReader, new_key: NewKey, 
     key.load("v")
     assert read.result(MAX_WAIT_SECONDS) == "v"
     assert reader.get("q", {}) == "v"
-
-
-def test_a_key_is_explained(reader: AnyReader, new_key: NewKey) -> None:
-    key = new_key()
-    assert "no entry" in str(reader.explain("q", {})).lower()
-    key.store_value("old", age_seconds=20, ttl_seconds=10)
-    reader.get("q", {})
-    assert reader.flush(MAX_WAIT_SECONDS)
-    told = str(reader.explain("q", {}))
-    assert "stale" in told
-    assert "queued" in told
 
 
 def test_its_key_is_that_of_the_entry(make_reader: MakeReader, new_key: NewKey) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,9 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from api_client import ReaderSettings
 from api_client.observe.prometheus import PrometheusEvents
-from tests.integration.reader.conftest import MakeReader, NewKey
+from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import KINDS
-from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
@@ -46,14 +44,3 @@ def test_hits_are_counted_with_age_and_what_was_left(
     assert counted("cache_stale_seconds_sum", "invalidated") == 0
     triggered = {"query": "stale", "reason": "stale"}
     assert registry.get_sample_value("xfetch_refresh_triggered_total", triggered) == 1
-
-
-def test_hits_of_the_local_tier_are_reported_as_well(
-    make_reader: MakeReader, new_key: NewKey, events: EventRecorder, sent: Callable[[str], int]
-) -> None:
-    new_key().store_value("v", age_seconds=10, ttl_seconds=1000, beta=0.0)
-    reader = make_reader(local_max_entries=10, local_max_age_seconds=60.0)
-    for _ in range(5):
-        assert reader.get("q", {}) == "v"
-    assert events["hit"] == [["fresh", ""]] * 5
-    assert sent("get") <= 2

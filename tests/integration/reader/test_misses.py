@@ -11,24 +11,13 @@ from api_client import EntryState, RefreshState, WaitTimeout
 from api_client.config.broker import miss_queue
 from api_client.read import wait as wait_module
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
-from tests.support.any_reader import AnyReader, client_of
+from tests.support.any_reader import AnyReader, callers_waiting, client_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.timing import Measured
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 NEVER_SECONDS = 3_600.0
 WAITERS = 20
-
-
-def share_a_wait(reader: AnyReader, callers: int) -> bool:
-    """Whether so many callers share the wait that is under way."""
-    flights = list(client_of(reader)._reads._flights._flights.values())  # type: ignore[attr-defined]
-    if len(flights) != 1:
-        return False
-    (flight,) = flights
-    if hasattr(flight, "task"):
-        return bool(len(flight.waiting) == callers)
-    return len(flight.waiting) == callers - 1  # all but the one that leads
 
 
 def test_a_miss_waits_for_the_value_and_is_one_claim(
@@ -79,7 +68,7 @@ def test_callers_of_one_key_share_one_wait(
     key = new_key()
     reads = [pool.submit(reader.get_entry, "q", {}) for _ in range(WAITERS)]
     token = key.begin()
-    eventually(lambda: share_a_wait(reader, WAITERS), "they share a wait")
+    eventually(lambda: callers_waiting(reader) == [WAITERS], "they share a wait")
     key.end(token, [1])
     entries = [read.result(MAX_WAIT_SECONDS) for read in reads]
     assert {(entry.token, entry.state) for entry in entries} == {(token, EntryState.MISS)}
@@ -132,7 +121,7 @@ def test_a_follower_whose_time_runs_out_leaves_the_others_waiting(
 ) -> None:
     key = new_key()
     leader = pool.submit(reader.get, "q", {})
-    eventually(lambda: share_a_wait(reader, 1), "one waits")
+    eventually(lambda: callers_waiting(reader) == [1], "one waits")
     with pytest.raises(WaitTimeout, match="waiting with others") as caught:
         reader.get("q", {}, timeout="50ms")
     assert caught.value.waited_seconds == pytest.approx(0.05)
@@ -145,7 +134,7 @@ def test_a_leader_whose_time_runs_out_leaves_the_others_waiting(
 ) -> None:
     key = new_key()
     leader = pool.submit(reader.get, "q", {}, timeout="500ms")
-    eventually(lambda: share_a_wait(reader, 1), "one waits")
+    eventually(lambda: callers_waiting(reader) == [1], "one waits")
     follower = pool.submit(reader.get, "q", {})
     assert isinstance(leader.exception(MAX_WAIT_SECONDS), WaitTimeout)
     key.load("v")
@@ -189,7 +178,7 @@ def test_a_caller_that_comes_while_a_value_of_ttl_zero_is_loaded_gets_a_later_on
     first = pool.submit(reader.get, "q", {})
     token = key.begin()
     second = pool.submit(reader.get, "q", {})
-    eventually(lambda: share_a_wait(reader, 2), "both wait")
+    eventually(lambda: callers_waiting(reader) == [2], "both wait")
     assert key.end(token, "once", ttl_seconds=0.0, soft_expiry_us=token, flags=1).accepted
     assert first.result(MAX_WAIT_SECONDS) == "once"
     key.hand_over("twice")

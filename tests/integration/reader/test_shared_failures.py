@@ -14,6 +14,7 @@ import pytest
 from api_client import AsyncCacheClient, CacheClient, CacheError, CacheUnavailable, ReaderSettings, RefreshFailed
 from refresher.embedded import RedisServer, free_port
 from tests.integration.reader.conftest import NewKey
+from tests.support.any_reader import callers_waiting
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 THREADS = 300
@@ -54,14 +55,10 @@ async def failures(calls: list[Coroutine[Any, Any, Any]], fail: Callable[[], obj
 
 
 def test_threads_that_share_a_failed_wait(client: CacheClient, new_key: NewKey) -> None:
-    flights = client._reads._flights._flights
     key = new_key()
     with ThreadPoolExecutor(THREADS) as pool:
         reads = [pool.submit(client.get, "q", {}) for _ in range(THREADS)]
-        eventually(
-            lambda: sum(len(flight.waiting) for flight in list(flights.values())) == THREADS - 1,
-            "all but one follow",
-        )
+        eventually(lambda: callers_waiting(client) == [THREADS], "all share a wait")
         key.give_up(kind="syntax", attempts=3)
         errors = [read.exception(MAX_WAIT_SECONDS) for read in reads]
     are_each_their_own(errors, RefreshFailed)

@@ -20,8 +20,7 @@ from api_client.protocol import messages
 from api_client.protocol.messages import RefreshItem
 from refresher.embedded import RedisServer
 from tests.integration.reader.conftest import NAMESPACE, NewKey
-from tests.integration.reader.test_misses import share_a_wait
-from tests.support.any_reader import KINDS, AnyReader
+from tests.support.any_reader import KINDS, AnyReader, callers_waiting
 from tests.support.span_recorder import RecordedSpan, SpanRecorder, lines_of, tree_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -104,7 +103,7 @@ def test_who_shares_a_wait_has_one_of_its_own_and_the_refresh_is_the_first_one_s
     first = pool.submit(read, "first")
     key.asked()
     second = pool.submit(read, "second")
-    eventually(lambda: share_a_wait(traced, 2), "both wait")
+    eventually(lambda: callers_waiting(traced) == [2], "both wait")
     key.load("v")
     first.result(MAX_WAIT_SECONDS)
     second.result(MAX_WAIT_SECONDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -17,6 +16,7 @@ from api_client.transport.link import ClusterLink
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
+from tests.servers.redis_binaries import oldest_redis
 from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader, client_of
@@ -50,10 +50,14 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
+OLDEST_TOO = pytest.mark.parametrize("sentinels", ["system", "oldest"], indirect=True)
+"""Marks a test that is run with the Sentinels of Redis 6.2 as well."""
+
+
 @pytest.fixture
-def sentinels(stack: ExitStack, redis_binary: Path) -> Sentinels:
+def sentinels(request: pytest.FixtureRequest, stack: ExitStack) -> Sentinels:
     """A master, a replica and one Sentinel."""
-    return Sentinels(stack, binary=redis_binary)
+    return Sentinels(stack, binary=oldest_redis() if getattr(request, "param", "") == "oldest" else None)
 
 
 @pytest.fixture

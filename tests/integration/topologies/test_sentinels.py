@@ -21,9 +21,9 @@ from api_client.protocol.lease import CommitStatus
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import NAMESPACE, MakeReader, done
+from tests.integration.topologies.conftest import NAMESPACE, OLDEST_TOO, MakeReader, done
 from tests.servers.redis_sentinels import Sentinels
-from tests.support.any_reader import answer_of, client_of
+from tests.support.any_reader import answer_of, client_of, local_cache_of
 from tests.support.fake_worker import WorkedKey
 from tests.support.read_load import ReadLoad
 from tests.support.timing import Measured
@@ -70,6 +70,7 @@ def replicated(control: redis.Redis) -> None:
     assert control.wait(1, int(MAX_WAIT_SECONDS * 1000)) == 1
 
 
+@OLDEST_TOO
 def test_everything_goes_to_the_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
@@ -92,6 +93,7 @@ def test_the_url_s_database_is_the_master_s(make_reader: MakeReader, sentinels: 
         assert reader.get("q", {}) == "in 3"
 
 
+@OLDEST_TOO
 def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
 ) -> None:
@@ -117,13 +119,13 @@ def test_after_a_failover_reads_and_steps_go_on_at_the_new_master(
 
 
 def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
-    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
+    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis
 ) -> None:
     reader, key = make_reader(sentinels.url()), new_key()
     assert key.claim().number
     token = key.begin()
     replicated(control)
-    fail_over(sentinels)
+    sentinels.kill_master()
     eventually(lambda: done(lambda: reader.invalidate("q", {"n": 0}, hard=True)), "it is invalidated")
     status = eventually(lambda: done(lambda: key.end(token, "stale")), "the commit is answered")
     assert status in {CommitStatus.INVALIDATED, CommitStatus.LOST}
@@ -134,54 +136,41 @@ def test_a_run_that_an_invalidation_at_the_new_master_has_met_stores_nothing(
     assert reader.get("q", {"n": 0}, timeout=MAX_WAIT_SECONDS) == "new"
 
 
-def test_a_reader_leaves_a_master_that_is_cut_off_from_the_sentinels_alone(
+def test_reads_and_steps_leave_a_master_that_only_the_sentinels_lost(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis
 ) -> None:
-    reader, key = make_reader(sentinels.url()), new_key()
+    reading, stepping, key = make_reader(sentinels.url()), make_reader(sentinels.url()), new_key()
     key.store_value("old")
     replicated(control)
-    assert reader.get("q", {"n": 0}) == "old"
-    client_of(reader)._link.sync_clock()  # as after ten seconds: here it connects, and knows the master
+    assert reading.get("q", {"n": 0}) == "old"
+    assert stepping.invalidate("other", {}).generation
+    client_of(reading)._link.sync_clock()  # as after ten seconds: here it connects, and knows the master
     old = sentinels.master
-    sentinels.cut_off(old)
-    with sentinels.client(sentinels.wait_for_another(old)) as new:
-        WorkedKey(new, LeaseStore(new), key.key).store_value("new")
+    with sentinels.client(cut_off(sentinels)) as new:
+        there = WorkedKey(new, LeaseStore(new), key.key)
+        there.store_value("new")
         # The old one goes on for good as if nothing had been, and nobody writes.
         assert old.is_running
 
         def read_after_ten_seconds() -> Any:
-            client_of(reader)._link.sync_clock()
-            return reader.get("q", {"n": 0})
-
-        eventually(lambda: read_after_ten_seconds() == "new", "it reads from the new master")
-
-
-def test_a_step_leaves_it_too(
-    make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis
-) -> None:
-    reader, key = make_reader(sentinels.url()), new_key()
-    key.store_value("old")
-    replicated(control)
-    assert reader.invalidate("q", {"n": 0}).generation
-    old = sentinels.master
-    sentinels.cut_off(old)
-    with sentinels.client(sentinels.wait_for_another(old)) as new:
-        there = WorkedKey(new, LeaseStore(new), key.key)
+            client_of(reading)._link.sync_clock()
+            return reading.get("q", {"n": 0})
 
         def is_invalidated_there() -> bool:
-            generation = reader.invalidate("q", {"n": 0}).generation
+            generation = stepping.invalidate("q", {"n": 0}).generation
             return there.record().get("generation") == str(generation).encode()
 
-        eventually(is_invalidated_there, "it is done at the new master")
+        eventually(lambda: read_after_ten_seconds() == "new", "it reads from the new master")
+        eventually(is_invalidated_there, "the step is done at the new master")
 
 
+@pytest.mark.parametrize("kind", ["sync"])  # the local cache and its connection are the same for both
 @pytest.mark.parametrize("fail_over", [*FAILOVERS.values(), cut_off])
 def test_the_in_process_tier_is_emptied_and_hears_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, control: redis.Redis, fail_over: Any
 ) -> None:
     reader, key = make_reader(sentinels.url(), local_max_entries=100, local_max_age_seconds=600.0), new_key()
-    tier = client_of(reader)._tier
-    assert tier is not None
+    tier = local_cache_of(reader)
 
     def kept() -> bool:
         reader.get("q", {"n": 0}, default=None)
