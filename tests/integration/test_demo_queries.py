@@ -124,7 +124,7 @@ def test_recommend(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize("loader", [queries.friends_of_friends, queries.recommend])
-def test_who_has_nobody_two_steps_away_gets_an_empty_list(loaded: Loaded, loader: Callable[..., Any]) -> None:
+def test_a_person_without_friends_of_friends_gets_an_empty_list(loaded: Loaded, loader: Callable[..., Any]) -> None:
     assert loaded.read(loader, ISLANDS[0]) == []
     assert loaded.read(loader, "Nobody") == []
 

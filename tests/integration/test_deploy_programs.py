@@ -23,7 +23,7 @@ IMPORTS_ALL = {
 }
 
 
-def test_health_checks_of_compose_are_those_of_the_images_or_ask_more() -> None:
+def test_health_checks_of_compose_include_those_of_the_images() -> None:
     assert SERVICES["application"]["healthcheck"]["test"] == ["CMD", *image("application")["HEALTHCHECK"]]
     assert image("worker")["HEALTHCHECK"] == [*SERVICES["worker"]["healthcheck"]["test"][1:], "--live"]
 

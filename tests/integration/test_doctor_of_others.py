@@ -59,7 +59,7 @@ def said(url: str) -> str:
     return found.message
 
 
-def test_readers_are_counted_by_process_and_release_and_others_are_none(
+def test_readers_are_counted_by_process_and_release_and_other_clients_are_not(
     own_redis: RedisServer, cache: redis.Redis
 ) -> None:
     assert said(own_redis.url(0)) == "none is connected to this cache"
@@ -75,7 +75,7 @@ def test_readers_are_counted_by_process_and_release_and_others_are_none(
         assert said(own_redis.url(0)) == f"processes connected: 1 of {__version__}"
 
 
-def test_two_hosts_with_the_same_names_are_two_and_a_long_silence_is_told() -> None:
+def test_equal_names_on_two_hosts_are_two_readers_and_a_long_silence_is_reported() -> None:
     """As Redis tells of connections: a test can't wait for it."""
     one = {"name": "reader/0.1.0/app:1", "addr": "10.0.0.1:4711", "idle": "75"}
     connections = [one, {**one, "addr": "10.0.0.2:4711"}, {**one, "addr": "10.0.0.2:4712", "idle": "12"}, {"name": ""}]
@@ -106,9 +106,7 @@ def test_a_reader_that_awaits_is_counted_until_it_has_gone(own_redis: RedisServe
     eventually(lambda: said(own_redis.url(0)) == "none is connected to this cache", "its connection is gone")
 
 
-def test_who_may_not_list_connections_is_told_which_right_that_takes(
-    own_redis: RedisServer, cache: redis.Redis
-) -> None:
+def test_a_missing_permission_to_list_connections_is_named(own_redis: RedisServer, cache: redis.Redis) -> None:
     cache.execute_command("ACL", "SETUSER", "weak", "on", f">{SECRET}", "~*", "&*", "+@all", "-client")
     url = f"redis://weak:{SECRET}@{own_redis.host}:{own_redis.port}/0"
     found = run_check("readers", redis_url=url)
@@ -125,7 +123,7 @@ def test_where_redis_does_not_know_the_command_readers_can_not_be_counted() -> N
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_reader_whom_redis_lets_give_no_name_reads_all_the_same(
+def test_a_reader_without_permission_to_set_its_name_still_reads(
     own_redis: RedisServer, cache: redis.Redis, kind: str
 ) -> None:
     cache.execute_command("ACL", "SETUSER", "weak", "on", f">{SECRET}", "~*", "&*", "+@all", "-client")
@@ -179,13 +177,13 @@ def test_entries_that_nobody_can_read_are_counted(
     ],
     ids=["dropped", "none dropped", "no worker"],
 )
-def test_messages_that_the_worker_here_dropped_are_told(metrics: str, level: Level, words: str) -> None:
+def test_rejected_messages_of_the_local_worker_are_reported(metrics: str, level: Level, words: str) -> None:
     with TellingServer([metrics]) as server:
         found = run_check("metrics here", metrics_port=server.port)
     assert (found.level, words in found.message) == (level, True)
 
 
-def test_a_flower_that_has_heard_of_workers_is_well() -> None:
+def test_a_flower_with_online_workers_is_ok() -> None:
     with TellingServer(["OK", ONLINE.format("a@h", 1) + ONLINE.format("b@h", 0) + ONLINE.format("c@h", 1)]) as server:
         found = run_check("flower", flower_url=server.url + "/")
     message = f"reachable at {server.url}, 2 workers online"

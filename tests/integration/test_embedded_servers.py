@@ -112,7 +112,7 @@ def test_redis_comes_back_with_what_was_on_its_disk(own_redis: RedisServer) -> N
         assert client.mget("saved", "lost") == ["1", None]
 
 
-def test_redis_keeps_what_it_is_told_to() -> None:
+def test_redis_persists_as_configured() -> None:
     extra = {"appendonly": "yes", "appendfsync": "always"}
     with RedisServer.start(extra_config=extra) as server, client_of(server) as client:
         client.set("name", "value")

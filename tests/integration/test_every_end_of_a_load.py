@@ -335,7 +335,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("end", ENDS)
-def test_a_load_that_ends_so_is_given_up_and_all_who_wait_are_told(
+def test_every_end_of_a_load_is_counted_dead_lettered_and_raised_to_the_waiter(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     loader, options, kind, loads = ENDS[end]

@@ -65,7 +65,7 @@ def test_before_any_read_there_is_no_last_one(reader: AnyReader, control: redis.
     assert reader.explain("q", {"name": "another"}).state is EntryState.MISS
 
 
-def test_a_read_that_draws_and_asks_for_nothing_is_remembered(reader: AnyReader, control: redis.Redis) -> None:
+def test_a_draw_without_a_trigger_is_recorded(reader: AnyReader, control: redis.Redis) -> None:
     plant(reader, control, 600.0)
     reader.get("q", PARAMS)
     said = reader.explain("q", PARAMS)
@@ -78,7 +78,7 @@ def test_a_read_that_draws_and_asks_for_nothing_is_remembered(reader: AnyReader,
     assert "not refreshed: 10 min left, drew" in str(said)
 
 
-def test_who_asked_is_told_that_it_was_published_and_is_silent(reader: AnyReader, control: redis.Redis) -> None:
+def test_explain_shows_a_published_trigger_and_its_suppression(reader: AnyReader, control: redis.Redis) -> None:
     plant(reader, control, -5.0)
     reader.get("q", PARAMS)
     assert reader.flush(MAX_WAIT_SECONDS)
@@ -96,7 +96,7 @@ def test_who_asked_is_told_that_it_was_published_and_is_silent(reader: AnyReader
     assert PARAMS["name"] not in f"{said} {said!r}"
 
 
-def test_who_asked_early_tells_how_many_wait_in_the_queue(reader: AnyReader, control: redis.Redis) -> None:
+def test_explain_shows_the_queue_length_after_an_early_trigger(reader: AnyReader, control: redis.Redis) -> None:
     plant(reader, control, 600.0, delta_seconds=1e20)  # so that any draw is early
     assert reader.explain("q", PARAMS).queue_length is None
     reader.get("q", PARAMS)
@@ -106,7 +106,7 @@ def test_who_asked_early_tells_how_many_wait_in_the_queue(reader: AnyReader, con
     assert "1 waiting" in str(said)
 
 
-def test_who_was_refused_is_told_by_what(reader: AnyReader, control: redis.Redis) -> None:
+def test_explain_shows_why_a_claim_was_refused(reader: AnyReader, control: redis.Redis) -> None:
     world = plant(reader, control, -5.0)
     token = world.acquire(number=world.claim().number).token
     reader.get("q", PARAMS)
@@ -123,7 +123,7 @@ def test_who_was_refused_is_told_by_what(reader: AnyReader, control: redis.Redis
     assert "last refresh failed (syntax); cooling" in str(said)
 
 
-def test_who_could_not_publish_is_told_why(kind: str, clean_redis: RedisServer, control: redis.Redis) -> None:
+def test_explain_shows_why_a_trigger_failed(kind: str, clean_redis: RedisServer, control: redis.Redis) -> None:
     reader = reader_of(kind, clean_redis, broker_url=f"redis://127.0.0.1:{free_port()}/1")
     plant(reader, control, -5.0)
     reader.get("q", PARAMS)
@@ -136,7 +136,7 @@ def test_who_could_not_publish_is_told_why(kind: str, clean_redis: RedisServer, 
     reader.close()
 
 
-def test_garbage_is_told_as_what_it_is(reader: AnyReader, control: redis.Redis) -> None:
+def test_garbage_is_explained_as_unreadable(reader: AnyReader, control: redis.Redis) -> None:
     key = reader.key("q", PARAMS)
     control.set(key.entry, "garbage")
     assert reader.explain("q", PARAMS).unreadable == "garbage"

@@ -73,7 +73,7 @@ def test_a_wrong_database_user_or_password_is_a_problem(server: Server, wrong: d
     assert settings.neo4j_password not in problem + done.output
 
 
-def test_a_graph_that_falls_silent_at_the_query_is_given_up(
+def test_a_graph_that_falls_silent_during_the_query_fails_the_probe(
     arcadedb: ArcadeDbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graph_module, "VERIFY_SECONDS", 0.5)

@@ -79,7 +79,7 @@ def test_the_program_goes_with_its_guardian(run_python: Callable[[str], GuardedP
     assert process.wait(MAX_WAIT_SECONDS) == -signal.SIGKILL
 
 
-def test_a_guardian_asked_to_end_ends_its_program(run_python: Callable[[str], GuardedProcess]) -> None:
+def test_a_terminated_guardian_ends_its_program(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python(PAUSE)
     psutil.Process(psutil.Process(process.pid).ppid()).terminate()
     assert process.wait(MAX_WAIT_SECONDS) == -signal.SIGTERM
@@ -110,7 +110,7 @@ def test_terminate_is_bounded(run_python: Callable[[str], GuardedProcess]) -> No
     assert all(map(is_gone, family))
 
 
-def test_terminate_lets_the_program_end_its_own_way(run_python: Callable[[str], GuardedProcess]) -> None:
+def test_terminate_returns_the_program_s_own_exit_code(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python(
         "import signal, sys\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
@@ -133,7 +133,7 @@ def test_a_stopped_program_is_ended_too(run_python: Callable[[str], GuardedProce
     assert process.terminate(within_seconds=0.2) == -signal.SIGKILL
 
 
-def test_waiting_in_one_thread_does_not_hold_up_the_end_from_another(
+def test_waiting_in_one_thread_does_not_block_a_kill_from_another(
     run_python: Callable[[str], GuardedProcess],
 ) -> None:
     process = run_python(PAUSE)

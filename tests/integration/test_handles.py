@@ -77,7 +77,7 @@ def test_everything_else_works_on_the_handles_version(cache: InlineCache) -> Non
     assert friends_of.get_entry({"person_id": 42}).token > second.token
 
 
-def test_the_options_of_the_handle_hold_for_its_reads(cache: InlineCache) -> None:
+def test_the_options_of_a_handle_apply_to_its_reads(cache: InlineCache) -> None:
     recent = CachedQuery("friends_of", returns=list[Friend], version=2, max_age="1m")
     friends_of(person_id=42)
     cache.advance("2m")

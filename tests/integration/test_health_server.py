@@ -53,7 +53,7 @@ def ask(settings: WorkerSettings, path: str, method: str = "GET") -> tuple[int, 
         connection.close()
 
 
-def test_it_tells_what_it_was_asked_and_nothing_else(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
+def test_only_known_paths_and_methods_are_answered(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
     assert ask(settings, "/live?x=1") == (http.client.OK, b'{"ok": true, "checks": {"consumer": "ok"}}\n')
     assert ask(settings, "/live", "HEAD") == (http.client.OK, b"")
     for path in ("/", "/metrics", "/live/x"):
@@ -61,7 +61,7 @@ def test_it_tells_what_it_was_asked_and_nothing_else(settings: WorkerSettings, h
     assert ask(settings, "/live", "POST")[0] == http.client.NOT_IMPLEMENTED
 
 
-def test_a_port_that_is_taken_is_told_and_the_worker_goes_on(
+def test_a_taken_health_port_is_logged_and_the_worker_goes_on(
     settings: WorkerSettings, heartbeat: Heartbeat, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
@@ -73,7 +73,7 @@ def test_a_port_that_is_taken_is_told_and_the_worker_goes_on(
     assert ask(settings, "/live")[0] == http.client.OK
 
 
-def test_one_that_stops_tells_so(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
+def test_a_stopping_worker_reports_it(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
     heartbeat.enter(Phase.STOPPING, can_beat=False)
     status, body = ask(settings, "/ready")
     assert status == http.client.SERVICE_UNAVAILABLE
@@ -89,16 +89,16 @@ def told_to_a_command(*options: str, port: int) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-def test_the_command_asks_nearby(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
+def test_the_health_command_queries_the_loopback_address(settings: WorkerSettings, heartbeat: Heartbeat) -> None:
     assert told_to_a_command("--live", port=settings.health_port) == (0, "consumer  ok\n")
 
 
-def test_what_does_not_answer_is_not_well() -> None:
+def test_no_answer_is_unhealthy() -> None:
     exit_code, said = told_to_a_command("--live", port=free_port())
     assert (exit_code, said.startswith("worker    does not answer at 127.0.0.1:")) == (1, True)
 
 
-def test_what_listens_there_and_is_no_worker_is_not_well() -> None:
+def test_an_unknown_server_at_the_health_port_is_unhealthy() -> None:
     class Other(MinimalHTTPHandler):
         def do_GET(self) -> None:  # noqa: N802 - the name that http.server looks for
             self.send_response(http.client.OK)

@@ -46,7 +46,7 @@ def cli(clean_redis: RedisServer) -> Iterator[CommandLine]:
         yield CommandLine(clean_redis, client)
 
 
-def test_each_field_is_told_and_neither_value_nor_params_nor_nonce(cli: CommandLine) -> None:
+def test_each_field_is_shown_and_neither_value_nor_params_nor_nonce(cli: CommandLine) -> None:
     cli.world.plant(7, delta=Smoothed(0.5, 0.25), beta=3.3, degree=10)
     cli.world.claim()
     run = cli.world.acquire(NONCE)
@@ -78,7 +78,7 @@ def test_the_ways_to_name_a_key_lead_to_the_same(cli: CommandLine) -> None:
     assert {cli.told(*one)["key"] for one in named} == {KEY.entry}
 
 
-def test_where_there_is_nothing_it_says_so(cli: CommandLine) -> None:
+def test_a_missing_key_is_reported(cli: CommandLine) -> None:
     assert "  none\n" in cli.run(KEY.entry).stdout
     assert cli.told(KEY.entry, exit_code=1)["entry"] is None
     done = cli.run("friends_of", KEY.short)

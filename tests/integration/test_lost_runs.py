@@ -168,7 +168,7 @@ def test_a_run_that_was_held_is_tried_once_more(main: Main, place: str) -> None:
 
 
 @pytest.mark.parametrize(("place", "failure", "state"), DONE, ids=[place for place, *_ in DONE])
-def test_what_it_did_not_hold_any_more_is_left_as_it_is(
+def test_a_run_that_had_ended_before_the_crash_is_not_changed(
     main: Main, place: str, failure: LoadFailed | None, state: str
 ) -> None:
     main.let_one_die(place, failure)
@@ -189,7 +189,7 @@ def test_runs_that_were_taken_over_before_count_for_the_one_that_is_lost(main: M
     assert (outcome.kind, outcome.why, outcome.attempts) == (OutcomeKind.FAILED, "worker_lost", 2)
 
 
-def test_a_run_that_another_process_holds_is_left_alone(main: Main) -> None:
+def test_a_run_held_by_another_process_is_not_ended(main: Main) -> None:
     main.let_one_die("in the load")
     main.by = f"w@{socket.gethostname()}:1"
     assert main.end_what_it_held() is None
@@ -197,9 +197,7 @@ def test_a_run_that_another_process_holds_is_left_alone(main: Main) -> None:
 
 
 @pytest.mark.parametrize("attempt", [1, MAX_ATTEMPTS])
-def test_a_run_that_another_has_taken_over_meanwhile_is_rejected_and_nothing_else_is_told(
-    main: Main, attempt: int
-) -> None:
+def test_a_run_taken_over_by_another_is_reported_as_rejected_only(main: Main, attempt: int) -> None:
     main.let_one_die("in the load")
     run = main.runtime.run_held_by(main.item, main.by)
     assert run is not None

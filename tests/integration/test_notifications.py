@@ -30,14 +30,14 @@ def notifications(clean_redis: RedisServer) -> Iterator[Notifications]:
     made.close()
 
 
-def test_the_first_who_wait_are_woken_when_they_can_be_heard(notifications: Notifications) -> None:
+def test_the_first_listeners_are_woken_when_the_connection_is_ready(notifications: Notifications) -> None:
     """A failure that is told while the connection is still being made is seen then, not at the next question."""
     woken = threading.Event()
     with closing(notifications.listen({"first": woken.set})):
         assert woken.wait(MAX_WAIT_SECONDS)
 
 
-def test_who_comes_later_is_woken_by_what_is_published_alone(
+def test_later_listeners_are_woken_by_their_own_channel_only(
     notifications: Notifications, control: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LATE_SECONDS", math.inf)  # however busy the machine is

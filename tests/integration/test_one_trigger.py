@@ -97,7 +97,9 @@ def test_a_thousand_reads_of_a_stale_key_by_many_threads_are_one_claim_a_second(
     assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}
 
 
-def test_so_it_is_with_tasks_of_one_event_loop(client: CacheClient, control: redis.Redis) -> None:
+def test_a_thousand_reads_of_a_stale_key_by_many_tasks_are_one_claim_a_second(
+    client: CacheClient, control: redis.Redis
+) -> None:
     plant_stale(control, client.key("q"))
     load_scripts(client, control)
     settings = client.settings
@@ -116,7 +118,9 @@ def test_so_it_is_with_tasks_of_one_event_loop(client: CacheClient, control: red
     assert set(refreshes) == {RefreshState.TRIGGERED, RefreshState.SUPPRESSED}
 
 
-def test_so_it_is_with_as_many_keys_as_are_read(client: CacheClient, control: redis.Redis) -> None:
+def test_a_thousand_reads_of_many_stale_keys_are_one_claim_per_key_and_second(
+    client: CacheClient, control: redis.Redis
+) -> None:
     keys = [{"n": n} for n in range(20)]
     for params in keys:
         plant_stale(control, client.key("q", params))
@@ -129,7 +133,7 @@ def test_so_it_is_with_as_many_keys_as_are_read(client: CacheClient, control: re
     assert len(keys) <= scripts_run(control) <= len(keys) * most_scripts(elapsed_seconds)
 
 
-def test_two_processes_ask_once_each(clean_redis: RedisServer, client: CacheClient, control: redis.Redis) -> None:
+def test_two_processes_trigger_once_each(clean_redis: RedisServer, client: CacheClient, control: redis.Redis) -> None:
     plant_stale(control, client.key("q"))
     load_scripts(client, control)
     command = [sys.executable, "-c", READER, clean_redis.url(0), clean_redis.url(1), str(READS)]
@@ -152,7 +156,7 @@ def test_two_processes_ask_once_each(clean_redis: RedisServer, client: CacheClie
     assert sum(each["triggered"] for each in told) <= sum(1 + int(each["seconds"]) for each in told)
 
 
-def test_an_entry_that_has_changed_is_asked_for_at_once(client: CacheClient, control: redis.Redis) -> None:
+def test_a_changed_entry_ends_the_suppression(client: CacheClient, control: redis.Redis) -> None:
     world = plant_stale(control, client.key("q"))
     load_scripts(client, control)
     assert client.get_entry("q").refresh is RefreshState.TRIGGERED
@@ -164,9 +168,7 @@ def test_an_entry_that_has_changed_is_asked_for_at_once(client: CacheClient, con
     assert client.get_entry("q").refresh is RefreshState.TRIGGERED
 
 
-def test_an_invalidation_is_asked_for_at_once_though_a_refresh_was_given_up(
-    client: CacheClient, control: redis.Redis
-) -> None:
+def test_an_invalidation_triggers_at_once_during_the_backoff(client: CacheClient, control: redis.Redis) -> None:
     world = plant_stale(control, client.key("q"))
     world.fail(world.acquire(number=10).token)
     assert client.get_entry("q").refresh is RefreshState.TRIGGERED

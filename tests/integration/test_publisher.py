@@ -147,15 +147,13 @@ def test_early_refreshes_beyond_the_queue_s_size_are_dropped_and_no_others(
     assert max(left[3:]) <= 0.25
 
 
-def test_a_queue_whose_length_can_t_be_told_stops_the_early_ones_alone(
-    bench: PublisherHarness, script: ScriptedBroker
-) -> None:
+def test_an_unknown_queue_length_drops_early_refreshes_only(bench: PublisherHarness, script: ScriptedBroker) -> None:
     script.length = OSError("no")
     bench.handle(bench.trigger(1, RefreshReason.EARLY), bench.trigger(2))
     assert sorted(bench.events.recorded) == [("failed", "OSError"), ("triggered", "stale")]
 
 
-def test_those_who_wait_go_first_and_to_their_own_queue(bench: PublisherHarness, script: ScriptedBroker) -> None:
+def test_triggers_with_waiters_go_first_and_to_their_own_queue(bench: PublisherHarness, script: ScriptedBroker) -> None:
     bench.handle(bench.trigger(1), bench.trigger(2, has_waiter=True), bench.trigger(3))
     assert script.messages == [([2], True), ([1, 3], False)]
 
@@ -196,7 +194,7 @@ def test_only_a_young_claim_of_another_is_one_step(bench: PublisherHarness, seco
     assert (calls == 1) == (seconds in {4, 3_600})
 
 
-def test_reads_of_an_entry_that_was_replaced_meanwhile_are_told_for_a_second(bench: PublisherHarness) -> None:
+def test_triggers_of_a_replaced_entry_are_suppressed_for_a_second(bench: PublisherHarness) -> None:
     world = World(bench.client, LeaseStore(bench.client), key(1))
     world.plant(9)
     bench.suppressor.try_mark(key(1).entry, 5, 1.0)
@@ -207,7 +205,7 @@ def test_reads_of_an_entry_that_was_replaced_meanwhile_are_told_for_a_second(ben
     assert bench.suppressor.try_mark(key(1).entry, 9, 1.0), "the new one, at once"
 
 
-def test_an_invalidation_is_asked_for_at_once_after_a_refusal(bench: PublisherHarness) -> None:
+def test_an_invalidation_triggers_at_once_after_a_refused_claim(bench: PublisherHarness) -> None:
     world = World(bench.client, LeaseStore(bench.client), key(1))
     world.plant(9)
     world.fail(world.acquire(number=10).token)

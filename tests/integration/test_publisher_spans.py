@@ -76,7 +76,7 @@ def test_one_that_waits_for_five_seconds_is_published_again(bench: PublisherHarn
     assert [span.kind for span in memory.spans].count("PRODUCER") == 1
 
 
-def test_one_that_a_newer_one_has_replaced_leaves_no_span_and_one_that_came_too_late_says_so(
+def test_a_replaced_trigger_has_no_span_and_a_late_one_is_dropped_as_closed(
     bench: PublisherHarness, memory: SpanRecorder
 ) -> None:
     bench.handle(bench.trigger(1), bench.trigger(1, seen_token=5))

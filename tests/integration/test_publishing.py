@@ -49,7 +49,7 @@ def test_a_broker_that_is_silent_costs_a_batch_its_timeout_once() -> None:
         broker.close()
 
 
-def test_a_broker_that_answers_with_errors_is_asked_for_each(clean_redis: RedisServer) -> None:
+def test_a_broker_that_replies_with_errors_is_tried_for_each_message(clean_redis: RedisServer) -> None:
     broker = CeleryBroker(clean_redis.url(1), NAMESPACE)
     with redis.Redis.from_url(clean_redis.url(1)) as control:
         control.set(refresh_queue(NAMESPACE), "no list")

@@ -60,5 +60,5 @@ def test_a_missing_right_is_named(
         ("redis+sentinel://me:secret@h/master/0?sentinel_username=finder&sentinel_password=y", "me"),
     ],
 )
-def test_as_whom_a_url_signs_in(url: str, user: str) -> None:
+def test_the_user_of_a_url(url: str, user: str) -> None:
     assert user_of(url) == user

@@ -67,7 +67,9 @@ def test_beyond_the_bound_nothing_is_published_again_and_below_it_as_many_as_the
     assert bench.events.recorded[15:] == [REFUSED] * 5 + [HELD_BACK] * 3 + [("republished",)] * 2
 
 
-def test_those_who_wait_are_held_back_by_their_own_queue_alone(bench: PublisherHarness, script: ScriptedBroker) -> None:
+def test_republishing_for_waiters_is_limited_by_their_own_queue_only(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
     own = steps.claim(key(1), claim_id="own", seen_token=None, queue_ttl_seconds=60, retention_seconds=60)
     number = LeaseStore(bench.client).run(own).number
     again = bench.trigger(1, claim_id="another", claim_number=number, has_waiter=True, is_republish=True)
@@ -83,7 +85,7 @@ def test_those_who_wait_are_held_back_by_their_own_queue_alone(bench: PublisherH
     assert bench.events.recorded == [("republished",), HELD_BACK, ("triggered", "stale")]
 
 
-def test_what_is_due_while_the_broker_can_t_be_asked_fails_and_stays_due(
+def test_a_due_republication_fails_without_the_broker_and_stays_due(
     bench: PublisherHarness, script: ScriptedBroker
 ) -> None:
     bench.handle(bench.trigger(1))
@@ -97,7 +99,7 @@ def test_what_is_due_while_the_broker_can_t_be_asked_fails_and_stays_due(
 
 
 @pytest.mark.parametrize(("waiting", "times"), [(BOUND, 1), (3 * BOUND + 5, 3), (99 * BOUND, 10)])
-def test_a_claim_holds_as_many_times_as_the_queue_is_as_long_as_its_bound(
+def test_a_claim_lasts_longer_in_proportion_to_the_queue(
     bench: PublisherHarness, script: ScriptedBroker, waiting: int, times: int
 ) -> None:
     bench.handle(bench.trigger(1))

@@ -32,7 +32,7 @@ def settings(url: str) -> WorkerSettings:
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
-def test_one_that_takes_what_is_written_is_well_and_nothing_is_left_there(
+def test_a_writable_server_is_ok_and_the_probe_leaves_nothing(
     server: RedisServer, client: redis.Redis, check: Callable[[WorkerSettings], str | None]
 ) -> None:
     assert check(settings(server.url())) is None
@@ -70,5 +70,5 @@ def test_a_user_that_may_not_notify_is_named_with_the_right_that_it_lacks(
     assert "pw-of-test" not in told
 
 
-def test_a_broker_that_is_no_redis_is_asked_otherwise() -> None:
+def test_a_broker_that_is_not_redis_has_no_memory_check() -> None:
     assert broker_memory_problem(WorkerSettings(broker_url=f"amqp://127.0.0.1:{free_port()}//")) is None

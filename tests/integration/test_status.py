@@ -96,7 +96,7 @@ def test_keys_and_refreshes_are_counted_by_query(place: Place) -> None:
     assert sorted(told["keys"]["queries"]) == ["friends_of", "paths"]
 
 
-def test_a_record_whose_time_is_over_is_under_way_no_more(place: Place) -> None:
+def test_an_expired_record_counts_as_lapsed(place: Place) -> None:
     world = place.world("friends_of", 1)
     world.acquire()
     world.pass_time(2_000)
@@ -104,7 +104,7 @@ def test_a_record_whose_time_is_over_is_under_way_no_more(place: Place) -> None:
     assert (row.running, row.lapsed) == (0, 1)
 
 
-def test_a_record_of_what_is_the_future_now_is_over_as_the_scripts_have_it(place: Place) -> None:
+def test_a_record_from_the_future_counts_as_lapsed(place: Place) -> None:
     world = place.world("friends_of", 1)
     world.acquire()
     world.pass_time(-5)
@@ -117,7 +117,7 @@ def test_another_namespace_is_not_counted(place: Place) -> None:
     assert scan_keys(place.client, "cach").queries == {}
 
 
-def test_queues_and_dead_letters_are_told(place: Place) -> None:
+def test_queues_and_dead_letters_are_shown(place: Place) -> None:
     broker = CeleryBroker(place.env["CACHE_BROKER_URL"], "cache")
     broker.publish([RefreshItem(query="q")], has_waiter=False)
     broker.publish([RefreshItem(query="q")], has_waiter=False)
@@ -135,7 +135,7 @@ def test_queues_and_dead_letters_are_told(place: Place) -> None:
     assert SECRET not in shown.stdout + json.dumps(told)
 
 
-def test_where_there_are_more_keys_than_it_wakes_at_it_says_so(place: Place) -> None:
+def test_more_keys_than_the_limit_are_reported_as_a_sample(place: Place) -> None:
     with place.client.pipeline(transaction=False) as pipeline:
         for number in range(5_000):
             pipeline.set(make_key("cache", "many", {"n": number}, 1).entry, "no entry")
@@ -148,7 +148,7 @@ def test_where_there_are_more_keys_than_it_wakes_at_it_says_so(place: Place) -> 
     assert "a sample of 5,000 keys" in place.run("--keys", "1000").stdout
 
 
-def test_what_redis_counts_of_reads_is_told_under_lfu_alone(place: Place) -> None:
+def test_access_counts_are_shown_under_lfu_only(place: Place) -> None:
     place.plant("friends_of", 0, 500.0)
     assert "LFU" in scan_keys(place.client, "cache").hottest_problem
     place.client.config_set("maxmemory-policy", "allkeys-lfu")
@@ -172,7 +172,7 @@ def test_what_redis_counts_of_reads_is_told_under_lfu_alone(place: Place) -> Non
         ("CACHE_BROKER_URL", "hangs", {"queues", "workers"}),
     ],
 )
-def test_a_server_that_is_gone_or_silent_is_told_and_the_rest_is_shown(
+def test_a_missing_or_silent_server_is_reported_and_the_rest_is_shown(
     place: Place, variable: str, fault: str, parts: set[str]
 ) -> None:
     with FaultProxy.before(place.env[variable]) as proxy:
@@ -194,7 +194,7 @@ def test_a_broker_that_the_fallback_names_is_reported_by_that_variable(place: Pl
     assert "CACHE_BROKER_URL" not in done.stdout
 
 
-def test_what_has_not_answered_in_time_is_told_as_such(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_timeout_is_reported_as_such(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "CACHE_SECONDS", 0.05)
     with FaultProxy.before(place.env["CACHE_REDIS_URL"]) as proxy:
         proxy.hangs()
@@ -202,7 +202,7 @@ def test_what_has_not_answered_in_time_is_told_as_such(place: Place, monkeypatch
     assert told["problems"]["keys"].endswith("did not answer within 0.05 s")
 
 
-def test_a_wrong_password_is_told_as_such(place: Place) -> None:
+def test_a_wrong_password_is_named(place: Place) -> None:
     wrong = place.env["CACHE_REDIS_URL"].replace(place.server.password, SECRET)
     done = place.run(CACHE_REDIS_URL=wrong)
     assert done.exit_code == 1

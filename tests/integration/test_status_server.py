@@ -147,7 +147,7 @@ def test_a_body_that_is_too_large_is_not_read(page: Page) -> None:
     connection.close()
 
 
-def test_looks_are_kept_and_told_once(page: Page) -> None:
+def test_samples_are_kept_and_sent_once(page: Page) -> None:
     eventually(lambda: len(page.told()["samples"]) >= 2, "two looks")
     samples = page.told()["samples"]
     assert [one["at"] for one in samples] == sorted(one["at"] for one in samples)

@@ -91,7 +91,7 @@ def test_a_ttl_of_zero_is_computed_for_every_read(way: CommandExecutor) -> None:
         assert [way.cached("uncached") for _ in range(3)] == [0, 1, 2]
 
 
-def test_who_comes_while_an_uncached_value_is_loaded_gets_a_later_one() -> None:
+def test_a_caller_during_an_uncached_load_gets_a_later_value() -> None:
     loading, go_on = threading.Event(), threading.Event()
     calls = iter(range(1, 10))
 
@@ -113,7 +113,7 @@ def test_who_comes_while_an_uncached_value_is_loaded_gets_a_later_one() -> None:
         assert second.result(MAX_WAIT_SECONDS) == 2
 
 
-def test_a_failing_load_is_retried_and_then_told_while_the_stale_value_stays(way: CommandExecutor) -> None:
+def test_a_failing_load_is_retried_then_reported_and_the_stale_value_stays(way: CommandExecutor) -> None:
     def fails() -> None:
         raise TransientFailure("the graph is tired")
 
@@ -148,7 +148,7 @@ def test_time_that_passes_ends_the_pause_after_a_failure(way: CommandExecutor) -
         assert [way.cached("q"), way.cached("q")] == ["old", "new"]
 
 
-def test_an_unknown_query_is_told_and_a_default_is_taken(way: CommandExecutor) -> None:
+def test_an_unknown_query_raises_or_returns_the_default(way: CommandExecutor) -> None:
     with InlineCache():
         with pytest.raises(UnknownQuery, match="no worker has registered the query 'nobody_knows'"):
             way.cached("nobody_knows")
@@ -192,7 +192,7 @@ def test_an_async_test_enters_it_on_its_own_event_loop() -> None:
     asyncio.run(main())
 
 
-def test_tasks_that_miss_share_one_load_and_the_event_loop_is_not_held() -> None:
+def test_tasks_that_miss_share_one_load_and_do_not_block_the_event_loop() -> None:
     loading, go_on = threading.Event(), threading.Event()
 
     def load() -> str:

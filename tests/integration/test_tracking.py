@@ -73,7 +73,7 @@ def test_an_evicted_key_is_dropped(tracked: Tracked) -> None:
 
 
 @pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHDB"])
-def test_a_flush_drops_everything_and_what_is_on_its_way(tracked: Tracked, command: str) -> None:
+def test_a_flush_drops_all_entries_and_pending_fills(tracked: Tracked, command: str) -> None:
     tracked.keep(KEY, OTHER)
     fill = tracked.begin(KEY)
     tracked.control.execute_command(command)
@@ -84,9 +84,7 @@ def test_a_flush_drops_everything_and_what_is_on_its_way(tracked: Tracked, comma
     tracked.keep(KEY)  # and it goes on
 
 
-def test_what_is_no_entry_of_this_namespace_disturbs_nothing_and_is_not_even_told(
-    tracked: Tracked, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_of_other_keys_are_not_received(tracked: Tracked, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked.keep(KEY)
     told: list[str] = []
     drop_all = tracked.tier.drop_all

@@ -159,7 +159,7 @@ def test_a_slow_link_is_not_a_lost_one(tracked: Tracked, proxy: FaultProxy, capl
     assert losses(caplog) == []
 
 
-def test_a_node_that_becomes_a_replica_is_left(server: RedisServer, tracked: Tracked) -> None:
+def test_the_tracking_connection_to_a_demoted_master_is_dropped(server: RedisServer, tracked: Tracked) -> None:
     seen_off, before = watch_for_off(tracked), tracked.tracking_ids()
     tracked.control.execute_command("REPLICAOF", server.host, "1")
     assert seen_off.wait(MAX_WAIT_SECONDS)

@@ -39,9 +39,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_a_refusal_is_told_once_and_tried_again(
-    server: RedisServer, what: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refusal_is_logged_once_and_retried(server: RedisServer, what: str, caplog: pytest.LogCaptureFixture) -> None:
     rights, why = REFUSALS[what]
     made = Tracked(f"redis://reader:sesame@{server.host}:{server.port}/0", server.url())
     made.control.execute_command("ACL", "SETUSER", "reader", "on", "~*", "&*", *rights.split())
@@ -58,12 +56,12 @@ class WithoutResp3(RedisServer):
         return redis.Redis.from_url(self.url(), protocol=2, socket_timeout=timeout_seconds)
 
 
-def test_a_server_that_knows_no_resp3_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_without_resp3_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     with WithoutResp3.start(extra_config={"rename-command": 'HELLO ""'}) as old, Tracked(old.url()) as tracked:
         refused(tracked, caplog, "to HELLO")
 
 
-def test_a_server_that_is_busy_with_a_script_is_no_refusal(
+def test_a_server_that_is_busy_with_a_script_counts_as_lost_not_as_refusing(
     server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = Tracked(server.url())

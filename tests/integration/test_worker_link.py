@@ -93,9 +93,7 @@ def test_a_step_waits_for_a_redis_that_comes_back(link: RetryingLink, proxy: Fau
     assert len(pauses.seconds) == 4
 
 
-def test_a_redis_that_stays_away_is_given_up_after_ten_seconds(
-    link: RetryingLink, proxy: FaultProxy, pauses: Pauses
-) -> None:
+def test_a_step_fails_after_ten_seconds_without_redis(link: RetryingLink, proxy: FaultProxy, pauses: Pauses) -> None:
     proxy.refuses()
     with pytest.raises(CacheUnavailable):
         link.store.run(acquire())
@@ -134,7 +132,7 @@ def test_a_redis_that_loads_its_data_in_the_midst_of_a_batch_is_waited_for(
     assert len(pauses.seconds) == 1
 
 
-def test_a_master_that_has_become_a_replica_is_left_at_once(
+def test_a_worker_drops_its_connection_to_a_demoted_master_at_once(
     link: RetryingLink, proxy: FaultProxy, clean_redis: RedisServer, pauses: Pauses
 ) -> None:
     link.store.run(acquire())

@@ -60,7 +60,7 @@ def test_a_cluster_s_nodes_and_the_sign_in_of_others_can_be_reached() -> None:
     assert "ingress" not in {*worker["spec"], *flower["spec"]}
 
 
-def test_in_come_prometheus_and_those_who_look() -> None:
+def test_only_prometheus_and_flower_s_users_are_let_in() -> None:
     said = values("keda-redis")["networkPolicy"]
     monitoring, lookers = said["metricsFrom"], said["flowerFrom"]
     policies = {one["metadata"]["name"]: one["spec"]["ingress"] for one in of_kind("keda-redis", "NetworkPolicy")}
@@ -71,7 +71,7 @@ def test_in_come_prometheus_and_those_who_look() -> None:
 
 
 @pytest.mark.parametrize("name", ["keda-redis", "rabbitmq"])
-def test_keda_asks_for_the_queues_that_the_workers_take(name: str) -> None:
+def test_keda_scales_by_the_queues_that_the_workers_consume(name: str) -> None:
     said = values(name)
     [scaled] = of_kind(name, "ScaledObject")
     triggers = {trigger["name"]: trigger for trigger in scaled["spec"]["triggers"]}
@@ -88,7 +88,7 @@ def test_keda_asks_for_the_queues_that_the_workers_take(name: str) -> None:
         assert triggers["misses"]["metadata"]["databaseIndex"] == urlsplit(url).path.strip("/") == "3"
 
 
-def test_keda_can_be_told_by_others_who_it_is() -> None:
+def test_keda_can_use_an_existing_trigger_authentication() -> None:
     chosen = ("secrets.scaler=", "autoscaling.keda.queue.triggerAuthentication=ours")
     [trigger] = of_kind("rabbitmq", "ScaledObject", *chosen)[0]["spec"]["triggers"]
     assert trigger["authenticationRef"] == {"name": "ours"}

@@ -83,7 +83,7 @@ def test_cancelling_some_who_share_a_read_leaves_the_others_unharmed(
 
 
 @UVLOOP_TOO
-def test_cancelling_who_opens_the_connection_leaves_it_to_the_others(
+def test_cancelling_the_read_that_connects_does_not_fail_the_others(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     async def read() -> None:

@@ -18,7 +18,7 @@ from tests.support.multiplexed import COUNT, SHORT_SECONDS, current, ended, open
 from tests.support.timing import Measured
 
 
-def test_what_is_due_on_a_silent_server_fails_in_time_and_the_next_read_connects_anew(
+def test_pending_reads_on_a_silent_server_time_out_and_the_next_read_reconnects(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     async def read() -> None:
@@ -38,7 +38,7 @@ def test_what_is_due_on_a_silent_server_fails_in_time_and_the_next_read_connects
     run(read())
 
 
-def test_a_request_has_its_whole_timeout_however_late_in_a_watch_it_is_sent(
+def test_a_request_sent_late_in_a_timeout_check_has_its_whole_timeout(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     seconds = 1.0
@@ -55,9 +55,7 @@ def test_a_request_has_its_whole_timeout_however_late_in_a_watch_it_is_sent(
     run(read())
 
 
-def test_a_reply_that_trickles_is_given_up_when_the_bound_on_a_whole_one_is_over(
-    run: Run, url: str, control: redis.Redis, proxy: FaultProxy
-) -> None:
+def test_a_slow_reply_fails_at_the_reply_timeout(run: Run, url: str, control: redis.Redis, proxy: FaultProxy) -> None:
     control.set("large", b"x" * 8 * 1024 * 1024)
 
     async def read() -> None:
@@ -140,7 +138,7 @@ def test_a_lost_connection_fails_what_is_due_and_is_made_anew(
     run(read())
 
 
-def test_who_asks_on_a_lost_connection_is_told_at_once(run: Run, url: str, control: redis.Redis) -> None:
+def test_reads_on_a_lost_connection_fail_at_once(run: Run, url: str, control: redis.Redis) -> None:
     async def read() -> None:
         async with opened(url) as connections:
             connection = current(connections)
@@ -152,7 +150,7 @@ def test_who_asks_on_a_lost_connection_is_told_at_once(run: Run, url: str, contr
     run(read())
 
 
-def test_a_refused_connection_is_told_to_all_who_wait_for_it(
+def test_a_refused_connection_fails_all_pending_reads(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     async def read() -> None:
@@ -169,7 +167,7 @@ def test_a_refused_connection_is_told_to_all_who_wait_for_it(
     run(read())
 
 
-def test_a_silent_server_holds_up_connecting_for_no_longer_than_twice_the_timeout(
+def test_connecting_to_a_silent_server_takes_at_most_twice_the_timeout(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     async def read() -> None:

@@ -94,7 +94,7 @@ def test_without_redis_each_item_has_an_error_of_its_own(reader: AnyReader, prox
     assert isinstance(results[1].__cause__, OSError | redis.ConnectionError)
 
 
-def test_a_batch_is_a_probe_as_good_as_any_other(reader: AnyReader, control: redis.Redis, proxy: FaultProxy) -> None:
+def test_a_batch_closes_an_open_breaker(reader: AnyReader, control: redis.Redis, proxy: FaultProxy) -> None:
     worked_key(control, "a").store_value("a")
     worked_key(control, "b").store_value("b")
     calls = [("a", None), ("b", None)]

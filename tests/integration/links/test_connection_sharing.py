@@ -128,7 +128,7 @@ def test_more_threads_than_connections_are_all_served(
     assert not connections._waiting
 
 
-def test_a_place_that_an_error_has_freed_goes_to_who_waits(
+def test_a_connection_slot_freed_by_an_error_goes_to_a_waiting_thread(
     connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
 ) -> None:
     one = connect(timeout_seconds=SHORT_SECONDS, max_connections=1)
@@ -146,7 +146,7 @@ def test_a_place_that_an_error_has_freed_goes_to_who_waits(
     assert second.result(MAX_WAIT_SECONDS / 2) == b"value"
 
 
-def test_who_waits_for_a_connection_too_long_is_told_so(
+def test_a_wait_for_a_connection_times_out_with_its_reason(
     connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
 ) -> None:
     one = connect(max_connections=1)

@@ -67,7 +67,7 @@ def test_a_new_connection_that_fails_is_not_followed_by_another(connections: Con
     assert connections.ask(GET) == b"value"
 
 
-def test_a_silent_server_is_waited_for_no_longer_than_the_timeout_and_not_asked_again(
+def test_a_read_from_a_silent_server_times_out_and_is_not_repeated(
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     connections = connect(timeout_seconds=SHORT_SECONDS)
@@ -90,7 +90,7 @@ def test_a_large_reply_is_whole(connections: Connections, control: redis.Redis) 
     assert connections.ask(pack("PING")) == b"PONG"
 
 
-def test_a_large_reply_that_trickles_is_given_up_when_the_bound_on_a_whole_one_is_over(
+def test_a_slow_large_reply_fails_at_the_reply_timeout(
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     connections = connect(reply_seconds=0.0, timeout_seconds=SHORT_SECONDS)  # the larger of the two

@@ -99,9 +99,7 @@ def test_a_worker_goes_on_over_a_new_connection_within_one_timeout(
     link.close()
 
 
-def test_a_silence_on_a_connection_in_use_is_not_followed_by_a_repeat(
-    make: Make, control: redis.Redis, proxy: FaultProxy
-) -> None:
+def test_a_read_that_timed_out_is_not_repeated(make: Make, control: redis.Redis, proxy: FaultProxy) -> None:
     plant(control, "q", "value")
     reader = make("sync", redis_timeout_seconds=SHORT_SECONDS)
     eventually(lambda: reader.get("q", {}, default=None, timeout=0), "a hit")

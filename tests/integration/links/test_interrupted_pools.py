@@ -99,7 +99,7 @@ def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: 
     assert asks == [b"value"]
 
 
-def test_an_interrupt_while_a_connection_is_given_to_a_thread_that_waits_leaves_it_its_turn(
+def test_an_interrupted_hand_over_of_a_connection_still_serves_the_waiting_thread(
     connect: Connect, control: redis.Redis
 ) -> None:
     pool = connect(max_connections=1)
@@ -130,7 +130,7 @@ class Thing:
         self.was_looked_at.set()
 
 
-def test_the_watch_over_sockets_goes_on_whatever_interrupts_those_who_add_to_it() -> None:
+def test_the_socket_watchdog_survives_interrupts_of_its_callers() -> None:
     watch, number = SocketWatchdog(check_seconds=0.001), 0
     for number in interrupted_at_each_opcode(lambda: watch.add(Thing()), sockets):
         thing = Thing()
@@ -139,7 +139,7 @@ def test_the_watch_over_sockets_goes_on_whatever_interrupts_those_who_add_to_it(
     assert number > MIN_INSTRUCTIONS
 
 
-def test_what_the_watch_looks_after_goes_without_python_code_that_a_signal_could_interrupt() -> None:
+def test_watched_sockets_are_released_without_running_python_code() -> None:
     watch, things, called = SocketWatchdog(check_seconds=0.001), [Thing()], list[str]()
     assert watch.add(things[0])
     assert things[0].was_looked_at.wait(MAX_WAIT_SECONDS)

@@ -61,7 +61,7 @@ def watching_threads() -> int:
     return sum(thread.name == "cache-overdue" for thread in threading.enumerate())
 
 
-def test_one_thread_looks_after_all_and_ends_with_the_last() -> None:
+def test_one_watchdog_thread_serves_all_sockets_and_ends_with_the_last() -> None:
     watch, others = SocketWatchdog(check_seconds=0.01), watching_threads()
     for _ in range(2):  # it comes again, too
         things = [Thing(), Thing()]

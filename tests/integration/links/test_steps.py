@@ -87,7 +87,7 @@ def test_a_step_that_redis_refuses_ends_alone(link: CacheLink, control: redis.Re
         link.run_and_wait(claims(2)[0], "q", replicas=0, timeout_seconds=SHORT_SECONDS)
 
 
-def test_a_silence_ends_in_time_and_is_not_asked_again(
+def test_a_step_on_a_silent_server_times_out_and_is_not_repeated(
     url: str, control: redis.Redis, proxy: FaultProxy, run: Callable[[CacheLink, Claims], Sequence[Any]]
 ) -> None:
     link = CacheLink(url, SHORT_SECONDS, SHORT_SECONDS)
@@ -105,7 +105,7 @@ def test_a_silence_ends_in_time_and_is_not_asked_again(
     assert proxy.accepted == 1
 
 
-def test_a_master_that_has_become_a_replica_is_left(
+def test_connections_to_a_demoted_master_are_dropped(
     link: CacheLink, control: redis.Redis, proxy: FaultProxy, run: Callable[[CacheLink, Claims], Sequence[Any]]
 ) -> None:
     run(link, claims(1))

@@ -80,7 +80,7 @@ def tls_url(authority: Authority) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ask", [ask_sync, ask_asyncio, ask_uvloop])  # TLS is each event loop's own
-def test_over_tls_a_server_is_asked_whose_certificate_is_known(ask: Ask, tls_url: str, authority: Authority) -> None:
+def test_tls_with_a_trusted_certificate_connects(ask: Ask, tls_url: str, authority: Authority) -> None:
     url = f"{tls_url}?ssl_ca_certs={authority.root}"
     assert ask(url, ("PING",), ("SET", "key", LARGE), ("GET", "key"), ("GET", "none")) == [
         b"PONG", b"OK", LARGE.encode(), None,
@@ -88,7 +88,7 @@ def test_over_tls_a_server_is_asked_whose_certificate_is_known(ask: Ask, tls_url
 
 
 @pytest.mark.slow
-def test_over_tls_a_server_whose_certificate_nobody_knows_is_told_nothing(ask: Ask, tls_url: str) -> None:
+def test_tls_with_an_unknown_certificate_is_refused(ask: Ask, tls_url: str) -> None:
     with pytest.raises((ConnectionError, ssl.SSLError), match=r"(?i)certificate"):
         ask(tls_url, ("PING",))
 

@@ -71,7 +71,7 @@ def raised(results: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("how", READS)
-def test_a_call_that_is_refused_says_so_and_the_next_one_goes_another_way(
+def test_a_refused_call_raises_and_the_next_one_uses_another_connection(
     reader: AnyReader, way: FaultProxy, master: RedisServer, how: str
 ) -> None:
     with pytest.raises(CacheUnavailable, match=r"MASTERDOWN|Link with MASTER is down"):

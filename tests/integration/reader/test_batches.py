@@ -29,7 +29,7 @@ def values(results: list[Entry[object] | CacheError]) -> list[object]:
     return [result if isinstance(result, CacheError) else result.value for result in results]
 
 
-def test_what_is_there_is_answered_in_order(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
+def test_hits_are_returned_in_order(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
     for number in range(50):
         new_key("a", {"n": number}).store_value(number)
     new_key("b").store_value(None)
@@ -42,11 +42,11 @@ def test_what_is_there_is_answered_in_order(reader: AnyReader, new_key: NewKey, 
     assert events.recorded == [("hit", "fresh", "")] * 52
 
 
-def test_nothing_is_asked_for_nothing(reader: AnyReader) -> None:
+def test_an_empty_batch_returns_nothing(reader: AnyReader) -> None:
     assert reader.get_many([]) == []
 
 
-def test_each_item_has_its_own_end(
+def test_each_item_has_its_own_result_or_error(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, events: EventRecorder
 ) -> None:
     new_key("there").store_value("text")
@@ -79,7 +79,7 @@ def test_each_item_has_its_own_end(
     assert sorted(events["read failed"]) == [["decode"], ["refresh_failed"]]  # what is wrong by itself is no read
 
 
-def test_what_does_not_come_in_time_is_an_error_beside_what_is_there(
+def test_items_that_time_out_are_errors_beside_the_others(
     reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:
     new_key("there").store_value("v")
@@ -91,7 +91,7 @@ def test_what_does_not_come_in_time_is_an_error_beside_what_is_there(
     assert events["read failed"] == [["timeout"]]
 
 
-def test_what_one_caller_changes_another_does_not_see(reader: AnyReader, new_key: NewKey) -> None:
+def test_items_of_one_key_do_not_share_a_mutable_value(reader: AnyReader, new_key: NewKey) -> None:
     new_key().store_value([1])
     first, second = reader.get_many([("q", None)] * 2)
     assert isinstance(first, Entry)
@@ -100,7 +100,7 @@ def test_what_one_caller_changes_another_does_not_see(reader: AnyReader, new_key
     assert second.value == [1]
 
 
-def test_options_are_of_all(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
+def test_options_apply_to_all_items(reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor) -> None:
     keys = [new_key("q", {"n": number}) for number in range(3)]
     for key in keys:
         key.store_value("old", age_seconds=60)
@@ -113,14 +113,14 @@ def test_options_are_of_all(reader: AnyReader, new_key: NewKey, pool: ThreadPool
     assert all(isinstance(result, WaitTimeout) for result in reader.get_many(calls, fresh=True, timeout=0))
 
 
-def test_an_option_that_is_none_and_too_many_items_are_refused(reader: AnyReader) -> None:
+def test_unknown_options_and_too_many_items_are_refused(reader: AnyReader) -> None:
     with pytest.raises(InvalidQuery, match="no option 'default'"):
         reader.get_many([("q", None)], default=None)
     with pytest.raises(InvalidQuery, match="10000"):
         reader.get_many([("q", None)] * 10_001)
 
 
-def test_an_item_whose_type_is_none_does_not_touch_the_others(reader: AnyReader, new_key: NewKey) -> None:
+def test_an_item_with_an_invalid_type_fails_alone(reader: AnyReader, new_key: NewKey) -> None:
     new_key().store_value("v")
     bad, good = reader.get_many([QueryCall("q", type=42), QueryCall("q", type=str)])
     assert isinstance(bad, InvalidQuery)
@@ -128,7 +128,7 @@ def test_an_item_whose_type_is_none_does_not_touch_the_others(reader: AnyReader,
     assert values([good]) == ["v"]
 
 
-def test_stale_ones_are_asked_for_once_each(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
+def test_stale_items_trigger_one_refresh_each(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
     keys = [new_key("q", {"n": number}) for number in range(5)]
     for key in keys:
         key.store_value("old", age_seconds=20, ttl_seconds=10)
@@ -140,7 +140,7 @@ def test_stale_ones_are_asked_for_once_each(reader: AnyReader, new_key: NewKey, 
     assert [key.state() for key in keys] == ["queued"] * 5
 
 
-def test_the_tier_answers_what_it_has(
+def test_the_local_cache_serves_what_it_has(
     make_reader: MakeReader, new_key: NewKey, control: redis.Redis, sent: Callable[[str], int]
 ) -> None:
     reader = make_reader(local_max_entries=100, local_max_age_seconds=600)
@@ -155,7 +155,7 @@ def test_the_tier_answers_what_it_has(
     assert sent("get") == 4
 
 
-def test_a_version_of_all_is_not_that_of_a_call_with_its_own(reader: AnyReader, new_key: NewKey) -> None:
+def test_an_item_s_own_version_takes_precedence(reader: AnyReader, new_key: NewKey) -> None:
     for version in (1, 2, 3):
         new_key(version=version).store_value(version)
     calls = [("q", None), QueryCall("q", version=3), ("q", None), QueryCall("q")]

@@ -48,7 +48,7 @@ def test_each_invalidation_has_a_larger_generation(reader: AnyReader) -> None:
     assert generations == sorted(set(generations))
 
 
-def test_an_invalidation_meets_the_run_under_way(reader: AnyReader, new_key: NewKey) -> None:
+def test_an_invalidation_during_a_load_makes_its_result_stale_or_rejected(reader: AnyReader, new_key: NewKey) -> None:
     soft, hard = new_key("soft"), new_key("hard")
     tokens = []
     for key in (soft, hard):
@@ -62,7 +62,7 @@ def test_an_invalidation_meets_the_run_under_way(reader: AnyReader, new_key: New
     assert hard.entry() is None
 
 
-def test_a_wait_that_a_soft_invalidation_met_returns_a_value_whose_state_is_stale(
+def test_a_wait_during_a_soft_invalidation_returns_a_stale_value(
     reader: AnyReader, make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key()
@@ -101,7 +101,7 @@ def test_only_the_version_that_is_named_is_invalidated(reader: AnyReader, new_ke
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "1", True, None, 10**30])
-def test_a_number_of_replicas_that_is_none_is_refused_before_anything_is_done(
+def test_an_invalid_number_of_replicas_is_refused_before_anything_is_sent(
     reader: AnyReader, new_key: NewKey, wrong: Any
 ) -> None:
     key = new_key()
@@ -119,7 +119,7 @@ def test_replicas_that_are_not_there_are_said_to_be_missing(make_reader: MakeRea
     assert reader.get_entry("q", {}).state is EntryState.STALE  # it is done all the same
 
 
-def test_a_refresh_by_hand_is_triggered_once(
+def test_a_manual_refresh_is_triggered_once(
     reader: AnyReader, new_key: NewKey, events: EventRecorder, broker: redis.Redis
 ) -> None:
     key = new_key()
@@ -133,7 +133,7 @@ def test_a_refresh_by_hand_is_triggered_once(
         assert (broker.llen(refresh_queue(NAMESPACE)), broker.llen(miss_queue(NAMESPACE))) == (1, 0)
 
 
-def test_a_refresh_by_hand_can_be_waited_for(
+def test_a_manual_refresh_can_be_waited_for(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, broker: redis.Redis
 ) -> None:
     key = new_key()
@@ -160,7 +160,7 @@ def test_one_that_is_suppressed_waits_for_a_load_that_begins_after_it(
     assert reader.get_entry("q", {}).token == token
 
 
-def test_a_refresh_by_hand_passes_cooling_and_a_read_does_not(
+def test_a_manual_refresh_ignores_the_backoff_and_a_read_does_not(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key()
@@ -174,7 +174,7 @@ def test_a_refresh_by_hand_passes_cooling_and_a_read_does_not(
     assert reader.get("q", {}) == "v"
 
 
-def test_waiting_for_a_refresh_by_hand_ends_as_a_read_does(
+def test_waiting_for_a_manual_refresh_ends_as_a_read_does(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     with pytest.raises(WaitTimeout):
@@ -200,7 +200,7 @@ def test_a_refresh_that_cannot_be_published_says_so_and_leaves_no_claim(
     assert reader.get_entry("q", {}).refresh is RefreshState.NONE
 
 
-def test_without_a_broker_a_stale_value_is_served_and_a_miss_says_why_it_was_in_vain(
+def test_without_a_broker_a_stale_value_is_served_and_a_miss_names_the_cause(
     make_reader: MakeReader, new_key: NewKey, events: EventRecorder
 ) -> None:
     reader, key = make_reader(broker_url=f"redis://127.0.0.1:{free_port()}/0"), new_key()

@@ -27,7 +27,7 @@ def reader(request: pytest.FixtureRequest, make_reader: MakeReader) -> AnyReader
     return make_reader(local_max_entries=1_000 if request.param == "tier" else 0, local_max_age_seconds=600.0)
 
 
-def test_an_entry_of_the_future_is_stale_and_asked_for(
+def test_an_entry_from_the_future_is_stale_and_triggers_a_refresh(
     reader: AnyReader, new_key: NewKey, control: redis.Redis
 ) -> None:
     key = new_key()
@@ -73,7 +73,7 @@ def lose(key: WorkedKey) -> None:
     key.client.delete(key.key.entry, key.key.record)
 
 
-def test_a_value_whose_number_is_lower_takes_the_place_of_the_one_before(
+def test_a_value_with_a_lower_token_replaces_a_lost_one(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key()
@@ -114,7 +114,7 @@ def test_a_wait_that_began_before_ends_by_its_next_claim(
     assert read.result(MAX_WAIT_SECONDS) == "new"
 
 
-def test_what_was_asked_for_before_holds_up_a_refresh_for_a_second_at_most(
+def test_a_suppression_from_before_delays_a_refresh_by_at_most_a_second(
     make_reader: MakeReader, new_key: NewKey
 ) -> None:
     reader, key = make_reader(), new_key()

@@ -77,7 +77,7 @@ def test_cancelling_some_who_wait_leaves_the_others_waiting(
     assert events["triggered"] == [["miss"]]
 
 
-def test_when_all_who_wait_are_cancelled_nothing_goes_on(client: AsyncCacheClient, new_key: NewKey, run: Any) -> None:
+def test_when_all_waiters_are_cancelled_no_task_is_left(client: AsyncCacheClient, new_key: NewKey, run: Any) -> None:
     key = new_key()
 
     async def main() -> set[Any]:

@@ -38,7 +38,7 @@ def cut_off(make_reader: MakeReader) -> AnyReader:
     return make_reader(redis_url=nowhere, broker_url=nowhere)
 
 
-def test_a_failure_is_told_to_all_who_wait_and_to_whoever_comes_while_it_cools(
+def test_a_failure_is_raised_to_all_waiters_and_to_callers_during_the_backoff(
     reader: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, events: EventRecorder
 ) -> None:
     key = new_key()
@@ -135,7 +135,7 @@ def test_without_redis_each_call_says_so(cut_off: AnyReader, events: EventRecord
     assert events.recorded == told * 3
 
 
-def test_each_read_that_ends_without_a_value_is_told_and_why_whether_there_is_a_default_or_not(
+def test_each_failed_read_is_reported_with_its_reason_even_with_a_default(
     reader: AnyReader, cut_off: AnyReader, new_key: NewKey, pool: ThreadPoolExecutor, events: EventRecorder
 ) -> None:
     failing = pool.submit(reader.get, "fails", {}, default=None)
@@ -191,7 +191,7 @@ def test_a_call_that_names_no_entry_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize(("options", "why"), BAD_OPTIONS, ids=lambda value: repr(value)[:30])
-def test_an_option_that_is_none_is_refused_before_anything_is_sent(
+def test_an_invalid_option_is_refused_before_anything_is_sent(
     cut_off: AnyReader, events: EventRecorder, options: dict[str, Any], why: str
 ) -> None:
     for read in (cut_off.get, cut_off.get_entry):
@@ -220,7 +220,7 @@ def test_options_that_are_numpy_scalars_are_their_values(reader: AnyReader, new_
         reader.get("q", {}, min_generation=np.int64(token), timeout=np.int8(0))
 
 
-def test_bookmarks_of_an_invalidation_are_looked_at_as_well(cut_off: AnyReader) -> None:
+def test_bookmarks_of_an_invalidation_are_validated(cut_off: AnyReader) -> None:
     for bookmarks in ("one text", ["line\nbreak"], ["b"] * 17):
         with pytest.raises(InvalidQuery, match="bookmarks"):
             cut_off.invalidate("q", {}, bookmarks=bookmarks)

@@ -143,9 +143,7 @@ def test_min_bookmarks_takes_what_was_loaded_with_them(reader: AnyReader, new_ke
     assert reader.get_entry("q", {}, min_bookmarks=("b", "a")).state is EntryState.FRESH
 
 
-def test_bookmarks_of_a_refused_reader_are_given_to_the_load_after_the_one_under_way(
-    new_key: NewKey, waits_for: Any
-) -> None:
+def test_bookmarks_of_a_refused_claim_are_passed_to_the_next_load(new_key: NewKey, waits_for: Any) -> None:
     key = new_key()
     key.claim("of an earlier reader")
     running = key.begin()
@@ -184,7 +182,7 @@ def test_a_reader_s_bad_bookmark_fails_its_own_read_and_no_other(
         reader.invalidate("q", {}, hard=True)
 
 
-def test_what_asks_for_more_is_not_served_by_a_wait_that_asks_for_less(
+def test_a_stricter_read_does_not_share_a_weaker_read_s_wait(
     reader: AnyReader, new_key: NewKey, waits_for: Any
 ) -> None:
     key = new_key()

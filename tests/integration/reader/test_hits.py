@@ -45,7 +45,7 @@ def gets_of_two_reads(place: str) -> int:
     return 1 if place == "tier" else 2
 
 
-def test_a_fresh_value_is_served_and_nothing_is_asked_for(
+def test_a_fresh_value_is_served_and_triggers_nothing(
     reader: AnyReader,
     new_key: NewKey,
     events: EventRecorder,
@@ -65,7 +65,7 @@ def test_a_fresh_value_is_served_and_nothing_is_asked_for(
     assert sent("get") == gets_of_two_reads
 
 
-def test_an_entry_tells_all_that_the_cache_knows_of_it(reader: AnyReader, new_key: NewKey) -> None:
+def test_get_entry_returns_all_metadata(reader: AnyReader, new_key: NewKey) -> None:
     token = new_key().store_value(
         "v", age_seconds=10, ttl_seconds=100, beta=0.0, degree=7, generation=3, bookmarks=("b",)
     )
@@ -77,7 +77,7 @@ def test_an_entry_tells_all_that_the_cache_knows_of_it(reader: AnyReader, new_ke
         assert (entry.token, entry.generation, entry.bookmarks) == (token, 3, ("b",))
 
 
-def test_a_stale_value_is_served_at_once_and_asked_for_once(
+def test_a_stale_value_is_served_at_once_and_triggers_one_refresh(
     reader: AnyReader,
     new_key: NewKey,
     events: EventRecorder,
@@ -119,7 +119,7 @@ def test_a_value_that_grows_stale_between_two_reads_is_decided_anew(reader: AnyR
     assert key.asked()
 
 
-def test_an_early_refresh_is_asked_for_while_the_value_is_fresh(
+def test_an_early_refresh_is_triggered_while_the_value_is_fresh(
     reader: AnyReader, new_key: NewKey, events: EventRecorder
 ) -> None:
     key = new_key()
@@ -149,7 +149,7 @@ def test_each_caller_may_change_what_it_got(reader: AnyReader, new_key: NewKey) 
         got.append(2)
 
 
-def test_a_value_is_decoded_into_the_type_that_each_call_asks_for(reader: AnyReader, new_key: NewKey) -> None:
+def test_a_value_is_decoded_into_the_type_of_each_call(reader: AnyReader, new_key: NewKey) -> None:
     new_key().store_value([{"name": "Ada", "age": 36}])
     assert reader.get("q", {}, type=list[Friend]) == [Friend("Ada", 36)]
     assert reader.get("q", {}) == [{"name": "Ada", "age": 36}]

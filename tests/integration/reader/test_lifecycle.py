@@ -77,7 +77,7 @@ def test_nothing_is_connected_before_the_first_call(kind: str, settings: dict[st
     assert len(control.client_list()) == before
 
 
-def test_flushing_waits_for_what_was_asked_in_the_background(reader: AnyReader, new_key: NewKey) -> None:
+def test_flush_waits_for_background_triggers(reader: AnyReader, new_key: NewKey) -> None:
     assert reader.flush(0)  # nothing is under way
     keys = [new_key("q", {"n": number}) for number in range(20)]
     for number, key in enumerate(keys):
@@ -96,7 +96,7 @@ def test_closing_publishes_what_is_left(reader: AnyReader, new_key: NewKey) -> N
     assert [key.state() for key in keys] == ["queued"] * 5
 
 
-def test_a_closed_reader_still_reads_and_asks_for_nothing(
+def test_a_closed_reader_still_reads_and_triggers_nothing(
     reader: AnyReader, new_key: NewKey, events: EventRecorder, control: redis.Redis
 ) -> None:
     fresh, stale = new_key("fresh"), new_key("stale")

@@ -36,7 +36,7 @@ def test_a_miss_waits_for_the_value_and_is_one_claim(
         assert broker.llen(miss_queue(NAMESPACE)) == 1
 
 
-def test_a_commit_wakes_it_by_its_notification(
+def test_a_commit_wakes_a_waiting_reader_by_its_notification(
     make_reader: MakeReader, new_key: NewKey, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing else would: neither a poll nor a second claim comes within the test's time.
@@ -90,7 +90,9 @@ def test_none_and_empty_values_end_a_wait(
     assert read.result(MAX_WAIT_SECONDS) == value
 
 
-def test_a_timeout_of_nothing_asks_and_does_not_wait(reader: AnyReader, new_key: NewKey, events: EventRecorder) -> None:
+def test_a_timeout_of_zero_triggers_and_does_not_wait(
+    reader: AnyReader, new_key: NewKey, events: EventRecorder
+) -> None:
     key = new_key()
     with pytest.raises(WaitTimeout, match="'q'") as caught:
         reader.get("q", {}, timeout=0)
@@ -110,7 +112,7 @@ def test_a_short_timeout_is_kept(reader: AnyReader, new_key: NewKey) -> None:
     assert 0.1 < caught.value.waited_seconds <= 0.12
 
 
-def test_the_timeout_of_the_settings_is_taken_where_the_call_says_none(make_reader: MakeReader) -> None:
+def test_the_timeout_of_the_settings_is_the_default(make_reader: MakeReader) -> None:
     with pytest.raises(WaitTimeout) as caught:
         make_reader(wait_timeout_ms=70).get("q", {})
     assert 0.05 < caught.value.waited_seconds <= 0.07
@@ -157,7 +159,7 @@ def test_a_lost_message_is_published_again_while_somebody_waits(
     assert events["triggered"] == []
 
 
-def test_a_value_of_ttl_zero_is_for_those_who_wait_alone(
+def test_a_value_of_ttl_zero_is_returned_to_its_waiters_only(
     reader: AnyReader, new_key: NewKey, events: EventRecorder, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key()

@@ -92,7 +92,7 @@ def test_hits_that_trigger_nothing_have_no_spans(traced: AnyReader, new_key: New
     assert memory.spans == []
 
 
-def test_who_shares_a_wait_has_one_of_its_own_and_the_refresh_is_the_first_one_s(
+def test_each_sharer_of_a_wait_has_its_own_span_and_the_first_has_the_refresh(
     traced: AnyReader, new_key: NewKey, memory: SpanRecorder, pool: ThreadPoolExecutor
 ) -> None:
     key = new_key()
@@ -143,7 +143,7 @@ def test_a_batch_has_one_wait_and_its_refreshes_are_within(
     assert all(item.trace for item in published)
 
 
-def test_a_wait_in_vain_says_by_which_error(traced: AnyReader, memory: SpanRecorder) -> None:
+def test_the_span_of_a_failed_wait_names_the_error(traced: AnyReader, memory: SpanRecorder) -> None:
     with pytest.raises(WaitTimeout):
         traced.get("q", {"name": "c4nary"}, timeout=0.05)
     wait = named(memory, "wait q")

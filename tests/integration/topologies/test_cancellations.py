@@ -13,7 +13,7 @@ from tests.support.cancelling import CancelledAt, CancelPoint
 from tests.support.waiting import eventually
 
 
-def test_a_step_that_is_cancelled_while_it_asks_the_sentinels_ends_so(
+def test_a_step_cancelled_while_it_queries_the_sentinels_is_cancelled(
     sentinels: Sentinels, clean_redis: RedisServer
 ) -> None:
     settings = ReaderSettings(

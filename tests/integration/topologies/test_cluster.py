@@ -101,7 +101,9 @@ def test_a_step_and_a_wait_go_to_the_key_s_own_node(
     assert all(reader.invalidate("q", {"n": n}).generation for n in range(6))
 
 
-def test_an_invalidation_asks_the_replicas_of_the_key_s_own_node(make_reader: MakeReader, cluster: Cluster) -> None:
+def test_an_invalidation_waits_for_the_replicas_of_the_key_s_own_node(
+    make_reader: MakeReader, cluster: Cluster
+) -> None:
     invalidated = make_reader(cluster.url()).invalidate("q", {"n": 0}, replicas=1)
     assert (invalidated.generation > 0, invalidated.replicated) == (True, False)
 

@@ -13,7 +13,9 @@ def connections_of(cluster: Cluster, node: RedisServer) -> int:
         return len(client.client_list(_type="normal"))
 
 
-def test_a_node_that_has_left_the_cluster_is_left(make_reader: MakeReader, cluster: Cluster, new_key: NewKey) -> None:
+def test_connections_to_a_removed_cluster_node_are_closed(
+    make_reader: MakeReader, cluster: Cluster, new_key: NewKey
+) -> None:
     for n in KEYS:
         new_key(n).store_value(n)
     left, stays = cluster.nodes[2], cluster.nodes[1]  # the URL names the other two

@@ -64,7 +64,7 @@ def test_each_key_is_explained_by_its_node_and_dropped_there(settings: WorkerSet
         assert not any(client.exists(one.key.record) for one in found)
 
 
-def test_doctor_wakes_at_a_cluster(settings: WorkerSettings) -> None:
+def test_doctor_finds_a_cluster_ok(settings: WorkerSettings) -> None:
     reader = ReaderSettings(redis_url=settings.redis_url, broker_url=settings.broker_url, namespace="test")
     levels = {one.check: one.level.value for one in findings(settings, reader)}
     assert [levels[check] for check in ("cache", "clock", "notifications", "lease steps", "dead letters")] == ["ok"] * 5

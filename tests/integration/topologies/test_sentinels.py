@@ -202,7 +202,7 @@ def tracks(master: redis.Redis) -> bool:
     return any("t" in one["flags"] for one in master.client_list())
 
 
-def test_who_waits_after_a_failover_is_told_by_the_new_master(
+def test_a_wait_after_a_failover_is_notified_by_the_new_master(
     make_reader: MakeReader, sentinels: Sentinels, new_key: NewKey, pool: ThreadPoolExecutor, fail_over: Any
 ) -> None:
     reader, before, key = make_reader(sentinels.url()), new_key(1), new_key(2)
@@ -272,7 +272,9 @@ def test_without_sentinels_what_is_connected_goes_on_and_what_is_not_says_why(
     eventually(lambda: answer_of(other.get, "q", {"n": 0}).value == "there", "it heals")
 
 
-def test_a_sentinel_that_refuses_the_password_is_as_good_as_none(make_reader: MakeReader, sentinels: Sentinels) -> None:
+def test_a_sentinel_that_refuses_the_password_is_treated_as_unavailable(
+    make_reader: MakeReader, sentinels: Sentinels
+) -> None:
     url = sentinels.url().replace(sentinels.sentinel_password, "wrong")
     with pytest.raises(CacheUnavailable, match="no Sentinel that answers"):
         make_reader(url).get("q", {"n": 0})

@@ -224,7 +224,7 @@ def allowed(
     ]
 
 
-def test_a_part_that_may_not_ask_for_its_server_is_told_so(running: SystemOfUsers) -> None:
+def test_a_missing_permission_to_find_the_server_is_named(running: SystemOfUsers) -> None:
     servers = running.servers
     is_cluster = isinstance(servers, ClusterWithUsers)
     users, right = (("reader", "operator"), "cluster|slots") if is_cluster else (("finder",), "sentinel|masters")

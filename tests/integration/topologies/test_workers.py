@@ -74,7 +74,7 @@ def unavailable(answer: Any) -> bool:
     return isinstance(answer.error, CacheUnavailable)
 
 
-def test_values_are_loaded_refreshed_and_given_up_on_a_cluster(
+def test_values_are_loaded_refreshed_and_dead_lettered_on_a_cluster(
     stack: ExitStack,
     shared_cluster: Cluster,
     redis_server: RedisServer,
