@@ -100,6 +100,7 @@ def test_children_left_behind_by_their_leader_go_too(run_python: Callable[[str],
     assert all(map(is_gone, family))
 
 
+@pytest.mark.alone
 def test_terminate_is_bounded(run_python: Callable[[str], GuardedProcess]) -> None:
     process = run_python(FAMILY)
     family = family_of(process)

@@ -110,6 +110,7 @@ SILENCES: dict[str, Callable[[FaultProxy], None]] = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", SILENCES)
 def test_a_link_that_has_gone_silent_is_noticed(
     impatient: Tracked, proxy: FaultProxy, how: str, caplog: pytest.LogCaptureFixture

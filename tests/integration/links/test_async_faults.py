@@ -18,6 +18,7 @@ from tests.support.multiplexed import COUNT, SHORT_SECONDS, current, ended, open
 from tests.support.timing import Measured
 
 
+@pytest.mark.alone
 def test_pending_reads_on_a_silent_server_time_out_and_the_next_read_reconnects(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_request_sent_late_in_a_timeout_check_has_its_whole_timeout(
     run(read())
 
 
+@pytest.mark.alone
 def test_a_slow_reply_fails_at_the_reply_timeout(run: Run, url: str, control: redis.Redis, proxy: FaultProxy) -> None:
     control.set("large", b"x" * 8 * 1024 * 1024)
 
@@ -167,6 +169,7 @@ def test_a_refused_connection_fails_all_pending_reads(
     run(read())
 
 
+@pytest.mark.alone
 def test_connecting_to_a_silent_server_takes_at_most_twice_the_timeout(
     run: Run, url: str, control: redis.Redis, proxy: FaultProxy
 ) -> None:

@@ -58,6 +58,7 @@ def test_hits_of_many_keys_are_one_round_trip(reader: AnyReader, control: redis.
     assert control.info("commandstats")["cmdstat_get"]["calls"] == COUNT
 
 
+@pytest.mark.alone
 def test_misses_are_waited_for_together_and_claimed_once_each(reader: AnyReader, control: redis.Redis) -> None:
     calls = [("q", {"n": number}) for number in range(COUNT)]
     reader.get_many([("other", None)], timeout=0)

@@ -67,6 +67,7 @@ def test_a_new_connection_that_fails_is_not_followed_by_another(connections: Con
     assert connections.ask(GET) == b"value"
 
 
+@pytest.mark.alone
 def test_a_read_from_a_silent_server_times_out_and_is_not_repeated(
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_large_reply_is_whole(connections: Connections, control: redis.Redis) 
     assert connections.ask(pack("PING")) == b"PONG"
 
 
+@pytest.mark.alone
 def test_a_slow_large_reply_fails_at_the_reply_timeout(
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_slow_large_reply_fails_at_the_reply_timeout(
         proxy.slows(SHORT_SECONDS / 4)
 
 
+@pytest.mark.alone
 def test_after_a_large_reply_the_usual_bound_holds_again(
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:

@@ -23,6 +23,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 REDIS_TIMEOUT = "300ms"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("call", "thread"), [*((call, "main") for call in sorted(CALLS)), ("read", "other")])
 def test_a_call_to_a_silent_redis_ends_in_time_whatever_signals_come(
     call: str, thread: str, url: str, proxy: FaultProxy

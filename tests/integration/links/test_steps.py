@@ -87,6 +87,7 @@ def test_a_step_that_redis_refuses_ends_alone(link: CacheLink, control: redis.Re
         link.run_and_wait(claims(2)[0], "q", replicas=0, timeout_seconds=SHORT_SECONDS)
 
 
+@pytest.mark.alone
 def test_a_step_on_a_silent_server_times_out_and_is_not_repeated(
     url: str, control: redis.Redis, proxy: FaultProxy, run: Callable[[CacheLink, Claims], Sequence[Any]]
 ) -> None:

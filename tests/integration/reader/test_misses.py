@@ -103,6 +103,7 @@ def test_a_timeout_of_zero_triggers_and_does_not_wait(
     assert sorted(events.recorded) == [("miss",), ("read failed", "timeout"), ("triggered", "miss")]
 
 
+@pytest.mark.alone
 def test_a_short_timeout_is_kept(reader: AnyReader, new_key: NewKey) -> None:
     with Measured() as took, pytest.raises(WaitTimeout) as caught:
         reader.get_entry("q", {}, timeout="120ms")

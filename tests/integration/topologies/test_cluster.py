@@ -74,6 +74,7 @@ def test_each_read_is_one_command_at_the_key_s_own_node(reader: AnyReader, clust
     assert calls_of(cluster, "get") == [(2 * count, 0) for count in own]
 
 
+@pytest.mark.alone
 def test_a_batch_waits_for_all_silent_nodes_together(make_reader: MakeReader, cluster: Cluster) -> None:
     reader = make_reader(cluster.url(), redis_timeout_seconds=SILENT_SECONDS)
     calls = [("q", {"n": n}) for n in KEYS]

@@ -224,6 +224,7 @@ def test_a_wait_after_a_failover_is_notified_by_the_new_master(
     eventually(waits_at_the_new_master, "who waits listens there")
 
 
+@pytest.mark.alone
 def test_sentinels_that_are_silent_or_gone_are_passed_by(make_reader: MakeReader, stack: ExitStack) -> None:
     three = Sentinels(stack, sentinels=3)
     with connect(three.url(), timeout_seconds=MAX_WAIT_SECONDS) as control:
