@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
+import pytest
 import redis
 
 from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol.messages import RefreshItem
-from api_client.trigger.broker import CeleryBroker
+from api_client.trigger.broker import TIMEOUT_SECONDS, CeleryBroker
 from refresher.embedded import RedisServer, free_port
+from tests.support.timing import Measured
 from tests.support.waiting import eventually
 
 NAMESPACE = "cache"
@@ -23,26 +24,25 @@ def items(count: int) -> list[RefreshItem]:
 
 def test_a_broker_that_refuses_connections_is_tried_once_for_a_batch() -> None:
     broker = CeleryBroker(f"redis://127.0.0.1:{free_port()}/1", NAMESPACE)
-    began = time.monotonic()
     errors = broker.publish_each(items(64), has_waiter=False)
     assert len(errors) == 64
     assert None not in errors
     assert len(set(map(id, errors))) == 1
-    assert time.monotonic() - began < 2
     broker.close()
 
 
+@pytest.mark.alone
 def test_a_broker_that_is_silent_costs_a_batch_its_timeout_once() -> None:
     with RedisServer.start() as server:
         broker = CeleryBroker(server.url(1), NAMESPACE)
         assert broker.publish_each(items(2), has_waiter=False) == [None, None]
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            began = time.monotonic()
-            errors = broker.publish_each(items(64), has_waiter=False)
+            with Measured() as took:
+                errors = broker.publish_each(items(64), has_waiter=False)
             assert len(set(map(id, errors))) == 1
             assert type(errors[0]).__name__ == "BatchPublishError", "the batch's own: none was tried alone after it"
-            assert time.monotonic() - began < 3
+            took.at_most(4 * TIMEOUT_SECONDS)  # for each message alone it would be 64 of them
         finally:
             os.kill(server.pid, signal.SIGCONT)
         eventually(lambda: None in broker.publish_each(items(2), has_waiter=False), "it is published again")

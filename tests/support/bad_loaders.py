@@ -1,4 +1,7 @@
-"""Queries whose loads do what a test says: fail as the driver does, hang, end their process, return too much."""
+"""Queries whose loads do what a test says: fail as the driver does, hang, end their process, return too much.
+
+One writes, each load in a transaction of its own: two of them can meet in a deadlock.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-import redis
+import neo4j
 from neo4j.exceptions import Neo4jError, SessionExpired
 
 from refresher import query
-from tests.support.scripted_queries import CONTROL_URL
+from tests.support.scripted_queries import GATE_SECONDS, control_redis
 
 HUGE_BYTES: Final = 100 << 20
+LOCK: Final = "MATCH (n:Lock {name: $name}) SET n.by = $key"
 
 
 def _raise(error: Exception) -> None:
@@ -49,7 +53,7 @@ MISDEEDS: Final[dict[str, Callable[[], Any]]] = {
 def misbehaves(tx: Any, key: str) -> Any:
     """Ask the graph, then do what ``does:<key>`` in the control's Redis says, as long as it says so."""
     tx.run("RETURN 1").consume()
-    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+    with control_redis() as control:
         number = control.rpush(f"calls:{key}", os.getpid())
         misdeed = control.get(f"does:{key}")
     if misdeed is not None:
@@ -63,8 +67,28 @@ def misbehaves(tx: Any, key: str) -> Any:
 def asks_twice(tx: Any, key: str) -> list[Any]:
     """Ask the graph, wait for the test at the gate of the key, and ask it once more."""
     tx.run("RETURN 1").consume()
-    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+    with control_redis() as control:
         number = control.rpush(f"calls:{key}", os.getpid())
-        control.blpop([f"gate:{key}"], timeout=60)
+        control.blpop([f"gate:{key}"], timeout=GATE_SECONDS)
     row = tx.run("RETURN $number AS load", number=number).single()
     return list(row)
+
+
+@query("locks_two", ttl="1h", concurrency=64, grace="1h")
+def locks_two(tx: Any, key: str) -> str:
+    """Lock the node of the key's first letter, wait at the gate of the key, and lock that of its second letter."""
+    first, second = key
+    with (
+        control_redis() as control,
+        neo4j.GraphDatabase.driver(
+            os.environ["NEO4J_URI"], auth=(os.environ["NEO4J_USER"], os.environ["NEO4J_PASSWORD"])
+        ) as driver,
+        driver.session() as session,
+        session.begin_transaction() as writing,
+    ):
+        writing.run(LOCK, name=first, key=key).consume()
+        control.rpush(f"calls:{key}", os.getpid())
+        control.blpop([f"gate:{key}"], timeout=GATE_SECONDS)
+        writing.run(LOCK, name=second, key=key).consume()
+        writing.commit()
+    return key

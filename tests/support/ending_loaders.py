@@ -14,11 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import redis
 from celery.exceptions import WorkerShutdown, WorkerTerminate
 
 from refresher import query
-from tests.support.scripted_queries import CONTROL_URL
+from tests.support.scripted_queries import control_redis
 
 QUERY: Final = "ends_as_scripted"
 OVERLAPS: Final = "overlaps"
@@ -89,7 +88,7 @@ ENDS: Final = RAISES | ENDS_PROCESS | HANGS
 def ends_as_scripted(tx: Any, key: str) -> Any:
     """End as ``ends:<key>`` in the control's Redis says. A lock of the system's goes with the process that has it."""
     with (Path(os.environ.get(LOCK_FOLDER, tempfile.gettempdir())) / key.replace("/", "_")).open("w") as lock:
-        with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+        with control_redis() as control:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

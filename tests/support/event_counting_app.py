@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
-import redis
-
 from refresher import WorkerEvents
 from refresher.worker.app import make_app
-from tests.support.scripted_queries import CONTROL_URL
+from tests.support.scripted_queries import control_redis
 
 EVENT_COUNTS = "told"
 """A hash: what was told, and how often."""
@@ -37,7 +33,7 @@ class CountingEvents(WorkerEvents):
 
 
 def _count(word: str) -> None:
-    with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
+    with control_redis() as control:
         control.hincrby(EVENT_COUNTS, word)
 
 

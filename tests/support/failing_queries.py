@@ -8,7 +8,7 @@ from typing import Any
 
 from refresher import TransientFailure, query
 from refresher.checker.nodes import READ_NODE
-from tests.support.scripted_queries import _control
+from tests.support.scripted_queries import control_redis
 
 POISONED_LOAD_SECONDS = 0.3
 MAX_SOAKED_SECONDS = 0.1
@@ -17,7 +17,7 @@ MAX_SOAKED_SECONDS = 0.1
 @query("poisoned", ttl="300ms", concurrency=64, grace="10m")
 def poisoned(tx: Any, key: str) -> None:
     """Take a worker's time, and fail: a mistake in the loader."""
-    with _control() as control:
+    with control_redis() as control:
         control.rpush(f"calls:{key}", "poisoned")
     time.sleep(POISONED_LOAD_SECONDS)
     raise ValueError("poisoned")
@@ -30,7 +30,7 @@ FAILING = "failing_percent"
 @query("soaked", ttl="2s", concurrency=64, grace="10m")
 def soaked(tx: Any, node: str) -> dict[str, Any]:
     """Read a watched node's version, and take a while yet; fail by a coin that is seeded with node and load."""
-    with _control() as control:
+    with control_redis() as control:
         number = control.incr(f"loads:{node}")
         percent = int(control.get(FAILING) or 0)
     drawn = random.Random(f"{node}:{number}")  # noqa: S311 - a coin

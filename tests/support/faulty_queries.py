@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
-import redis
-
 from refresher import query
-from tests.support.scripted_queries import CONTROL_URL
+from tests.support.scripted_queries import control_redis
 
 MODE: Final = "mode"
 GATE: Final = "gate"
@@ -18,7 +15,7 @@ HANG_SECONDS: Final = 60
 @query("people", ttl="500ms", concurrency=64, grace="10m")
 def people(tx: Any, key: str) -> object:
     """Load a row from the graph, unless the test wants otherwise."""
-    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+    with control_redis() as control:
         mode = control.get(MODE)
         if mode == "fails":
             raise ValueError("it always fails")

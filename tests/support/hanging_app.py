@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import redis
 from celery.worker.control import control_command
 
 import refresher
 from refresher.ops import health
-from tests.support.scripted_queries import CONTROL_URL, GATE_SECONDS
+from tests.support.scripted_queries import GATE_SECONDS, control_redis
 
 health.KEPT_SECONDS = 0.1  # type: ignore[misc]
 if "TEST_STUCK_SECONDS" in os.environ:
@@ -21,6 +20,6 @@ app = refresher.make_app()
 @control_command()  # type: ignore[untyped-decorator, unused-ignore]
 def hang(state: Any) -> None:
     """Hold the loop up until the gate "loop" opens."""
-    with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
+    with control_redis() as control:
         control.rpush("hangs", "yes")
         control.blpop(["gate:loop"], timeout=GATE_SECONDS)

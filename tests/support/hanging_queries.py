@@ -6,16 +6,14 @@ import os
 import time
 from typing import Any
 
-import redis
-
 from refresher import TransientFailure, query
-from tests.support.scripted_queries import CONTROL_URL
+from tests.support.scripted_queries import control_redis
 
 HANG_SECONDS = 120
 
 
 def _count(key: str) -> int:
-    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+    with control_redis() as control:
         return int(control.rpush(f"calls:{key}", os.getpid()))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 
-import redis
 from celery import Celery
 
 import refresher
-from tests.support.scripted_queries import CONTROL_URL
+from tests.support.scripted_queries import control_redis
 
 app = Celery("host")
 app.conf.update(
@@ -23,7 +22,7 @@ app.conf.update(
 @app.task(name="host.mark")  # type: ignore[untyped-decorator, unused-ignore]
 def mark(word: str) -> None:
     """Tell the test that the application's own task has run."""
-    with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
+    with control_redis() as control:
         control.rpush("host", word)
 
 

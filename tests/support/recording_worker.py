@@ -5,20 +5,17 @@ So what a worker counts can be held against what Redis saw of it.
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
-import redis
-
 from refresher import WorkerEvents, make_app
-from tests.support.scripted_queries import CONTROL_URL
+from tests.support.scripted_queries import control_redis
 
 RECORDED_EVENTS: Final = "worker-events"
 
 
 class _Told(WorkerEvents):
     def _record(self, event: str, why: str = "") -> None:
-        with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
+        with control_redis() as control:
             control.rpush(RECORDED_EVENTS, f"{event} ({why})" if why else event)
 
     def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:

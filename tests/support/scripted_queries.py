@@ -18,13 +18,13 @@ CONTROL_URL = "TEST_CONTROL_REDIS_URL"
 GATE_SECONDS = 60
 
 
-def _control() -> redis.Redis:
-    # A load that is held asks for longer than redis-py would wait for an answer.
+def control_redis() -> redis.Redis:
+    """Connect to the test's Redis; patiently: a load that is held waits there for longer than redis-py would."""
     return redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True, socket_timeout=2 * GATE_SECONDS)
 
 
 def _load(key: str, hold: str) -> dict[str, Any]:
-    with _control() as control:
+    with control_redis() as control:
         number = control.rpush(f"calls:{key}", os.getpid())
         control.rpush("order", key)
         if hold:
@@ -60,7 +60,7 @@ def fails_half_of_the_time(tx: Any, key: str, seed: int) -> dict[str, Any]:
 @query("watched", ttl="2s", concurrency=64, grace="10m")
 def watched(tx: Any, key: str) -> dict[str, Any]:
     """A real read of the graph that notices when two loads of one key overlap."""
-    with _control() as control:
+    with control_redis() as control:
         if control.incr(f"running:{key}") > 1:
             control.incr("overlaps")
         try:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
-import redis
-
 from refresher import TransientFailure, query
-from tests.support.scripted_queries import CONTROL_URL
+from tests.support.scripted_queries import control_redis
 
 IN_CODE = "RETURN $person AS name"
 BUDGET_SECONDS = 5.0  # a slow machine loads within it, after more than half of it is over, too
@@ -25,7 +22,7 @@ def friends_of(tx: Any, person: str) -> list[dict[str, Any]]:
 @query("late_at_first", ttl="1h", concurrency=64, grace="1h")
 def late_at_first(tx: Any, person: str) -> str:
     """Fail once, when more than half of the budget is over: the next attempt has to be another message's."""
-    with redis.Redis.from_url(os.environ[CONTROL_URL]) as control:
+    with control_redis() as control:
         if control.incr("late_at_first") == 1:
             time.sleep(BUDGET_SECONDS * 0.52)
             raise TransientFailure(f"nobody knows {person} yet")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import redis
-
 from refresher import query
-from tests.support.scripted_queries import CONTROL_URL
+from tests.support.scripted_queries import control_redis
 
 VERSION = "TEST_QUERY_VERSION"
 NAME = "two_versions"
@@ -17,5 +15,5 @@ NAME = "two_versions"
 @query(NAME, ttl="1h", concurrency=64, grace="1h", version=int(os.environ.get(VERSION, "1")))
 def two_versions(tx: Any, key: str) -> str:
     """The source, and by which version it was read."""
-    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True) as control:
+    with control_redis() as control:
         return f"{control.get(f'source:{key}')} v{os.environ.get(VERSION, '1')}"

@@ -11,10 +11,8 @@ import os
 import random
 from typing import Any
 
-import redis
-
 from refresher import TransientFailure, query
-from tests.support.scripted_queries import CONTROL_URL, GATE_SECONDS
+from tests.support.scripted_queries import GATE_SECONDS, control_redis
 
 VERSIONED = "versioned"
 
@@ -22,7 +20,7 @@ VERSIONED = "versioned"
 @query(VERSIONED, ttl="1h", concurrency=64, grace="1h")
 def versioned(tx: Any, key: str) -> dict[str, Any]:
     """The version is read first: a load that is held has an old one when it goes on."""
-    with redis.Redis.from_url(os.environ[CONTROL_URL], decode_responses=True, socket_timeout=None) as control:
+    with control_redis() as control:
         version = int(control.get(f"version:{key}") or 0)
         number = control.rpush(f"calls:{key}", os.getpid())
         if control.exists(f"held:{key}"):

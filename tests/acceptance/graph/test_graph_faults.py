@@ -162,7 +162,6 @@ def locks(neo4j_server: Neo4jServer) -> Iterator[None]:
 
 @pytest.mark.usefixtures("locks")
 def test_of_two_loads_that_meet_in_a_deadlock_both_are_committed_in_the_end(behind_proxy: Watched) -> None:
-    behind_proxy.system.env["REFRESHER_QUERIES"] += ",tests.support.locking_loaders"
     worker = behind_proxy.start("-c", "2")
     keys = ("ab", "ba")
     for key in keys:
