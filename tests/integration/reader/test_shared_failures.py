@@ -18,7 +18,7 @@ from tests.support.any_reader import callers_waiting
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 THREADS = 300
-TASKS = 2_000
+TASKS = 500
 LINES = 80
 """More than one caller's log entry has: its own frames, and those of the cause."""
 
