@@ -20,7 +20,7 @@ from api_client.read.aio import AsyncReadPath, AsyncWaitRunner
 from api_client.read.batch import AnyCall
 from api_client.read.evaluate import Freshness
 from api_client.read.requirements import ReadOptions, parse_flag
-from api_client.transport.aio_link import open_async_link
+from api_client.transport.aio_link import AsyncCacheLink
 from api_client.transport.scripts import adrive, none_failed
 from api_client.trigger.manual import PUBLISH_BOUND_SECONDS, ManualRefresh
 
@@ -48,11 +48,8 @@ class AsyncCacheClient(ClientBase):
 
     def _set_up_reads(self) -> None:
         settings = self.settings
-        self._aio = open_async_link(
-            settings.redis_url,
-            settings.redis_timeout_seconds,
-            settings.redis_reply_timeout_seconds,
-            self._link.health,
+        self._aio = AsyncCacheLink(
+            self._link.routes, settings.redis_timeout_seconds, settings.redis_reply_timeout_seconds
         )
         self._waits = AsyncWaitRunner(self._aio, self._notifications)
         self._reads = AsyncReadPath(self._core, self._aio, self._waits)

@@ -30,7 +30,7 @@ from api_client.read.requirements import (
     parse_flag,
     parse_freshness,
 )
-from api_client.transport.link import open_link
+from api_client.transport.link import CacheLink
 from api_client.transport.pubsub import Notifications
 from api_client.transport.redis_py import connect_to_any
 from api_client.transport.scripts import read_scripts
@@ -77,8 +77,8 @@ class ClientBase:
         read_scripts()
         settings = self.settings
         url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
-        self._link = open_link(url, timeout_seconds, settings.redis_reply_timeout_seconds)
-        master = self._link.health.master
+        self._link = CacheLink(url, timeout_seconds, settings.redis_reply_timeout_seconds)
+        master = self._link.routes.master
         self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
         master.on_change(self._notifications.invalidate_all)
         self._suppressor = TriggerSuppressor(monotonic=monotonic_seconds)

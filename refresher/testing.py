@@ -46,6 +46,7 @@ from api_client.protocol.model import Entry, ReadResult
 from api_client.protocol.params import plain
 from api_client.read.batch import AnyCall
 from api_client.read.requirements import ReadOptions
+from api_client.transport.redis_py import nodes_of
 from api_client.trigger.broker import Broker
 from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
@@ -138,7 +139,7 @@ class InlineCache:
     def advance(self, duration: Duration) -> None:
         """Let time pass: everything in the cache becomes older by ``duration``. Nothing waits."""
         by_us = int(seconds(duration) * 1e6)
-        for key in list(self._redis.scan_iter(match=f"{self.client.settings.namespace}:*", count=1_000)):
+        for key in self._keys():
             self._age(key, by_us)
         for client in (self.client, self.async_client):
             # Each suppresses triggers by its own clock for a second, and would not see that time has passed.
@@ -157,9 +158,8 @@ class InlineCache:
         default_client.use_as_async_default(async_before)
         self.client.close()
         self.async_client.close_threads()
-        keys = list(self._redis.scan_iter(match=f"{self.client.settings.namespace}:*", count=1_000))
-        if keys:
-            self._redis.unlink(*keys)
+        for key in self._keys():
+            self._redis.unlink(key)
         self._link.close()
 
     async def __aenter__(self) -> Self:
@@ -188,6 +188,10 @@ class InlineCache:
             outcome = self._refresher.refresh(again)
             self.outcomes.append(outcome)
             again = outcome.again
+
+    def _keys(self) -> list[Any]:
+        nodes, pattern = nodes_of(self._redis), f"{self.client.settings.namespace}:*"
+        return [key for node in nodes for key in list(node.scan_iter(match=pattern, count=1_000))]
 
     def _age(self, key: bytes, by_us: int) -> None:
         left_ms = self._redis.pttl(key)

@@ -90,15 +90,15 @@ class AsyncReadPath:
             try:
                 fill = self._core.begin_fill(key)
                 # Inlined: each read would pay for a coroutine around it.
-                reading = self._link.begin_read(key)
-                if reading is None:
+                node = self._link.only_node
+                if node is None or (reading := node.begin_read(key)) is None:
                     raw = await self._link.read(key)
                 else:
                     try:
-                        raw = self._link.end_read(await reading, key)
+                        raw = node.end_read(await reading, key)
                     except RedisError as error:
-                        raw = await self._link.read_again(key, error)
-                clock = self._link.health.clock
+                        raw = await node.read_again(key, error)
+                clock = self._link.routes.clock
                 if clock.is_due_once():
                     if clock.is_known:
                         self._core.resync_clock()

@@ -68,7 +68,7 @@ class ReadCore:
         tracking: TrackingLink | None,
     ) -> None:
         self._settings, self._max_bytes = settings, settings.max_value_bytes
-        self._link, self._clock = link, link.health.clock
+        self._link, self._clock = link, link.routes.clock
         self._publisher, self._suppressor, self._events = publisher, suppressor, events
         self._record_decision = decisions.record
         self._reports_hits = type(events) is not ReaderEvents

@@ -149,7 +149,7 @@ class ReadPath:
 
     def _sync_clock(self) -> None:
         """Sync Redis' clock where it is unknown; every 10 s again, off the caller's path."""
-        clock = self._link.health.clock
+        clock = self._link.routes.clock
         if clock.is_due_once():
             if clock.is_known:
                 self._core.resync_clock()

@@ -1,28 +1,28 @@
 """Routing in a cluster (slots, MOVED, ASK), without I/O: which node has a slot, how it is, and what its clock shows.
 
-Plans (see `scripts`) yield the steps of an exchange with the nodes; the links carry them out, sync and async.
-
-Each node has a clock of its own, and stamps its entries by it. One clock is the reader's (`Health.clock`); the times in
-an entry of another node are shifted by the difference of the two, so that nothing else has to know of nodes.
+Each node has a clock of its own, and stamps its entries by it. One clock is the reader's (`Cluster.clock`); the times
+in an entry of another node are shifted by the difference of the two, so that nothing else has to know of nodes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final
 
 from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, RedisError, TryAgainError
 
-from api_client.config.redis_url import Address
+from api_client.config.redis_url import Address, RedisUrl
 from api_client.errors import CacheUnavailable
-from api_client.protocol.clock import monotonic_seconds
+from api_client.protocol.clock import RedisClock, monotonic_seconds
 from api_client.protocol.entry import moved
 from api_client.protocol.keys import CacheKey
 from api_client.transport.health import Health, is_outage
+from api_client.transport.routing import FindSlots, LearnClock, Pause, Plan, Routes, Send, about_query
+from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import Command
 
 SLOTS: Final = 16_384
@@ -34,70 +34,52 @@ MIN_SHIFT_US: Final = 10_000  # what clocks that are kept by one source differ b
 SLOTS_REQUEST: Final = ("CLUSTER", "SLOTS")
 ASKING: Final = ("ASKING",)
 
-T = TypeVar("T")
 
+class Cluster(Routes):
+    """Slots and nodes of a cluster.
 
-class Send(NamedTuple):
-    """Step: send commands, each node's in one round trip, all nodes at one time.
-
-    Send back the replies by node; where one has failed, its CacheUnavailable in the place of each.
-    """
-
-    by_node: Mapping[Address, Sequence[Command]]
-
-
-class Pause(NamedTuple):
-    """Step: sleep."""
-
-    duration_seconds: float
-
-
-class FindSlots(NamedTuple):
-    """Step: carry out `find_slots`, once for all callers at one time. Send back its result."""
-
-    besides: Collection[Address] = ()
-
-
-class LearnClock(NamedTuple):
-    """Step: have a node's link learn the node's time. Send back its CacheUnavailable, or None."""
-
-    address: Address
-
-
-Step: TypeAlias = Send | Pause | FindSlots | LearnClock
-Plan: TypeAlias = Generator[Step, Any, T]
-
-
-class ClusterState(Health):
-    """Slots and nodes, shared by the sync and the async link. Thread-safe; no I/O.
-
-    ``clock`` is the reader's, ``breaker`` is not used: each node has one.
+    A node that is down makes its own keys unavailable, at once while its breaker is open; the others go on. Slots are
+    refreshed when a node does not answer (once a second at most), and together with the clocks; a node that has lost
+    one redirects.
 
     Args:
-        seeds: the nodes that the URL names.
+        url: of some of its nodes.
+        timeout_seconds: for a node to tell the slots.
         breaks: as for `Health`, of each node.
     """
 
-    def __init__(self, seeds: Sequence[Address], *, breaks: bool = True) -> None:
-        super().__init__()
-        self._seeds, self._breaks = list(seeds), breaks
+    is_single = False
+
+    def __init__(self, url: RedisUrl, timeout_seconds: float, *, breaks: bool = True) -> None:
+        self.clock, self.master = RedisClock(), MasterAddress()
+        self._read_url, self._seeds, self._breaks = url, list(url.members), breaks
+        self._timeout_seconds = timeout_seconds
+        self._without_owner = Health(breaks=False)
         self._owners: list[Address | None] = [None] * SLOTS
         self._healths: dict[Address, Health] = {}
-        self._on_slots_changed: list[Callable[[Collection[Address]], object]] = []
+        self._on_nodes_changed: list[Callable[[Collection[Address]], object]] = []
         self._lock = threading.RLock()
         self._refresh_at = 0.0
         self.is_known: bool = False
 
-    def on_slots_changed(self, keep_only: Callable[[Collection[Address]], object]) -> None:
+    def url_of(self, node: Address) -> str:
+        """Return the URL of a node."""
+        return self._read_url.url_of(node)
+
+    def urls(self) -> list[str]:
+        """Return the URLs of the masters."""
+        return [self.url_of(node) for node in self.masters()]
+
+    def on_nodes_changed(self, keep_only: Callable[[Collection[Address]], object]) -> None:
         """Have ``keep_only`` called with the nodes that are in use, on whatever thread updates the slots."""
-        self._on_slots_changed.append(keep_only)
+        self._on_nodes_changed.append(keep_only)
 
     def owner(self, key: str) -> Address | None:
         """Return the node that has a key's slot; None where none is known to."""
         return self._owners[key_slot(key.encode())]
 
     def ready_owner(self, key: str) -> Address | None:
-        """Return `owner` where its clock and the reader's are known."""
+        """Return `owner` where its clock and the reader's are known; else None."""
         owner = self.owner(key)
         if owner is None or not (self.clock.is_known and self.health_of(owner).clock.is_known):
             return None
@@ -124,7 +106,7 @@ class ClusterState(Health):
     def health_of_owner(self, key: str) -> Health:
         """Return the health of the node that has a key's slot."""
         owner = self.owner(key)
-        return self if owner is None else self.health_of(owner)
+        return self._without_owner if owner is None else self.health_of(owner)
 
     def is_due_once(self) -> bool:
         """Tell whether the slots may be asked for; then not again for a second."""
@@ -154,7 +136,7 @@ class ClusterState(Health):
             for gone in self._healths.keys() - set(owners) - set(self._seeds):
                 del self._healths[gone]
         kept = {*self.masters(), *self._seeds}
-        for keep_only in self._on_slots_changed:
+        for keep_only in self._on_nodes_changed:
             keep_only(kept)
         return True
 
@@ -185,6 +167,86 @@ class ClusterState(Health):
         """Return the error for a key whose slot no node is known to have."""
         return CacheUnavailable("the cache's cluster can't be used: no node is known to have this key")
 
+    def replies(self, commands: Sequence[Command], query: str | None = None) -> Plan[list[Any]]:
+        """Have commands done, as `Routes.replies`. A command without a key goes with the one before it."""
+        requests = yield from _routed(self, commands)
+        return about_query([reply for request in requests for reply in request.replies], query)
+
+    def entries(self, keys: Sequence[CacheKey]) -> Plan[Sequence[bytes | CacheUnavailable | None]]:
+        """Read entries, as `Routes.entries`; a failure of one stands in its place."""
+        found: list[bytes | CacheUnavailable | None] = []
+        requests = yield from _routed(self, [("GET", key.entry) for key in keys])
+        for key, request in zip(keys, requests, strict=True):
+            try:
+                found.append((yield from self._entry(key, request)))
+            except CacheUnavailable as error:
+                found.append(error)
+        return found
+
+    def read_again(self, key: CacheKey, node: Address, failed: CacheUnavailable) -> Plan[bytes | None]:
+        """Read an entry after a read at a node has failed: elsewhere, if that leads anywhere.
+
+        Raises:
+            CacheUnavailable: it does not.
+        """
+        request = Request(key.entry, [("GET", key.entry)], node, replies=[failed])
+        yield from _exchange(self, (yield from _misdirected(self, [request])))
+        return (yield from self._entry(key, request))
+
+    def find_slots(self, besides: Collection[Address] = ()) -> FindSlots:
+        """Return the step that finds the slots, without querying some nodes."""
+        was_known = self.is_known  # without slots all callers wait for the one that searches
+        return FindSlots(lambda: self._search(besides, was_known=was_known), waits=not was_known)
+
+    def _search(self, besides: Collection[Address], *, was_known: bool) -> Plan[CacheUnavailable | None]:
+        """Query one node after the other for the slots, for two timeouts at most.
+
+        Returns the last error where none has answered.
+        """
+        if self.is_known and not was_known:  # by another caller, meanwhile
+            return None
+        failed: CacheUnavailable | None = None
+        began = monotonic_seconds()
+        for address in self.slot_sources(besides):
+            (reply,) = (yield Send({address: [SLOTS_REQUEST]}))[address]
+            if self.update_slots(reply, address):
+                return None
+            failed = self.health_of(address).failure(reply, None) if isinstance(reply, RedisError) else reply
+            if monotonic_seconds() - began >= self._timeout_seconds:
+                break
+        self.slots_refreshed(began)
+        return failed if isinstance(failed, CacheUnavailable) else None
+
+    def learn_clocks(self, *, every: bool) -> Plan[None]:
+        """Refresh the slots, and learn the time of the nodes, as `Routes.learn_clocks`.
+
+        Unless ``every``, that of the others is learnt at their first reads.
+        """
+        failed = (yield self.find_slots()) if every or not self.is_known else None
+        learnt: list[Address] = []
+        for address in self.masters():
+            error = yield LearnClock(address)
+            if error is None:
+                learnt.append(address)
+                if not every:
+                    break
+            failed = error or failed
+        if not learnt:
+            raise failed or self.no_owner()
+        self.learn_from(learnt[0])
+
+    def _entry(self, key: CacheKey, request: Request) -> Plan[bytes | None]:
+        (reply,) = request.replies
+        if isinstance(reply, CacheUnavailable):
+            raise reply.about(key.query)
+        health = self.health_of(request.node)
+        raw = health.entry_of(reply, key.query)
+        if not health.clock.is_known and (failed := (yield LearnClock(request.node))) is not None:
+            raise failed.about(key.query)
+        if not self.clock.is_known:
+            self.learn_from(request.node)
+        return self.to_reader_clock(raw, request.node)
+
 
 @dataclass(slots=True)
 class Request:
@@ -197,102 +259,26 @@ class Request:
     replies: list[Any] = field(default_factory=list)
 
 
-def route(state: ClusterState, commands: Sequence[Command]) -> Plan[list[Request]]:
+def _routed(cluster: Cluster, commands: Sequence[Command]) -> Plan[list[Request]]:
     """Have commands done by the nodes that have their keys' slots, wherever that leads; returns them with replies.
 
-    In the place of a reply may stand an error reply, or the CacheUnavailable of the node. A command without a key goes
-    with the one before it. Whatever was sent to the wrong node is sent again: all of it may be repeated.
+    Whatever was sent to the wrong node is sent again: all of it may be repeated.
     """
     requests = _requests(commands)
     due: list[Request] = []
     failed: CacheUnavailable | None = None
     for request in requests:
-        owner = state.owner(request.key)
-        if owner is None and failed is None and (not state.is_known or state.is_due_once()):
-            failed = yield FindSlots()
-            owner = state.owner(request.key)
+        owner = cluster.owner(request.key)
+        if owner is None and failed is None and (not cluster.is_known or cluster.is_due_once()):
+            failed = yield cluster.find_slots()
+            owner = cluster.owner(request.key)
         if owner is None:
-            request.replies = [failed or state.no_owner()] * len(request.commands)
+            request.replies = [failed or cluster.no_owner()] * len(request.commands)
         else:
             request.node = owner
             due.append(request)
-    yield from _exchange(state, due)
+    yield from _exchange(cluster, due)
     return requests
-
-
-def replies(state: ClusterState, commands: Sequence[Command]) -> Plan[list[Any]]:
-    """Route commands; returns their replies alone."""
-    requests = yield from route(state, commands)
-    return [reply for request in requests for reply in request.replies]
-
-
-def about(replies: list[Any], query: str | None) -> list[Any]:
-    """Return replies whose failures are about ``query``."""
-    if query is None:
-        return replies
-    return [reply.about(query) if isinstance(reply, CacheUnavailable) else reply for reply in replies]
-
-
-def read_entries(state: ClusterState, keys: Sequence[CacheKey]) -> Plan[Sequence[bytes | CacheUnavailable | None]]:
-    """Read entries, their times by the reader's clock; a failure of one stands in its place."""
-    found: list[bytes | CacheUnavailable | None] = []
-    requests = yield from route(state, [("GET", key.entry) for key in keys])
-    for key, request in zip(keys, requests, strict=True):
-        try:
-            found.append((yield from _entry(state, key, request)))
-        except CacheUnavailable as error:
-            found.append(error)
-    return found
-
-
-def read_again(state: ClusterState, key: CacheKey, node: Address, failed: CacheUnavailable) -> Plan[bytes | None]:
-    """Read an entry after a read at a node has failed: elsewhere, if that leads anywhere.
-
-    Raises:
-        CacheUnavailable: it does not.
-    """
-    request = Request(key.entry, [("GET", key.entry)], node, replies=[failed])
-    yield from _exchange(state, (yield from _misdirected(state, [request])))
-    return (yield from _entry(state, key, request))
-
-
-def find_slots(
-    state: ClusterState, besides: Collection[Address], timeout_seconds: float
-) -> Plan[CacheUnavailable | None]:
-    """Ask one node after the other for the slots, for two timeouts at most; the last error where none has answered."""
-    failed: CacheUnavailable | None = None
-    began = monotonic_seconds()
-    for address in state.slot_sources(besides):
-        (reply,) = (yield Send({address: [SLOTS_REQUEST]}))[address]
-        if state.update_slots(reply, address):
-            return None
-        failed = state.health_of(address).failure(reply, None) if isinstance(reply, RedisError) else reply
-        if monotonic_seconds() - began >= timeout_seconds:
-            break
-    state.slots_refreshed(began)
-    return failed if isinstance(failed, CacheUnavailable) else None
-
-
-def learn_clocks(state: ClusterState, *, every: bool) -> Plan[None]:
-    """Refresh the slots and learn the time of every node; of none but one, unless ``every``: where one is needed soon.
-
-    That of the others is learnt then at their first reads.
-
-    Raises:
-        CacheUnavailable: no node has answered.
-    """
-    failed = (yield FindSlots()) if every or not state.is_known else None
-    learnt: list[Address] = []
-    for address in state.masters():
-        error = yield LearnClock(address)
-        if error is None:
-            learnt.append(address)
-            if not every:
-                break
-        failed = error or failed
-    if not learnt:
-        raise failed or state.no_owner()
-    state.learn_from(learnt[0])
 
 
 def _requests(commands: Sequence[Command]) -> list[Request]:
@@ -305,12 +291,12 @@ def _requests(commands: Sequence[Command]) -> list[Request]:
     return requests
 
 
-def _exchange(state: ClusterState, due: Sequence[Request]) -> Plan[None]:
+def _exchange(cluster: Cluster, due: Sequence[Request]) -> Plan[None]:
     """Send requests until each has its replies, or has been sent to five nodes."""
     for left in reversed(range(MAX_ROUNDS)):
         if due:
             yield from _send(due)
-            due = (yield from _misdirected(state, due)) if left else []
+            due = (yield from _misdirected(cluster, due)) if left else []
 
 
 def _send(due: Sequence[Request]) -> Plan[None]:
@@ -327,7 +313,7 @@ def _send(due: Sequence[Request]) -> Plan[None]:
         request.replies = list(islice(received[request.node], len(request.commands)))
 
 
-def _misdirected(state: ClusterState, sent: Sequence[Request]) -> Plan[list[Request]]:
+def _misdirected(cluster: Cluster, sent: Sequence[Request]) -> Plan[list[Request]]:
     """Return the requests to be sent again: to another node, or to one that has replied TRYAGAIN."""
     again: list[Request] = []
     pauses = False
@@ -336,11 +322,11 @@ def _misdirected(state: ClusterState, sent: Sequence[Request]) -> Plan[list[Requ
         if not isinstance(error, Exception):
             continue
         cause = error.__cause__ if isinstance(error, CacheUnavailable) else error
-        if (redirection := state.redirected(cause, request.node)) is not None:
+        if (redirection := cluster.redirected(cause, request.node)) is not None:
             request.node, request.is_ask = redirection
         elif isinstance(cause, TryAgainError):  # a slot is on its way, and one of two keys has arrived
             pauses = True
-        elif is_outage(error) and (other := (yield from _other_owner(state, request))) is not None:
+        elif is_outage(error) and (other := (yield from _other_owner(cluster, request))) is not None:
             request.node, request.is_ask = other, False
         else:
             continue
@@ -350,59 +336,15 @@ def _misdirected(state: ClusterState, sent: Sequence[Request]) -> Plan[list[Requ
     return again
 
 
-def _other_owner(state: ClusterState, request: Request) -> Plan[Address | None]:
+def _other_owner(cluster: Cluster, request: Request) -> Plan[Address | None]:
     """Return the node that has the slot now that its node has failed; None where it is the same."""
-    if state.is_due_once():
-        yield FindSlots(besides=(request.node,))
-    other = state.owner(request.key)
+    if cluster.is_due_once():
+        yield cluster.find_slots(besides=(request.node,))
+    other = cluster.owner(request.key)
     return None if other == request.node else other
-
-
-def _entry(state: ClusterState, key: CacheKey, request: Request) -> Plan[bytes | None]:
-    (reply,) = request.replies
-    if isinstance(reply, CacheUnavailable):
-        raise reply.about(key.query)
-    health = state.health_of(request.node)
-    raw = health.entry_of(reply, key.query)
-    if not health.clock.is_known and (failed := (yield LearnClock(request.node))) is not None:
-        raise failed.about(key.query)
-    if not state.clock.is_known:
-        state.learn_from(request.node)
-    return state.to_reader_clock(raw, request.node)
 
 
 def _address(host: Any, port: Any, source: Address) -> Address:
     name = host.decode() if isinstance(host, bytes) else str(host or "")
     # A node that does not know its own address reports none: it is where it was asked.
     return (name if name not in {"", "?"} else source[0]), int(port)
-
-
-class Closes(Protocol):
-    """A link that can be closed, from any thread."""
-
-    def invalidate_all(self) -> None:
-        """Leave the node: close connections, those in use as soon as they are not."""
-
-
-L = TypeVar("L", bound=Closes)
-
-
-class Nodes(Generic[L]):
-    """Links to the nodes of a cluster, each made when it is first needed. Thread-safe, without a lock."""
-
-    def __init__(self, make: Callable[[Address], L]) -> None:
-        self._make = make
-        self._links: dict[Address, L] = {}
-
-    def __getitem__(self, address: Address) -> L:
-        return self._links.get(address) or self._links.setdefault(address, self._make(address))
-
-    def all(self) -> list[L]:
-        """Return those that have been made."""
-        return list(self._links.values())
-
-    def keep_only(self, kept: Collection[Address]) -> None:
-        """Leave the nodes that are in the cluster no more."""
-        for address in [address for address in list(self._links) if address not in kept]:
-            if (link := self._links.pop(address, None)) is not None:
-                link.invalidate_all()

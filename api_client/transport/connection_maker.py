@@ -11,7 +11,7 @@ import encodings.idna  # noqa: F401
 import functools
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
@@ -24,12 +24,9 @@ from api_client.config.environment import without_password
 from api_client.config.redis_url import RedisUrl, Topology, read_url
 from api_client.errors import ConfigurationError
 from api_client.protocol.lease import process_identity
-from api_client.transport.sentinel import MasterAddress, SentinelResolver
+from api_client.transport.sentinel import AsyncSentinelResolver, MasterAddress, SentinelResolver
 from api_client.transport.sockets import keepalive_options
 from api_client.transport.wire import pack_bytes_only
-
-if TYPE_CHECKING:
-    from api_client.transport.aio_sentinel import AsyncSentinelResolver
 
 R = TypeVar("R")
 
@@ -143,22 +140,16 @@ def async_connection_maker(
     from redis.asyncio.retry import Retry as AsyncRetry
     from redis.asyncio.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
-    from api_client.transport.aio_sentinel import AsyncSentinelResolver
-
     parsed = read_url(url)
-    resolver = None
     with readable(url):
         pool = redis.asyncio.ConnectionPool.from_url(
             parsed.node_url, protocol=2, **socket_options(url, timeout_seconds), retry=AsyncRetry(NoBackoff(), 0),
             redis_connect_func=aio_name_on_connect(READER),
         )  # fmt: skip
-    if parsed.topology is Topology.SENTINEL:
-        options = _sentinel_options(parsed, pool)
-        resolver = AsyncSentinelResolver(
-            known or MasterAddress(), parsed.master_name, parsed.members, options, timeout_seconds=timeout_seconds
-        )
-        connection_class = SentinelManagedSSLConnection if parsed.uses_tls else SentinelManagedConnection
-        resolve_by(pool, resolver, connection_class)
+    if parsed.topology is not Topology.SENTINEL:
+        return ConnectionMaker(pool)
+    resolver = AsyncSentinelResolver(_resolver(pool, parsed, known or MasterAddress(), timeout_seconds))
+    resolve_by(pool, resolver, SentinelManagedSSLConnection if parsed.uses_tls else SentinelManagedConnection)
     return ConnectionMaker(pool, resolver)
 
 
@@ -176,19 +167,22 @@ def _driver_info() -> dict[str, Any]:
     return {"driver_info": DriverInfo()}
 
 
-def _sentinel_options(parsed: RedisUrl, pool: Any) -> dict[str, Any]:
-    """Return user and password for the Sentinels; over TLS what the data nodes' connections know of certificates."""
-    options: dict[str, Any] = dict(parsed.sentinel_options)
-    if parsed.uses_tls:
-        tls = {name: value for name, value in pool.connection_kwargs.items() if name.startswith("ssl_")}
-        options |= {"ssl": True, **tls}
-    return options
+def _resolver(pool: Any, parsed: RedisUrl, known: MasterAddress, timeout_seconds: float) -> SentinelResolver:
+    """Return what finds the master: one for all connections that share ``known``."""
+    if known.resolver is None:
+        options: dict[str, Any] = dict(parsed.sentinel_options)
+        if parsed.uses_tls:  # what the data nodes' connections know of certificates
+            tls = {name: value for name, value in pool.connection_kwargs.items() if name.startswith("ssl_")}
+            options |= {"ssl": True, **tls}
+        known.resolver = SentinelResolver(
+            known, parsed.master_name, parsed.members, options, timeout_seconds=timeout_seconds
+        )
+    return known.resolver
 
 
 def lead_to_master(pool: Any, parsed: RedisUrl, known: MasterAddress, timeout_seconds: float) -> SentinelResolver:
     """Have a pool's connections look for the master when they connect; return what resolves it."""
-    options = _sentinel_options(parsed, pool)
-    resolver = SentinelResolver(known, parsed.master_name, parsed.members, options, timeout_seconds=timeout_seconds)
+    resolver = _resolver(pool, parsed, known, timeout_seconds)
     resolve_by(pool, resolver, SentinelManagedSSLConnection if parsed.uses_tls else SentinelManagedConnection)
     return resolver
 

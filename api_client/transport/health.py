@@ -1,4 +1,4 @@
-"""Health of a Redis as its links know it: whether it answers, and what time it has. No I/O."""
+"""Health of a Redis as readers and workers know it: whether it answers, and what time it has. No I/O."""
 
 from __future__ import annotations
 
@@ -12,23 +12,19 @@ from api_client.protocol.clock import RedisClock
 from api_client.transport.breaker import Breaker
 from api_client.transport.pool import AllInUse, SlowReply
 from api_client.transport.redis_py import reason
-from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import is_wrong_node, is_wrong_type, pack
 
 TIME_REQUEST = pack("TIME")
 
 
 class Health:
-    """The breaker and the clock of one link. Links call `check` before they send, and report what came.
-
-    ``master`` is where it is, behind Sentinels.
+    """The breaker and the clock of one node. Those who send call `check` before, and report what came.
 
     Args:
         breaks: whether the breaker opens; a link that is patient has none.
     """
 
     def __init__(self, *, breaks: bool = True) -> None:
-        self.master: MasterAddress = MasterAddress()
         self.clock: RedisClock = RedisClock()
         self.breaker: Breaker = Breaker() if breaks else Breaker(threshold=sys.maxsize)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Self, cast
+from typing import Any, Final, TypeVar
 
 import redis
-from redis import BlockingConnectionPool, ConnectionPool, RedisCluster
+from redis import BlockingConnectionPool
 from redis.backoff import NoBackoff
-from redis.cluster import PRIMARY, ClusterNode
 from redis.exceptions import (
     AuthenticationError,
     ConnectionError,
@@ -22,117 +20,13 @@ from redis.exceptions import (
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
-from api_client.config.redis_url import RedisUrl, Topology, read_url
+from api_client.config.redis_url import Topology, read_url
 from api_client.errors import CacheUnavailable
 from api_client.transport.connection_maker import lead_to_master, readable, resolve_by, socket_options
 from api_client.transport.sentinel import MasterAddress, RoundRobin, SentinelResolver
 from api_client.transport.wire import pack_bytes_only
 
-
-class _NodePool(ConnectionPool):
-    """The pool of one node: redis-py's cluster passes no packer on to its connections."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        pack_bytes_only(self)
-
-
-class LazyCluster:
-    """A `RedisCluster` that connects when it is first used. Thread-safe.
-
-    Args:
-        url: the nodes to connect to first, and the options of the connections to all.
-        options: of the sockets.
-        retry: what to try again of a command, and how; the slots are refreshed before each try.
-    """
-
-    def __init__(self, url: RedisUrl, options: dict[str, Any], retry: Retry) -> None:
-        # redis-py reads the URL as it does for one node.
-        read = ConnectionPool.from_url(url.node_url).connection_kwargs
-        self._options = {name: value for name, value in read.items() if name not in {"host", "port", "db"}}
-        self._options |= {**options, "ssl": url.uses_tls, "retry": retry}
-        self._options["connection_pool_class"] = _NodePool
-        self._members = url.members
-        self._lock = threading.RLock()
-        self._made: RedisCluster | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster(), name)
-
-    def node(self, key: str) -> Any:
-        """Return a client of the one node that has a key's slot.
-
-        Raises:
-            redis.exceptions.ConnectionError: no node answers, or none has it.
-            redis.exceptions.ResponseError: a node refuses to say which.
-        """
-        cluster: Any = self._cluster()
-        try:
-            return cluster.get_redis_connection(cluster.get_node_from_key(key))
-        except RedisClusterException as error:
-            raise ConnectionError(str(error)) from error
-
-    def close(self) -> None:
-        """Close the connections; it may be used again."""
-        with self._lock:
-            made, self._made = self._made, None
-        if made is not None:
-            made.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _cluster(self) -> RedisCluster:
-        made = self._made
-        if made is None:
-            with self._lock:
-                made = self._made
-                if made is None:
-                    nodes = [ClusterNode(*member) for member in self._members]  # type: ignore[no-untyped-call]
-                    try:
-                        made = self._made = _Cluster(startup_nodes=nodes, **self._options)
-                    except RedisClusterException as error:  # no error of redis-py's usual ones
-                        raise _refusal(error) or ConnectionError(str(error)) from error
-        return made
-
-
-class _Cluster(RedisCluster):
-    """redis-py's client, which also follows ASK to a node that has no slot yet: to itself that one is unknown."""
-
-    def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
-        """Return a node by its name; one that is not known yet is known from then on."""
-        found = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
-        if found is None and node_name:
-            new_host, _, new_port = str(node_name).rpartition(":")
-            new = ClusterNode(new_host, int(new_port), PRIMARY)  # type: ignore[no-untyped-call]
-            found = self.nodes_manager.nodes_cache.setdefault(new.name, new)
-        return found
-
-
-def _refusal(error: BaseException) -> RedisError | None:
-    """Return what a node has answered; redis-py calls every refusal a node that is in no cluster."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ResponseError | AuthenticationError):
-            return cause
-        cause = cause.__cause__ or cause.__context__
-    return None
-
-
-def node_of(client: redis.Redis, key: str) -> redis.Redis:
-    """Return the client for commands that go together with a key's: of a cluster its node's own, else the same.
-
-    Raises:
-        redis.exceptions.ConnectionError: no node of the cluster answers, or none has the key's slot.
-    """
-    if isinstance(client, LazyCluster):
-        node: redis.Redis = client.node(key)
-        return node
-    return client
-
+T = TypeVar("T")
 
 HEALTH_CHECK_SECONDS: Final = 15
 MAX_CONNECTIONS: Final = 64
@@ -148,7 +42,7 @@ def connect(
 
     Args:
         url: as `redis_url` reads it. Behind Sentinels each connection is made to the master of that moment. Of a
-            cluster it is a `redis.RedisCluster` in all but name: commands of one key, pipelines of one slot.
+            cluster it is a `ClusterClient`: commands of one key.
         timeout_seconds: for the connection and for each reply.
         retry: what to try again, and how; default: a connection that was found closed, once.
         known: is updated with the master's address, behind Sentinels.
@@ -159,7 +53,7 @@ def connect(
     parsed = read_url(url)
     retry = retry or Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
     if parsed.topology is Topology.CLUSTER:
-        return cast("redis.Redis", LazyCluster(parsed, socket_options(url, timeout_seconds), retry))
+        return ClusterClient(url, timeout_seconds, retry)
     with readable(url):
         pool = _MasterPool.from_url(
             parsed.node_url,
@@ -175,6 +69,103 @@ def connect(
     pack_bytes_only(pool)
     # It owns the pool: closing it closes the connections.
     return redis.Redis.from_pool(pool)
+
+
+class ClusterClient(redis.Redis):
+    """Commands of one key each, sent where that is. Pipelines, and what has no key, are a node's. Thread-safe.
+
+    Connects when it is first used; errors are redis-py's.
+
+    Args:
+        url: of some of the nodes.
+        timeout_seconds: for the connection and for each reply.
+        retry: what to try again of a command, and how.
+    """
+
+    def __init__(self, url: str, timeout_seconds: float, retry: Retry) -> None:
+        from api_client.transport.link import CacheLink  # which describes errors by this module
+
+        # It only says how replies are read: by RESP2, which links speak.
+        super().__init__(connection_pool=redis.ConnectionPool.from_url(read_url(url).node_url, protocol=2))
+        self._link = CacheLink(url, timeout_seconds, timeout_seconds, patience=lambda exchange: exchange())
+        self._timeout_seconds, self._retry = timeout_seconds, retry
+        self._nodes: dict[str, redis.Redis] = {}
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute a command, as redis-py does."""
+        if len(args) == 1 or " " in args[0]:
+            raise redis.DataError(f"{args[0]} is for a node: see nodes_of()")
+        command = tuple(word if isinstance(word, str | bytes | int) else repr(word) for word in args)
+        (reply,) = self._tried(lambda: self._link.ask_all([command]))
+        return self.parse_response(_Reply(reply), args[0], **options)  # type: ignore[no-untyped-call]
+
+    def node_of(self, key: str) -> redis.Redis:
+        """Return a client of the one node that has a key's slot.
+
+        Raises:
+            redis.exceptions.RedisError: no node says which that is.
+        """
+        routes = self._link.routes
+        if routes.ready_owner(key) is None:
+            self._tried(self._link.sync_clock)
+        owner = routes.ready_owner(key)
+        if owner is None:
+            raise ConnectionError("no node is known to have this key")
+        return self._client(routes.url_of(owner))
+
+    def nodes(self) -> list[redis.Redis]:
+        """Return a client of each node that has keys. Raises as `node_of`."""
+        self._tried(self._link.sync_clock)
+        return [self._client(url) for url in self._link.routes.urls()]
+
+    def close(self) -> None:
+        """Close the connections; it may be used again."""
+        self._link.close()
+        for client in list(self._nodes.values()):
+            client.close()
+
+    def _client(self, url: str) -> redis.Redis:
+        client = self._nodes.get(url)
+        if client is None:
+            made = connect(url, timeout_seconds=self._timeout_seconds, retry=self._retry)
+            client = self._nodes.setdefault(url, made)
+        return client
+
+    def _tried(self, exchange: Callable[[], T]) -> T:
+        def once() -> T:
+            try:
+                return exchange()
+            except CacheUnavailable as error:
+                raise error.__cause__ or ConnectionError(str(error)) from error
+
+        return self._retry.call_with_retry(once, lambda _: None)
+
+
+class _Reply:
+    """A reply in the place of a connection that has received it."""
+
+    def __init__(self, reply: Any) -> None:
+        self._reply = reply
+
+    def read_response(self, **_: object) -> Any:
+        """Return it; raise an error reply."""
+        if isinstance(self._reply, Exception):
+            raise self._reply
+        return self._reply
+
+
+def node_of(client: redis.Redis, key: str) -> redis.Redis:
+    """Return the client for commands that go together with a key's: of a cluster its node's own, else the same.
+
+    Raises:
+        redis.exceptions.RedisError: the cluster does not say which node has the key's slot.
+    """
+    return client.node_of(key) if isinstance(client, ClusterClient) else client
+
+
+def nodes_of(client: redis.Redis) -> list[redis.Redis]:
+    """Return a client for each node that has keys of its own: of a cluster its masters, else the same client."""
+    return client.nodes() if isinstance(client, ClusterClient) else [client]
 
 
 def connect_to_any(url: str, *, timeout_seconds: float, known: MasterAddress | None = None) -> redis.Redis:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError
@@ -21,18 +22,26 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from api_client.config.redis_url import Address
 from api_client.protocol.clock import monotonic_seconds
+from api_client.threads import start_thread
 from api_client.transport.sockets import keepalive_options
 from api_client.transport.wire import pack_bytes_only
+
+T = TypeVar("T")
 
 POLL_SECONDS: Final = 1.0
 POLL_UNANSWERED_SECONDS: Final = 5.0
 
 
 class MasterAddress:
-    """Where the master was when it was found last; notifies the owners of connections to another one. Thread-safe."""
+    """Where the master was when it was found last; notifies the owners of connections to another one. Thread-safe.
+
+    Attributes:
+        resolver: what finds it, for all connections that share this address; None: not needed yet.
+    """
 
     def __init__(self) -> None:
         self.address: Address | None = None
+        self.resolver: SentinelResolver | None = None
         self._on_change: list[Callable[[], object]] = []
 
     def on_change(self, invalidate_all: Callable[[], object]) -> None:
@@ -47,57 +56,20 @@ class MasterAddress:
                 invalidate_all()
 
 
-class MasterSearch:
-    """The state that the sync and the async resolver share: the known address, when to poll. No I/O.
+class SentinelResolver:
+    """Finds the master at each connecting. Thread-safe: callers that ask at one time share an answer.
 
     Args:
         known: is updated.
         master_name: its name at the Sentinels.
+        members: the Sentinels; the one that has answered last is asked first.
+        options: of the connections to them (redis-py's words).
+        timeout_seconds: to ask all of them, about; each has its share.
     """
 
     # Read by redis-py's connections.
     is_master = True
     check_connection = False
-
-    def __init__(self, known: MasterAddress, master_name: str) -> None:
-        self._known, self._master_name = known, master_name
-        self._next_at = 0.0
-
-    def _is_due_once(self) -> bool:
-        """Tell whether to poll beside good connections; then the next second is granted to the caller."""
-        now = monotonic_seconds()
-        if now < self._next_at:
-            return False
-        self._next_at = now + POLL_SECONDS
-        return True
-
-    def _polled(self, address: Address | None) -> None:
-        """Record what such a poll has found; where no Sentinel has answered the next one is later."""
-        if address is None:
-            self._next_at = monotonic_seconds() + POLL_UNANSWERED_SECONDS
-
-    def _found_or_known(self, found: Address | None) -> Address:
-        """Return the master's address, the last known one where no Sentinel knows: its refusals say what it is now.
-
-        Raises:
-            redis.exceptions.ConnectionError: it was never known.
-        """
-        address = found or self._known.address
-        if address is None:
-            # redis-py's own words are long, and name connections.
-            raise MasterNotFoundError(f"no Sentinel that answers knows a master {self._master_name!r} that is up")
-        return address
-
-
-class SentinelResolver(MasterSearch):
-    """Finds the master at each connecting. Thread-safe: callers that ask at one time share an answer.
-
-    Args:
-        known, master_name: as for `MasterSearch`.
-        members: the Sentinels; the one that has answered last is asked first.
-        options: of the connections to them (redis-py's words).
-        timeout_seconds: to ask all of them, about; each has its share.
-    """
 
     def __init__(
         self,
@@ -108,39 +80,60 @@ class SentinelResolver(MasterSearch):
         *,
         timeout_seconds: float,
     ) -> None:
-        super().__init__(known, master_name)
-        self._timeout_seconds = timeout_seconds
-        # One that has closed an idle connection is tried again; a silent one is not.
-        retry = Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
-        asked_with = sentinel_options(options, members, timeout_seconds, retry)
-        self._sentinel: Any = Sentinel(members, sentinel_kwargs=asked_with)  # type: ignore[no-untyped-call]
+        self._known, self._master_name, self._timeout_seconds = known, master_name, timeout_seconds
+        share_seconds = timeout_seconds / len(members)
+        self._sentinel: Any = Sentinel(  # type: ignore[no-untyped-call]
+            members,
+            sentinel_kwargs={
+                **options,
+                "socket_connect_timeout": share_seconds,
+                "socket_timeout": share_seconds,
+                "socket_keepalive": True,
+                "socket_keepalive_options": keepalive_options(),
+                "protocol": 2,
+                # One that has closed an idle connection is tried again; a silent one is not.
+                "retry": Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
+            },
+        )
         for sentinel in self._sentinel.sentinels:
             pack_bytes_only(sentinel.connection_pool)
         self._asking = threading.RLock()
         self._found: Address | None = None
         self._found_at = -1.0
+        self._poll_at = 0.0
 
     def get_master_address(self) -> Address:
-        """Return the master's address, the last known one where no Sentinel knows.
+        """Return the master's address, the last known one where no Sentinel knows: its refusals say what it is now.
 
         Raises:
             redis.exceptions.ConnectionError: no Sentinel has ever known.
             redis.exceptions.TimeoutError: other callers have taken all the time.
         """
-        return self._found_or_known(self._ask())
+        address = self._ask() or self._known.address
+        if address is None:
+            # redis-py's own words are long, and name connections.
+            raise MasterNotFoundError(f"no Sentinel that answers knows a master {self._master_name!r} that is up")
+        return address
 
     def has_moved_from(self, address: Address) -> bool:
         """Tell whether the master is known, and not at ``address``."""
         return self._known.address not in (None, address)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether `poll` would ask."""
+        return monotonic_seconds() >= self._poll_at
+
     def poll(self) -> None:
-        """Ask again where that is due, as connections that are good do not."""
-        if self._is_due_once():
+        """Ask again where that is due, as good connections do not: once a second, less often while none answers."""
+        if self.is_due:
+            self._poll_at = monotonic_seconds() + POLL_SECONDS
             try:
                 found = self._ask()
             except (ConnectionError, TimeoutError):
                 found = None
-            self._polled(found)
+            if found is None:
+                self._poll_at = monotonic_seconds() + POLL_UNANSWERED_SECONDS
 
     def close(self) -> None:
         """Close the connections to the Sentinels."""
@@ -172,20 +165,51 @@ class SentinelResolver(MasterSearch):
         return found
 
 
-def sentinel_options(
-    options: dict[str, Any], members: Sequence[Address], timeout_seconds: float, retry: Any
-) -> dict[str, Any]:
-    """Return the options of connections to the Sentinels: each of them gets a share of the time."""
-    share_seconds = timeout_seconds / len(members)
-    return {
-        **options,
-        "socket_connect_timeout": share_seconds,
-        "socket_timeout": share_seconds,
-        "socket_keepalive": True,
-        "socket_keepalive_options": keepalive_options(),
-        "protocol": 2,
-        "retry": retry,
-    }
+class AsyncSentinelResolver:
+    """Finds the master at each connecting, on any event loop, by the resolver that the sync link uses."""
+
+    # Read by redis-py's connections.
+    is_master = True
+    check_connection = False
+
+    def __init__(self, resolver: SentinelResolver) -> None:
+        self._resolver = resolver
+
+    async def get_master_address(self) -> Address:
+        """Return the master's address, as `SentinelResolver.get_master_address`."""
+        return await _run_in_thread(self._resolver.get_master_address)
+
+    async def poll(self) -> None:
+        """Ask where that is due, as `SentinelResolver.poll`; a connection to another node is left when it returns."""
+        if self._resolver.is_due:
+            with suppress(ConnectionError):
+                await _run_in_thread(self._resolver.poll)
+
+
+async def _run_in_thread(call: Callable[[], T]) -> T:
+    """Run a call on a thread of its own: the loop's executor may be busy with the application's calls.
+
+    Raises:
+        redis.exceptions.ConnectionError: the system has no thread left.
+    """
+    # Imported here: an application that never awaits need not load asyncio.
+    import asyncio
+    from concurrent.futures import Future
+
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        if outcome.set_running_or_notify_cancel():
+            try:
+                outcome.set_result(call())
+            except Exception as error:  # noqa: BLE001 - it is the caller's
+                outcome.set_exception(error)
+
+    try:
+        start_thread(run, "cache-sentinels")
+    except RuntimeError as error:
+        raise ConnectionError(str(error)) from error
+    return await asyncio.wrap_future(outcome)
 
 
 class RoundRobin:

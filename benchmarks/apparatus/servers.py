@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 import redis
 
@@ -17,7 +17,7 @@ from api_client import ReaderSettings
 from api_client.config.broker import miss_queue, refresh_queue
 from api_client.config.environment import without_password
 from api_client.config.redis_url import Topology, read_url
-from api_client.transport.redis_py import connect, translated
+from api_client.transport.redis_py import connect, nodes_of, translated
 from benchmarks.errors import BenchError
 from refresher.demo.environment import with_password
 from refresher.embedded import RedisServer
@@ -103,7 +103,7 @@ def running_servers(redis_url: str | None) -> Iterator[Servers]:
             url, title = with_password(redis_url, os.environ), without_password(redis_url)
         client = stack.enter_context(connect(url, timeout_seconds=_PATIENCE_SECONDS))
         with translated():
-            version = str(cast("dict[str, Any]", client.info("server"))["redis_version"])
+            version = str(nodes_of(client)[0].info("server")["redis_version"])
         namespace = f"bench-{secrets.token_hex(4)}"
         here = Servers(url, broker.url(0), broker.url(1), title, version, namespace)
         try:
@@ -115,14 +115,13 @@ def running_servers(redis_url: str | None) -> Iterator[Servers]:
 
 def remove_keys(client: redis.Redis, namespace: str) -> None:
     """Remove every key that begins with the namespace."""
-    found: list[bytes] = []
-    for key in client.scan_iter(match=f"{namespace}*", count=_BATCH):
-        found.append(key)
-        if len(found) >= _BATCH:
-            client.unlink(*found)
-            found.clear()
-    if found:
-        client.unlink(*found)
+    for node in nodes_of(client):
+        with node.pipeline(transaction=False) as pipeline:
+            for key in node.scan_iter(match=f"{namespace}*", count=_BATCH):
+                pipeline.unlink(key)
+                if len(pipeline) >= _BATCH:
+                    pipeline.execute()
+            pipeline.execute()
 
 
 _BACKLOG: Final = 128

@@ -18,7 +18,7 @@ from neo4j.exceptions import DriverError, Neo4jError
 from api_client.config.broker import miss_queue, refresh_queue
 from api_client.config.environment import without_password
 from api_client.config.redis_url import Topology, read_url
-from api_client.transport.redis_py import connect, translated
+from api_client.transport.redis_py import connect, nodes_of, translated
 from refresher.demo.errors import DemoError
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.graph.driver import open_driver
@@ -128,7 +128,7 @@ def _redis(environ: dict[str, str], options: DemoOptions) -> Iterator[None]:
             environ["CACHE_BROKER_URL"] = stack.enter_context(RedisServer.start()).url(1)
         client = stack.enter_context(connect(environ["CACHE_REDIS_URL"], timeout_seconds=_CONNECTION_SECONDS))
         stack.enter_context(translated())
-        client.ping()
+        nodes_of(client)[0].ping()
         try:
             yield
         finally:
@@ -195,10 +195,16 @@ def remove_keys(client: redis.Redis, namespace: str) -> None:
         client: of the server that is cache and broker.
         namespace: a prefix of at least eight characters that no other key has.
     """
-    for batch in _in_batches(client.scan_iter(match=f"{namespace}*", count=_BATCH)):
-        client.unlink(*batch)
+    for node in nodes_of(client):
+        for batch in _in_batches(node.scan_iter(match=f"{namespace}*", count=_BATCH)):
+            with node.pipeline(transaction=False) as pipeline:
+                for key in batch:  # each may be of another slot
+                    pipeline.unlink(key)
+                pipeline.execute()
     queues = (miss_queue(namespace), refresh_queue(namespace))
-    client.unlink(*(f"_kombu.{kind}.{queue}" for queue in queues for kind in ("binding", "binding_permanent")))
+    for queue in queues:
+        for kind in ("binding", "binding_permanent"):
+            client.unlink(f"_kombu.{kind}.{queue}")
     # Messages that a killed worker held: kombu would restore them into a queue without consumers.
     for tag, message in client.hscan_iter("unacked"):
         if any(f'"{queue}"'.encode() in message for queue in queues):

@@ -54,10 +54,8 @@ class DeadLetters:
 
         The letter of the same key with ``replaced_token`` (0: none) goes once this one is there.
         """
-        with self._client.pipeline(transaction=False) as pipeline:
-            pipeline.zadd(self._key, {msgspec.json.encode(letter): letter.token})
-            pipeline.zremrangebyrank(self._key, 0, -self._max_kept - 1)
-            pipeline.execute()
+        self._client.zadd(self._key, {msgspec.json.encode(letter): letter.token})
+        self._client.zremrangebyrank(self._key, 0, -self._max_kept - 1)
         if replaced_token:
             self._remove(raw for raw, other in self._with_token(replaced_token) if other.digest == letter.digest)
 

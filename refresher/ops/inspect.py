@@ -17,9 +17,9 @@ from api_client.errors import InvalidQuery
 from api_client.explain import GONE, Explanation, explain_reads, explanation
 from api_client.protocol.entry import FORMAT_VERSION, MAX_HEADER_BYTES, Header, UnreadableEntry, decode_header
 from api_client.protocol.keys import CacheKey
-from api_client.transport.redis_py import node_of
+from api_client.transport.redis_py import node_of, nodes_of
 from refresher.flow.dead_letters import DeadLetters
-from refresher.ops.scan import SCAN_COUNT, KeyNames, nodes_of
+from refresher.ops.scan import SCAN_COUNT, KeyNames
 
 FIND_SECONDS: Final = 10.0
 MIN_DIGEST: Final = 6

@@ -21,7 +21,7 @@ from api_client.explain import left_seconds
 from api_client.protocol.entry import MAGIC, Header, UnreadableEntry, decode_header
 from api_client.protocol.keys import DIGEST_BYTES, CacheKey, entry_prefix, key_of_digest
 from api_client.protocol.lease import RecordState
-from api_client.transport.redis_py import LazyCluster, reason
+from api_client.transport.redis_py import nodes_of, reason
 
 _ANY: Final = key_of_digest("n", "q", 1, bytes(DIGEST_BYTES))
 _HEX_DIGITS: Final = 2 * DIGEST_BYTES
@@ -169,13 +169,6 @@ def scan_keys(client: redis.Redis, namespace: str, *, max_keys: int = DEFAULT_MA
     seen.runs = sorted(seen.runs, key=lambda run: -run.lasts)[:MAX_SHOWN]
     seen.hottest = sorted(seen.hottest, key=lambda hot: -hot.accesses)[:MAX_SHOWN]
     return seen
-
-
-def nodes_of(client: redis.Redis) -> list[redis.Redis]:
-    """Return a client for each node that has keys of its own: of a cluster its masters, else the same client."""
-    if isinstance(client, LazyCluster):
-        return [client.get_redis_connection(node) for node in client.get_primaries()]
-    return [client]
 
 
 def _scanned(node: redis.Redis, names: KeyNames, max_keys: int, deadline: float, seen: KeysSeen) -> list[str]:

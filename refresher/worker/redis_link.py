@@ -19,7 +19,7 @@ from api_client.config.redis_url import Topology, read_url
 from api_client.protocol.clock import monotonic_seconds
 from api_client.transport.connection_maker import WORKER
 from api_client.transport.health import is_outage
-from api_client.transport.link import CacheLink, open_link
+from api_client.transport.link import CacheLink
 from api_client.transport.redis_py import connect
 from api_client.transport.wire import is_wrong_node
 
@@ -38,12 +38,12 @@ class RetryingLink:
     """
 
     def __init__(self, url: str) -> None:
-        self.store: CacheLink = open_link(url, TIMEOUT_SECONDS, REPLY_SECONDS, role=WORKER, patience=self._patiently)
+        self.store: CacheLink = CacheLink(url, TIMEOUT_SECONDS, REPLY_SECONDS, role=WORKER, patience=self._patiently)
         self.client: redis.Redis = connect(
             url,
             timeout_seconds=TIMEOUT_SECONDS,
             retry=Retry(_BACKOFF, 5, supported_errors=(ConnectionError, TimeoutError)),
-            known=self.store.health.master,
+            known=self.store.routes.master,
         )
         self._has_one_node = read_url(url).topology is not Topology.CLUSTER
 

@@ -13,7 +13,7 @@ import msgspec
 from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.lease import AcquireReply, AcquireStatus, RecordState
 from api_client.protocol.messages import RefreshItem
-from api_client.transport.redis_py import translated
+from api_client.transport.redis_py import node_of, translated
 from api_client.trigger.broker import Broker
 from refresher.errors import LoadFailed
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
@@ -93,7 +93,7 @@ class Runtime:
             fields = self._cache.client.hmget(
                 key.record, "state", "by", "token", "nonce", "claimed_at", "generation", "attempts"
             )
-            seconds, microseconds = self._cache.client.time()
+            seconds, microseconds = node_of(self._cache.client, key.record).time()
         state, holder, token, nonce, claimed_at, generation, attempts = cast("list[bytes | None]", fields)
         if state != RecordState.RUNNING.encode() or holder != owner.encode() or token is None or nonce is None:
             return None

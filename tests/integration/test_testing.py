@@ -186,7 +186,7 @@ def test_an_async_test_enters_it_on_its_own_event_loop() -> None:
             # One cache: what the one reader has asked for the other has.
             assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]
             assert len(cache.outcomes) == 2
-        connection = cache.async_client._aio._connections.current()
+        connection = cache.async_client._aio.only_node._connections.current()
         assert connection is None
 
     asyncio.run(main())

@@ -67,6 +67,12 @@ class Cluster:
         hosts = ",".join(f"{node.host}:{node.port}" for node in self.nodes[:2])
         return f"redis+cluster://:{self.password}@{hosts}"
 
+    def empty(self) -> None:
+        """Remove all keys, and the scripts that the nodes know."""
+        for node in self.nodes:
+            self.ask(node, "FLUSHALL")
+            self.ask(node, "SCRIPT FLUSH")
+
     def ask(self, node: RedisServer, *command: str | int) -> object:
         """Send one command to one node."""
         with self.client(node) as client:

@@ -7,6 +7,7 @@ from typing import Any
 from api_client.protocol import lease, payload
 from api_client.protocol.entry import Flag, encode
 from api_client.protocol.lease import AcquireStatus, CommitStatus
+from api_client.transport.redis_py import nodes_of
 from tests.support.lease_world import HARD_TTL_SECONDS, RETENTION_SECONDS, World, a_header
 from tests.support.waiting import eventually
 
@@ -68,8 +69,8 @@ class WorkedKey(World):
 
     def has_subscriber(self) -> bool:
         """Whether somebody is subscribed to its notifications."""
-        ((_, listening),) = self.client.pubsub_numsub(self.key.channel)
-        return bool(listening)
+        channel = self.key.channel
+        return any(listening for node in nodes_of(self.client) for _, listening in node.pubsub_numsub(channel))
 
     def _entry(self, token: int, value: Any, **changes: Any) -> bytes:
         return encode(a_header(token, NONCE, **changes), self.key.digest, payload.encode(value))

@@ -14,6 +14,7 @@ from api_client.protocol import lease
 from api_client.protocol.entry import Header, Smoothed, UnreadableEntry, decode_header, encode
 from api_client.protocol.keys import CacheKey, make_key
 from api_client.protocol.lease import AcquireReply, Call, ClaimReply, CommitStatus, FailReply
+from api_client.transport.redis_py import node_of
 from api_client.transport.scripts import LeaseStore
 
 if TYPE_CHECKING:
@@ -146,12 +147,12 @@ class World:
 
     def look(self) -> StepSnapshot:
         """Entry and record as they are now, in one round trip."""
-        with self.client.pipeline(transaction=False) as pipeline:
+        with node_of(self.client, self.key.entry).pipeline(transaction=False) as pipeline:
             queue_snapshot(pipeline, self.key)
             return parse_snapshot(pipeline.execute(raise_on_error=False))
 
     def now_us(self) -> int:
-        whole_seconds, microseconds = self.client.time()
+        whole_seconds, microseconds = node_of(self.client, self.key.entry).time()
         return whole_seconds * 1_000_000 + microseconds
 
 

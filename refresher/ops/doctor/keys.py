@@ -10,12 +10,11 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from api_client.explain import duration
 from api_client.transport.connection_maker import READER, read_name
-from api_client.transport.redis_py import reason
+from api_client.transport.redis_py import nodes_of, reason
 from api_client.trigger.claim_and_publish import REPUBLISH_SECONDS
 from refresher.ops.dead_keys import DeadKeys, KeyStatus
 from refresher.ops.doctor.deployment import Deployment
 from refresher.ops.doctor.findings import AS_OPERATOR, Finding, ok, warning
-from refresher.ops.scan import nodes_of
 
 MIN_SILENCE_SECONDS: Final = 10
 """Shorter silences of all readers are not reported."""

@@ -55,7 +55,7 @@ def test_a_reader_that_is_wrong_about_the_clock_learns_it_again(make_reader: Mak
     reader = make_reader()
     new_key().store_value("new")
     assert reader.get("q", {}) == "new"
-    clock = client_of(reader)._link.health.clock
+    clock = client_of(reader)._link.routes.clock
     clock.sync(clock.now_us() - int(HOUR_SECONDS * 1e6), asked_at=monotonic_seconds())
     clock._resync_at = float("inf")  # but for the doubt, it would never ask
     new_key(params={"n": 1}).store_value("new")

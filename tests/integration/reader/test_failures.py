@@ -201,7 +201,7 @@ def test_an_invalid_option_is_refused_before_anything_is_sent(
     with pytest.raises(InvalidQuery, match=why):
         cut_off.get_many([("q", {})], **options)
     assert events.recorded == []
-    assert not client_of(cut_off)._link.health.clock.is_known
+    assert not client_of(cut_off)._link.routes.clock.is_known
 
 
 @pytest.mark.parametrize("wrong", ["no", "false", 0, 1, None, []], ids=repr)

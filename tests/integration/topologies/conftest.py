@@ -12,7 +12,7 @@ import redis
 
 from api_client import CacheUnavailable, ReaderEvents, ReaderSettings
 from api_client.protocol.keys import make_key
-from api_client.transport.link import ClusterLink
+from api_client.transport import cluster as routing
 from api_client.transport.redis_py import connect
 from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
@@ -83,9 +83,7 @@ def shared_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Cluster:
     """The same, emptied."""
-    with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
-        client.flushall()
-        client.script_flush()
+    shared_cluster.empty()
     return shared_cluster
 
 
@@ -101,11 +99,11 @@ def play_on(cluster: Cluster, stack: ExitStack) -> NewKey:
     return lambda n: WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, "q", {"n": n}, 1))
 
 
-def link_of(reader: AnyReader) -> ClusterLink:
-    """The sync link of a reader of a cluster, which knows the nodes."""
-    link = client_of(reader)._link
-    assert isinstance(link, ClusterLink)
-    return link
+def routes_of(reader: AnyReader) -> routing.Cluster:
+    """What a reader of a cluster knows of its nodes."""
+    routes = client_of(reader)._link.routes
+    assert isinstance(routes, routing.Cluster)
+    return routes
 
 
 def done(call: Callable[[], Any]) -> Any:

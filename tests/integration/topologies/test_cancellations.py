@@ -36,4 +36,4 @@ def test_a_step_cancelled_while_it_queries_the_sentinels_is_cancelled(
 
     for moment in CancelPoint:
         awaits = next(number for number in count() if not asyncio.run(is_cancelled(number, moment)))
-        assert awaits >= 3, moment
+        assert awaits >= 2, moment

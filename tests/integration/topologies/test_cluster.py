@@ -15,18 +15,18 @@ from redis.crc import key_slot
 
 from api_client import CacheUnavailable, Entry, EntryState
 from api_client.protocol.lease import invalidate
-from api_client.transport.link import open_link
+from api_client.transport.link import CacheLink
 from refresher.worker.redis_link import RetryingLink
 from tests.integration.topologies.conftest import (
     KEYS,
     MakeReader,
     NewKey,
     done,
-    link_of,
     play_on,
+    routes_of,
 )
 from tests.servers.redis_cluster import SLOTS, Cluster
-from tests.support.any_reader import AnyReader, answer_of
+from tests.support.any_reader import AnyReader, answer_of, client_of
 from tests.support.lease_world import claim_call
 from tests.support.read_load import ReadLoad
 from tests.support.timing import Measured
@@ -111,7 +111,7 @@ def test_an_invalidation_waits_for_the_replicas_of_the_key_s_own_node(
 
 def test_steps_of_many_keys_are_run_on_all_nodes_at_once(cluster: Cluster, new_key: NewKey, stack: ExitStack) -> None:
     keys = [new_key(n) for n in KEYS]
-    link = stack.enter_context(closing(open_link(cluster.url(), MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)))
+    link = stack.enter_context(closing(CacheLink(cluster.url(), MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)))
     claims = [claim_call(key.key, f"claim-{n}", seen=None, force=False, bookmarks=()) for n, key in enumerate(keys)]
     for _ in range(2):  # once with scripts that no node knows, once with those that each does
         replies = link.run_all(claims)
@@ -171,10 +171,9 @@ def test_while_a_slot_moves_its_keys_are_where_they_are(
 
 def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster: Cluster, new_key: NewKey) -> None:
     assert reader.get("q", {"n": 0}, timeout=0, default="none") == "none"
-    link = link_of(reader)
-    link.sync_clock()
+    client_of(reader)._link.sync_clock()
     ahead = cluster.nodes[-1]
-    clock = link.health.health_of((ahead.host, ahead.port)).clock
+    clock = routes_of(reader).health_of((ahead.host, ahead.port)).clock
     clock.sync(clock.now_us() + HOUR_US, asked_at=time.monotonic())
     for n in KEYS:
         # Loaded 10 s ago, by the clock of its node.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refresher.embedded import RedisServer
-from tests.integration.topologies.conftest import KEYS, MakeReader, NewKey, link_of
+from tests.integration.topologies.conftest import KEYS, MakeReader, NewKey, routes_of
 from tests.servers.redis_cluster import SLOTS, Cluster
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -24,9 +24,7 @@ def test_connections_to_a_removed_cluster_node_are_closed(
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
     assert connections_of(cluster, left) > before
     # As CLUSTER SLOTS would say it, whoever has asked.
-    assert link_of(reader).health.update_slots(
-        [[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port)
-    )
+    assert routes_of(reader).update_slots([[0, SLOTS - 1, [stays.host.encode(), stays.port]]], (stays.host, stays.port))
     eventually(lambda: connections_of(cluster, left) <= before, "its connections are closed")
     # It has its slots all the same, and says so.
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)

@@ -46,8 +46,7 @@ def bury(client: redis.Redis, number: int) -> None:
 
 @pytest.fixture
 def settings(shared_cluster: Cluster, clean_redis: RedisServer) -> WorkerSettings:
-    with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
-        client.flushall()
+    shared_cluster.empty()
     return WorkerSettings(redis_url=shared_cluster.url(), broker_url=clean_redis.url(1), namespace="test")
 
 

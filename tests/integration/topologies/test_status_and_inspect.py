@@ -19,8 +19,8 @@ def key(number: int) -> CacheKey:
 
 
 def test_keys_of_all_nodes_are_seen(shared_cluster: Cluster) -> None:
+    shared_cluster.empty()
     with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
-        client.flushall()
         for number in range(KEYS):
             world = World(client, LeaseStore(client), key(number))
             world.plant(world.now_us())

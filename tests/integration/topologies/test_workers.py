@@ -82,8 +82,7 @@ def test_values_are_loaded_refreshed_and_dead_lettered_on_a_cluster(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with connect(shared_cluster.url(), timeout_seconds=MAX_WAIT_SECONDS) as client:
-        client.flushall()
+    shared_cluster.empty()
     system = make_system(shared_cluster.url(), stack, redis_server, arcadedb, tmp_path)
     for kind in sorted(KINDS):
         reader = system.reader(kind)

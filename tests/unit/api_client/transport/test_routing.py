@@ -9,10 +9,10 @@ import pytest
 from redis.crc import key_slot
 from redis.exceptions import ClusterDownError, ConnectionError, ReadOnlyError
 
-from api_client.config.redis_url import Address
+from api_client.config.redis_url import Address, read_url
 from api_client.errors import CacheUnavailable
-from api_client.transport import cluster
-from api_client.transport.cluster import SLOTS, ClusterState, FindSlots, Pause, Send
+from api_client.transport.cluster import MAX_ROUNDS, SLOTS, Cluster
+from api_client.transport.routing import FindSlots, Pause, Send, Step
 from api_client.transport.scripts import drive
 from api_client.transport.wire import Command, error_reply
 
@@ -33,7 +33,7 @@ class Nodes:
     """Nodes that reply as a test says, in turn; with a record of what was sent to them."""
 
     def __init__(self, *replies: Any, slots_found: Address | None = None) -> None:
-        self.state = ClusterState([A])
+        self.state = Cluster(read_url("redis+cluster://a:1"), timeout_seconds=1.0)
         self.sent: list[tuple[Address, Sequence[Command]]] = []
         self.searches = self.pauses = 0
         self._replies, self._slots_found = list(replies), slots_found
@@ -41,7 +41,7 @@ class Nodes:
     def own(self, node: Address) -> None:
         assert self.state.update_slots([[0, SLOTS - 1, [node[0].encode(), node[1]]]], node)
 
-    def do(self, step: cluster.Step) -> Any:
+    def do(self, step: Step) -> Any:
         match step:
             case Send(by_node):
                 self.sent += by_node.items()
@@ -60,7 +60,7 @@ class Nodes:
         return [reply] * len(commands)
 
     def route(self, *commands: Command) -> list[Any]:
-        return drive(cluster.replies(self.state, commands), self.do)
+        return drive(self.state.replies(commands), self.do)
 
 
 def known(*replies: Any, slots_found: Address | None = None) -> Nodes:
@@ -119,7 +119,7 @@ def test_a_refusal_is_the_reply() -> None:
 def test_nodes_that_lead_to_each_other_end() -> None:
     nodes = known(MOVED)
     assert nodes.route(GET) == [MOVED]
-    assert len(nodes.sent) == cluster.MAX_ROUNDS
+    assert len(nodes.sent) == MAX_ROUNDS
 
 
 def test_without_slots_they_are_searched_for_once_for_all_keys() -> None:

@@ -1,0 +1,202 @@
+"""Routing without I/O: where commands go, as plans that the sync and the async link carry out.
+
+Plans (see `scripts`) yield the steps of an exchange with the nodes. `Routes` sends all to one Redis, or to the master
+that its Sentinels name; `cluster.Cluster` goes by slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from redis.exceptions import RedisError
+
+from api_client.config.redis_url import Address
+from api_client.errors import CacheUnavailable
+from api_client.protocol.clock import RedisClock
+from api_client.protocol.keys import CacheKey
+from api_client.protocol.lease import Call
+from api_client.transport.health import Health
+from api_client.transport.scripts import none_failed
+from api_client.transport.sentinel import MasterAddress
+from api_client.transport.wire import Command
+
+T = TypeVar("T")
+
+
+class Send(NamedTuple):
+    """Step: send commands, each node's in one round trip, all nodes at one time.
+
+    Send back the replies by node; where one has failed, its CacheUnavailable in the place of each.
+    """
+
+    by_node: Mapping[Address, Sequence[Command]]
+
+
+class Pause(NamedTuple):
+    """Step: sleep."""
+
+    duration_seconds: float
+
+
+class FindSlots(NamedTuple):
+    """Step: carry out a search, once for all callers at one time. Send back its result; None where another is running.
+
+    With ``waits`` the caller waits for that other one.
+    """
+
+    search: Callable[[], Plan[CacheUnavailable | None]]
+    waits: bool
+
+
+class LearnClock(NamedTuple):
+    """Step: have a node's link learn the node's time. Send back its CacheUnavailable, or None."""
+
+    address: Address
+
+
+Step: TypeAlias = "Send | Pause | FindSlots | LearnClock"
+Plan: TypeAlias = Generator[Step, Any, T]
+
+
+class Routes:
+    """Where commands go, and what is known of the nodes: here all go to one, which connections find by the URL.
+
+    Shared by the sync and the async link. Thread-safe; no I/O. `Cluster` differs in every method but `results`.
+
+    Args:
+        url: of one Redis, or of Sentinels.
+        breaks: as for `Health`.
+
+    Attributes:
+        is_single: whether there is no other node.
+        clock: the reader's.
+        master: where the master is, behind Sentinels.
+    """
+
+    ONLY_NODE: ClassVar[Address] = ("", 0)
+    is_single: ClassVar[bool] = True
+
+    def __init__(self, url: str, *, breaks: bool = True) -> None:
+        self._url, self._health = url, Health(breaks=breaks)
+        self.clock: RedisClock = self._health.clock
+        self.master: MasterAddress = MasterAddress()
+
+    def url_of(self, node: Address) -> str:
+        """Return the URL of a node."""
+        return self._url
+
+    def urls(self) -> list[str]:
+        """Return the URLs of the nodes that have keys, as far as they are known."""
+        return [self._url]
+
+    def health_of(self, node: Address) -> Health:
+        """Return the breaker and the clock of a node."""
+        return self._health
+
+    def health_of_owner(self, key: str) -> Health:
+        """Return the health of the node that has a key."""
+        return self._health
+
+    def ready_owner(self, key: str) -> Address | None:
+        """Return the node that has a key; None where more must be known first."""
+        return self.ONLY_NODE
+
+    def to_reader_clock(self, raw: bytes | None, node: Address) -> bytes | None:
+        """Return an entry of a node with its times by the reader's clock."""
+        return raw
+
+    def on_nodes_changed(self, keep_only: Callable[[Collection[Address]], object]) -> None:
+        """Have ``keep_only`` called with the nodes that are in use, on whatever thread finds that they have changed."""
+
+    def replies(self, commands: Sequence[Command], query: str | None = None) -> Plan[list[Any]]:
+        """Have commands done by the nodes that have their keys; returns the replies.
+
+        In the place of a reply may stand an error reply, or the CacheUnavailable of the node, about ``query``.
+        """
+        return about_query((yield Send({self.ONLY_NODE: commands}))[self.ONLY_NODE], query)
+
+    def entries(self, keys: Sequence[CacheKey]) -> Plan[Sequence[bytes | CacheUnavailable | None]]:
+        """Read entries, their times by the reader's clock; a node's failure stands in the place of its entries.
+
+        Raises:
+            CacheUnavailable: of a single node.
+        """
+        replies = none_failed((yield from self.replies([("GET", key.entry) for key in keys], keys[0].query)))
+        return [self._health.entry_of(reply, key.query) for key, reply in zip(keys, replies, strict=True)]
+
+    def read_again(self, key: CacheKey, node: Address, failed: CacheUnavailable) -> Plan[bytes | None]:
+        """Read an entry after a read at a node has failed: elsewhere, if that leads anywhere.
+
+        Raises:
+            CacheUnavailable: it does not.
+        """
+        yield from ()
+        raise failed
+
+    def learn_clocks(self, *, every: bool) -> Plan[None]:
+        """Learn the time of every node; of one alone, unless ``every``: where one is needed soon.
+
+        Raises:
+            CacheUnavailable: no node has answered.
+        """
+        if (failed := (yield LearnClock(self.ONLY_NODE))) is not None:
+            raise failed
+
+    def results(
+        self, calls: Sequence[Call[T]], replies: Sequence[Any], query: str | None
+    ) -> list[T | CacheUnavailable]:
+        """Return what lease steps have replied; in the place of one that has failed its error."""
+        return [self._result(call, reply, query) for call, reply in zip(calls, replies, strict=True)]
+
+    def _result(self, call: Call[T], reply: Any, query: str | None) -> T | CacheUnavailable:
+        if isinstance(reply, RedisError):
+            return self.health_of_owner(call.keys[0]).failure(reply, query)
+        return reply if isinstance(reply, CacheUnavailable) else call.parse(reply)
+
+
+def about_query(replies: list[Any], query: str | None) -> list[Any]:
+    """Return replies whose failures are about ``query``."""
+    if query is None:
+        return replies
+    return [reply.about(query) if isinstance(reply, CacheUnavailable) else reply for reply in replies]
+
+
+class Node(Protocol):
+    """The connections to one node."""
+
+    def invalidate_all(self) -> None:
+        """Leave the node: close connections, those in use as soon as they are not. From any thread."""
+
+    def close(self) -> None:
+        """Close what the caller has open."""
+
+
+N = TypeVar("N", bound=Node)
+
+
+class Nodes(Generic[N]):
+    """The nodes that were needed so far, each made at its first use. Thread-safe, without a lock."""
+
+    def __init__(self, make: Callable[[Address], N]) -> None:
+        self._make = make
+        self._made: dict[Address, N] = {}
+
+    def __getitem__(self, address: Address) -> N:
+        return self._made.get(address) or self._made.setdefault(address, self._make(address))
+
+    def keep_only(self, kept: Collection[Address]) -> None:
+        """Leave the nodes that are in the cluster no more."""
+        for address in [address for address in list(self._made) if address not in kept]:
+            if (node := self._made.pop(address, None)) is not None:
+                node.invalidate_all()
+
+    def invalidate_all(self) -> None:
+        """Leave all of them; what is sent next opens connections."""
+        for node in list(self._made.values()):
+            node.invalidate_all()
+
+    def close(self) -> None:
+        """Close what the caller has open to them."""
+        for node in list(self._made.values()):
+            node.close()
