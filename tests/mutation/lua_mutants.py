@@ -5,7 +5,8 @@ A guard is left out:
 - a condition of ``if`` and ``elseif``: taken as true, taken as false;
 - a side of ``and`` and ``or``, and ``not``: dropped;
 - a bound of a comparison: moved by one (``<`` and ``<=``, ``>`` and ``>=``);
-- an argument of ``math.max`` and ``math.min``, and a side of a sum, a difference, a product, a power: dropped;
+- an argument of ``math.max`` and ``math.min``, and a side of a sum, a difference, a product, a power, a text put
+  together: dropped;
 - a statement that calls something: dropped; of HSET and HDEL each field too, of SET the option.
 
 A value is another one:
@@ -36,7 +37,7 @@ TOKEN: Final = re.compile(
 LEVELS: Final = [{"or"}, {"and"}, {"==", "~=", "<", "<=", ">", ">="}, {".."}, {"+", "-"}, {"*", "/"}]
 BOUNDS: Final = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 MAX_WHOLE: Final = 60
-KEPT: Final = {"..", "==", "~=", *BOUNDS}
+KEPT: Final = {"==", "~=", *BOUNDS}
 UNARY: Final = {"not", "-", "#"}
 COMPARING: Final = {"==", "~=", *BOUNDS, "and", "or"}
 OTHER_WORD: Final = "'invalidated'"

@@ -176,6 +176,7 @@ def test_no_condition_no_part_of_one_and_no_bound_is_forgotten(part: str) -> Non
         ("redis.call('DEL', k)", [""]),
         ("notify(c, 'done')", ["", "notify('0', 'done')", "notify(c, 'invalidated')"]),
         ("return a == 'b'", ["return '0'"]),
+        ("local x = a .. 'b' .. c", ["local x = 'b' .. c", "local x = a .. c", "local x = a .. 'b'"]),
         ("return { 1, text(a), '', '0' }",
          ["return { 2, text(a), '', '0' }", "return { 1, '0', '', '0' }", "return { 1, text(a), '0', '0' }",
           "return { 1, text(a), '', '1' }"]),
