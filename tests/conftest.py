@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
+from refresher.embedded.rabbitmq_server import RabbitMqServer
 from refresher.embedded.redis_server import find_redis_server
 from tests.servers.neo4j_server import Neo4jServer
 from tests.servers.redis_binaries import oldest_redis
@@ -21,6 +22,7 @@ from tests.support.tiers import (
     pytest_report_collectionfinish,
 )
 from tests.support.turns import pytest_runtest_protocol
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -37,6 +39,11 @@ __all__ = [
 # A shell without job control lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# On a busy machine servers take their time: RabbitMQ, which starts in 5 s on a quiet one, took 100 s beside others.
+for _server in (RedisServer, ArcadeDbServer, RabbitMqServer):
+    _server.start.__func__.__kwdefaults__["start_seconds"] = 2 * MAX_WAIT_SECONDS  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(wrapper=True)

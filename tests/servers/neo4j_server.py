@@ -14,6 +14,7 @@ from neo4j.exceptions import DriverError, Neo4jError
 from refresher.embedded.errors import ServerMissing
 from refresher.embedded.server import EmbeddedServer
 from tests.servers.maven import NEO4J_VERSION, neo4j_jars
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,7 +54,7 @@ class Neo4jServer(EmbeddedServer):
         self._java, self._jars, self._heap_mib = java, jars, heap_mib
 
     @classmethod
-    def start(cls, *, heap_mib: int = 512, start_seconds: float = 120.0) -> Self:
+    def start(cls, *, heap_mib: int = 512, start_seconds: float = MAX_WAIT_SECONDS) -> Self:
         """Start a server and wait until it answers a query with its new password.
 
         Raises:

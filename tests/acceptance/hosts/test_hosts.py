@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.acceptance.hosts.conftest import HostSystems, drive
 from tests.acceptance.hosts.table import HOSTS, Host
@@ -33,6 +34,9 @@ MAY_GO: Final = {"threads", "connections", "files"}
 INHERITED: Final = {"app refresher-publisher"}
 
 
+RESOURCES: Final = {"rabbitmq": "rabbitmq", "6.2": "second_redis"}
+
+
 def undocumented(host: Host, moment: str, found: dict[str, list[str]]) -> list[str]:
     """Return the changes that the documentation does not name."""
     return [
@@ -44,7 +48,13 @@ def undocumented(host: Host, moment: str, found: dict[str, list[str]]) -> list[s
     ]
 
 
-@pytest.mark.parametrize("host", HOSTS, ids=lambda host: re.sub("[ ,]+", "-", f"{host.name}, {host.servers}"))
+def as_case(host: Host) -> ParameterSet:
+    """Name a host with its servers, and mark what these need."""
+    marks = [getattr(pytest.mark, mark) for word, mark in RESOURCES.items() if word in host.servers]
+    return pytest.param(host, id=re.sub("[ ,]+", "-", f"{host.name}, {host.servers}"), marks=marks)
+
+
+@pytest.mark.parametrize("host", [as_case(host) for host in HOSTS])
 def test_it_is_used_and_closed_and_nothing_remains(host: Host, systems: HostSystems, tmp_path: Path) -> None:
     ended = drive(systems(host.servers), host, tmp_path)
 

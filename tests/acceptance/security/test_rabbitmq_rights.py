@@ -31,7 +31,7 @@ from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.authority import HOST, Authority
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("patient_publishers")
+pytestmark = [pytest.mark.usefixtures("patient_publishers"), pytest.mark.rabbitmq]
 
 NAMESPACE = "cache"
 REFRESHES = queue_for(NAMESPACE, "amqps://", has_waiter=False).name
@@ -122,12 +122,12 @@ def running(
 
 def test_reader_and_worker_work_with_their_rights_over_tls(running: System) -> None:
     client = running.client()
-    assert client.get("long_lived", {"key": "a"}, timeout=30)["load"] == 1
-    client.refresh("long_lived", {"key": "a"}, wait=True, timeout=30)
+    assert client.get("long_lived", {"key": "a"})["load"] == 1
+    client.refresh("long_lived", {"key": "a"}, wait=True)
     assert client.explain("long_lived", {"key": "a"}).state == "fresh"
     # A retry through the broker is a delay of RabbitMQ's.
     running.control.rpush("script:late", "fail", "fail", "ok")
-    assert client.get("long_lived", {"key": "late"}, timeout=60)["load"] == 3
+    assert client.get("long_lived", {"key": "late"})["load"] == 3
 
 
 def test_a_worker_of_an_application_trusts_the_same_authority(running: System, server: RabbitMqWithUsers) -> None:
@@ -136,7 +136,7 @@ def test_a_worker_of_an_application_trusts_the_same_authority(running: System, s
     running.control.rpush("script:own", "fail", "ok")
     worker = running.start_worker("-c", "1", app="tests.support.host_app", C_FORCE_ROOT="1", **broker)
     try:
-        assert client.get("long_lived", {"key": "own"}, timeout=60)["load"] == 2  # with a delay of RabbitMQ's, too
+        assert client.get("long_lived", {"key": "own"})["load"] == 2  # with a delay of RabbitMQ's, too
     finally:
         worker.kill()
 
