@@ -24,7 +24,7 @@ from tests.servers.neo4j_server import Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.scripted_queries import CONTROL_URL
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 NO_GRAPH: Final = SimpleNamespace(bolt_uri="bolt://127.0.0.1:1", user="neo4j", password="", database="")
@@ -53,7 +53,9 @@ class System:
             "REFRESHER_QUERIES": "tests.support.scripted_queries",
             "CACHE_XFETCH_WORKERS": "2",
             "CACHE_XFETCH_MIN_TTL": "0",
-            "CACHE_REDIS_TIMEOUT": "5s",  # a busy machine shall not meet it
+            # A busy machine shall meet neither.
+            "CACHE_REDIS_TIMEOUT": "5s",
+            "STAMPEDE_WAIT_TIMEOUT_MS": f"{1_000 * MAX_WAIT_SECONDS:.0f}",
         }
         self.cache = stack.enter_context(redis.Redis.from_url(server.url(0)))
         self.broker = stack.enter_context(redis.Redis.from_url(server.url(1)))
@@ -93,10 +95,13 @@ class System:
         key = client.key(query, params)
         raw = self.cache.get(key.entry) or b""
         header = decode_header(raw, key.digest)
-        early = msgspec.structs.replace(
-            header, soft_expiry_us=client._link.now_us() + 600_000_000, delta=Smoothed(1e15, 0)
-        )
+        early = msgspec.structs.replace(header, soft_expiry_us=self.now_us() + 600_000_000, delta=Smoothed(1e15, 0))
         self.cache.set(key.entry, encode(early, key.digest, raw[header.length :]), keepttl=True)
+
+    def now_us(self) -> int:
+        """The time of the cache's Redis."""
+        seconds, microseconds = self.cache.time()
+        return int(seconds * 1_000_000 + microseconds)
 
     def loads(self, key: str) -> int:
         """How many loads of a scripted query have begun."""
@@ -125,8 +130,14 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def system(stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path: Path) -> System:
-    """A system on the embedded graph."""
+    """A system on the embedded graph. Its Redis is its own: tests kill it, configure it, count all keys."""
     return System(stack, stack.enter_context(RedisServer.start()), redis_server, arcadedb, tmp_path)
+
+
+@pytest.fixture
+def system_without_graph(stack: ExitStack, redis_server: RedisServer, tmp_path: Path) -> System:
+    """A system whose loads ask no graph."""
+    return System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ from tests.acceptance.conftest import ROOT
 from tests.support.monitored_system import MonitoredSystem
 from tests.support.requirements import IS_LONG
 from tests.support.system_faults import FAULTS, Fault
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-WITHIN_SECONDS = 90
 TRIED = [fault for fault in FAULTS if IS_LONG or not fault.is_long]
 
 
@@ -34,7 +33,7 @@ def system(
         yield system
 
 
-@pytest.mark.timeout(5 * WITHIN_SECONDS)
+@pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
 @pytest.mark.parametrize("fault", TRIED, ids=lambda fault: fault.name)
 def test_a_fault_raises_its_alerts_and_doctor_says_what_it_is(system: MonitoredSystem, fault: Fault) -> None:
     wait(system, lambda: is_well(system), "all is well before")

@@ -15,7 +15,7 @@ import pytest
 from api_client import EntryState
 from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-71c0"
 BARE = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -26,7 +26,7 @@ def run(env: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.Com
         [sys.executable, "-m", "refresher.cli", *arguments],
         # A command is started, not served: its patience is that of a person.
         env={**env, "CACHE_REDIS_TIMEOUT": "5s", "COLUMNS": "120"},
-        input=stdin, capture_output=True, text=True, timeout=120, check=False,
+        input=stdin, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def idle(system: System) -> Commands:
 
 
 def test_keys_are_warmed_from_a_file_and_those_that_fail_are_named(commands: Commands, tmp_path: Path) -> None:
-    commands.system.client().get("long_lived", {"key": "there"}, timeout=20)
+    commands.system.client().get("long_lived", {"key": "there"})
     commands.system.control.rpush("script:bad", "fail")
     file = tmp_path / "keys.jsonl"
     file.write_text("\n".join(json.dumps({"key": key}) for key in ("there", "a", "b", "bad", "c")) + "\n\n")
@@ -76,13 +76,13 @@ def test_ctrl_c_ends_a_wait_without_a_word(idle: Commands) -> None:
     with refresh:
         eventually(lambda: idle.system.record(key).get("state") == "queued", "it waits")
         refresh.send_signal(signal.SIGINT)
-        assert refresh.communicate(timeout=60) == ("", "")
+        assert refresh.communicate(timeout=MAX_WAIT_SECONDS) == ("", "")
     assert refresh.returncode == 130
 
 
 def test_a_value_is_refreshed_and_waited_for(commands: Commands) -> None:
     client = commands.system.client()
-    assert client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
+    assert client.get("long_lived", {"key": "a"})["load"] == 1
     done = commands.run("refresh", "long_lived", "key=a")
     assert (done.returncode, done.stdout, done.stderr) == (0, "long_lived v1: refreshed\n", "")
     assert client.get("long_lived", {"key": "a"})["load"] == 2
@@ -104,14 +104,14 @@ def test_a_refresh_that_is_not_waited_for_is_asked_for_once(idle: Commands) -> N
 
 def test_an_invalidated_value_is_stale_and_a_hard_one_gone(commands: Commands) -> None:
     client = commands.system.client()
-    token = client.get_entry("long_lived", {"key": "a"}, timeout=20).token
+    token = client.get_entry("long_lived", {"key": "a"}).token
     soft = commands.run("invalidate", "long_lived", "key=a", "--json")
     assert soft.returncode == 0
     assert json.loads(soft.stdout)["generation"] > token
     assert client.get_entry("long_lived", {"key": "a"}).state is EntryState.STALE
     hard = commands.run("invalidate", "long_lived", '{"key": "a"}', "--hard")
     assert hard.stdout.startswith("long_lived v1: gone from now on, generation ")
-    assert client.get_entry("long_lived", {"key": "a"}, timeout=20).state is EntryState.MISS
+    assert client.get_entry("long_lived", {"key": "a"}).state is EntryState.MISS
     alone = commands.run("invalidate", "long_lived", "key=a", "--replicas", "1")
     assert alone.returncode == 1
     assert "fewer than 1 replicas have it" in alone.stderr
@@ -140,7 +140,7 @@ def test_queries_of_the_folder_where_a_command_is_given_are_found(command: list[
     (tmp_path / "mine.py").write_text("print('imported')")
     # As programs that pip has installed: they do not look into the folder by themselves.
     done = subprocess.run(
-        [sys.executable, "-P", "-m", *command], cwd=tmp_path, timeout=120, check=False,
+        [sys.executable, "-P", "-m", *command], cwd=tmp_path, timeout=MAX_WAIT_SECONDS, check=False,
         env={**BARE, "REFRESHER_QUERIES": "mine"}, capture_output=True, text=True,
     )  # fmt: skip
     assert "imported" in done.stdout, done.stderr

@@ -20,7 +20,7 @@ from refresher.embedded import RedisServer, free_port
 from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
 from tests.contract.test_dead_letters import a_letter
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 AT_ONCE = {"CACHE_XFETCH_RETRY_ENABLED": "false"}
 SECRET = "canary-c3a9"
@@ -134,7 +134,7 @@ def test_a_drop_ends_the_pause_and_the_row(busy_cli: BusyCommandLine) -> None:
         {"id": identifier, "query": "long_lived", "result": "dropped", "ended_pause": True}
     ]
     assert busy_cli.told("list") == []
-    assert busy_cli.client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 3
+    assert busy_cli.client.get("long_lived", {"key": "a"})["load"] == 3
 
 
 def test_letters_of_one_key_are_told_together_and_go_together(cli: CommandLine) -> None:
@@ -209,7 +209,7 @@ def test_a_cache_that_is_down_is_one_line_without_the_password(cli: CommandLine)
     done = subprocess.run(
         [sys.executable, "-m", "refresher.cli", "dead", "list"],
         env={**os.environ, "PYTHONPATH": str(ROOT), "CACHE_REDIS_URL": url},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.startswith("error: the cache at CACHE_REDIS_URL=redis://")

@@ -29,7 +29,7 @@ from tests.support.deployment_files import DEPLOY, copy_with_secrets, environmen
 from tests.support.running_deployment import RunningDeployment, can_mount, confined, scraped_here
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.tools import tool
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 from tests.support.web_server import WebServer
 
 pytestmark = pytest.mark.timeout(900)
@@ -105,7 +105,7 @@ def test_prometheus_scrapes_worker_flower_and_application(deployed: RunningDeplo
 
 
 def ask(port: int, path: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_WAIT_SECONDS)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -190,7 +190,7 @@ def test_the_worker_s_unit_refreshes_and_stops_in_order_under_its_confinement(
     eventually(lambda: ask(port, "/ready")[0] == http.client.OK, f"it is ready: {unit.process.tail_of_log()}")
     assert unit.is_filtered()
     client = system.client()
-    assert client.get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
+    assert client.get("long_lived", {"key": "a"})["load"] == 1
     client.refresh("long_lived", {"key": "b", "hold": "gate"})
     eventually(lambda: system.loads("b") == 1, "it loads")
     unit.tell_to_stop()

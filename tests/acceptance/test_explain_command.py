@@ -20,6 +20,7 @@ from api_client.transport.scripts import LeaseStore
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer, free_port
 from tests.support.lease_world import World
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 SECRET = "canary-8d13"
@@ -49,7 +50,7 @@ class Cache:
                 **os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "CACHE_REDIS_URL": self.server.url(0),
                 "CACHE_BROKER_URL": self.server.url(1), **changes,
             },
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
         )  # fmt: skip
 
 

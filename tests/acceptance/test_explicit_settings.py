@@ -26,7 +26,7 @@ def test_each_connection_leads_to_the_broker_of_the_settings(monkeypatch: pytest
 def test_a_worker_consumes_from_the_broker_of_its_settings(system: System) -> None:
     elsewhere = {"CACHE_BROKER_URL": f"redis://127.0.0.1:{free_port()}/0", BROKER: system.env["CACHE_BROKER_URL"]}
     system.start_worker("-c", "1", app="tests.support.explicit_broker_app", **elsewhere)
-    assert system.client().get("long_lived", {"key": "a"}, timeout=60)["load"] == 1
+    assert system.client().get("long_lived", {"key": "a"})["load"] == 1
 
 
 def test_reader_and_worker_leave_the_broker_of_other_celery_apps_to_them(
@@ -36,13 +36,13 @@ def test_reader_and_worker_leave_the_broker_of_other_celery_apps_to_them(
     monkeypatch.setenv("CELERY_BROKER_URL", elsewhere)
     system.start_worker("-c", "1", CELERY_BROKER_URL=elsewhere)
     with system.client(CELERY_BROKER_URL=elsewhere) as client:
-        assert client.get("long_lived", {"key": "a"}, timeout=60)["load"] == 1
+        assert client.get("long_lived", {"key": "a"})["load"] == 1
         # A retry after a long pause is published by the worker.
         system.control.rpush("script:b", *["fail"] * 3)
-        assert client.get("long_lived", {"key": "b"}, timeout=60)["load"] == 4
+        assert client.get("long_lived", {"key": "b"})["load"] == 4
 
 
 def test_celery_s_own_variable_is_the_fallback(system: System) -> None:
     url = system.env.pop("CACHE_BROKER_URL")
     system.start_worker("-c", "1", CELERY_BROKER_URL=url)
-    assert system.client(CELERY_BROKER_URL=url).get("long_lived", {"key": "a"}, timeout=60)["load"] == 1
+    assert system.client(CELERY_BROKER_URL=url).get("long_lived", {"key": "a"})["load"] == 1

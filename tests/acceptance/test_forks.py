@@ -13,6 +13,7 @@ import pytest
 from refresher.embedded import RedisServer
 from tests.acceptance.conftest import ROOT, System
 from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])
@@ -34,7 +35,7 @@ def test_each_process_reads_and_publishes_by_itself(forked: System, fork: str, k
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.forking_program", fork, kind],
         cwd=ROOT, env=forked.env, capture_output=True, text=True,
-        timeout=170, check=False,
+        timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
     said = [json.loads(line)["met"] for line in done.stdout.splitlines()]
     assert (said, done.stderr, done.returncode) == ([[], [], []], "", 0)

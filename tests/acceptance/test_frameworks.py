@@ -169,7 +169,7 @@ def test_a_graceful_stop_publishes_what_was_triggered_just_before(
     client = system.client()
     key, other_key = (client.key("friends_of", {"person_id": person}) for person in (PERSON, 43))
     for person in (PERSON, 43):
-        client.get("friends_of", {"person_id": person}, timeout=20)
+        client.get("friends_of", {"person_id": person})
         client.invalidate("friends_of", {"person_id": person})
     stale = system.cache.get(key.entry)
 

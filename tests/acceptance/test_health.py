@@ -19,7 +19,7 @@ from refresher.cli.commands import app
 from refresher.embedded import GuardedProcess, free_port
 from tests.acceptance.conftest import System
 from tests.support.fault_proxy import FaultProxy
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 VARIABLES = {"cache": "CACHE_REDIS_URL", "broker": "CACHE_BROKER_URL", "graph": "NEO4J_URI"}
 WELL = {"consumer": "ok", "cache": "ok", "broker": "ok", "graph": "ok"}
@@ -44,7 +44,7 @@ class Proxied:
         )
 
     def ask(self, path: str) -> tuple[int, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_WAIT_SECONDS)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()

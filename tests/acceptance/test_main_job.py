@@ -47,7 +47,7 @@ class Counted(ReaderEvents):
 
 def stale_entry(client: CacheClient | AnyReader, params: dict[str, Any]) -> int:
     """Prime a short-lived entry and return its token once it has grown stale."""
-    token = client.get_entry("short_lived", params, timeout=20).token
+    token = client.get_entry("short_lived", params).token
     key = client.key("short_lived", params)
     link = client_of(client)._link
 
@@ -111,7 +111,7 @@ def test_readers_who_miss_share_one_wait_and_one_load(system: System, kind: str)
     events = Counted()
     client = system.reader(kind, events)
     with ThreadPoolExecutor(20) as pool:
-        waiting = [pool.submit(client.get, "long_lived", {"key": "a", "hold": "gate"}, timeout=20) for _ in range(20)]
+        waiting = [pool.submit(client.get, "long_lived", {"key": "a", "hold": "gate"}) for _ in range(20)]
         eventually(lambda: system.loads("a") == 1, "the load has begun")
         system.open_gate("gate")
         assert [done.result(20)["load"] for done in waiting] == [1] * 20
@@ -172,7 +172,7 @@ def test_what_cannot_succeed_is_told_to_those_who_wait_and_not_retried(
     system.start_worker()
     client = system.reader(reader_kind)
     with pytest.raises(RefreshFailed) as caught:
-        client.get(query, params, timeout=20)
+        client.get(query, params)
     assert (caught.value.kind, caught.value.attempts, caught.value.query) == (kind, 1, query)
     assert isinstance(caught.value, UnknownQuery) == (kind == "unknown_query")
     # It is written after those who wait have been told.
@@ -193,7 +193,7 @@ def test_the_degree_and_the_lead_time_are_recorded(system: System, arcadedb: Any
             "CREATE (a:Item {name: 'hub', version: 1}) WITH a UNWIND range(1, 10) AS i CREATE (a)-[:LINK]->(:Item)"
         ).consume()
     system.start_worker()
-    entry = system.client().get_entry("from_graph", {"name": "hub"}, timeout=20)
+    entry = system.client().get_entry("from_graph", {"name": "hub"})
     assert entry.value == [{"name": "hub", "version": 1}]
     assert entry.degree == 10
     assert entry.beta == pytest.approx(3.3026, rel=1e-3)  # 1 + ln 10
@@ -211,7 +211,7 @@ def test_misses_go_before_early_refreshes(system: System) -> None:
     for number in range(5):
         client.refresh("long_lived", {"key": f"refresh-{number}"})
     with ThreadPoolExecutor(1) as pool:
-        miss = pool.submit(client.get, "long_lived", {"key": "miss"}, timeout=20)
+        miss = pool.submit(client.get, "long_lived", {"key": "miss"})
         eventually(lambda: system.waiting(miss_queue) == 1, "the miss is queued")
         system.open_gate("gate")
         assert miss.result(20)["load"] == 1
@@ -225,8 +225,8 @@ def test_early_refreshes_are_dropped_when_too_many_wait_and_stale_ones_are_not(s
     events = Counted()
     client = system.client(events, CACHE_XFETCH_QUEUE_SIZE="1")
     worker = system.start_worker()
-    client.get("long_lived", {"key": "stale"}, timeout=20)
-    client.get("long_lived", {"key": "early"}, timeout=20)
+    client.get("long_lived", {"key": "stale"})
+    client.get("long_lived", {"key": "early"})
     worker.kill()
     client.refresh("long_lived", {"key": "waiting"})  # one waits now, and one is allowed
     client.invalidate("long_lived", {"key": "stale"})
@@ -246,11 +246,11 @@ def test_a_refresh_asked_for_by_hand_can_be_waited_for_and_passes_cooling(system
     client = system.reader(kind)
     system.control.rpush("script:a", "fail")
     with pytest.raises(RefreshFailed, match="transient"):
-        client.get("long_lived", {"key": "a"}, timeout=20)
+        client.get("long_lived", {"key": "a"})
     with pytest.raises(RefreshFailed, match="transient"):
-        client.get("long_lived", {"key": "a"}, timeout=20)  # it cools
+        client.get("long_lived", {"key": "a"})  # it cools
     assert system.loads("a") == 1
     for number in (2, 3, 4):
-        assert client.refresh("long_lived", {"key": "a"}, wait=True, timeout=20) is RefreshState.TRIGGERED
+        assert client.refresh("long_lived", {"key": "a"}, wait=True) is RefreshState.TRIGGERED
         assert client.get("long_lived", {"key": "a"})["load"] == number
     assert system.loads("a") == 4  # one load a refresh: the wait took that one's value

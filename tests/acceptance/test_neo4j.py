@@ -47,14 +47,14 @@ def test_a_value_is_cached_and_after_an_invalidation_read_anew_behind_the_bookma
 ) -> None:
     neo4j_system.start_worker()
     client = neo4j_system.reader(kind)
-    first = client.get_entry("from_graph", {"name": "hub"}, timeout=30)
+    first = client.get_entry("from_graph", {"name": "hub"})
     assert (first.value, first.degree) == ([{"name": "hub", "version": 1}], 10)
 
     session.run("MATCH (a:Item {name: 'hub'}) SET a.version = 2").consume()
     bookmarks = tuple(session.last_bookmarks().raw_values)
     done = client.invalidate("from_graph", {"name": "hub"}, bookmarks=bookmarks)
     assert client.get_entry("from_graph", {"name": "hub"}).state is EntryState.STALE
-    after = client.get_entry("from_graph", {"name": "hub"}, min_generation=done.generation, timeout=30)
+    after = client.get_entry("from_graph", {"name": "hub"}, min_generation=done.generation)
     assert after.value == [{"name": "hub", "version": 2}]
     assert after.token > done.generation
     assert set(after.bookmarks) == set(bookmarks)
@@ -71,7 +71,7 @@ def test_a_bookmark_of_an_invalidation_that_the_graph_refuses_fails_one_load(
     neo4j_system.start_worker()
     client = neo4j_system.client()
     client.invalidate("from_graph", {"name": "hub"}, bookmarks=[bookmark])
-    assert client.get("from_graph", {"name": "hub"}, timeout=30) == [{"name": "hub", "version": 1}]
+    assert client.get("from_graph", {"name": "hub"}) == [{"name": "hub", "version": 1}]
     letters = eventually(lambda: neo4j_system.cache.zrange("cache:dead1", 0, -1), "the dead letter is there")
     assert [json.loads(letter)["kind"] for letter in letters] == ["bookmark"]
 
@@ -84,9 +84,9 @@ def test_a_bookmark_of_a_reader_that_the_graph_refuses_fails_its_own_reads_alone
     client = neo4j_system.client()
     for _ in range(3):
         with pytest.raises(RefreshFailed) as caught:
-            client.get("from_graph", {"name": "hub"}, min_bookmarks=[bookmark], timeout=30)
+            client.get("from_graph", {"name": "hub"}, min_bookmarks=[bookmark])
         assert caught.value.kind == "bookmark"
-        assert client.get("from_graph", {"name": "hub"}, timeout=30) == [{"name": "hub", "version": 1}]
+        assert client.get("from_graph", {"name": "hub"}) == [{"name": "hub", "version": 1}]
         client.invalidate("from_graph", {"name": "hub"}, hard=True)
 
 
@@ -100,9 +100,9 @@ def test_a_reader_s_bookmark_that_the_graph_never_reaches_fails_no_other_read(
     neo4j_system.start_worker()
     client = neo4j_system.client()
     with pytest.raises(RefreshFailed) as caught:
-        client.get("from_graph", {"name": "hub"}, min_bookmarks=[future], timeout=60)
+        client.get("from_graph", {"name": "hub"}, min_bookmarks=[future])
     assert caught.value.kind == "bookmark_timeout"
-    assert client.get("from_graph", {"name": "hub"}, timeout=20) == [{"name": "hub", "version": 1}]
+    assert client.get("from_graph", {"name": "hub"}) == [{"name": "hub", "version": 1}]
 
 
 SHAPES = """
@@ -202,7 +202,7 @@ def test_values_of_the_graph_s_own_types_reach_a_reader_as_the_types_that_it_ask
     session.run(SHAPES).consume()
     neo4j_system.start_worker()
     client = neo4j_system.client()
-    got = client.get("shapes", type=Shapes, timeout=30)
+    got = client.get("shapes", type=Shapes)
 
     a, b = got.way.nodes
     at = datetime(2026, 7, 21, 9, 27, 1, 123457, tzinfo=timezone(timedelta(hours=2)))
@@ -311,7 +311,7 @@ def test_neo4j_going_down_is_survived_stale_is_served_and_the_refresh_follows(
 ) -> None:
     neo4j_system.start_worker(CACHE_COOLING="1s", CACHE_XFETCH_RETRY_BACKOFF="1")
     client = neo4j_system.client()
-    first = client.get_entry("from_graph", {"name": "hub"}, timeout=30)
+    first = client.get_entry("from_graph", {"name": "hub"})
     neo4j_server.kill()
     try:
         client.invalidate("from_graph", {"name": "hub"})

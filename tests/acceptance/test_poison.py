@@ -57,7 +57,7 @@ class Running:
     waiting: Callable[[], int]
 
     def still_refreshes(self) -> None:
-        value = self.system.client().get("long_lived", {"key": uuid.uuid4().hex}, timeout=20)
+        value = self.system.client().get("long_lived", {"key": uuid.uuid4().hex})
         assert value["load"] == 1
         assert self.worker.poll() is None
         assert LOST not in self.said()

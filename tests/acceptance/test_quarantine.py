@@ -20,7 +20,7 @@ def test_a_poisoned_key_is_loaded_less_and_less_and_starves_nobody(system: Syste
     client = system.client()
     others = [{"key": f"k{number}"} for number in range(OTHERS)]
     for params in others:
-        client.get("short_lived", params, timeout=20)
+        client.get("short_lived", params)
     kinds, began = set(), time.monotonic()
 
     def all_read() -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from api_client import AsyncCacheClient, ReaderSettings
 from tests.acceptance.conftest import ROOT, System
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.mark.parametrize("callers", ["threads", "tasks"])
@@ -22,7 +22,7 @@ def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits
     client = system.client()
     params = {"key": "a", "hold": "gate"}
     system.open_gate("gate")
-    client.get("long_lived", params, timeout=20)
+    client.get("long_lived", params)
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.acceptance.reader_process", callers, "250", "long_lived", json.dumps(params)],
@@ -43,7 +43,7 @@ def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits
         # Every answer is in before the one load is let go on: no reader can have waited for it.
         answers: Counter[str] = Counter()
         for process in processes:
-            answers.update(json.loads(process.communicate(timeout=60)[0].splitlines()[-1]))
+            answers.update(json.loads(process.communicate(timeout=MAX_WAIT_SECONDS)[0].splitlines()[-1]))
     finally:
         for process in processes:
             process.kill()
@@ -60,12 +60,12 @@ def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits
 def test_a_forked_child_reads_with_the_async_client_of_its_parent(system: System) -> None:
     system.start_worker()
     client = AsyncCacheClient(ReaderSettings.from_env(system.env))
-    asyncio.run(client.get("long_lived", {"key": "a"}, timeout=20))
+    asyncio.run(client.get("long_lived", {"key": "a"}))
     receive, send = os.pipe()
     pid = os.fork()
     if not pid:
         try:
-            value = asyncio.run(client.get("long_lived", {"key": "b"}, timeout=20))
+            value = asyncio.run(client.get("long_lived", {"key": "b"}))
             os.write(send, json.dumps(value).encode())
         finally:
             os._exit(0)
@@ -80,12 +80,12 @@ def test_a_forked_child_reads_with_the_async_client_of_its_parent(system: System
 def test_a_forked_child_reads_with_the_client_of_its_parent(system: System) -> None:
     system.start_worker()
     client = system.client()
-    client.get("long_lived", {"key": "a"}, timeout=20)
+    client.get("long_lived", {"key": "a"})
     receive, send = os.pipe()
     pid = os.fork()
     if not pid:
         try:
-            value = client.get("long_lived", {"key": "b"}, timeout=20)  # a miss: publisher and waits came up again
+            value = client.get("long_lived", {"key": "b"})  # a miss: publisher and waits came up again
             os.write(send, json.dumps(value).encode())
         finally:
             os._exit(0)

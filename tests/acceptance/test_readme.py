@@ -14,6 +14,7 @@ import neo4j
 import pytest
 
 from tests.acceptance.conftest import ROOT, System
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.smoke
 
@@ -41,8 +42,9 @@ def started(system: System, folder: Path, worker_side: str) -> None:
 
 def typed(system: System, folder: Path, *command: str) -> str:
     done = subprocess.run(
-        [sys.executable, *command], env=system.env, cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
+        [sys.executable, *command],
+        env=system.env, cwd=folder, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -9,7 +9,7 @@ import pytest
 
 from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-5c2592d9"
 
@@ -17,7 +17,7 @@ SECRET = "canary-5c2592d9"
 def celery(system: System, *args: str, **changes: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "celery", "-A", "refresher", *args],
-        env={**system.env, **changes}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        env={**system.env, **changes}, cwd=ROOT, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
 
 

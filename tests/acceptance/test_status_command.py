@@ -33,7 +33,7 @@ def busy(system: System) -> dict[str, Any]:
     client = system.client()
     system.control.rpush("script:failing", "fail")
     with pytest.raises(RefreshFailed):
-        client.get("long_lived", {"key": "failing"}, timeout=30)
+        client.get("long_lived", {"key": "failing"})
     client.refresh("long_lived", {"key": "a", "hold": "gate"})
     eventually(lambda: system.loads("a") == 1, "it runs")
     client.refresh("long_lived", {"key": "b"})

@@ -96,10 +96,10 @@ def test_it_shows_what_goes_on_and_a_dead_letter_is_retried(
 
     system.start_worker("-c", "1", CACHE_XFETCH_RETRY_ENABLED="false")
     client = system.client()
-    client.get("long_lived", {"key": "well"}, timeout=30)
+    client.get("long_lived", {"key": "well"})
     system.control.rpush("script:ill", "fail")
     with pytest.raises(RefreshFailed):
-        client.get("long_lived", {"key": "ill"}, timeout=30)
+        client.get("long_lived", {"key": "ill"})
     opened = Opened(browser, served.url)
     page = opened.page
     opened.shows("#queries tr:has-text('long_lived') td:nth-child(2)", "1")

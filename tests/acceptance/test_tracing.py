@@ -103,7 +103,7 @@ def test_a_miss_and_an_invalidated_value_are_one_trace_each_down_to_the_cypher(
     reader = system.reader(kind, events)
     params = {"person": CANARY}
 
-    trace = trace_of(memory, collector, lambda: reader.get("friends_of", params, timeout=30), "committed")
+    trace = trace_of(memory, collector, lambda: reader.get("friends_of", params), "committed")
     assert [(span.name, span.kind) for span in trace.path] == [
         ("GET /friends", "INTERNAL"),
         ("wait friends_of", "INTERNAL"),
@@ -141,7 +141,7 @@ def test_over_rabbitmq_it_is_one_trace_too_with_the_pause_before_a_retry(
     client = system.client(events)
     params = {"person": CANARY}
 
-    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params, timeout=60), "committed")
+    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params), "committed")
     queue = "cache.refresh-miss.quorum"
     assert [span.name for span in trace.path[-2:]] == [f"send {queue}", f"process {queue}"]
     assert {span["messaging.system"] for span in trace.path[-2:]} == {"rabbitmq"}
@@ -160,7 +160,7 @@ def test_a_worker_of_an_application_is_traced_as_any_other(
     host = {"app": "tests.support.host_app", "C_FORCE_ROOT": "1"}  # it accepts pickle
     start_worker(system, collector, "-c", "1", **host)
     client = system.client(events)
-    trace = trace_of(memory, collector, lambda: client.get("friends_of", {"person": "a"}, timeout=60), "committed")
+    trace = trace_of(memory, collector, lambda: client.get("friends_of", {"person": "a"}), "committed")
     assert [span.name for span in trace.path][-2:] == ["send cache.refresh-miss", "process cache.refresh-miss"]
     assert trace.lines()[1:] == [line.replace(" refresher.attempt=1", "") for line in LOADED]
     completed = {"name": "xfetch_refresh_completed_total", "query": "friends_of"}
@@ -181,7 +181,7 @@ def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
     client = system.client(events)
     params = {"person": CANARY}
 
-    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params, timeout=60), "committed")
+    trace = trace_of(memory, collector, lambda: client.get("late_at_first", params), "committed")
     assert trace.lines("refresher.attempt", "refresher.outcome", "error.type") == [
         "process cache.refresh-miss CONSUMER refresher.attempt=1 refresher.outcome=retry error.type=transient",
         "  acquire CLIENT",
@@ -196,7 +196,7 @@ def test_each_attempt_and_a_dead_one_are_seen_and_no_value_of_a_param_is(
 
     def fails() -> None:
         with pytest.raises(RefreshFailed):
-            client.get("always_fails", params, timeout=60)
+            client.get("always_fails", params)
 
     trace = trace_of(memory, collector, fails, "failed")
     wait = trace.path[1]
@@ -220,7 +220,7 @@ def test_a_process_of_the_pool_that_is_replaced_sends_what_it_has(
     client = system.client(events)
     for person in ("a", "b", "c"):
         params = {"person": person}
-        trace_of(memory, collector, lambda params=params: client.get("friends_of", params, timeout=60), "committed")  # type: ignore[misc]
+        trace_of(memory, collector, lambda params=params: client.get("friends_of", params), "committed")  # type: ignore[misc]
 
 
 def test_what_a_prefork_workers_main_process_counts_is_in_prometheus_and_the_log_only(
@@ -260,10 +260,10 @@ def test_the_metrics_of_all_processes_add_up_at_a_collector(system: System, coll
     client = system.client()
     system.control.rpush("script:retried", "fail")
     for key in ("a", "b", "c", "retried"):
-        client.get("long_lived", {"key": key}, timeout=30)
+        client.get("long_lived", {"key": key})
     system.control.rpush("script:failing", "fail", "fail")
     with pytest.raises(RefreshFailed):
-        client.get("long_lived", {"key": "failing"}, timeout=30)
+        client.get("long_lived", {"key": "failing"})
 
     def counted(name: str, **attributes: str) -> float:
         return collector.total(name, query="long_lived", **attributes)

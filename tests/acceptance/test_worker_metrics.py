@@ -12,13 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from api_client import RefreshFailed
 from refresher.embedded.ports import free_port
 from tests.acceptance.conftest import System
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 def scraped(port: int) -> dict[tuple[str, ...], float]:
     """Name and values of the labels, in the labels' order, to the value; {} while nothing listens."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=MAX_WAIT_SECONDS) as reply:
             text = reply.read().decode()
     except URLError:
         return {}
@@ -36,12 +36,12 @@ def test_commits_retries_and_failures_of_all_processes_are_counted(system: Syste
     client = system.client()
     system.broker.lpush("cache.refresh", "{}")  # no message at all
     for key in ("a", "b", "c"):
-        client.get("long_lived", {"key": key}, timeout=20)
+        client.get("long_lived", {"key": key})
     system.control.rpush("script:retried", "fail")
-    client.get("long_lived", {"key": "retried"}, timeout=20)
+    client.get("long_lived", {"key": "retried"})
     system.control.rpush("script:failing", "fail", "fail")
     with pytest.raises(RefreshFailed):
-        client.get("long_lived", {"key": "failing"}, timeout=20)
+        client.get("long_lived", {"key": "failing"})
 
     eventually(lambda: scraped(port).get(("xfetch_active_refreshes", "long_lived")) == 0, "all runs have ended")
     found = scraped(port)
@@ -64,7 +64,7 @@ def test_commits_retries_and_failures_of_all_processes_are_counted(system: Syste
 def test_without_cache_and_broker_a_scrape_tells_what_it_can(system: System) -> None:
     port = free_port()
     system.start_worker(CACHE_METRICS_PORT=str(port))
-    assert system.client().get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
+    assert system.client().get("long_lived", {"key": "a"})["load"] == 1
     assert ("xfetch_dead_letters", "long_lived") in scraped(port)
     system.redis_server.kill()
     found = scraped(port)
@@ -91,7 +91,7 @@ def test_a_worker_whose_port_is_taken_says_so_and_refreshes(system: System) -> N
     system.start_worker(CACHE_METRICS_PORT=str(port))
     second = system.start_worker(CACHE_METRICS_PORT=str(port))
     assert f"no metrics at 127.0.0.1:{port}: [Errno 98]" in second.tail_of_log(10_000)
-    assert system.client().get("long_lived", {"key": "a"}, timeout=20)["load"] == 1
+    assert system.client().get("long_lived", {"key": "a"})["load"] == 1
 
 
 def test_nothing_listens_unless_a_port_is_set(system: System) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import ROOT
+from tests.support.waiting import MAX_WAIT_SECONDS
 
 CANARY = "c4nary-s3cret"
 STARTS = {
@@ -25,7 +26,7 @@ def run(folder: Path, arguments: list[str], **environ: str) -> subprocess.Comple
     return subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", **environ},
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
@@ -24,6 +23,7 @@ from api_client.client_base import ClientBase
 from api_client.local.tier import LocalTier
 from api_client.protocol.keys import CacheKey
 from api_client.read.batch import AnyCall
+from tests.support.timing import Measured
 from tests.support.waiting import eventually
 
 T = TypeVar("T")
@@ -135,14 +135,15 @@ class Answer:
 
     value: Any
     error: CacheError | None
-    seconds: float
+    took: Measured
 
 
 def answer_of(call: Callable[..., Any], *args: Any, **options: Any) -> Answer:
     """Make a call; an error of the cache is an answer, any other is the test's."""
-    began = time.monotonic()
-    try:
-        value, error = call(*args, **options), None
-    except CacheError as raised:
-        value, error = None, raised
-    return Answer(value, error, time.monotonic() - began)
+    value, error = None, None
+    with Measured() as took:
+        try:
+            value = call(*args, **options)
+        except CacheError as raised:
+            error = raised
+    return Answer(value, error, took)

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 SLACK_SECONDS: Final = 1.0 * PATIENCE
 """What a call may take beside the promise on any machine: connections, encoding, the test's own servers."""
@@ -62,3 +67,11 @@ class Measured:
             sum(range(10_000))
             worked = time.thread_time() - worked
             self.late_seconds += max(0.0, time.monotonic() - began - _NAP_SECONDS - worked)
+
+
+def promptly(condition: Callable[[], T], what: str, promised_seconds: float) -> T:
+    """Wait for a state like `eventually`, and fail if it came later than promised, as far as the machine allowed it."""
+    with Measured() as took:
+        value = eventually(condition, what)
+    took.at_most(promised_seconds)
+    return value

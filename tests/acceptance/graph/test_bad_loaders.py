@@ -31,7 +31,7 @@ def test_a_load_that_kills_its_process_is_tried_once_more_and_then_given_up(watc
             watched.fresh(QUERY, f"other than {misdeed} {number}")
         assert watched.system.loads(misdeed) == 3
         watched.let(misdeed, None)
-        watched.client.refresh(QUERY, {"key": misdeed}, wait=True, timeout=20)
+        watched.client.refresh(QUERY, {"key": misdeed}, wait=True)
         assert watched.client.get(QUERY, {"key": misdeed})["load"] == 4
     assert worker.poll() is None
 
@@ -43,7 +43,7 @@ def test_a_killed_process_is_a_failed_attempt_and_no_more(watched: Watched) -> N
     token = watched.stale(QUERY, "a")
     eventually(lambda: watched.count_of("retried: worker_lost"), "the first attempt has died")
     watched.let("a", None)
-    watched.goes_on(worker, QUERY, "a", token, 20)
+    watched.goes_on(worker, QUERY, "a", token)
     assert watched.count_of("failed: worker_lost") == 0
 
 
@@ -60,7 +60,7 @@ def test_a_load_that_never_returns_is_ended_and_tried_again(watched: Watched, po
     if pool == "threads":
         assert worker.wait(30) == 1
         worker = watched.start(*POOLS[pool], "-c", "2", **SHORT_BUDGET)
-    watched.goes_on(worker, QUERY, "a", token, 60)
+    watched.goes_on(worker, QUERY, "a", token)
 
 
 def test_what_no_soft_limit_ends_the_hard_one_does_and_somebody_is_told(watched: Watched) -> None:
@@ -73,7 +73,7 @@ def test_what_no_soft_limit_ends_the_hard_one_does_and_somebody_is_told(watched:
     watched.let("a", None)
     eventually(lambda: watched.count_of("retried: hard_timeout"), "its process was killed")
     eventually(lambda: not psutil.pid_exists(int(pid)), "it is gone")
-    watched.goes_on(worker, QUERY, "a", token, 30)
+    watched.goes_on(worker, QUERY, "a", token)
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -87,14 +87,14 @@ def test_a_load_that_returns_far_too_much_or_calls_sys_exit_fails_for_good_and_l
     before = process.memory_info().rss
     watched.let("a", "huge")
     with pytest.raises(RefreshFailed) as caught:
-        watched.client.get(QUERY, {"key": "a"}, timeout=60)
+        watched.client.get(QUERY, {"key": "a"})
     assert (caught.value.kind, caught.value.attempts) == ("too_large", 1)
     watched.fresh(QUERY, "c")
     assert process.memory_info().rss - before < HUGE_BYTES / 4
 
     watched.let("d", "calls sys.exit")
     with pytest.raises(RefreshFailed) as caught:
-        watched.client.get(QUERY, {"key": "d"}, timeout=30)
+        watched.client.get(QUERY, {"key": "d"})
     assert (caught.value.kind, caught.value.attempts, watched.system.loads("d")) == ("loader_error", 1, 1)
     watched.fresh(QUERY, "e")
     assert process.is_running()
@@ -110,4 +110,4 @@ def test_what_passes_in_a_cluster_is_retried_until_it_has(watched: Watched) -> N
         token = watched.stale(QUERY, misdeed)
         eventually(lambda: watched.count_of(f"retried: {kind}") >= 2, "it is tried again")  # noqa: B023
         watched.let(misdeed, None)
-        watched.goes_on(worker, QUERY, misdeed, token, 30)
+        watched.goes_on(worker, QUERY, misdeed, token)

@@ -23,13 +23,11 @@ from api_client import AsyncCacheClient, CacheClient, EntryState, ReaderEvents  
 IMPORTED: Final = probe.changes(BEFORE, probe.take())
 
 from api_client.trigger import broker  # noqa: E402
+from tests.support.waiting import MAX_WAIT_SECONDS  # noqa: E402
 
 broker.TIMEOUT_SECONDS = 20.0  # a busy machine shall not meet it
-WITHIN_SECONDS: Final = 60.0
 WATCHDOG: Final = "cache-overdue"
 """The one thread that `close` does not wait for."""
-ENDS_WITHIN_SECONDS: Final = 20.0
-"""For how long it may live on after `close` on a busy machine."""
 QUERY: Final = "long_lived"
 
 Report: TypeAlias = dict[str, Any]
@@ -39,11 +37,11 @@ Steps: TypeAlias = Generator[Callable[[], Any], Any, list[EntryState]]
 
 def _steps(client: Any, key: str, sleep: Callable[[float], Any]) -> Steps:
     params = {"key": key}
-    yield lambda: client.get(QUERY, params, timeout=WITHIN_SECONDS)
+    yield lambda: client.get(QUERY, params)
     hit = yield lambda: client.get_entry(QUERY, params)
     yield lambda: client.invalidate(QUERY, params)
     stale = yield lambda: client.get_entry(QUERY, params)
-    deadline = time.monotonic() + WITHIN_SECONDS
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     refreshed = stale
     while refreshed.value == stale.value and time.monotonic() < deadline:
         yield lambda: sleep(0.02)
@@ -99,7 +97,7 @@ class Application:
 
     def flush(self) -> None:
         """Publish what was triggered; no thread of the client is busy after that."""
-        self._client.flush(WITHIN_SECONDS)
+        self._client.flush(MAX_WAIT_SECONDS)
 
     def close(self) -> Report:
         """Close the client."""
@@ -123,7 +121,7 @@ class Application:
         """Return whether the process' watchdog has still to end; any other thread that is there now is left over."""
         self._closed_at = self._closed_at or time.monotonic()
         found = probe.changes(self._first[os.getpid()], probe.take()).get("threads", ())
-        is_late = time.monotonic() > self._closed_at + ENDS_WITHIN_SECONDS
+        is_late = time.monotonic() > self._closed_at + MAX_WAIT_SECONDS
         return not is_late and any(change.startswith(f"+ {WATCHDOG}") for change in found)
 
     def _begin(self, make: Callable[..., Any], sleep: Callable[[float], Any]) -> Steps:

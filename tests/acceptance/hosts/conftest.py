@@ -24,12 +24,11 @@ from refresher.embedded.redis_server import find_redis_server
 from tests.acceptance.conftest import NO_GRAPH, ROOT, System
 from tests.acceptance.hosts.table import BROKER, PORTS, Host
 from tests.servers.redis_binaries import oldest_redis
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 from tests.support.web_server import TROUBLE, WebServer
 
 Report = dict[str, Any]
 HostSystems = Callable[[str], "HostSystem"]
-WITHIN_SECONDS = 120
 HARMLESS = re.compile("as root|superuser privileges|_security_error", re.IGNORECASE)
 
 
@@ -124,7 +123,7 @@ def _run(system: HostSystem, host: Host, folder: Path) -> Ended:
     program = _start(system, host, folder, "tests.acceptance.hosts.programs", *host.command.split())
     with ExitStack() as stack:
         stack.callback(program.kill)
-        exit_code = program.wait(WITHIN_SECONDS)
+        exit_code = program.wait(MAX_WAIT_SECONDS)
     lines = (folder / "log").read_text().splitlines()
     reports = [json.loads(line) for line in lines if line.startswith("{")]
     return Ended(reports, exit_code, "\n".join(line for line in lines if not line.startswith("{")))
@@ -140,9 +139,9 @@ def _work(system: HostSystem, host: Host, folder: Path) -> Ended:
         app = stack.enter_context(Celery("caller", broker=url, backend=url, set_as_current=False))
         connection = stack.enter_context(app.connection_for_write())
         call = partial(app.send_task, connection=connection)
-        reports = [call(name).get(timeout=WITHIN_SECONDS) for name in ("host.use", "host.close")]
+        reports = [call(name).get(timeout=MAX_WAIT_SECONDS) for name in ("host.use", "host.close")]
         os.kill(worker.pid, signal.SIGTERM)
-        exit_code = worker.wait(WITHIN_SECONDS)
+        exit_code = worker.wait(MAX_WAIT_SECONDS)
     return Ended(reports, exit_code, (folder / "log").read_text())
 
 

@@ -22,7 +22,7 @@ from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import ROOT, System
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.processes import shown_in_process_list
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 PERSON = "canary-person-5e1d90"
 COOKIE = "canary-cookie-77ab02"
@@ -54,7 +54,7 @@ class Watched:
         """Run a command as an operator does, in the worker's environment; all that it wrote."""
         ended = subprocess.run(
             [sys.executable, "-m", *command], env=self.system.env, cwd=ROOT, capture_output=True, text=True,
-            timeout=120, check=False,
+            timeout=MAX_WAIT_SECONDS, check=False,
         )  # fmt: skip
         assert ended.stdout, ended.stderr
         return ended.stdout + ended.stderr
@@ -83,10 +83,10 @@ def watched(
         stack.callback(made.flower.process.kill)
         eventually(lambda: made.flower.sees("worker-1@test"), "Flower hears of the worker")
         made.client = system.client()
-        assert made.client.get("kept_private", {"person": PERSON}, timeout=20)["rows"]
+        assert made.client.get("kept_private", {"person": PERSON})["rows"]
         for query in QUERIES[1:]:
             with pytest.raises(RefreshFailed) as caught:
-                made.client.get(query, {"person": PERSON}, timeout=40)
+                made.client.get(query, {"person": PERSON})
             assert made.found_in("".join(traceback.format_exception(caught.value))) == []
         yield made
 

@@ -78,7 +78,7 @@ def test_a_message_that_would_run_code_is_rejected_and_counted_and_never_loaded(
 
     before, marker = dropped(), tmp_path / "loaded"
     system.broker.lpush(QUEUE, json.dumps(CODE[kind](marker)))
-    assert system.client().get("long_lived", {"key": uuid.uuid4().hex}, timeout=20)["load"] == 1
+    assert system.client().get("long_lived", {"key": uuid.uuid4().hex})["load"] == 1
     eventually(lambda: dropped() == before + 1, "it is counted")
     assert not marker.exists()
     assert worker.poll() is None
@@ -110,14 +110,14 @@ def test_a_reader_loads_no_code_from_the_cache(
     reader = system.reader(kind)
     params = {"key": f"planted for {kind}"}
     key = reader.key("long_lived", params)
-    load = reader.get("long_lived", params, timeout=20)["load"]
+    load = reader.get("long_lived", params)["load"]
     header = (system.cache.get(key.entry) or b"")[:FIXED_HEADER_BYTES]
     system.cache.set(key.entry, header + pickled(tmp_path / "loaded"))
     with pytest.raises(DecodeError):
         reader.get("long_lived", params)
     # No entry at all: a miss, and the next commit replaces it.
     system.cache.set(key.entry, pickled(tmp_path / "loaded"))
-    assert reader.get("long_lived", params, timeout=20)["load"] == load + 1
+    assert reader.get("long_lived", params)["load"] == load + 1
     assert not (tmp_path / "loaded").exists()
 
 

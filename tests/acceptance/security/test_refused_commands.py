@@ -38,7 +38,7 @@ def start(system: System, stack: ExitStack, folder: Path, *command: str) -> Guar
 
 def reads(system: System, users: Users, key: str) -> object:
     reading = {"CACHE_REDIS_URL": users.url("cache", "reader"), "CACHE_BROKER_URL": users.url("broker", "publisher")}
-    return system.client(**reading).get("long_lived", {"key": key}, timeout=60)["load"]
+    return system.client(**reading).get("long_lived", {"key": key})["load"]
 
 
 def test_the_command_of_the_readme_consumes_as_the_worker_s_user(

@@ -14,9 +14,9 @@ def test_it_refreshes_says_so_at_its_start_and_reports_no_failure(system: System
     server = system.redis_server
     worker = system.start_worker(CACHE_REDIS_URL=f"redis://worker:pw-of-test@{server.host}:{server.port}/0")
     client = system.client()
-    assert client.get(QUERY, PARAMS, timeout=30)["load"] == 1
+    assert client.get(QUERY, PARAMS)["load"] == 1
     generation = client.invalidate(QUERY, PARAMS).generation
-    assert client.get(QUERY, PARAMS, min_generation=generation, timeout=30)["load"] == 2
+    assert client.get(QUERY, PARAMS, min_generation=generation)["load"] == 2
     worker.terminate()
     log = eventually(lambda: worker.tail_of_log(100_000), "its log")
     assert "the user worker of CACHE_REDIS_URL lacks the permission &cache:n1:*: " in log

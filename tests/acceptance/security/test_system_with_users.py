@@ -76,10 +76,10 @@ def test_a_reader_reads_refreshes_and_explains(system: SystemWithUsers, kind: st
     reader = system.reader(kind, CACHE_LOCAL_MAX_ENTRIES="100", **system.reading)
     params = {"key": f"read by {kind}"}
     system.cache.script_flush()
-    assert reader.get("long_lived", params, timeout=20)["load"] == 1
-    assert reader.refresh("long_lived", params, wait=True, timeout=20)
+    assert reader.get("long_lived", params)["load"] == 1
+    assert reader.refresh("long_lived", params, wait=True)
     assert reader.get("long_lived", params)["load"] == 2
-    entries = reader.get_many([("long_lived", params), ("short_lived", params)], timeout=20)
+    entries = reader.get_many([("long_lived", params), ("short_lived", params)])
     assert [entry.value["key"] for entry in entries] == [params["key"]] * 2
     assert "not refreshed" in str(reader.explain("long_lived", params))
     # The tier is on once its connection may track: then a read does not go to Redis.
@@ -92,21 +92,21 @@ def test_an_invalidator_invalidates_and_a_reader_can_t(system: SystemWithUsers, 
     reader = system.reader(kind, **system.reading)
     invalidator = system.reader(kind, **system.invalidating)
     params = {"key": f"invalidated by {kind}"}
-    assert reader.get("long_lived", params, timeout=20)["load"] == 1
+    assert reader.get("long_lived", params)["load"] == 1
     for hard in (False, True):
         with pytest.raises(CacheUnavailable, match=r"The user executing the script can't|NOPERM"):
             reader.invalidate("long_lived", params, hard=hard)
         assert reader.get("long_lived", params)["load"] == 1
     forget_what_was_denied(system)
     assert invalidator.invalidate("long_lived", params, replicas=1).replicated is False
-    assert reader.get("long_lived", params, fresh=True, timeout=20)["load"] == 2
+    assert reader.get("long_lived", params, fresh=True)["load"] == 2
     assert invalidator.invalidate("long_lived", params, hard=True).generation
-    assert reader.get("long_lived", params, timeout=20)["load"] == 3
+    assert reader.get("long_lived", params)["load"] == 3
 
 
 def test_a_refresh_that_fails_leaves_a_dead_letter_that_an_operator_reads(system: SystemWithUsers) -> None:
     with pytest.raises(RefreshFailed):
-        system.client(**system.reading).get("unencodable", timeout=20)
+        system.client(**system.reading).get("unencodable")
     with redis.Redis.from_url(system.operating["CACHE_REDIS_URL"]) as operator:
         letters = DeadLetters(operator, "cache")
         (letter,) = eventually(letters.newest, "the letter is there")
@@ -115,7 +115,7 @@ def test_a_refresh_that_fails_leaves_a_dead_letter_that_an_operator_reads(system
 
 
 def test_the_command_of_an_operator_explains(system: SystemWithUsers) -> None:
-    assert system.client(**system.reading).get("long_lived", {"key": "x"}, timeout=20)
+    assert system.client(**system.reading).get("long_lived", {"key": "x"})
     told = subprocess.run(
         [sys.executable, "-m", "refresher.cli", "explain", "long_lived", "key=x", "--json"],
         env={**system.env, **system.operating}, cwd=ROOT, capture_output=True, text=True, check=True,
@@ -127,7 +127,7 @@ def test_the_command_of_an_operator_explains(system: SystemWithUsers) -> None:
 def test_doctor_sees_all_as_the_operator(system: SystemWithUsers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refresher.ops.doctor.deployment.TIMEOUT_SECONDS", 10.0)  # a busy machine shall not meet it
     monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 5.0)
-    assert system.client(**system.reading).get("long_lived", {"key": "x"}, timeout=20)  # a reader that it can count
+    assert system.client(**system.reading).get("long_lived", {"key": "x"})  # a reader that it can count
     told = CliRunner().invoke(app, ["doctor", "--json"], env={**system.env, **system.operating})
     findings = {one["check"]: one["level"] for one in json.loads(told.stdout)["findings"]}
     # Beside the memory, which has no bound here, and letters that other tests left.
@@ -146,7 +146,7 @@ def test_flower_shows_workers_tasks_and_queues_and_sends_nothing(system: SystemW
         client = system.client(**system.reading)
 
         def shows_a_refresh() -> bool:
-            client.refresh("long_lived", {"key": "shown"}, wait=True, timeout=20)
+            client.refresh("long_lived", {"key": "shown"}, wait=True)
             return b"committed (manual)" in flower.ask("/api/tasks")[1]
 
         eventually(shows_a_refresh, "it shows a refresh")

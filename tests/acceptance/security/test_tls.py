@@ -85,12 +85,12 @@ def running(
 def test_a_reader_of_any_kind_and_its_tier_and_the_worker_work_over_tls(running: System, kind: str) -> None:
     reader = running.reader(kind, CACHE_LOCAL_MAX_ENTRIES="10")
     params = {"key": kind}
-    assert reader.get("long_lived", params, timeout=20)["load"] == 1
+    assert reader.get("long_lived", params)["load"] == 1
     core = client_of(reader)._core
     eventually(lambda: reader.get("long_lived", params) and core.tier.entries, "the tier keeps it")
     other = running.reader(kind)
     other.invalidate("long_lived", params)
-    assert reader.get("long_lived", params, fresh=True, timeout=20)["load"] == 2
+    assert reader.get("long_lived", params, fresh=True)["load"] == 2
 
 
 @pytest.mark.parametrize("wrong", WRONG)

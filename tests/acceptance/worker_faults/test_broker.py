@@ -14,7 +14,7 @@ from tests.acceptance.worker_faults.conftest import REPUBLISH_SECONDS, SLACK_SEC
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.recording_proxy import RecordingProxy
 from tests.support.requirements import IS_LONG
-from tests.support.waiting import eventually
+from tests.support.timing import promptly
 
 WORKER_BACK_SECONDS = 10.0  # after the broker is, and of a half-open link after it was lost
 BREAKER_SECONDS = 5.0  # of the readers' one before the broker, the longest pause after outages like these
@@ -75,8 +75,8 @@ def test_a_broker_without_memory_under_load(world: World) -> None:
 
 def is_back(world: World) -> None:
     """Wait until the worker takes what is put into the queue."""
-    taken, within_seconds = _taken(world), WORKER_BACK_SECONDS + REPUBLISH_SECONDS + SLACK_SECONDS
-    eventually(lambda: _taken(world) > taken, "it takes messages again", within_seconds=within_seconds)
+    taken, promised_seconds = _taken(world), WORKER_BACK_SECONDS + REPUBLISH_SECONDS + SLACK_SECONDS
+    promptly(lambda: _taken(world) > taken, "it takes messages again", promised_seconds)
 
 
 def _taken(world: World) -> int:

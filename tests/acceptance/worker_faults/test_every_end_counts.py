@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from refresher.embedded import GuardedProcess, RedisServer
+from refresher.embedded import GuardedProcess
 from refresher.flow.dead_letters import DeadLetter, DeadLetters
-from tests.acceptance.conftest import NO_GRAPH, System
+from tests.acceptance.conftest import System
 from tests.support.ending_loaders import ENDS_PROCESS, LOCK_FOLDER, OVERLAPS, QUERY, RAISES
 from tests.support.waiting import eventually
 
@@ -48,7 +47,7 @@ class Scene:
 
     def stale(self, key: str, end: str) -> None:
         """Load a key, and make it stale: from now on each of its loads ends as `end` says."""
-        self.client.get(QUERY, {"key": key}, timeout=30)
+        self.client.get(QUERY, {"key": key})
         self.system.control.set(f"ends:{key}", end)
         self.client.invalidate(QUERY, {"key": key})
 
@@ -56,7 +55,7 @@ class Scene:
         """The dead letters, by key."""
         return {letter.params["key"]: letter for letter in self._letters.newest() if letter.params}
 
-    def until_given_up(self, keys: Sequence[str], within_seconds: float) -> dict[Any, DeadLetter]:
+    def until_given_up(self, keys: Sequence[str]) -> dict[Any, DeadLetter]:
         """Read all keys, over and over, until each has a dead letter; each read is served the stale value."""
 
         def given_up() -> bool:
@@ -65,7 +64,7 @@ class Scene:
                 assert self.client.get(QUERY, {"key": key})["load"] == 1
             return set(self.letters()) >= set(keys)
 
-        eventually(given_up, f"all of {len(keys)} keys are given up", within_seconds=within_seconds)
+        eventually(given_up, f"all of {len(keys)} keys are given up")
         return self.letters()
 
     def loads(self, key: str) -> int:
@@ -82,11 +81,9 @@ class Scene:
 
 
 @pytest.fixture
-def loaders(stack: ExitStack, redis_server: RedisServer, tmp_path: Path) -> System:
-    """A system without a graph: these loaders ask none."""
-    system = System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
-    system.env |= SETTINGS | {LOCK_FOLDER: str(tmp_path)}
-    return system
+def loaders(system_without_graph: System, tmp_path: Path) -> System:
+    system_without_graph.env |= SETTINGS | {LOCK_FOLDER: str(tmp_path)}
+    return system_without_graph
 
 
 def test_loads_that_hang_are_given_up_while_their_keys_are_read(loaders: System) -> None:
@@ -94,7 +91,7 @@ def test_loads_that_hang_are_given_up_while_their_keys_are_read(loaders: System)
     ends = {f"hanging {number}": "hangs" for number in range(4)} | {"deaf": "hangs deaf"}
     for key, end in ends.items():
         scene.stale(key, end)
-    letters = scene.until_given_up(list(ends), 150)
+    letters = scene.until_given_up(list(ends))
     assert {letter.kind for key, letter in letters.items() if ends[key] == "hangs"} == {"timeout"}
     assert letters["deaf"].kind == "hard_timeout"
     assert {key: (scene.loads(key), letters[key].attempts) for key in ends} == dict.fromkeys(ends, (2, 2))
@@ -113,7 +110,7 @@ def test_loads_that_would_end_their_worker_are_given_up_though_nobody_reads(
     eventually(lambda: set(scene.letters()) >= set(ends), f"all of {len(ends)} keys are given up")
     # Each load that is under way by now shows itself; whatever comes round does so within milliseconds.
     for end in ends:
-        scene.client.get(QUERY, {"key": f"other than {end}"}, timeout=30)
+        scene.client.get(QUERY, {"key": f"other than {end}"})
     loads = {"sys.exit": 1, "MemoryError": 1 + RETRY_MAX}
     assert {end: scene.loads(end) for end in ends} == {end: loads.get(end, 2) for end in ends}
     kind = "loader_error" if ends is RAISES else "worker_lost"
@@ -154,19 +151,19 @@ def test_a_pool_process_that_is_told_to_end_is_counted_and_one_of_a_worker_that_
 def test_a_load_that_hangs_in_a_pool_without_limits_ends_its_worker_and_is_given_up(loaders: System, pool: str) -> None:
     scene = Scene(loaders, "-P", pool, "-c", "4")
     scene.stale("a", "hangs")
-    letter = scene.until_given_up(["a"], 150)["a"]
+    letter = scene.until_given_up(["a"])["a"]
     assert (letter.kind, letter.attempts, scene.loads("a")) == ("hard_timeout", 2, 2)
     eventually(lambda: scene.supervise() or len(scene.exit_codes) == 2, "the second load has ended its worker, too")
     assert scene.exit_codes == [1, 1]
     assert all("exceeded the hard time limit of 16 s" in log for log in scene.logs)
-    assert scene.client.get(QUERY, {"key": "another"}, timeout=30)["load"] == 1
+    assert scene.client.get(QUERY, {"key": "another"})["load"] == 1
     assert scene.overlaps() == []
 
 
 def test_a_load_that_ends_a_whole_worker_is_given_up(loaders: System) -> None:
     scene = Scene(loaders, "-P", "solo")
     scene.stale("a", "os._exit(1)")
-    letter = scene.until_given_up(["a"], 150)["a"]
+    letter = scene.until_given_up(["a"])["a"]
     assert (letter.kind, letter.attempts, scene.loads("a")) == ("taken_over", 1 + RETRY_MAX, 1 + RETRY_MAX)
     assert scene.exit_codes == [1] * (1 + RETRY_MAX)
     assert scene.overlaps() == []

@@ -24,6 +24,7 @@ from tests.acceptance.worker_faults.conftest import (
 )
 from tests.support.fault_proxy import FaultProxy
 from tests.support.recording_proxy import StopPoint
+from tests.support.timing import promptly
 from tests.support.versioned_queries import VERSIONED
 from tests.support.waiting import eventually
 
@@ -105,14 +106,10 @@ def test_a_worker_stopped_past_its_lease_writes_nothing_over_the_newer_value(wor
     key = world.stale_key()
     with while_loading(world, key), stopped(world.worker()):
         world.add_worker()
-        eventually(
-            lambda: world.read(key) and len(world.loads(key)) == 3,
-            "another one loads",
-            within_seconds=WITHIN_LEASE_SECONDS,
-        )
+        promptly(lambda: world.read(key) and len(world.loads(key)) == 3, "another one loads", WITHIN_LEASE_SECONDS)
         world.write(key)  # after the stopped load has read
         world.let_go(key)
-        eventually(lambda: world.is_fresh(key), "its value is there", within_seconds=WITHIN_LEASE_SECONDS)
+        eventually(lambda: world.is_fresh(key), "its value is there")
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     world.workers.pop().kill()
     assert world.runs(key)[1] in REJECTED
@@ -122,13 +119,9 @@ def test_a_child_stopped_past_its_lease_writes_nothing_over_the_newer_value(worl
     key = world.stale_key()
     with while_loading(world, key) as pid:
         os.kill(pid, signal.SIGSTOP)
-        eventually(
-            lambda: world.read(key) and len(world.loads(key)) == 3,
-            "another one loads",
-            within_seconds=WITHIN_LEASE_SECONDS,
-        )
+        promptly(lambda: world.read(key) and len(world.loads(key)) == 3, "another one loads", WITHIN_LEASE_SECONDS)
         world.let_go(key)
-        eventually(lambda: world.is_fresh(key), "its value is there", within_seconds=WITHIN_LEASE_SECONDS)
+        eventually(lambda: world.is_fresh(key), "its value is there")
         os.kill(pid, signal.SIGCONT)
     world.verify(within_seconds=WITHIN_LEASE_SECONDS)
     assert world.runs(key)[1] in REJECTED

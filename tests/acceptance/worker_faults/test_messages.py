@@ -119,7 +119,7 @@ def test_a_message_delivered_twice_and_again_when_all_is_over_is_skipped(world: 
         lambda: world.count_of("skipped (running)") or len(world.loads(key)) > 2, "the double has been looked at"
     )
     world.let_go(key)
-    eventually(lambda: world.is_fresh(key), "the first has committed", within_seconds=WITHIN_LEASE_SECONDS)
+    eventually(lambda: world.is_fresh(key), "the first has committed")
     claimed_at = world.history.exchanges("claim", world.tag(key))[-1].sent_at
     eventually(lambda: time.monotonic() > claimed_at + QUEUE_TTL_SECONDS, "the claim would have run out")
     world.broker.lpush("cache.refresh", message)
@@ -143,7 +143,7 @@ def test_what_a_killed_worker_had_taken_is_delivered_again_and_skipped(world: Wo
     world.worker().kill()
     world.let_go(key)
     world.worker()
-    eventually(lambda: world.is_fresh(key), "another worker has loaded it", within_seconds=WITHIN_LEASE_SECONDS)
+    eventually(lambda: world.is_fresh(key), "another worker has loaded it")
     assert world.broker.hlen("unacked") >= 1  # nobody needed it
     world.verify(within_seconds=WITHIN_LEASE_SECONDS, killed=True)  # and delivers it again
     eventually(lambda: world.count_of("skipped (already_fresh)"), "it finds nothing to do")
