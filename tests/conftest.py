@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
-from refresher.embedded.rabbitmq_server import RabbitMqServer
 from refresher.embedded.redis_server import find_redis_server
 from tests.servers.neo4j_server import Neo4jServer
+from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.servers.redis_binaries import oldest_redis
 from tests.support.redis_clock import ClockedRedis, start_clocked_redis
 from tests.support.requirements import skip_or_fail
