@@ -148,7 +148,7 @@ MANY = tuple(f"bookmark-{n:04d}-{'x' * 1000}" for n in range(40))
         ([["b1"], ["b2"]], ["b1", "b2"]),
         ([["b1"], ["b1"]], ["b1"]),
         ([["b1", "b2"], ["b1", "b2"], ["b2"]], ["b1", "b2"]),
-        ([["b12"], ["b1"], ["b2"]], ["b12", "b1", "b2"]),
+        ([["b12"], ["b1"], ["b2"], ["2"]], ["b12", "b1", "b2", "2"]),
         ([["axb"], ["a.b"], ["a%w"], []], ["axb", "a.b", "a%w"]),
         ([["b1"], [], []], ["b1"]),
     ],
@@ -157,6 +157,14 @@ def test_bookmarks_are_kept_once_each_in_their_order(world: World, given: list[l
     for bookmarks in given:
         world.invalidate(bookmarks=bookmarks)
     assert world.acquire().bookmarks == tuple(kept)
+
+
+@pytest.mark.parametrize("again", [0, -1], ids=["first", "last"])
+def test_a_bookmark_that_is_given_again_takes_no_more_room(world: World, again: int) -> None:
+    as_many_as_fit = MANY[: lease.MAX_BOOKMARKS_BYTES // (len(MANY[0]) + 1)]
+    for bookmark in (*as_many_as_fit, as_many_as_fit[again]):
+        world.invalidate(bookmarks=[bookmark])
+    assert world.acquire().bookmarks == as_many_as_fit
 
 
 def test_of_too_many_bookmarks_the_oldest_are_dropped_whole(world: World) -> None:
