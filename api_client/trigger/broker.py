@@ -204,7 +204,8 @@ def queue_length(connection: Any, queue: str) -> int:
     if connection.transport.driver_type == "redis":
         # A channel of its own would connect anew each time, 3 ms; a missing queue leaves this one as it is.
         return _declared_length(connection, connection.default_channel, queue)
-    with connection.channel() as channel:
+    # Connects anew where a refused publication has closed the connection; `channel` alone would not.
+    with connection.default_channel.connection.channel() as channel:
         return _declared_length(connection, channel, queue)
 
 

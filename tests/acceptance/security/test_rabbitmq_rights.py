@@ -174,6 +174,7 @@ def test_before_a_worker_has_ever_started_a_reader_is_told_so_or_makes_the_queue
                     OperationalError, match=f"no queue '{REFRESHES}' yet, and this user may not declare it"
                 ):
                     broker.publish([item], has_waiter=False)
+                assert broker.waiting() == 0  # on the connection of the refused publication
 
         is_told_so()
         with others.app.connection_for_write() as connection:
