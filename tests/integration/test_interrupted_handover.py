@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -125,16 +123,3 @@ def test_a_publisher_that_has_died_is_replaced(bench: PublisherHarness, script: 
     assert bench.publisher.submit(bench.trigger(2))
     assert bench.publisher.flush(MAX_WAIT_SECONDS)
     assert [numbers for numbers, _ in script.messages] == [[1], [2]]
-
-
-def test_after_a_fork_without_python_s_hooks_the_child_has_a_publisher_of_its_own(
-    bench: PublisherHarness, script: ScriptedBroker
-) -> None:
-    assert bench.handle(bench.trigger(1)) == [True]
-    pid = ctypes.PyDLL(None).fork()
-    if not pid:
-        with suppress(BaseException):
-            accepted = bench.publisher.submit(bench.trigger(2)) and bench.publisher.flush(MAX_WAIT_SECONDS)
-            os._exit(0 if accepted and script.messages[-1] == ([2], False) else 1)
-        os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -73,8 +73,9 @@ class Reader:
         if has_tier:
             tier = LocalTier(max_entries=10, max_bytes=10**6, max_age_seconds=60.0)
             tier.resume()
+        link = SimpleNamespace(routes=SimpleNamespace(clock=health.clock))
         core = ReadCore(
-            ReaderSettings(max_value_bytes=MAX_BYTES), SimpleNamespace(health=health), publisher,  # type: ignore[arg-type]
+            ReaderSettings(max_value_bytes=MAX_BYTES), link, publisher,  # type: ignore[arg-type]
             TriggerSuppressor(monotonic=monotonic_seconds), DecisionLog(), ReaderEvents(), tier,
             Tracking() if has_tier else None,  # type: ignore[arg-type]
         )  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BUDGET_SECONDS: Final = {"check": 45, "test": 300, "all": 840, "long": 0}
+BUDGET_SECONDS: Final = {"check": 60, "test": 300, "all": 840, "long": 0}
 """How long a tier may take on two quiet cores, from pytest's start to its end; 0: no bound."""
 
 MAX_OTHERS_SHARE: Final = 0.15
