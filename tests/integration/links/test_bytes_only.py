@@ -47,7 +47,8 @@ def packed(clean_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 def test_a_reader_gives_it_bytes(packed: list[tuple[Any, ...]], clean_redis: RedisServer) -> None:
     settings = ReaderSettings(
-        redis_url=clean_redis.url(3), broker_url=clean_redis.url(1), redis_timeout_seconds=MAX_WAIT_SECONDS,
+        redis_url=clean_redis.url(3), broker_url=clean_redis.url(1),
+        redis_timeout_seconds=4.0,  # WAIT takes half of it: there is no replica
         local_max_entries=10,
     )  # fmt: skip
     with CacheClient(settings) as client:
