@@ -187,7 +187,7 @@ class AsyncCacheClient(ClientBase):
     async def explain(self, query: str, params: Params | None = None, *, version: int = 1) -> Explanation:
         """Explain why the value is refreshed now or not; as `CacheClient.explain`."""
         key = self.key(query, params, version=version)
-        return self._explanation(key, await self._aio.ask_all(explain_reads(key), key.query))
+        return self._explanation(key, await self._aio.execute_all(explain_reads(key), key.query))
 
     async def flush(self, timeout: Duration = 1.0) -> bool:
         """Wait until every trigger of this process has been published or dropped; False when the time ran out."""

@@ -230,7 +230,7 @@ class CacheClient(ClientBase):
             InvalidQuery, CacheUnavailable: as for `get`.
         """
         key = self.key(query, params, version=version)
-        return self._explanation(key, self._link.ask_all(explain_reads(key), key.query))
+        return self._explanation(key, self._link.execute_all(explain_reads(key), key.query))
 
     def flush(self, timeout: Duration = 1.0) -> bool:
         """Wait until every trigger of this process has been published or dropped; False when the time ran out."""

@@ -80,7 +80,7 @@ class ClientBase:
         self._link = CacheLink(url, timeout_seconds, settings.redis_reply_timeout_seconds)
         master = self._link.routes.master
         self._notifications = Notifications(connect_to_any(url, timeout_seconds=timeout_seconds, known=master))
-        master.on_change(self._notifications.invalidate_all)
+        master.on_change(self._notifications.invalidate_connections)
         self._suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
         self._decisions = DecisionLog()
         self._publication = BatchPublisher(

@@ -15,7 +15,7 @@ from api_client.protocol.entry import MAX_HEADER_BYTES, Header, UnreadableEntry,
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import RecordState
 from api_client.protocol.model import EntryState, RefreshState
-from api_client.trigger.history import Decision, Outcome, TriggerOutcome
+from api_client.trigger.history import Decision, LastTrigger, TriggerOutcome
 
 GONE: Final = -2  # what PTTL says of a key that is not there
 MINUTE_SECONDS: Final = 60
@@ -116,7 +116,7 @@ class Explanation:
     generation: int = 0
     stored_bytes: int = 0
     last: LastRead | None = None
-    outcome: Outcome | None = None
+    outcome: LastTrigger | None = None
     record: RecordView | None = None
     queue_length: int | None = None
 
@@ -140,7 +140,7 @@ def explanation(
     replies: Sequence[Any],
     *,
     decision: Decision | None = None,
-    outcome: Outcome | None = None,
+    outcome: LastTrigger | None = None,
     silent_seconds: float = 0.0,
     queue_length: int | None = None,
 ) -> Explanation:
@@ -398,12 +398,12 @@ def _read_line(last: LastRead) -> str:
     return f"{duration(last.ago)} ago{which}, drew {last.u:.2g}, {did}{again}"
 
 
-def _outcome_line(outcome: Outcome) -> str:
+def _outcome_line(outcome: LastTrigger) -> str:
     why = f": {_outcome_why(outcome)}" if outcome.why else ""
     return f"{duration(outcome.ago_seconds)} ago, {outcome.what.value}{why}"
 
 
-def _outcome_why(outcome: Outcome) -> str:
+def _outcome_why(outcome: LastTrigger) -> str:
     if outcome.what is TriggerOutcome.DEDUPLICATED:
         return f"it was {outcome.why.replace('_', ' ')}"
     return _DROP_REASONS.get(outcome.why, outcome.why)

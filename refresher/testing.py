@@ -96,7 +96,7 @@ class InlineCache:
         self._refresher = Refresher(
             policy,
             RefreshDeps(
-                records=store,
+                lease_steps=store,
                 origin=self,
                 encode=values.encode,
                 registry=cast("Registry", self),
@@ -200,7 +200,7 @@ class InlineCache:
             return
         if self._redis.type(key) == b"string":
             raw = cast("bytes", self._redis.get(key))
-            self._redis.set(key, entry.moved(raw, -by_us), keepttl=True)
+            self._redis.set(key, entry.with_times_shifted(raw, -by_us), keepttl=True)
         elif self._redis.type(key) == b"hash":
             times = cast("list[bytes | None]", self._redis.hmget(key, list(_RECORD_TIMES)))
             moved = {name: int(at) - by_us for name, at in zip(_RECORD_TIMES, times, strict=True) if at is not None}

@@ -64,16 +64,16 @@ def by_name(*metrics: Metric) -> Mapping[str, Metric]:
 
 READER_METRICS: Final = by_name(
     Metric("cache_hit", "Values served from the cache, fresh or stale"),
-    Metric("cache_miss", "Reads that found nothing good enough, and waited"),
+    Metric("cache_miss", "Reads that found no value that satisfied them, and waited"),
     Metric("cache_unavailable", "Reads that found Redis unavailable"),
     Metric("cache_expired_served", "Values served past their soft expiry"),
     Metric("xfetch_stale_served", "Values served on a positive decision, early or past the soft expiry"),
     Metric("xfetch_single_flight_hits", "Callers that were served by a wait which another caller had begun"),
-    Metric("xfetch_lock_contention", "Claims that were refused, since somebody else's stood"),
+    Metric("xfetch_lock_contention", "Claims that were refused, because an earlier one stood"),
     Metric("xfetch_refresh_republished", "Queued refreshes that were published once more"),
     Metric(
         "xfetch_refresh_triggered",
-        "Refreshes asked for: early, stale, miss, invalidated, manual",
+        "Refreshes triggered: early, stale, miss, invalidated, manual",
         labels=("query", "reason"),
         expected=tuple(RefreshReason),
     ),

@@ -218,7 +218,7 @@ def frozen_token(raw: bytes | None) -> int:
     return int(token) if token < MAX_TOKEN else 0
 
 
-def moved(raw: bytes, by_us: int) -> bytes:
+def with_times_shifted(raw: bytes, by_us: int) -> bytes:
     """Return an entry as if all had happened ``by_us`` later (earlier, where negative). For tests of applications."""
     if len(raw) < FIXED_HEADER_BYTES or raw[:2] != MAGIC:
         return raw

@@ -15,9 +15,9 @@ from api_client.protocol.clock import monotonic_seconds
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call
 from api_client.transport.connection_maker import async_connection_maker
-from api_client.transport.health import TIME_REQUEST, Health
+from api_client.transport.health import TIME_REQUEST, NodeHealth
 from api_client.transport.multiplexed import AsyncConnections, Multiplexed
-from api_client.transport.routing import FindSlots, LearnClock, Nodes, Pause, Plan, Routes, Send, Step
+from api_client.transport.routing import FindSlots, Nodes, Pause, Plan, Routes, Send, Step, SyncClock
 from api_client.transport.scripts import adrive, none_failed, script_plan
 from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import Command, is_wrong_node, pack
@@ -29,12 +29,12 @@ class AsyncCacheNode:
     """One Redis, or the master that Sentinels name, on any event loop; failures as of `CacheNode`."""
 
     def __init__(
-        self, url: str, timeout_seconds: float, reply_seconds: float, health: Health, *, master: MasterAddress
+        self, url: str, timeout_seconds: float, reply_seconds: float, health: NodeHealth, *, master: MasterAddress
     ) -> None:
-        self.health: Health = health
+        self.health: NodeHealth = health
         self._make = async_connection_maker(url, timeout_seconds=timeout_seconds, known=master)
         self._connections = AsyncConnections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
-        master.on_change(self._connections.invalidate_all)
+        master.on_change(self._connections.invalidate_connections)
 
     def begin_read(self, key: CacheKey) -> asyncio.Future[Any] | None:
         """Request an entry with this tick's write, as `read` does, and at the cost of no coroutine; None: `read` it.
@@ -69,14 +69,14 @@ class AsyncCacheNode:
         except RedisError as error:
             return await self.read_again(key, error)
 
-    async def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+    async def execute_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one write and return their replies; an error reply is returned as an exception."""
         if all(command[0] == "GET" for command in commands):  # those of one key are one
             names = [str(name) for _, name in commands]
             replies = await self._exchange(lambda connection: connection.get_all(names))
         else:
             requests = [pack(*command) for command in commands]
-            replies = await self._exchange(lambda connection: connection.ask_all(requests))
+            replies = await self._exchange(lambda connection: connection.execute_all(requests))
         if any(map(is_wrong_node, replies)):
             # A demoted master: the next connection finds the new one.
             self._connections.drop()
@@ -87,7 +87,7 @@ class AsyncCacheNode:
     async def sync_clock(self) -> None:
         """Query Redis' time."""
         asked_at = monotonic_seconds()
-        (reply,) = await self._exchange(lambda connection: connection.ask_all([TIME_REQUEST]))
+        (reply,) = await self._exchange(lambda connection: connection.execute_all([TIME_REQUEST]))
         self.health.breaker.succeeded()
         self.health.set_clock(reply, asked_at=asked_at)
 
@@ -96,9 +96,9 @@ class AsyncCacheNode:
         if self._make.resolver is not None and not self.health.breaker.is_waiting():
             await self._make.resolver.poll()
 
-    def invalidate_all(self) -> None:
+    def invalidate_connections(self) -> None:
         """Leave the connections of all event loops, from any thread; what is due on them may be requested again."""
-        self._connections.invalidate_all()
+        self._connections.invalidate_connections()
 
     def close(self) -> None:
         """Close this event loop's connection."""
@@ -159,8 +159,8 @@ class AsyncCacheLink:
         """Return the bytes of several entries, each node's in one write."""
         return await adrive(self.routes.entries(keys), self._do)
 
-    async def ask_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
-        """Send commands, each to the node of its key, and return their replies, as `AsyncCacheNode.ask_all`."""
+    async def execute_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
+        """Send commands, each to the node of its key, and return their replies, as `AsyncCacheNode.execute_all`."""
         return none_failed(await adrive(self.routes.replies(commands, query), self._do))
 
     async def run(self, call: Call[T], query: str) -> T:
@@ -184,11 +184,11 @@ class AsyncCacheLink:
         Raises:
             CacheUnavailable: none has answered.
         """
-        await adrive(self.routes.learn_clocks(every=False), self._do)
+        await adrive(self.routes.sync_clocks(every=False), self._do)
 
-    def invalidate_all(self) -> None:
+    def invalidate_connections(self) -> None:
         """Leave the connections of all event loops, to all nodes."""
-        self._nodes.invalidate_all()
+        self._nodes.invalidate_connections()
 
     def close(self) -> None:
         """Close this event loop's connections."""
@@ -211,7 +211,7 @@ class AsyncCacheLink:
                 await asyncio.sleep(duration_seconds)
             case FindSlots(search):
                 return await self._search_once(search)
-            case LearnClock(node):
+            case SyncClock(node):
                 try:
                     await self._nodes[node].sync_clock()
                 except CacheUnavailable as error:
@@ -221,7 +221,7 @@ class AsyncCacheLink:
     async def _send(self, node: Address, commands: Sequence[Command]) -> list[Any]:
         """Return the replies of a node; its failure stands in the place of each."""
         try:
-            return await self._nodes[node].ask_all(commands)
+            return await self._nodes[node].execute_all(commands)
         except CacheUnavailable as error:
             return [error] * len(commands)
 

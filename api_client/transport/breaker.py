@@ -31,7 +31,7 @@ class Breaker:
         self._lock = threading.RLock()
         self._failures = 0
         self._pause = first_pause_seconds
-        self._closed_until_probe = 0.0
+        self._refuses_until = 0.0
         self._probes = 0
         self._probing = 0  # the number of the probe that has not reported; 0: there is none
         self._own_probe: ContextVar[int] = ContextVar("probe", default=0)
@@ -42,15 +42,15 @@ class Breaker:
         return self._failures >= self._threshold
 
     def is_waiting(self) -> bool:
-        """Tell whether a call would be refused now. Nothing is taken: the probe stays for the caller of `allows`."""
-        return self.is_open and self._monotonic() < self._closed_until_probe
+        """Return whether a call would be refused now. Nothing is taken: the probe stays for the caller of `allows`."""
+        return self.is_open and self._monotonic() < self._refuses_until
 
     def allows(self) -> bool:
-        """Tell whether a call may be tried: always while closed, one probe a pause while open."""
+        """Return whether a call may be tried: always while closed, one probe a pause while open."""
         if self._failures < self._threshold:
             return True
         with self._lock:
-            if self._monotonic() < self._closed_until_probe:
+            if self._monotonic() < self._refuses_until:
                 return False
             if self._failures < self._threshold:  # closed meanwhile
                 return True
@@ -58,7 +58,7 @@ class Breaker:
             self._probes += 1
             self._probing = self._probes
             self._own_probe.set(self._probes)
-            self._closed_until_probe = self._monotonic() + self._pause
+            self._refuses_until = self._monotonic() + self._pause
             return True
 
     def succeeded(self) -> None:
@@ -79,4 +79,4 @@ class Breaker:
             else:
                 return
             self._probing = 0
-            self._closed_until_probe = self._monotonic() + self._pause
+            self._refuses_until = self._monotonic() + self._pause

@@ -18,10 +18,10 @@ from redis.exceptions import AskError, MovedError, RedisError, TryAgainError
 from api_client.config.redis_url import Address, RedisUrl
 from api_client.errors import CacheUnavailable
 from api_client.protocol.clock import RedisClock, monotonic_seconds
-from api_client.protocol.entry import moved
+from api_client.protocol.entry import with_times_shifted
 from api_client.protocol.keys import CacheKey
-from api_client.transport.health import Health, is_outage
-from api_client.transport.routing import FindSlots, LearnClock, Pause, Plan, Routes, Send, about_query
+from api_client.transport.health import NodeHealth, is_outage
+from api_client.transport.routing import FindSlots, Pause, Plan, Routes, Send, SyncClock, about_query
 from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import Command
 
@@ -45,7 +45,7 @@ class Cluster(Routes):
     Args:
         url: of some of its nodes.
         timeout_seconds: for a node to tell the slots.
-        breaks: as for `Health`, of each node.
+        breaks: as for `NodeHealth`, of each node.
     """
 
     is_single = False
@@ -54,9 +54,9 @@ class Cluster(Routes):
         self.clock, self.master = RedisClock(), MasterAddress()
         self._read_url, self._seeds, self._breaks = url, list(url.members), breaks
         self._timeout_seconds = timeout_seconds
-        self._without_owner = Health(breaks=False)
+        self._without_owner = NodeHealth(breaks=False)
         self._owners: list[Address | None] = [None] * SLOTS
-        self._healths: dict[Address, Health] = {}
+        self._healths: dict[Address, NodeHealth] = {}
         self._on_nodes_changed: list[Callable[[Collection[Address]], object]] = []
         self._lock = threading.RLock()
         self._refresh_at = 0.0
@@ -95,21 +95,21 @@ class Cluster(Routes):
         known.sort(key=lambda address: self.health_of(address).breaker.is_open)
         return known + [seed for seed in self._seeds if seed not in known and seed not in besides]
 
-    def health_of(self, address: Address) -> Health:
+    def health_of(self, address: Address) -> NodeHealth:
         """Return the breaker and the clock of one node."""
         found = self._healths.get(address)
         if found is None:
             with self._lock:
-                found = self._healths.setdefault(address, Health(breaks=self._breaks))
+                found = self._healths.setdefault(address, NodeHealth(breaks=self._breaks))
         return found
 
-    def health_of_owner(self, key: str) -> Health:
+    def health_of_owner(self, key: str) -> NodeHealth:
         """Return the health of the node that has a key's slot."""
         owner = self.owner(key)
         return self._without_owner if owner is None else self.health_of(owner)
 
     def is_due_once(self) -> bool:
-        """Tell whether the slots may be asked for; then not again for a second."""
+        """Return whether the slots may be asked for; then not again for a second."""
         with self._lock:
             now = monotonic_seconds()
             if now < self._refresh_at:
@@ -157,9 +157,9 @@ class Cluster(Routes):
         if not raw or not clock.is_known or not self.clock.is_known:
             return raw
         by_us = self.clock.at_us(0.0) - clock.at_us(0.0)
-        return raw if abs(by_us) < MIN_SHIFT_US else moved(raw, by_us)
+        return raw if abs(by_us) < MIN_SHIFT_US else with_times_shifted(raw, by_us)
 
-    def learn_from(self, address: Address) -> None:
+    def sync_from(self, address: Address) -> None:
         """Make a node's clock the reader's."""
         self.clock.sync(self.health_of(address).clock.now_us(), asked_at=monotonic_seconds())
 
@@ -217,15 +217,15 @@ class Cluster(Routes):
         self.slots_refreshed(began)
         return failed if isinstance(failed, CacheUnavailable) else None
 
-    def learn_clocks(self, *, every: bool) -> Plan[None]:
-        """Refresh the slots, and learn the time of the nodes, as `Routes.learn_clocks`.
+    def sync_clocks(self, *, every: bool) -> Plan[None]:
+        """Refresh the slots, and learn the time of the nodes, as `Routes.sync_clocks`.
 
         Unless ``every``, that of the others is learnt at their first reads.
         """
         failed = (yield self.find_slots()) if every or not self.is_known else None
         learnt: list[Address] = []
         for address in self.masters():
-            error = yield LearnClock(address)
+            error = yield SyncClock(address)
             if error is None:
                 learnt.append(address)
                 if not every:
@@ -233,7 +233,7 @@ class Cluster(Routes):
             failed = error or failed
         if not learnt:
             raise failed or self.no_owner()
-        self.learn_from(learnt[0])
+        self.sync_from(learnt[0])
 
     def _entry(self, key: CacheKey, request: Request) -> Plan[bytes | None]:
         (reply,) = request.replies
@@ -241,10 +241,10 @@ class Cluster(Routes):
             raise reply.about(key.query)
         health = self.health_of(request.node)
         raw = health.entry_of(reply, key.query)
-        if not health.clock.is_known and (failed := (yield LearnClock(request.node))) is not None:
+        if not health.clock.is_known and (failed := (yield SyncClock(request.node))) is not None:
             raise failed.about(key.query)
         if not self.clock.is_known:
-            self.learn_from(request.node)
+            self.sync_from(request.node)
         return self.to_reader_clock(raw, request.node)
 
 

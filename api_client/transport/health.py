@@ -1,4 +1,4 @@
-"""Health of a Redis as readers and workers know it: whether it answers, and what time it has. No I/O."""
+"""NodeHealth of a Redis as readers and workers know it: whether it answers, and what time it has. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from api_client.transport.wire import is_wrong_node, is_wrong_type, pack
 TIME_REQUEST = pack("TIME")
 
 
-class Health:
+class NodeHealth:
     """The breaker and the clock of one node. Those who send call `check` before, and report what came.
 
     Args:
@@ -86,7 +86,7 @@ class Health:
 
 
 def is_outage(reply: object) -> bool:
-    """Tell whether no node has done what was sent: silence, a lost connection, a node that is down or loads its data.
+    """Return whether no node has done what was sent: silence, a lost connection, a node that is down or loads its data.
 
     Another node may, or this one later. Any other refusal is the node's own.
     """

@@ -16,9 +16,9 @@ from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call
 from api_client.transport.cluster import Cluster
 from api_client.transport.connection_maker import READER, connection_maker
-from api_client.transport.health import TIME_REQUEST, Health
+from api_client.transport.health import TIME_REQUEST, NodeHealth
 from api_client.transport.pool import Connections
-from api_client.transport.routing import FindSlots, LearnClock, Nodes, Pause, Plan, Routes, Send, Step
+from api_client.transport.routing import FindSlots, Nodes, Pause, Plan, Routes, Send, Step, SyncClock
 from api_client.transport.scripts import by_text_and_wait, drive, none_failed, script_plan
 from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import Command, is_wrong_node, pack, pack_all, pack_get
@@ -46,38 +46,38 @@ class CacheNode:
         url: str,
         timeout_seconds: float,
         reply_seconds: float,
-        health: Health,
+        health: NodeHealth,
         *,
         master: MasterAddress,
         role: str,
     ) -> None:
-        self.health: Health = health
+        self.health: NodeHealth = health
         self._make = connection_maker(url, timeout_seconds=timeout_seconds, known=master, role=role)
         self._connections = Connections(self._make, timeout_seconds=timeout_seconds, reply_seconds=reply_seconds)
-        master.on_change(self._connections.invalidate_all)
+        master.on_change(self._connections.invalidate_connections)
 
     def read(self, key: CacheKey) -> bytes | None:
         """Return the entry's bytes (``b""`` where the key is no string), or None where there is none."""
         if self.health.breaker.is_open:
             self.health.check(key.query)
         try:
-            reply = self._connections.ask(pack_get(key.entry))
+            reply = self._connections.execute(pack_get(key.entry))
         except (RedisError, OSError) as error:
             raise self.health.failure(error, key.query) from error
         if reply.__class__ is not bytes and is_wrong_node(reply):
-            self.invalidate_all()
+            self.invalidate_connections()
         return self.health.entry_of(reply, key.query)
 
-    def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+    def execute_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip and return their replies; an error reply is returned as an exception."""
         if len(commands) > 1:
             return self.begin_all(commands)()
         self.health.check(None)
         request = pack(*commands[0])  # one alone costs half of what a batch does
-        return self._checked([self._translated(lambda: self._connections.ask(request))])
+        return self._checked([self._translated(lambda: self._connections.execute(request))])
 
     def begin_all(self, commands: Sequence[Command]) -> Callable[[], list[Any]]:
-        """Send commands now, and return what waits for their replies, which are those of `ask_all`; call it once."""
+        """Send commands now, and return what waits for their replies, as from `execute_all`; call it once."""
         self.health.check(None)
         request = pack_all(commands)
         finish = self._translated(lambda: self._connections.begin(request, len(commands)))
@@ -89,20 +89,20 @@ class CacheNode:
         if self._make.resolver is not None:
             self._make.resolver.poll()
         asked_at = monotonic_seconds()
-        self.health.set_clock(self._translated(lambda: self._connections.ask(TIME_REQUEST)), asked_at=asked_at)
+        self.health.set_clock(self._translated(lambda: self._connections.execute(TIME_REQUEST)), asked_at=asked_at)
 
     def before_writing(self) -> None:
         """Query the Sentinels, once a second: a good connection does not show that its node is the master no longer."""
         if self._make.resolver is not None and not self.health.breaker.is_waiting():
             self._make.resolver.poll()
 
-    def invalidate_all(self) -> None:
+    def invalidate_connections(self) -> None:
         """Leave the node: close the connections; one that is in use when it is given back."""
-        self._connections.invalidate_all()
+        self._connections.invalidate_connections()
 
     def close(self) -> None:
-        """Close the connections, as `invalidate_all`, and those to the Sentinels."""
-        self._connections.invalidate_all()
+        """Close the connections, as `invalidate_connections`, and those to the Sentinels."""
+        self._connections.invalidate_connections()
         if self._make.resolver is not None:
             self._make.resolver.close()
 
@@ -115,7 +115,7 @@ class CacheNode:
     def _checked(self, replies: list[Any]) -> list[Any]:
         """Report to the breaker that replies have come, and leave a node that says that it is no master."""
         if any(map(is_wrong_node, replies)):
-            self.invalidate_all()  # connections to a demoted master are of no use, the next ones find the new one
+            self.invalidate_connections()  # those to a demoted master are of no use; the next find the new one
         else:
             self.health.breaker.succeeded()
         return replies
@@ -171,8 +171,8 @@ class CacheLink:
         """Return the bytes of several entries, in one round trip, from all nodes at one time."""
         return drive(self.routes.entries(keys), self._do)
 
-    def ask_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
-        """Send commands, each to the node of its key, and return their replies, as `CacheNode.ask_all`."""
+    def execute_all(self, commands: Sequence[Command], query: str | None = None) -> list[Any]:
+        """Send commands, each to the node of its key, and return their replies, as `CacheNode.execute_all`."""
         return none_failed(drive(self.routes.replies(commands, query), self._do))
 
     def run(self, call: Call[T], query: str | None = None) -> T:
@@ -210,11 +210,11 @@ class CacheLink:
         Raises:
             CacheUnavailable: none has answered.
         """
-        drive(self.routes.learn_clocks(every=True), self._do)
+        drive(self.routes.sync_clocks(every=True), self._do)
 
-    def invalidate_all(self) -> None:
+    def invalidate_connections(self) -> None:
         """Leave the nodes: close the connections; one that is in use when it is given back."""
-        self._nodes.invalidate_all()
+        self._nodes.invalidate_connections()
 
     def close(self) -> None:
         """Close all connections."""
@@ -236,7 +236,7 @@ class CacheLink:
                 time.sleep(duration_seconds)
             case FindSlots(search, waits):
                 return self._search_alone(search, waits=waits)
-            case LearnClock(node):
+            case SyncClock(node):
                 try:
                     self._nodes[node].sync_clock()
                 except CacheUnavailable as error:
@@ -246,7 +246,7 @@ class CacheLink:
     def _send(self, by_node: Mapping[Address, Sequence[Command]]) -> dict[Address, Sequence[Any]]:
         if len(by_node) == 1:
             ((node, commands),) = by_node.items()
-            return {node: _in_place(lambda: self._nodes[node].ask_all(commands), len(commands))}
+            return {node: _in_place(lambda: self._nodes[node].execute_all(commands), len(commands))}
         # In one order: no two threads wait for each other.
         begun = {node: self._begun(node, commands) for node, commands in sorted(by_node.items())}
         return {node: replies() for node, replies in begun.items()}

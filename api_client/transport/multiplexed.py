@@ -56,7 +56,7 @@ class Multiplexed(asyncio.Protocol):
         self.inherited: Multiplexed | None = None
         self._transport.set_protocol(self)
 
-    def ask(self, request: bytes) -> asyncio.Future[Any]:
+    def execute(self, request: bytes) -> asyncio.Future[Any]:
         """Send one command with the next write; its reply, an error reply as an exception that is not raised.
 
         Raises (the future):
@@ -81,9 +81,13 @@ class Multiplexed(asyncio.Protocol):
         """Read several strings with one write."""
         return await asyncio.gather(*map(self.get, keys))
 
-    async def ask_all(self, requests: Sequence[bytes]) -> list[Any]:
+    async def execute_all(self, requests: Sequence[bytes]) -> list[Any]:
         """Send several commands with one write."""
-        return [await self.ask(requests[0])] if len(requests) == 1 else await asyncio.gather(*map(self.ask, requests))
+        return (
+            [await self.execute(requests[0])]
+            if len(requests) == 1
+            else await asyncio.gather(*map(self.execute, requests))
+        )
 
     def close(self, why: Exception) -> None:
         """Close it; what is due fails, and so do later requests."""
@@ -131,7 +135,7 @@ class Multiplexed(asyncio.Protocol):
         self._unsent_gets.clear()
 
     def _check_silence(self) -> None:
-        """Tell a silent server from a loop that was busy: what has come meanwhile is handled before a second check."""
+        """Distinguish a silent server from a busy loop: what has come meanwhile is handled before a second check."""
         self._timer = None
         if not self._due or self.is_lost:
             self._is_rechecking = False
@@ -223,14 +227,14 @@ class AsyncConnections:
 
     def drop(self) -> None:
         """Leave this loop's connection; what is due on it may be requested again, on the next one."""
-        self._close(ConnectionError("it was given up"))
+        self._close(ConnectionError("the connection was dropped"))
 
-    def invalidate_all(self) -> None:
+    def invalidate_connections(self) -> None:
         """Leave the connections of all loops, from any thread; what is due on them may be requested again."""
         self._epoch = object()
         for loop, connection in list(self._by_loop.items()):
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(connection.close, ConnectionError("it was given up"))
+                loop.call_soon_threadsafe(connection.close, ConnectionError("the connection was dropped"))
 
     def close(self) -> None:
         """Close this loop's connection, also one that is being made; what is due on it fails for good."""

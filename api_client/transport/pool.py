@@ -68,7 +68,7 @@ class Connection:
         self._usual_timeout = set_io_timeout(self._socket, self._timeout_seconds, self)
         self._receive = self._socket.recv
 
-    def ask(self, request: bytes) -> Any:
+    def execute(self, request: bytes) -> Any:
         """Send one command and return its reply; an error reply is returned as an exception.
 
         Raises:
@@ -204,7 +204,7 @@ class Connections:
         self._reply_seconds = max(timeout_seconds, reply_seconds)
         self._reset()
 
-    def ask(self, request: bytes) -> Any:
+    def execute(self, request: bytes) -> Any:
         """Send one command and return its reply; an error reply is returned as an exception, not raised.
 
         Raises:
@@ -213,7 +213,7 @@ class Connections:
         while True:
             connection = self._acquire()
             try:
-                reply = connection.ask(request)
+                reply = connection.execute(request)
             except BaseException as error:
                 if not self._may_repeat(connection, error):
                     raise
@@ -222,7 +222,7 @@ class Connections:
                 return reply
 
     def begin(self, request: bytes, count: int) -> Callable[[], list[Any]]:
-        """Send ``count`` commands, and return a function that waits for their replies, as from `ask`; call it once.
+        """Send ``count`` commands, and return a function that waits for their replies, as from `execute`; call it once.
 
         So one thread can have requests under way at several servers.
         """
@@ -243,7 +243,7 @@ class Connections:
 
         return finish
 
-    def invalidate_all(self) -> None:
+    def invalidate_connections(self) -> None:
         """Leave the node: close what is not in use now, and the rest as soon as it is given back."""
         self._epoch = object()
         self.drop_idle()

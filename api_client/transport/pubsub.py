@@ -89,7 +89,7 @@ class Notifications:
             self._ring_alarm()
         return listener
 
-    def invalidate_all(self) -> None:
+    def invalidate_connections(self) -> None:
         """Leave the node: the master is another one. Waiters poll until they are subscribed there."""
         self._epoch += 1
         self._ring_alarm()

@@ -96,7 +96,7 @@ class ClusterClient(redis.Redis):
         if len(args) == 1 or " " in args[0]:
             raise redis.DataError(f"{args[0]} is for a node: see nodes_of()")
         command = tuple(word if isinstance(word, str | bytes | int) else repr(word) for word in args)
-        (reply,) = self._tried(lambda: self._link.ask_all([command]))
+        (reply,) = self._tried(lambda: self._link.execute_all([command]))
         return self.parse_response(_Reply(reply), args[0], **options)  # type: ignore[no-untyped-call]
 
     def node_of(self, key: str) -> redis.Redis:

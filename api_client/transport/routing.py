@@ -16,7 +16,7 @@ from api_client.errors import CacheUnavailable
 from api_client.protocol.clock import RedisClock
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import Call
-from api_client.transport.health import Health
+from api_client.transport.health import NodeHealth
 from api_client.transport.scripts import none_failed
 from api_client.transport.sentinel import MasterAddress
 from api_client.transport.wire import Command
@@ -49,13 +49,13 @@ class FindSlots(NamedTuple):
     waits: bool
 
 
-class LearnClock(NamedTuple):
+class SyncClock(NamedTuple):
     """Step: have a node's link learn the node's time. Send back its CacheUnavailable, or None."""
 
     address: Address
 
 
-Step: TypeAlias = "Send | Pause | FindSlots | LearnClock"
+Step: TypeAlias = "Send | Pause | FindSlots | SyncClock"
 Plan: TypeAlias = Generator[Step, Any, T]
 
 
@@ -66,7 +66,7 @@ class Routes:
 
     Args:
         url: of one Redis, or of Sentinels.
-        breaks: as for `Health`.
+        breaks: as for `NodeHealth`.
 
     Attributes:
         is_single: whether there is no other node.
@@ -78,7 +78,7 @@ class Routes:
     is_single: ClassVar[bool] = True
 
     def __init__(self, url: str, *, breaks: bool = True) -> None:
-        self._url, self._health = url, Health(breaks=breaks)
+        self._url, self._health = url, NodeHealth(breaks=breaks)
         self.clock: RedisClock = self._health.clock
         self.master: MasterAddress = MasterAddress()
 
@@ -90,11 +90,11 @@ class Routes:
         """Return the URLs of the nodes that have keys, as far as they are known."""
         return [self._url]
 
-    def health_of(self, node: Address) -> Health:
+    def health_of(self, node: Address) -> NodeHealth:
         """Return the breaker and the clock of a node."""
         return self._health
 
-    def health_of_owner(self, key: str) -> Health:
+    def health_of_owner(self, key: str) -> NodeHealth:
         """Return the health of the node that has a key."""
         return self._health
 
@@ -134,13 +134,13 @@ class Routes:
         yield from ()
         raise failed
 
-    def learn_clocks(self, *, every: bool) -> Plan[None]:
+    def sync_clocks(self, *, every: bool) -> Plan[None]:
         """Learn the time of every node; of one alone, unless ``every``: where one is needed soon.
 
         Raises:
             CacheUnavailable: no node has answered.
         """
-        if (failed := (yield LearnClock(self.ONLY_NODE))) is not None:
+        if (failed := (yield SyncClock(self.ONLY_NODE))) is not None:
             raise failed
 
     def results(
@@ -165,7 +165,7 @@ def about_query(replies: list[Any], query: str | None) -> list[Any]:
 class Node(Protocol):
     """The connections to one node."""
 
-    def invalidate_all(self) -> None:
+    def invalidate_connections(self) -> None:
         """Leave the node: close connections, those in use as soon as they are not. From any thread."""
 
     def close(self) -> None:
@@ -189,12 +189,12 @@ class Nodes(Generic[N]):
         """Leave the nodes that are in the cluster no more."""
         for address in [address for address in list(self._made) if address not in kept]:
             if (node := self._made.pop(address, None)) is not None:
-                node.invalidate_all()
+                node.invalidate_connections()
 
-    def invalidate_all(self) -> None:
+    def invalidate_connections(self) -> None:
         """Leave all of them; what is sent next opens connections."""
         for node in list(self._made.values()):
-            node.invalidate_all()
+            node.invalidate_connections()
 
     def close(self) -> None:
         """Close what the caller has open to them."""

@@ -44,16 +44,16 @@ class MasterAddress:
         self.resolver: SentinelResolver | None = None
         self._on_change: list[Callable[[], object]] = []
 
-    def on_change(self, invalidate_all: Callable[[], object]) -> None:
-        """Have ``invalidate_all`` called, on the thread that finds out, when the master is another one than before."""
-        self._on_change.append(invalidate_all)
+    def on_change(self, leave: Callable[[], object]) -> None:
+        """Have ``leave`` called, on the thread that finds out, when the master is another one than before."""
+        self._on_change.append(leave)
 
     def update(self, address: Address) -> None:
         """Record where the master is."""
         before, self.address = self.address, address
         if before not in (None, address):
-            for invalidate_all in self._on_change:
-                invalidate_all()
+            for leave in self._on_change:
+                leave()
 
 
 class SentinelResolver:
@@ -116,7 +116,7 @@ class SentinelResolver:
         return address
 
     def has_moved_from(self, address: Address) -> bool:
-        """Tell whether the master is known, and not at ``address``."""
+        """Return whether the master is known, and not at ``address``."""
         return self._known.address not in (None, address)
 
     @property

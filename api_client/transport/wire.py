@@ -138,15 +138,15 @@ def unwrapped(error: RedisError) -> RedisError:
 
 
 def is_wrong_node(reply: object) -> bool:
-    """Tell whether a node is no master, or not yet, by its own reply: another connection may find a better one."""
+    """Return whether a node is no master, or not yet, by its own reply: another connection may find a better one."""
     return isinstance(reply, ReadOnlyError | MasterDownError | BusyLoadingError)
 
 
 def is_wrong_type(reply: object) -> bool:
-    """Tell whether a key holds another type than the command is for."""
+    """Return whether a key holds another type than the command is for."""
     return isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
 
 
 def is_transient(reply: object) -> bool:
-    """Tell whether a refusal is due to the server's present state, and not to what it or the user can do."""
+    """Return whether a refusal is due to the server's present state, and not to what it or the user can do."""
     return isinstance(reply, MasterDownError | BusyLoadingError) or str(reply).startswith("BUSY ")

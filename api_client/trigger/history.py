@@ -25,8 +25,11 @@ class TriggerOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """``why`` is the state of the record (deduplicated), what it was dropped for, or the type of the error."""
+class LastTrigger:
+    """What became of the last trigger of a key.
+
+    ``why`` is the state of the record (deduplicated), what it was dropped for, or the type of the error.
+    """
 
     what: TriggerOutcome
     why: str
@@ -77,13 +80,13 @@ class DecisionLog:
         decided = self._young.get(entry_key) or self._old.get(entry_key)
         return None if decided is None else Decision(*decided)
 
-    def outcome(self, entry_key: str) -> Outcome | None:
+    def outcome(self, entry_key: str) -> LastTrigger | None:
         """Return the outcome of the key's last trigger, None where none is remembered."""
         recorded = self._outcomes.get(entry_key)
         if recorded is None:
             return None
         what, why, at_seconds = recorded
-        return Outcome(what, why, max(0.0, self._monotonic() - at_seconds))
+        return LastTrigger(what, why, max(0.0, self._monotonic() - at_seconds))
 
     def _rotate(self) -> None:
         with self._lock:

@@ -124,7 +124,7 @@ class Readers:
                 self._connections.append(mine)
 
     def set_worker_is_gone(self, *, gone: bool) -> None:
-        """Tell the readers whether a worker is alive; reads without one are counted separately."""
+        """Report to the readers whether a worker is alive; reads without one are counted separately."""
         self._worker_is_gone.value = int(gone)
 
     def collect(self, timeout_seconds: float) -> None:

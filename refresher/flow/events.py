@@ -3,7 +3,7 @@
 ::
 
     processing ── a message's item, to its outcome
-     ├─ a step of its lease record (acquire, commit …)          `records`
+     ├─ a step of its lease record (acquire, commit …)          `lease_steps`
      ├─ a load, one for each attempt                            `origin`
      │   └─ each query that the loader runs on the graph        `transaction`
      └─ a step of its lease record
@@ -38,9 +38,9 @@ class WorkerSpans:
         """Return a span around the handling of one item of a task's request; it is given the outcome before it ends."""
         return nullcontext(_ignore_outcome)
 
-    def records(self, records: LeaseStepRunner) -> LeaseStepRunner:
-        """Return ``records`` with a span around each step."""
-        return records
+    def lease_steps(self, steps: LeaseStepRunner) -> LeaseStepRunner:
+        """Return ``steps`` with a span around each step."""
+        return steps
 
     def origin(self, origin: Origin) -> Origin:
         """Return ``origin`` with a span around each load."""

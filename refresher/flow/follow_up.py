@@ -29,7 +29,7 @@ def request_follow_up(deps: RefreshDeps, settings: WorkerSettings, run: Run, *, 
         CacheUnavailable: Redis did not answer.
     """
     claim_id = uuid.uuid4().hex
-    reply = deps.records.run(
+    reply = deps.lease_steps.run(
         lease.claim(
             run.key,
             claim_id=claim_id,
@@ -47,7 +47,7 @@ def request_follow_up(deps: RefreshDeps, settings: WorkerSettings, run: Run, *, 
 def hand_back(deps: RefreshDeps, settings: WorkerSettings, run: Run) -> None:
     """Put the run back into the queue, since this worker ends. Raises nothing that could keep it from ending."""
     try:
-        claim_number = deps.records.run(
+        claim_number = deps.lease_steps.run(
             lease.hand_back(run.key, queue_ttl_seconds=settings.queue_ttl_seconds, **run.own_lease(settings))
         )
         if claim_number:
@@ -65,4 +65,4 @@ def _publish_or_unclaim(
     except Exception as error:  # noqa: BLE001 - whatever the broker raises, the next reader claims
         log.warning("could not publish a refresh of %s: %s", run.name, type(error).__name__)
         retention_seconds = settings.record_retention_seconds
-        deps.records.run(lease.unclaim(run.key, claim_id=claim_id, retention_seconds=retention_seconds))
+        deps.lease_steps.run(lease.unclaim(run.key, claim_id=claim_id, retention_seconds=retention_seconds))

@@ -8,14 +8,13 @@ from typing import Final
 from api_client.protocol.entry import Smoothed
 from refresher.errors import text_of
 from refresher.queries import BetaFunction
-from refresher.settings import RefreshMode
+from refresher.settings import MAX_RETRY_PAUSE_SECONDS, RefreshMode
 
 MEAN_GAIN: Final = 1 / 8
 DEVIATION_GAIN: Final = 1 / 4
 MAX_BETA: Final = 1e6
 
 BASE_PAUSE_SECONDS: Final = 1.0
-MAX_PAUSE_SECONDS: Final = 15.0
 MIN_PAUSE_SECONDS: Final = 0.05
 COOLING_SPREAD: Final = 0.25
 SHARED_FAULTS: Final = frozenset(
@@ -107,7 +106,7 @@ def pause_seconds(attempt: int, multiplier: float, u: float) -> float:
     nothing would meet the same fault again. (M. Brooker, "Exponential Backoff And Jitter", 2015.)
     """
     exponent = min(attempt - 1, 64)
-    bound = min(MAX_PAUSE_SECONDS, BASE_PAUSE_SECONDS * multiplier**exponent)
+    bound = min(MAX_RETRY_PAUSE_SECONDS, BASE_PAUSE_SECONDS * multiplier**exponent)
     return max(MIN_PAUSE_SECONDS, u * bound)
 
 
@@ -126,4 +125,4 @@ def counts_against_key(kind: str) -> bool:
 
 def whole_seconds(pause: float) -> int:
     """Return a pause as Celery may be given it: whole seconds, 1 to 15 (a fraction fails on RabbitMQ)."""
-    return min(max(1, math.ceil(pause)), int(MAX_PAUSE_SECONDS))
+    return min(max(1, math.ceil(pause)), MAX_RETRY_PAUSE_SECONDS)

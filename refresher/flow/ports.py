@@ -50,7 +50,7 @@ class RefreshDeps:
     the query's version.
     """
 
-    records: LeaseStepRunner
+    lease_steps: LeaseStepRunner
     origin: Origin
     encode: Encode
     registry: Registry

@@ -276,7 +276,7 @@ class Refresher:
         return (low + (high - low) * self._deps.uniform()) / 1000
 
     def _step(self, call: Call[T]) -> T:
-        return self._deps.records.run(call)
+        return self._deps.lease_steps.run(call)
 
 
 def _checked_query(run: Run, params: dict[str, Any]) -> Query:

@@ -52,9 +52,9 @@ class RetryOutcome(StrEnum):
 
     REFRESHED = "refreshed"
     FAILED_AGAIN = "failed again"
-    PENDING = "asked for"  # not known yet, or not waited for
+    PENDING = "requested"  # not known yet, or not waited for
     NOT_KEPT = "params not kept"
-    REQUEST_FAILED = "could not be asked for"
+    REQUEST_FAILED = "could not be requested"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ def _duration(name: str, help_: str) -> Metric:
 
 WORKER_METRICS: Final = by_name(
     Metric(COMPLETED, "Values stored"),
-    Metric("xfetch_refresh_failed", "Refreshes that were given up", labels=("query", "kind")),
-    Metric("xfetch_refresh_retried", "Failed attempts that were to be repeated", labels=("query", "kind")),
+    Metric("xfetch_refresh_failed", "Refreshes that were abandoned", labels=("query", "kind")),
+    Metric("xfetch_refresh_retried", "Failed attempts that were retried", labels=("query", "kind")),
     Metric(
         "xfetch_refresh_skipped",
         "Messages with nothing to do: already_fresh, the state that held the key, or no_slot",
@@ -44,10 +44,10 @@ WORKER_METRICS: Final = by_name(
         labels=("query", "why"),
     ),
     Metric("xfetch_lock_contention", "Messages that found another run at their key"),
-    Metric("refresher_messages_dropped", "Messages that were none, by what was wrong", labels=("reason",)),
+    Metric("refresher_messages_dropped", "Unrecognised messages, by what was wrong", labels=("reason",)),
     _duration("xfetch_refresh_duration_seconds", "From the lease to the commit"),
     _duration("xfetch_refresh_lead_seconds", "From the claim to the commit (δ)"),
-    Metric(ACTIVE[0], "Runs that go on", kind=Kind.UP_DOWN),
+    Metric(ACTIVE[0], "Runs in progress", kind=Kind.UP_DOWN),
     Metric(ACTIVE[1], "Leases that are held", kind=Kind.UP_DOWN),
 )
 
@@ -60,7 +60,7 @@ READY: Final = _gauge("refresher_ready", "Whether all is well with what the work
 QUEUE_SIZE: Final = _gauge("xfetch_refresh_queue_size", "Early and stale refreshes that wait")
 DEAD_LETTERS: Final = _gauge("xfetch_dead_letters", "Dead letters that are kept", "query")
 QUARANTINED: Final = _gauge(
-    "xfetch_quarantined_keys", "Keys of which several refreshes in a row were given up", "query"
+    "xfetch_quarantined_keys", "Keys of which several refreshes in a row were abandoned", "query"
 )
 TTL: Final = _gauge("xfetch_query_ttl_seconds", "Soft expiry of the query's values after their load", "query", unit="s")
 GRACE: Final = _gauge("xfetch_query_grace_seconds", "For how long they may be served after it", "query", unit="s")

@@ -96,9 +96,9 @@ class OTelWorkerSpans(WorkerSpans):
         finally:
             _processing.reset(token)
 
-    def records(self, records: LeaseStepRunner) -> LeaseStepRunner:
-        """Return ``records`` with a span around each step."""
-        return _TracedRecords(self._tracer, records)
+    def lease_steps(self, steps: LeaseStepRunner) -> LeaseStepRunner:
+        """Return ``steps`` with a span around each step."""
+        return _TracedLeaseSteps(self._tracer, steps)
 
     def origin(self, origin: Origin) -> Origin:
         """Return ``origin`` with a span around each load."""
@@ -131,15 +131,15 @@ def _record_outcome(span: Span, outcome: Outcome) -> None:
         failed(span, outcome.why)
 
 
-class _TracedRecords:
-    def __init__(self, tracer: Tracer, records: LeaseStepRunner) -> None:
-        self._tracer, self._records = tracer, records
+class _TracedLeaseSteps:
+    def __init__(self, tracer: Tracer, steps: LeaseStepRunner) -> None:
+        self._tracer, self._steps = tracer, steps
 
     def run(self, call: Call[T], /) -> T:
         """Run one step."""
         span = self._tracer.start_span(call.script, kind=SpanKind.CLIENT, attributes=step_attributes(call.script))
         with within(span, _kind_of):
-            return self._records.run(call)
+            return self._steps.run(call)
 
 
 class _TracedOrigin:

@@ -62,7 +62,7 @@ class Runtime:
     def _deps(self, broker: Broker, events: WorkerEvents) -> RefreshDeps:
         store = self._cache.store
         return RefreshDeps(
-            records=self.spans.records(store),
+            lease_steps=self.spans.lease_steps(store),
             origin=self.spans.origin(self.graph),
             encode=values.encode,
             registry=self._queries,

@@ -120,9 +120,9 @@ def test_without_a_worker_a_retry_is_asked_for_and_the_letter_stays(busy_cli: Bu
     identifier = busy_cli.fail("a")
     worker.kill()
     (told,) = busy_cli.told("retry", identifier, "--wait", "0")
-    assert (told["result"], told["why"]) == ("asked for", "")
+    assert (told["result"], told["why"]) == ("requested", "")
     (told,) = busy_cli.told("retry", identifier, "--wait", "200ms", exit_code=1)
-    assert (told["result"], told["why"]) == ("asked for", "one is under way")
+    assert (told["result"], told["why"]) == ("requested", "one is under way")
     assert busy_cli.told("list")[0]["state"] == "queued"
     assert busy_cli.run("list").output.rstrip().endswith("queued")
 
@@ -182,7 +182,7 @@ def test_a_broker_that_is_down_is_told_of_each_letter_and_loses_none(cli: Comman
     cli.letters.add(a_letter(1, "a"))
     done = cli.run("retry", "--all", CACHE_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     assert done.exit_code == 1
-    assert "1-aaaaaaaa  q: could not be asked for" in done.output
+    assert "1-aaaaaaaa  q: could not be requested" in done.output
     assert len(cli.letters.newest()) == 1
 
 

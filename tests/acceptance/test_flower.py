@@ -105,8 +105,8 @@ def test_nobody_gets_in_without_the_password(flower_system: FlowerSystem, browse
 
     flower = flower_system.flower
     for path in ("/", "/workers", f"/worker/{WORKER}", "/tasks", "/tasks/datatable", "/broker", "/api/tasks"):
-        assert flower.ask(path, password=None)[0] == http.client.UNAUTHORIZED
-        assert flower.ask(path, password="wrong")[0] == http.client.UNAUTHORIZED
+        assert flower.fetch(path, password=None)[0] == http.client.UNAUTHORIZED
+        assert flower.fetch(path, password="wrong")[0] == http.client.UNAUTHORIZED
     stranger = browser.new_context()
     with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):  # so a headless browser says 401
         stranger.new_page().goto(f"{flower.url}/tasks")
@@ -116,8 +116,8 @@ def test_nobody_gets_in_without_the_password(flower_system: FlowerSystem, browse
 def test_nobody_writes_without_the_password_and_nobody_with_it(flower_system: FlowerSystem) -> None:
     for write in WRITES:
         path = f"/api/{write.format(worker=WORKER)}"
-        assert flower_system.flower.ask(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
-        assert flower_system.flower.ask(path, method="POST")[0] == http.client.FORBIDDEN, path
+        assert flower_system.flower.fetch(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
+        assert flower_system.flower.fetch(path, method="POST")[0] == http.client.FORBIDDEN, path
 
 
 def test_a_refresh_is_seen_from_received_to_success_and_never_by_its_params(
@@ -196,13 +196,13 @@ def test_started_with_nothing_said_it_is_for_this_machine_alone_and_its_api_is_c
 ) -> None:
     flower = Flower(flower_system.system.env, tmp_path)
     try:
-        eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, "it answers")
+        eventually(lambda: flower.fetch("/healthcheck", password=None)[0] == http.client.OK, "it answers")
         assert addresses_beyond_loopback(flower.process.pid) == []
-        assert flower.ask("/tasks", password=None)[0] == http.client.OK
-        assert flower.ask("/api/tasks", password=None)[0] == http.client.UNAUTHORIZED
+        assert flower.fetch("/tasks", password=None)[0] == http.client.OK
+        assert flower.fetch("/api/tasks", password=None)[0] == http.client.UNAUTHORIZED
         for write in WRITES:
             path = f"/api/{write.format(worker=WORKER)}"
-            assert flower.ask(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
+            assert flower.fetch(path, method="POST", password=None)[0] == http.client.UNAUTHORIZED, path
     finally:
         flower.process.kill()
     assert "warning: Flower on 127.0.0.1 needs no password" in flower.process.log_file.read_text()

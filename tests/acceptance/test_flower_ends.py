@@ -33,7 +33,7 @@ def broker() -> Iterator[RedisServer]:
 
 def start(url: str, folder: Path) -> Flower:
     flower = Flower({**os.environ, "PYTHONPATH": str(ROOT), "CACHE_BROKER_URL": url}, folder)
-    eventually(lambda: flower.ask("/healthcheck", password=None)[0] == http.client.OK, "it answers")
+    eventually(lambda: flower.fetch("/healthcheck", password=None)[0] == http.client.OK, "it answers")
     return flower
 
 

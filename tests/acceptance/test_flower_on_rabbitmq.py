@@ -30,7 +30,7 @@ def managed() -> Iterator[ManagedRabbitMq]:
 
 def lengths_shown(flower: Flower) -> dict[str, str]:
     """How many messages the page says are in each queue."""
-    rows = [CELL.findall(row) for row in ROW.findall(flower.ask("/broker")[1].decode())]
+    rows = [CELL.findall(row) for row in ROW.findall(flower.fetch("/broker")[1].decode())]
     return {name: messages for name, messages, *_ in rows}
 
 
@@ -45,7 +45,7 @@ def test_queues_are_shown_by_a_user_who_may_only_look(managed: ManagedRabbitMq, 
     try:
         expected = {"cache.refresh.quorum": "2", "cache.refresh-miss.quorum": "1"}
         eventually(lambda: lengths_shown(flower) == expected, "the page shows both lengths")
-        assert managed.password not in flower.ask("/broker")[1].decode()
+        assert managed.password not in flower.fetch("/broker")[1].decode()
     finally:
         flower.process.kill()
     assert managed.password not in flower.process.log_file.read_text()

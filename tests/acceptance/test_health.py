@@ -43,7 +43,7 @@ class Proxied:
             "-P", pool, "-c", "1", app="tests.support.hanging_app", **{**self.changes, **options}
         )
 
-    def ask(self, path: str) -> tuple[int, dict[str, str]]:
+    def fetch(self, path: str) -> tuple[int, dict[str, str]]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_WAIT_SECONDS)
         try:
             connection.request("GET", path)
@@ -60,12 +60,12 @@ class Proxied:
 
     def wrong(self) -> set[str]:
         """What keeps the worker from being ready."""
-        status, checks = self.ask("/ready")
+        status, checks = self.fetch("/ready")
         assert (status == http.client.OK) == (checks == WELL)
         return {name for name, said in checks.items() if said != "ok"} if status else {"the port"}
 
     def is_live(self) -> bool:
-        return self.ask("/live")[0] == http.client.OK
+        return self.fetch("/live")[0] == http.client.OK
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_it_is_ready_as_long_as_cache_broker_and_graph_can_be_reached(proxied: P
         getattr(proxied.proxies[name], fault)()
         eventually(lambda: proxied.wrong() == expected, f"the {name} is missed")  # noqa: B023
         assert proxied.is_live()
-        checks = proxied.ask("/ready")[1]
+        checks = proxied.fetch("/ready")[1]
         secrets = (proxied.system.redis_server.password, proxied.system.env["NEO4J_PASSWORD"])
         assert not any(secret in said for said in checks.values() for secret in secrets)
         proxied.proxies[name].passes()
@@ -102,7 +102,7 @@ def _stops(proxied: Proxied, pid: int) -> None:
     proxied.system.client().refresh("long_lived", {"key": "a", "hold": "gate"})
     eventually(lambda: proxied.system.loads("a") == 1, "it loads")
     os.kill(pid, signal.SIGTERM)
-    eventually(lambda: proxied.ask("/ready")[1].get("consumer") == "consumes no messages: stopping", "it stops")
+    eventually(lambda: proxied.fetch("/ready")[1].get("consumer") == "consumes no messages: stopping", "it stops")
     assert proxied.is_live()
     proxied.system.open_gate("gate")
 
@@ -122,8 +122,8 @@ def _hangs(proxied: Proxied) -> None:
     with Celery(broker=proxied.system.env["CACHE_BROKER_URL"], set_as_current=False) as sender:
         sender.control.broadcast("hang")
     eventually(lambda: proxied.system.control.llen("hangs"), "its loop is held up")
-    eventually(lambda: proxied.ask("/live")[0] == http.client.SERVICE_UNAVAILABLE, "it is not live")
-    assert "has been stuck" in proxied.ask("/live")[1]["consumer"]
+    eventually(lambda: proxied.fetch("/live")[0] == http.client.SERVICE_UNAVAILABLE, "it is not live")
+    assert "has been stuck" in proxied.fetch("/live")[1]["consumer"]
     eventually(lambda: "consumer" in proxied.wrong(), "nor ready")
     proxied.system.open_gate("loop")
     eventually(proxied.is_live, "it is live again")

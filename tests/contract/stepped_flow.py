@@ -68,7 +68,7 @@ class Flow:
         self.recorded = WorkerEventRecorder()
         self.timeouts_seconds: list[float] = []
         deps = RefreshDeps(
-            records=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
+            lease_steps=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
             keep_lease=lambda held: nullcontext(), publish=self._publish, write_dead_letter=lambda *_: None,
             monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.recorded,
             failure_of=_failure_of, shuts_down=lambda: True, uniform=lambda: 0.99,

@@ -90,7 +90,7 @@ MET = {
 
 
 def by_link(url: str, stack: ExitStack) -> AskAll:
-    return stack.enter_context(closing(CacheLink(url, TIMEOUT_SECONDS, TIMEOUT_SECONDS))).ask_all
+    return stack.enter_context(closing(CacheLink(url, TIMEOUT_SECONDS, TIMEOUT_SECONDS))).execute_all
 
 
 def by_redis_py(url: str, stack: ExitStack) -> AskAll:

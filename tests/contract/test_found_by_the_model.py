@@ -53,7 +53,7 @@ class RunHarness:
         Refresher(
             WorkerSettings(namespace="test"),
             RefreshDeps(
-                records=self, origin=self, encode=lambda value, **_: payload.encode(value), registry=registry,
+                lease_steps=self, origin=self, encode=lambda value, **_: payload.encode(value), registry=registry,
                 keep_lease=_held, publish=self.published.append, write_dead_letter=lambda *_: None,
                 monotonic=lambda: 0.0, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
                 uniform=lambda: 0.5,

@@ -119,7 +119,7 @@ class Main:
         return Refresher(
             self.settings,
             RefreshDeps(
-                records=doomed, origin=doomed, encode=values.encode, registry=REGISTRY,
+                lease_steps=doomed, origin=doomed, encode=values.encode, registry=REGISTRY,
                 keep_lease=lambda _: nullcontext(), publish=lambda _: None, write_dead_letter=lambda *_: None,
                 monotonic=time.monotonic, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
                 uniform=lambda: 1.0,

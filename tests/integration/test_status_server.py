@@ -40,7 +40,7 @@ class Page:
     def __init__(self, server: StatusServer) -> None:
         self.port, self.origin = server.server_port, f"http://127.0.0.1:{server.server_port}"
 
-    def ask(
+    def fetch(
         self, path: str, body: Any = None, *, credentials: str | bytes | None = f"{USER}:{PASSWORD}", **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         if credentials is not None:
@@ -57,13 +57,13 @@ class Page:
             connection.close()
 
     def told(self, since: float = 0.0) -> dict[str, Any]:
-        status, _, body = self.ask(f"/status.json?since={since}")
+        status, _, body = self.fetch(f"/status.json?since={since}")
         assert status == http.client.OK
         record: dict[str, Any] = json.loads(body)
         return record
 
     def token(self) -> str:
-        found = re.search(rb'name="refresher-token" content="([^"]+)"', self.ask("/")[2])
+        found = re.search(rb'name="refresher-token" content="([^"]+)"', self.fetch("/")[2])
         assert found
         return found[1].decode()
 
@@ -99,32 +99,34 @@ def test_nobody_gets_in_without_the_password(page: Page) -> None:
     )  # fmt: skip
     for path, body in (("/", None), ("/page.js", None), ("/status.json", None), ("/retry", {"ids": ["x"]})):
         for credentials in strangers:
-            status, headers, said = page.ask(path, body, credentials=credentials)
+            status, headers, said = page.fetch(path, body, credentials=credentials)
             assert (status, headers["WWW-Authenticate"].partition(" ")[0]) == (http.client.UNAUTHORIZED, "Basic")
             assert b"refresher-token" not in said
     for header in ("Basic", "Basic !", "Bearer x", "Basic " + "ä"):
-        assert page.ask("/", credentials=None, Authorization=header)[0] == http.client.UNAUTHORIZED
+        assert page.fetch("/", credentials=None, Authorization=header)[0] == http.client.UNAUTHORIZED
 
 
 def test_the_page_comes_whole_and_may_load_nothing_from_elsewhere(page: Page) -> None:
     for path, begins in (("/", b"<!doctype html>"), ("/page.css", b":root"), ("/page.js", b'"use strict"')):
-        status, headers, body = page.ask(path)
+        status, headers, body = page.fetch(path)
         assert (status, body.startswith(begins)) == (http.client.OK, True)
         assert headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert b"://" not in body.replace(b"http://www.w3.org/2000/svg", b"")
-    assert page.ask("/other")[0] == http.client.NOT_FOUND
+    assert page.fetch("/other")[0] == http.client.NOT_FOUND
 
 
 def test_a_retry_takes_the_token_of_the_page_and_its_origin(page: Page, clean_redis: RedisServer) -> None:
     with redis.Redis.from_url(clean_redis.url(0)) as client:
         DeadLetters(client, "cache").add(a_letter(7, params=None))
     token, ids = page.token(), {"ids": ["7-aaaaaaaa", "8-bbbbbbbb"]}
-    assert page.ask("/retry", ids)[0] == http.client.FORBIDDEN
-    assert page.ask("/retry", ids, **{CSRF_HEADER: token + "x"})[0] == http.client.FORBIDDEN
-    assert page.ask("/retry", ids, **{CSRF_HEADER: token, "Origin": "http://evil.example"})[0] == http.client.FORBIDDEN
-    assert page.ask("/retry", ids, **{CSRF_HEADER: token, "Origin": "null"})[0] == http.client.FORBIDDEN
-    assert page.ask("/retry")[0] == http.client.NOT_FOUND
-    status, _, body = page.ask("/retry", ids, **{CSRF_HEADER: token, "Origin": page.origin})
+    assert page.fetch("/retry", ids)[0] == http.client.FORBIDDEN
+    assert page.fetch("/retry", ids, **{CSRF_HEADER: token + "x"})[0] == http.client.FORBIDDEN
+    assert (
+        page.fetch("/retry", ids, **{CSRF_HEADER: token, "Origin": "http://evil.example"})[0] == http.client.FORBIDDEN
+    )
+    assert page.fetch("/retry", ids, **{CSRF_HEADER: token, "Origin": "null"})[0] == http.client.FORBIDDEN
+    assert page.fetch("/retry")[0] == http.client.NOT_FOUND
+    status, _, body = page.fetch("/retry", ids, **{CSRF_HEADER: token, "Origin": page.origin})
     assert status == http.client.OK
     told = {one["id"]: one["result"] for one in json.loads(body)["results"]}
     assert told == {"7-aaaaaaaa": "params not kept", "8-bbbbbbbb": "gone"}
@@ -132,7 +134,7 @@ def test_a_retry_takes_the_token_of_the_page_and_its_origin(page: Page, clean_re
 
 @pytest.mark.parametrize("body", ["", "{", "[]", "{}", '{"ids": []}', '{"ids": [1]}', '{"ids": "x"}'])
 def test_a_body_that_is_none_is_refused(page: Page, body: str) -> None:
-    assert page.ask("/retry", body, **{CSRF_HEADER: page.token()})[0] == http.client.BAD_REQUEST
+    assert page.fetch("/retry", body, **{CSRF_HEADER: page.token()})[0] == http.client.BAD_REQUEST
 
 
 def test_a_body_that_is_too_large_is_not_read(page: Page) -> None:
@@ -153,7 +155,7 @@ def test_samples_are_kept_and_sent_once(page: Page) -> None:
     assert [one["at"] for one in samples] == sorted(one["at"] for one in samples)
     assert samples[0]["totals"] == {"background refreshes": 0, "blocking refreshes": 0, "dead keys": 0}
     assert all(one["at"] > samples[0]["at"] for one in page.told(samples[0]["at"])["samples"])
-    assert page.ask("/status.json?since=x")[0] == http.client.OK
+    assert page.fetch("/status.json?since=x")[0] == http.client.OK
 
 
 def test_without_the_cache_it_says_so_and_goes_on(clean_redis: RedisServer) -> None:
@@ -169,7 +171,7 @@ def test_without_the_cache_it_says_so_and_goes_on(clean_redis: RedisServer) -> N
         eventually(lambda: page.told()["letters_problem"].startswith("the cache can't be queried"), "by letters too")
         told = page.told()
         assert told["samples"][-1]["totals"]["background refreshes"] == 0
-        status, _, body = page.ask("/retry", {"ids": ["7-a"]}, **{CSRF_HEADER: token})
+        status, _, body = page.fetch("/retry", {"ids": ["7-a"]}, **{CSRF_HEADER: token})
         assert (status, json.loads(body)) == (
             http.client.SERVICE_UNAVAILABLE, {"error": "cache or broker can't be used"},
         )  # fmt: skip

@@ -111,8 +111,8 @@ def test_a_step_that_met_a_silence_is_tried_again(link: RetryingLink, proxy: Fau
 def test_a_redis_that_loads_its_data_is_waited_for(
     link: RetryingLink, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask, refusals = Connections.ask, [redis.BusyLoadingError("loading"), redis.BusyLoadingError("loading")]
-    monkeypatch.setattr(Connections, "ask", lambda *args: refusals.pop() if refusals else ask(*args))
+    execute, refusals = Connections.execute, [redis.BusyLoadingError("loading"), redis.BusyLoadingError("loading")]
+    monkeypatch.setattr(Connections, "execute", lambda *args: refusals.pop() if refusals else execute(*args))
     assert link.store.run(acquire()).status is AcquireStatus.ACQUIRED
     assert len(pauses.seconds) == 2
 

@@ -26,7 +26,7 @@ from api_client.protocol.payload import encode as encode_payload
 from api_client.protocol.payload import pack
 from api_client.read.core import ReadCore
 from api_client.read.evaluate import ANY, Freshness
-from api_client.transport.health import Health
+from api_client.transport.health import NodeHealth
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.suppression import TriggerSuppressor
@@ -68,7 +68,7 @@ class Reader:
 
     @classmethod
     def new(cls, now: float, *, has_room: bool, has_tier: bool, knows_unchanged: bool = False) -> Reader:
-        health, publisher, tier = Health(), Publisher(has_room), None
+        health, publisher, tier = NodeHealth(), Publisher(has_room), None
         health.clock.sync(REDIS_US, asked_at=now)
         if has_tier:
             tier = LocalTier(max_entries=10, max_bytes=10**6, max_age_seconds=60.0)

@@ -53,13 +53,13 @@ class Cluster:
         first = self.nodes[0]
         for number, node in enumerate(self.nodes):
             begin, end = number * SLOTS // NODES, (number + 1) * SLOTS // NODES - 1
-            self.ask(node, "CLUSTER", "ADDSLOTSRANGE", begin, end)
-            self.ask(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            self.execute(node, "CLUSTER", "ADDSLOTSRANGE", begin, end)
+            self.execute(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in [*self.nodes[1:], *self.replicas]:
-            self.ask(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
+            self.execute(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
         eventually(lambda: self._all_know(len(self.nodes + self.replicas)), "all nodes know each other")
         for replica, master in zip(self.replicas, self.nodes, strict=False):
-            self.ask(replica, "CLUSTER", "REPLICATE", self.id_of(master))
+            self.execute(replica, "CLUSTER", "REPLICATE", self.id_of(master))
         eventually(self._is_ok, "the cluster is up")
 
     def url(self) -> str:
@@ -70,10 +70,10 @@ class Cluster:
     def empty(self) -> None:
         """Remove all keys, and the scripts that the nodes know."""
         for node in self.nodes:
-            self.ask(node, "FLUSHALL")
-            self.ask(node, "SCRIPT FLUSH")
+            self.execute(node, "FLUSHALL")
+            self.execute(node, "SCRIPT FLUSH")
 
-    def ask(self, node: RedisServer, *command: str | int) -> object:
+    def execute(self, node: RedisServer, *command: str | int) -> object:
         """Send one command to one node."""
         with self.client(node) as client:
             return client.execute_command(*command)
@@ -88,15 +88,15 @@ class Cluster:
 
     def id_of(self, node: RedisServer) -> str:
         """A node's name in the cluster."""
-        told = self.ask(node, "CLUSTER", "MYID")
+        told = self.execute(node, "CLUSTER", "MYID")
         return told.decode() if isinstance(told, bytes) else str(told)
 
     def add_node(self, stack: ExitStack) -> RedisServer:
         """Start one more master, without slots, and let all know it; it ends with the stack."""
         node = stack.enter_context(self._node())
         first, count = self.nodes[0], len(self.nodes + self.replicas) + 1
-        self.ask(node, "CLUSTER", "SET-CONFIG-EPOCH", count)
-        self.ask(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
+        self.execute(node, "CLUSTER", "SET-CONFIG-EPOCH", count)
+        self.execute(node, "CLUSTER", "MEET", first.host, first.port, first._ports[1])
         eventually(lambda: self._all_know(count), "all nodes know the new one")
         eventually(lambda: self._info(node)["cluster_state"] == "ok", "and it them")
         return node
@@ -109,8 +109,8 @@ class Cluster:
 
     def begin_move(self, slot: int, source: RedisServer, target: RedisServer) -> None:
         """Begin to move a slot: what is not at the source any more is asked for at the target."""
-        self.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
-        self.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
+        self.execute(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
+        self.execute(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
 
     def move_keys(self, slot: int, source: RedisServer, target: RedisServer) -> None:
         """Move the keys of a slot."""
@@ -124,7 +124,7 @@ class Cluster:
     def end_move(self, slot: int, target: RedisServer) -> None:
         """Tell all nodes that a slot has moved."""
         for node in [target, *self.nodes]:
-            self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
+            self.execute(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
     def _node(self) -> RedisServer:
         return ClusterNode.start(password=self.password, extra_config=[("masterauth", self.password)])

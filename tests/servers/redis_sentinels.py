@@ -119,7 +119,7 @@ class Sentinels:
         eventually(lambda: self._role(new) == "master", "it takes writes")
         return new
 
-    def ask(self, server: RedisServer, *command: str) -> object:
+    def execute(self, server: RedisServer, *command: str) -> object:
         """Send one command to one server."""
         with self.client(server) as client:
             return client.execute_command(*command)
@@ -140,7 +140,7 @@ class Sentinels:
 
     def _begins_failover(self) -> bool:
         try:
-            self.ask(self.sentinels[0], "SENTINEL", "FAILOVER", MASTER_NAME)
+            self.execute(self.sentinels[0], "SENTINEL", "FAILOVER", MASTER_NAME)
         except redis.ResponseError as error:  # it has not heard of a replica's state yet
             if not str(error).startswith("NOGOODSLAVE"):
                 raise

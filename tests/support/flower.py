@@ -28,7 +28,7 @@ class Flower:
             log_file=folder / "flower.log",
         )
 
-    def ask(self, path: str, *, password: str | None = PASSWORD, method: str = "GET") -> tuple[int, bytes]:
+    def fetch(self, path: str, *, password: str | None = PASSWORD, method: str = "GET") -> tuple[int, bytes]:
         # Not urllib, which would ask a proxy of the environment for a loopback address.
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         credentials = base64.b64encode(f"{USER}:{password}".encode()).decode()
@@ -43,5 +43,5 @@ class Flower:
 
     def sees(self, worker: str) -> bool:
         """Whether it has heard of a worker, and so listens to the events of all."""
-        status, answer = self.ask("/api/workers?status=true")
+        status, answer = self.fetch("/api/workers?status=true")
         return status == http.client.OK and json.loads(answer).get(worker) is True

@@ -26,7 +26,7 @@ CALLS: Final[dict[str, Callable[[CacheClient], object]]] = {
     "read": lambda client: client.get(QUERY, {"id": 1}, timeout=0),
     "connect": lambda client: client.get(QUERY, {"id": 1}, timeout=0),
     "batch": lambda client: client.get_many([(QUERY, {"id": each}) for each in range(3)], timeout=0),
-    "send": lambda client: client._link.ask_all([("GET", "x" * 1_000_000)] * LARGE, QUERY),
+    "send": lambda client: client._link.execute_all([("GET", "x" * 1_000_000)] * LARGE, QUERY),
     "invalidate": lambda client: client.invalidate(QUERY, {"id": 1}),
     "wait": lambda client: client.get(QUERY, {"id": 1}, timeout=0.5),
 }

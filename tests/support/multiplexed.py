@@ -25,8 +25,8 @@ class OneByOne(AsyncConnections):
     async def get(self, key: str) -> Any:
         return await (await self.opened()).get(key)
 
-    async def ask(self, request: bytes) -> Any:
-        return await (await self.opened()).ask(request)
+    async def execute(self, request: bytes) -> Any:
+        return await (await self.opened()).execute(request)
 
 
 def patient(
@@ -42,7 +42,7 @@ async def opened(
 ) -> AsyncIterator[OneByOne]:
     """Connections of which this loop's is open."""
     connections = patient(url, timeout_seconds, reply_seconds=reply_seconds)
-    assert await connections.ask(pack("PING")) == b"PONG"
+    assert await connections.execute(pack("PING")) == b"PONG"
     try:
         yield connections
     finally:

@@ -115,13 +115,13 @@ def test_a_child_s_environment_has_what_its_part_needs_and_no_more(watched: Watc
 
 
 def test_no_page_of_flower_and_nothing_of_its_api_shows_one(watched: Watched) -> None:
-    tasks = json.loads(watched.flower.ask("/api/tasks")[1])
+    tasks = json.loads(watched.flower.fetch("/api/tasks")[1])
     assert len(tasks) >= len(QUERIES)
     paths = ["/", "/workers", "/tasks", "/broker", "/worker/worker-1@test", "/api/workers?refresh=1", "/api/tasks"]
     paths += ["/api/queues/length", "/api/task/types", "/metrics"]
     paths += [f"{path}{task_id}" for task_id in tasks for path in ("/task/", "/api/task/info/")]
     for path in paths:
-        status, page = watched.flower.ask(path)
+        status, page = watched.flower.fetch(path)
         assert status == 200, path
         assert (path, watched.found_in(page)) == (path, [])
 

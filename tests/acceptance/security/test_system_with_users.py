@@ -147,14 +147,14 @@ def test_flower_shows_workers_tasks_and_queues_and_sends_nothing(system: SystemW
 
         def shows_a_refresh() -> bool:
             client.refresh("long_lived", {"key": "shown"}, wait=True)
-            return b"committed (manual)" in flower.ask("/api/tasks")[1]
+            return b"committed (manual)" in flower.fetch("/api/tasks")[1]
 
         eventually(shows_a_refresh, "it shows a refresh")
         short = client.key("long_lived", {"key": "shown"}).short
-        assert f"long_lived v1 {short} manual".encode() in flower.ask("/api/tasks")[1]
-        assert b'"cache.refresh-miss"' in flower.ask("/api/queues/length")[1]
+        assert f"long_lived v1 {short} manual".encode() in flower.fetch("/api/tasks")[1]
+        assert b'"cache.refresh-miss"' in flower.fetch("/api/queues/length")[1]
         # What only an answer of the worker itself can tell.
-        eventually(lambda: b"prefetch" in flower.ask("/worker/worker-1@test")[1].lower(), "it asks the worker")
+        eventually(lambda: b"prefetch" in flower.fetch("/worker/worker-1@test")[1].lower(), "it asks the worker")
     finally:
         flower.process.terminate(5)
     assert "no permissions" not in flower.process.log_file.read_text()

@@ -114,7 +114,9 @@ def test_error_replies_are_returned_and_the_connection_stays(run: Run, url: str,
     async def read() -> None:
         async with opened(url) as connections:
             connection = current(connections)
-            results = await asyncio.gather(*map(connections.get, ("hash", "key")), connections.ask(pack("NONSENSE")))
+            results = await asyncio.gather(
+                *map(connections.get, ("hash", "key")), connections.execute(pack("NONSENSE"))
+            )
             assert [type(result) for result in results] == [ResponseError, bytes, ResponseError]
             assert connections.current() is connection
 
@@ -146,7 +148,7 @@ def test_reads_on_a_lost_connection_fail_at_once(run: Run, url: str, control: re
             connection = current(connections)
             unsent = connection.get("key")
             connection.connection_lost(None)
-            asked = [connection.get("key"), connection.get("key"), connection.ask(pack("PING"))]
+            asked = [connection.get("key"), connection.get("key"), connection.execute(pack("PING"))]
             assert [type(result) for result in await ended([unsent, *asked])] == [ConnectionError] * 4
 
     run(read())

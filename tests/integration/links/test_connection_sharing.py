@@ -28,7 +28,7 @@ LARGE = b"x" * 8 * 1024 * 1024
 @pytest.fixture
 def connections(connect: Connect, control: redis.Redis) -> Connections:
     made = connect()
-    assert made.ask(GET) == b"value"
+    assert made.execute(GET) == b"value"
     return made
 
 
@@ -56,11 +56,11 @@ def test_a_signal_in_the_middle_leaves_no_reply_for_the_next_one(
     thread = threading.Thread(target=interrupt_when_it_waits)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        connections.ask(GET)
+        connections.execute(GET)
     assert waiting.is_set()
     thread.join()
     proxy.passes()
-    assert connections.ask(pack_get("other")) == b"another value"
+    assert connections.execute(pack_get("other")) == b"another value"
 
 
 class Echoing(threading.Thread):
@@ -81,7 +81,7 @@ class Echoing(threading.Thread):
         while not self.ended:
             number += 1
             with suppress(Interrupted):
-                reply = self.connections.ask(pack("ECHO", str(number)))
+                reply = self.connections.execute(pack("ECHO", str(number)))
                 if reply != str(number).encode():
                     self.wrong.append(reply)
 
@@ -101,13 +101,13 @@ def test_interrupts_at_any_time_neither_mix_replies_nor_use_up_the_pool(
     for _ in range(400):
         for thread in threads:
             interrupt(thread)
-        connections.ask(pack("PING"))
+        connections.execute(pack("PING"))
     for thread in threads:
         thread.ended = True
     for thread in threads:
         thread.join()
     assert [thread.wrong for thread in threads] == [[]] * 4
-    assert [connections.ask(pack("PING")) for _ in range(8)] == [b"PONG"] * 8
+    assert [connections.execute(pack("PING")) for _ in range(8)] == [b"PONG"] * 8
 
 
 @pytest.mark.parametrize("threads", [64, 200])
@@ -120,7 +120,7 @@ def test_more_threads_than_connections_are_all_served(
     def ask(number: int) -> bool:
         start.wait()
         own = str(number)
-        return all(connections.ask(pack("ECHO", own)) == own.encode() for _ in range(20))
+        return all(connections.execute(pack("ECHO", own)) == own.encode() for _ in range(20))
 
     with ThreadPoolExecutor(threads) as many:
         assert all(many.map(ask, range(threads)))
@@ -132,13 +132,13 @@ def test_a_connection_slot_freed_by_an_error_goes_to_a_waiting_thread(
     connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
 ) -> None:
     one = connect(timeout_seconds=SHORT_SECONDS, max_connections=1)
-    one.ask(GET)
+    one.execute(GET)
     one._timeout_seconds = MAX_WAIT_SECONDS  # for those who come from now on
     control.config_resetstat()
     proxy.holds_replies()
-    first = pool.submit(one.ask, GET)
+    first = pool.submit(one.execute, GET)
     eventually(lambda: control.info("commandstats").get("cmdstat_get"), "the first one was sent")
-    second = pool.submit(one.ask, GET)
+    second = pool.submit(one.execute, GET)
     eventually(lambda: one._waiting, "the second one waits")
     with pytest.raises(TimeoutError, match="did not answer"):
         first.result(MAX_WAIT_SECONDS)
@@ -150,13 +150,13 @@ def test_a_wait_for_a_connection_times_out_with_its_reason(
     connect: Connect, control: redis.Redis, proxy: FaultProxy, pool: ThreadPoolExecutor
 ) -> None:
     one = connect(max_connections=1)
-    one.ask(GET)
+    one.execute(GET)
     one._timeout_seconds = SHORT_SECONDS  # for a turn alone; the reply before it is waited for longer
     proxy.holds_replies()
-    first = pool.submit(one.ask, GET)
+    first = pool.submit(one.execute, GET)
     eventually(lambda: not one._idle, "the connection is in use")
     with pytest.raises(AllInUse, match="all 1 connections are in use, and none came free in time"):
-        one.ask(GET)
+        one.execute(GET)
     assert not one._waiting
     proxy.passes()
     assert first.result(MAX_WAIT_SECONDS) == b"value"

@@ -25,7 +25,7 @@ LARGE = b"x" * 8 * 1024 * 1024
 @pytest.fixture
 def connections(connect: Connect, control: redis.Redis) -> Connections:
     made = connect()
-    assert made.ask(GET) == b"value"
+    assert made.execute(GET) == b"value"
     return made
 
 
@@ -35,7 +35,7 @@ def test_a_connection_that_the_server_has_closed_is_replaced_once_and_nobody_not
     for orderly in (True, False):
         accepted = proxy.accepted
         proxy.cuts(orderly=orderly)
-        assert connections.ask(GET) == b"value"
+        assert connections.execute(GET) == b"value"
         assert proxy.accepted == accepted + 1
 
 
@@ -43,13 +43,13 @@ def test_of_many_dead_connections_the_request_is_sent_on_one_and_then_on_a_new_o
     connections: Connections, proxy: FaultProxy, control: redis.Redis, pool: ThreadPoolExecutor
 ) -> None:
     proxy.holds_replies()
-    asked = [pool.submit(connections.ask, GET) for _ in range(8)]
+    asked = [pool.submit(connections.execute, GET) for _ in range(8)]
     eventually(lambda: proxy.open_connections == 8, "eight connections")
     proxy.passes()
     assert [each.result() for each in asked] == [b"value"] * 8
     control.config_resetstat()
     proxy.cuts()
-    assert connections.ask(GET) == b"value"
+    assert connections.execute(GET) == b"value"
     assert control.info("commandstats")["cmdstat_get"]["calls"] == 1
     assert proxy.open_connections == 1
 
@@ -57,14 +57,14 @@ def test_of_many_dead_connections_the_request_is_sent_on_one_and_then_on_a_new_o
 def test_a_new_connection_that_fails_is_not_followed_by_another(connections: Connections, proxy: FaultProxy) -> None:
     proxy.refuses()
     with pytest.raises(ConnectionError):
-        connections.ask(GET)
+        connections.execute(GET)
     proxy.passes()
     accepted = proxy.accepted
     proxy.cuts_next_reply_after(0)
     with pytest.raises(ConnectionError):
-        connections.ask(GET)
+        connections.execute(GET)
     assert proxy.accepted == accepted + 1
-    assert connections.ask(GET) == b"value"
+    assert connections.execute(GET) == b"value"
 
 
 @pytest.mark.alone
@@ -72,23 +72,23 @@ def test_a_read_from_a_silent_server_times_out_and_is_not_repeated(
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     connections = connect(timeout_seconds=SHORT_SECONDS)
-    assert eventually(lambda: connections.ask(GET), "a connection") == b"value"
+    assert eventually(lambda: connections.execute(GET), "a connection") == b"value"
     accepted = proxy.accepted
     proxy.hangs()
     with Measured() as took, pytest.raises(TimeoutError, match="did not answer in time"):
-        connections.ask(GET)
+        connections.execute(GET)
     assert took.seconds > SHORT_SECONDS * 0.9
     took.at_most(SHORT_SECONDS)
     assert proxy.accepted == accepted
     proxy.passes()
-    assert connections.ask(GET) == b"value"
+    assert connections.execute(GET) == b"value"
 
 
 def test_a_large_reply_is_whole(connections: Connections, control: redis.Redis) -> None:
     control.set("key", LARGE)
-    assert connections.ask(GET) == LARGE
+    assert connections.execute(GET) == LARGE
     assert connections.begin(GET * 3, 3)() == [LARGE] * 3
-    assert connections.ask(pack("PING")) == b"PONG"
+    assert connections.execute(pack("PING")) == b"PONG"
 
 
 @pytest.mark.alone
@@ -96,15 +96,15 @@ def test_a_slow_large_reply_fails_at_the_reply_timeout(
     connect: Connect, control: redis.Redis, proxy: FaultProxy
 ) -> None:
     connections = connect(reply_seconds=0.0, timeout_seconds=SHORT_SECONDS)  # the larger of the two
-    connections.ask(GET)
+    connections.execute(GET)
     control.set("key", LARGE)
     proxy.slows(SHORT_SECONDS / 4)  # of each of more than a hundred pieces
-    for ask in (lambda: connections.ask(GET), lambda: [*connections.begin(GET, 1)()]):
+    for ask in (lambda: connections.execute(GET), lambda: [*connections.begin(GET, 1)()]):
         with Measured() as took, pytest.raises(SlowReply, match="took too long"):
             ask()
         took.at_most(2 * SHORT_SECONDS)
         proxy.passes()
-        connections.ask(pack("PING"))
+        connections.execute(pack("PING"))
         proxy.slows(SHORT_SECONDS / 4)
 
 
@@ -114,20 +114,20 @@ def test_after_a_large_reply_the_usual_bound_holds_again(
 ) -> None:
     connections = connect(timeout_seconds=SHORT_SECONDS)  # a whole reply may take much longer
     control.set("key", LARGE)
-    eventually(lambda: len(connections.ask(GET)) == len(LARGE), "a large reply")
+    eventually(lambda: len(connections.execute(GET)) == len(LARGE), "a large reply")
     proxy.hangs()
     with Measured() as took, pytest.raises(TimeoutError, match="did not answer in time"):
-        connections.ask(GET)
+        connections.execute(GET)
     took.at_most(SHORT_SECONDS)
 
 
 def test_error_replies_are_returned_and_the_connection_stays(connections: Connections, proxy: FaultProxy) -> None:
     accepted = proxy.accepted
-    assert isinstance(connections.ask(pack("NONSENSE")), ResponseError)
+    assert isinstance(connections.execute(pack("NONSENSE")), ResponseError)
     one, error, two = connections.begin(pack_all([("PING",), ("GET",), ("GET", "key")]), 3)()
     assert (one, type(error), two) == (b"PONG", ResponseError, b"value")
-    assert isinstance(connections.ask(pack("NONSENSE", b"\xff\xfe")), ResponseError)
-    assert connections.ask(GET) == b"value"
+    assert isinstance(connections.execute(pack("NONSENSE", b"\xff\xfe")), ResponseError)
+    assert connections.execute(GET) == b"value"
     assert proxy.accepted == accepted
 
 
@@ -136,16 +136,16 @@ def test_a_thousand_failures_leak_no_file_descriptor(
 ) -> None:
     connections = connect()
     process = psutil.Process()
-    connections.ask(GET)
+    connections.execute(GET)
     proxy.refuses()
     before = process.num_fds()
     for _ in range(1_000):
         with pytest.raises(ConnectionError):
-            connections.ask(GET)
+            connections.execute(GET)
     wrong_password = connect(clean_redis.url(0).replace(clean_redis.password, "wrong"))
     for _ in range(50):
         with pytest.raises(ConnectionError):
-            wrong_password.ask(GET)
+            wrong_password.execute(GET)
     assert process.num_fds() <= before
     proxy.passes()
-    assert connections.ask(GET) == b"value"
+    assert connections.execute(GET) == b"value"

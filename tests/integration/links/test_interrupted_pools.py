@@ -44,10 +44,10 @@ def is_usable(pool: Connections) -> bool:
 
 
 CALLS: dict[str, Callable[[Connections], object]] = {
-    "ask": lambda pool: pool.ask(GET),
+    "execute": lambda pool: pool.execute(GET),
     "several": lambda pool: pool.begin(GET * 3, 3)(),
-    "connect": lambda pool: (pool.drop_idle(), pool.ask(GET)),
-    "leave": lambda pool: (pool.invalidate_all(), pool.ask(GET)),
+    "connect": lambda pool: (pool.drop_idle(), pool.execute(GET)),
+    "leave": lambda pool: (pool.invalidate_connections(), pool.execute(GET)),
 }
 
 
@@ -66,13 +66,13 @@ def test_a_call_may_be_interrupted_at_any_instruction(connect: Connect, control:
     number = 0
     for number in interrupted_at_each_opcode(lambda: CALLS[name](pool), connections, connection, sockets):
         assert is_usable(pool), f"after an interrupt at instruction {number}"
-        assert pool.ask(GET) == b"value"
+        assert pool.execute(GET) == b"value"
     assert number > MIN_INSTRUCTIONS
 
 
 def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: Connect, control: redis.Redis) -> None:
     pool = connect(max_connections=1)
-    pool.ask(PING)
+    pool.execute(PING)
     ended = threading.Event()
 
     def wait_for_a_turn() -> None:
@@ -87,7 +87,7 @@ def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: 
         helper = threading.Thread(target=give_back)
         helper.start()
         try:
-            asks.append(pool.ask(GET))
+            asks.append(pool.execute(GET))
         finally:
             ended.set()
             helper.join()
@@ -103,13 +103,13 @@ def test_an_interrupted_hand_over_of_a_connection_still_serves_the_waiting_threa
     connect: Connect, control: redis.Redis
 ) -> None:
     pool = connect(max_connections=1)
-    pool.ask(PING)
+    pool.execute(PING)
     others: list[threading.Thread] = []
     replies: list[object] = []
 
     def give_to_another() -> None:
         in_use = pool._acquire()
-        others.append(threading.Thread(target=lambda: replies.append(pool.ask(GET))))
+        others.append(threading.Thread(target=lambda: replies.append(pool.execute(GET))))
         others[-1].start()
         eventually(lambda: pool._waiting, "the other one waits")
         pool._release(in_use)
@@ -118,7 +118,7 @@ def test_an_interrupted_hand_over_of_a_connection_still_serves_the_waiting_threa
         for thread in others[-1:]:
             thread.join(MAX_WAIT_SECONDS)
         assert replies == [b"value"] * len(others), f"after an interrupt at instruction {number}"
-        assert pool.ask(GET) == b"value"
+        assert pool.execute(GET) == b"value"
     assert len(others) > MIN_INSTRUCTIONS
 
 

@@ -80,7 +80,7 @@ def test_a_read_that_takes_no_longer_than_it_may_is_not_ended(
     monkeypatch.setattr(sockets, "_watchdog", SocketWatchdog(check_seconds=0.01))
     connections, accepted = connect(), proxy.accepted
     proxy.slows(0.5)
-    assert [connections.ask(b"PING\r\n") for _ in range(3)] == [b"PONG"] * 3
+    assert [connections.execute(b"PING\r\n") for _ in range(3)] == [b"PONG"] * 3
     assert proxy.accepted == accepted + 1
 
 
@@ -88,12 +88,12 @@ def test_a_connection_that_is_idle_for_long_is_not_ended(
     connect: Connect, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections = connect(timeout_seconds=0.3)
-    eventually(lambda: connections.ask(b"PING\r\n"), "a connection")
+    eventually(lambda: connections.execute(b"PING\r\n"), "a connection")
     (connection,), accepted = connections._idle, proxy.accepted
     monkeypatch.setattr("api_client.transport.pool.monotonic_seconds", lambda: 1e9)
     connection.close_if_stalled()
     monkeypatch.undo()
-    assert connections.ask(b"PING\r\n") == b"PONG"
+    assert connections.execute(b"PING\r\n") == b"PONG"
     assert proxy.accepted == accepted
 
 
@@ -106,7 +106,7 @@ def test_without_a_thread_to_look_after_them_reads_are_bounded_by_the_clock(
     monkeypatch.setattr(sockets, "_watchdog", SocketWatchdog())
     monkeypatch.setattr(sockets, "start_thread", none_left)
     connections = connect()
-    assert connections.ask(b"PING\r\n") == b"PONG"
+    assert connections.execute(b"PING\r\n") == b"PONG"
     (connection,) = connections._idle
     assert connection._socket.gettimeout() == MAX_WAIT_SECONDS
 

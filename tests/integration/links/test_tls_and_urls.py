@@ -31,7 +31,7 @@ def ask_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
     maker = connection_maker(url, timeout_seconds=MAX_WAIT_SECONDS)
     connections = Connections(maker, timeout_seconds=MAX_WAIT_SECONDS, reply_seconds=MAX_WAIT_SECONDS)
     try:
-        return [connections.ask(pack(*command)) for command in commands]
+        return [connections.execute(pack(*command)) for command in commands]
     finally:
         connections.drop_idle()
 
@@ -39,7 +39,7 @@ def ask_sync(url: str, *commands: tuple[str, ...]) -> list[Any]:
 async def _ask(url: str, commands: tuple[tuple[str, ...], ...]) -> list[Any]:
     connections = patient(url)
     try:
-        return [await connections.ask(pack(*command)) for command in commands]
+        return [await connections.execute(pack(*command)) for command in commands]
     finally:
         connections.close()
         for _ in range(3):

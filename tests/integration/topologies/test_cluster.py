@@ -66,7 +66,7 @@ def test_each_read_is_one_command_at_the_key_s_own_node(reader: AnyReader, clust
         new_key(n).store_value(n)
     assert reader.get("q", {"n": 0}) == 0
     for node in cluster.nodes:
-        cluster.ask(node, "CONFIG", "RESETSTAT")
+        cluster.execute(node, "CONFIG", "RESETSTAT")
     assert [reader.get("q", {"n": n}) for n in KEYS] == list(KEYS)
     assert values(reader.get_many([("q", {"n": n}) for n in KEYS])) == list(KEYS)
     own = [[cluster.node_of(new_key(n).key.entry) for n in KEYS].count(node) for node in cluster.nodes]
@@ -130,7 +130,7 @@ def test_a_slot_that_has_moved_is_found_and_remembered(reader: AnyReader, cluste
     cluster.move_slot(slot, source, target)
     try:
         for node in cluster.nodes:
-            cluster.ask(node, "CONFIG", "RESETSTAT")
+            cluster.execute(node, "CONFIG", "RESETSTAT")
         assert [reader.get("q", {"n": 1}) for _ in range(5)] == ["moved"] * 5
         assert sum(rejected for _, rejected in calls_of(cluster, "get")) == 1
         assert values(reader.get_many([("q", {"n": 1})])) == ["moved"]

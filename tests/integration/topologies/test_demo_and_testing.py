@@ -21,7 +21,7 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 def is_empty(cluster: Cluster) -> bool:
-    return not any(cluster.ask(node, "DBSIZE") for node in cluster.nodes)
+    return not any(cluster.execute(node, "DBSIZE") for node in cluster.nodes)
 
 
 def as_the_demo_gets_it(cluster: Cluster, arcadedb: ArcadeDbServer) -> tuple[str, dict[str, str]]:
@@ -42,7 +42,7 @@ def test_an_application_s_tests_on_a_cluster(cluster: Cluster) -> None:
         cache.advance("6m")
         assert [get_cached("doubled", {"n": n}) for n in KEYS] == [2 * n for n in KEYS]
         assert [get_cached("doubled", {"n": n}) for n in KEYS] == [20 * n for n in KEYS]
-        assert all(cluster.ask(node, "DBSIZE") for node in cluster.nodes)
+        assert all(cluster.execute(node, "DBSIZE") for node in cluster.nodes)
     assert is_empty(cluster)
 
 

@@ -231,8 +231,8 @@ def test_a_missing_permission_to_find_the_server_is_named(running: SystemOfUsers
     with ExitStack() as given_back:
         for server in servers.nodes if is_cluster else servers.sentinels:
             for user in users:
-                servers.ask(server, "ACL", "SETUSER", user, f"-{right}")
-                given_back.callback(servers.ask, server, "ACL", "SETUSER", user, f"+{right}")
+                servers.execute(server, "ACL", "SETUSER", user, f"-{right}")
+                given_back.callback(servers.execute, server, "ACL", "SETUSER", user, f"+{right}")
         for kind in sorted(KINDS):
             with pytest.raises(CacheUnavailable, match=re.escape(right)):
                 running.reader_as("reader", kind).get("long_lived", KEYS[0])

@@ -11,7 +11,7 @@ from api_client.protocol.entry import Flag, Smoothed, encode
 from api_client.protocol.keys import make_key
 from api_client.protocol.model import EntryState, RefreshState
 from api_client.protocol.xfetch import refresh_probability
-from api_client.trigger.history import Decision, DecisionLog, Outcome, TriggerOutcome
+from api_client.trigger.history import Decision, DecisionLog, LastTrigger, TriggerOutcome
 from tests.support.lease_world import a_header
 
 SECRET = "canary-41f0"
@@ -93,13 +93,13 @@ def test_a_draw_on_the_entry_before_this_one_has_no_lead_here() -> None:
     [
         (None, 0.0, "the next read will trigger a refresh"),
         (None, 0.4, "already triggered by this process, suppressed for another 0.40 s"),
-        (Outcome(TriggerOutcome.DROPPED, "backpressure", 0.1), 0.2,
+        (LastTrigger(TriggerOutcome.DROPPED, "backpressure", 0.1), 0.2,
          "this process's trigger was dropped (queue full, and this refresh was early), suppressed for another 0.20 s"),
-        (Outcome(TriggerOutcome.FAILED, "OperationalError", 0.1), 0.9,
+        (LastTrigger(TriggerOutcome.FAILED, "OperationalError", 0.1), 0.9,
          "this process's trigger failed (OperationalError), suppressed for another 0.90 s"),
     ],
 )  # fmt: skip
-def test_a_positive_draw_and_what_came_of_it(outcome: Outcome | None, silent_seconds: float, said: str) -> None:
+def test_a_positive_draw_and_what_came_of_it(outcome: LastTrigger | None, silent_seconds: float, said: str) -> None:
     told = explained(
         entry(1.0), decision=decided(RefreshState.SUPPRESSED, u=0.1), outcome=outcome, silent_seconds=silent_seconds
     )
@@ -220,7 +220,7 @@ def test_decisions_remember_the_last_of_each_key_and_are_bounded() -> None:
     assert [number for number in range(20) if decisions.outcome(f"once-{number}")] == [17, 18, 19]
     decisions.record_outcome("once-19", TriggerOutcome.DROPPED, "breaker")
     now[0] += 2
-    assert decisions.outcome("once-19") == Outcome(TriggerOutcome.DROPPED, "breaker", 2.0)
+    assert decisions.outcome("once-19") == LastTrigger(TriggerOutcome.DROPPED, "breaker", 2.0)
 
 
 def test_an_outcome_that_was_told_lately_outlives_older_ones() -> None:

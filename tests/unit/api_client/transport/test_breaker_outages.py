@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from api_client.errors import CacheUnavailable
 from api_client.transport.breaker import Breaker
-from api_client.transport.health import Health
+from api_client.transport.health import NodeHealth
 from api_client.transport.pool import AllInUse
 from tests.support.clock import Time
 
@@ -83,19 +83,19 @@ def test_after_a_success_it_counts_from_nothing(breaker: Breaker, time: Time) ->
     ],
 )
 def test_what_says_that_redis_is_gone_opens_it_and_nothing_else(error: Exception, opens: bool) -> None:
-    health = Health()
+    health = NodeHealth()
     told = [health.failure(error, "q") for _ in range(5)]
     assert health.breaker.is_open is opens
     assert {(type(one), one.query, one.__cause__) for one in told} == {(CacheUnavailable, "q", error)}
 
 
 def test_the_time_out_of_a_full_pool_says_so() -> None:
-    told = str(Health().failure(AllInUse("all 64 connections are in use, and none came free in time"), "q"))
+    told = str(NodeHealth().failure(AllInUse("all 64 connections are in use, and none came free in time"), "q"))
     assert "all 64 connections are in use, and none came free in time" in told
 
 
 def test_a_key_that_is_no_string_is_an_answer_of_a_redis_that_is_well() -> None:
-    health = Health()
+    health = NodeHealth()
     for _ in range(4):
         health.failure(TimeoutError("silent"), "q")
     assert health.entry_of(ResponseError("WRONGTYPE Operation against a key"), "q") == b""

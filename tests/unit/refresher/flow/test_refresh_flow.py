@@ -81,7 +81,7 @@ class Worker(WorkerEvents):
         self.refresher = Refresher(
             self.settings,
             RefreshDeps(
-                records=self, origin=self, encode=self._encode, registry=self.registry, keep_lease=self._hold,
+                lease_steps=self, origin=self, encode=self._encode, registry=self.registry, keep_lease=self._hold,
                 publish=self._publish, write_dead_letter=self._bury, monotonic=lambda: self.now, sleep=self._sleep,
                 events=self, failure_of=self._failure_of, shuts_down=lambda: self.shuts_down, uniform=lambda: self.u,
             ),

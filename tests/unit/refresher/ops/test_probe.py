@@ -16,7 +16,7 @@ class Gate:
     def __init__(self) -> None:
         self.opened, self.asked = threading.Event(), 0
 
-    def ask(self) -> int:
+    def probe(self) -> int:
         self.asked += 1
         assert self.opened.wait(60)
         return self.asked
@@ -24,7 +24,7 @@ class Gate:
 
 def test_one_that_hangs_is_asked_once_and_answers_late_all_the_same() -> None:
     gate = Gate()
-    probe = CachedProbe(gate.ask)
+    probe = CachedProbe(gate.probe)
     for _ in range(3):
         with pytest.raises(ProbeTimeout):
             probe.result(0.01)
@@ -36,7 +36,7 @@ def test_one_that_hangs_is_asked_once_and_answers_late_all_the_same() -> None:
 def test_an_answer_stands_for_as_long_as_it_is_kept() -> None:
     clock, gate = Time(), Gate()
     gate.opened.set()
-    probe = CachedProbe(gate.ask, ttl_seconds=5, monotonic=clock)
+    probe = CachedProbe(gate.probe, ttl_seconds=5, monotonic=clock)
     assert [probe.result(60), probe.result(60)] == [1, 1]
     clock.now += 6
     assert probe.result(60) == 2

@@ -131,7 +131,7 @@ def test_given_up_and_to_be_retried_are_failures(
 
 
 def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
-    records = events.spans.records(Parts())
+    records = events.spans.lease_steps(Parts())
     failure = LoadFailed("deadlock", "c4nary", is_transient=True)
     origin = events.spans.origin(Parts(failure, Loaded(1, degree=7)))
     again = msgspec.structs.replace(ITEM, attempt=2)
@@ -153,7 +153,7 @@ def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, eve
 
 
 def test_an_unavailable_cache_is_the_failure_of_its_step(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
-    records = events.spans.records(Parts(CacheUnavailable("gone")))
+    records = events.spans.lease_steps(Parts(CacheUnavailable("gone")))
     with pytest.raises(CacheUnavailable), events.spans.processing(ITEM, REQUEST, SETTINGS):
         records.run(Call("acquire", (), (), int))
     assert [(span.name, span["error.type"]) for span in memory.spans] == [
