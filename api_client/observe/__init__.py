@@ -1,1 +1,4 @@
-"""Events of a reader and their back ends: Prometheus, OpenTelemetry. Nothing here reads or triggers."""
+"""Events, metrics and spans of a reader, and their back ends: Prometheus, OpenTelemetry.
+
+Nothing here reads or triggers.
+"""

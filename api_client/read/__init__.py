@@ -1,4 +1,4 @@
-"""A read from its requirements to its value: evaluation, waits, coalescing; one core for sync and async.
+"""A read from its requirements to its value: evaluation, waits, coalescing, batches; one core for sync and async.
 
 Nothing here opens a connection or knows a broker.
 """

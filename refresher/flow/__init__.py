@@ -1,4 +1,5 @@
 """A refresh from acquire to commit. Imports neither Celery nor the graph driver, and opens no connection.
 
-Its dependencies are passed in (`ports`), the Redis client of `dead_letters` too.
+Policy, renewals, outcomes, events and dead letters are here too. Its dependencies are passed in (`ports`), the Redis
+client of `dead_letters` as well.
 """

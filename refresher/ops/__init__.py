@@ -1,4 +1,5 @@
-"""Inspection and health for operators: status, doctor, dead keys, a worker's health, and HTTP for them.
+"""Inspection and health for operators: status, doctor, one key's state (`inspect`), dead keys, a worker's health.
 
-Nothing here loads values, and nothing prints.
+Also what these need: checks at startup, permissions, scans of the keys, probes, HTTP. Nothing here loads values, and
+nothing prints.
 """
