@@ -140,8 +140,8 @@ def test_a_confined_program_can_write_to_its_own_folder_alone(tmp_path: Path) ->
         assert (done.returncode == 0) == written
 
 
+@pytest.mark.last  # it ends the services that the others share
 def test_each_health_check_misses_what_is_gone(deployed: RunningDeployment) -> None:
-    """The last of those that share the services."""
     # As they lean on each other: who is asked about its servers goes first.
     for name in ("worker", "application", "flower", "prometheus", "redis-cache"):
         eventually(functools.partial(deployed.is_healthy, name), f"{name} is healthy")

@@ -59,6 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tier = config.getoption("tier")
     if tier:
         items[:] = sorted((item for item in items if is_in(tier, item)), key=lambda item: turn_of(item.nodeid))
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
