@@ -25,11 +25,9 @@ USED_WHILE_RUNNING = {
     "unacked": "hash",
     "unacked_index": "zset",
 }
-USED_SOON_AFTER_START = {
+USED_AT_START = {
     "_kombu.binding.celery.pidbox": "set",
     "_kombu.binding_deadlines": "zset",
-}
-USED_AT_START = {
     "_kombu.binding.cache.refresh": "set",
     "_kombu.binding.cache.refresh-miss": "set",
     "_kombu.binding_permanent.cache.refresh": "set",
@@ -72,22 +70,13 @@ def _doctor_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_running_worker_names_it_and_goes_on_once_it_is_deleted(
     running: tuple[System, GuardedProcess], key: str
 ) -> None:
-    goes_on(*running, key, USED_WHILE_RUNNING[key])
-
-
-@pytest.mark.parametrize("key", USED_SOON_AFTER_START)
-def test_a_worker_that_has_just_started_names_it_and_goes_on_once_it_is_deleted(
-    system_without_graph: System, key: str
-) -> None:
-    goes_on(system_without_graph, system_without_graph.start_worker("-c", "1"), key, USED_SOON_AFTER_START[key])
-
-
-def goes_on(system: System, worker: GuardedProcess, key: str, expected: str) -> None:
+    system, worker = running
     eventually(lambda: loads(system), "the worker consumes")
     assert "broker's keys" not in {check for check, _, _ in findings(system)}
+
     system.broker.set(key, "x")
     loads(system)  # a message for which the worker uses all of its keys
-    text = sentence(key, expected)
+    text = sentence(key, USED_WHILE_RUNNING[key])
     eventually(lambda: text in worker.log_file.read_text(), "the worker names the key")
 
     process, lines = psutil.Process(worker.pid), worker.log_file.read_text().count("\n")
