@@ -8,12 +8,16 @@ JOBS ?=
 # To use another Python than the first suitable one: make test PYTHON=/path/to/python
 PYTHON ?=
 bin := $(VENV)/bin
-# Random order, except that the folders in tests/support/tiers.py whose files take long go first.
+# Folders whose files take long go first (tests/support/tiers.py).
 pytest = $(measured) $(bin)/python$(if $(COVERAGE), -m coverage run) -m pytest \
-  -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder
+  -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder $(if $(RANDOM_ORDER),,$(order))
 jobs = 2
 # These wait more than they compute: for servers that fail over, breakers, timeouts.
 test-all test-long: jobs = 4
+# Unit tests run in random order. Some others still lean on what stands before them: RANDOM_ORDER=1 shuffles them, too.
+RANDOM_ORDER ?=
+order = --randomly-dont-reorganize
+check: order =
 
 # make test COVERAGE=1 reports the branches that this tier reaches, in subprocesses too; make coverage, all measured tiers.
 COVERAGE ?=
