@@ -51,7 +51,8 @@ class Cluster(Routes):
     is_single = False
 
     def __init__(self, url: RedisUrl, timeout_seconds: float, *, breaks: bool = True) -> None:
-        self.clock, self.master = RedisClock(), MasterAddress()
+        self.clock: RedisClock = RedisClock()
+        self.master: MasterAddress = MasterAddress()
         self._read_url, self._seeds, self._breaks = url, list(url.members), breaks
         self._timeout_seconds = timeout_seconds
         self._without_owner = NodeHealth(breaks=False)
