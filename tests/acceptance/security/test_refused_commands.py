@@ -44,6 +44,7 @@ def reads(system: System, users: Users, key: str) -> object:
 def test_the_command_of_the_readme_consumes_as_the_worker_s_user(
     system: System, stack: ExitStack, users: Users, tmp_path: Path
 ) -> None:
+    users.broker.forget_denied()
     worker = start(system, stack, tmp_path, "-A", "refresher", "worker")
     assert reads(system, users, "as in the README") == 1
     assert "the broker rejected" not in worker.tail_of_log(100_000)
@@ -51,7 +52,8 @@ def test_the_command_of_the_readme_consumes_as_the_worker_s_user(
 
 
 @pytest.mark.parametrize(
-    ("options", "more_rights"), [(["--without-gossip", "--without-mingle"], []), ([], ["%RW~celeryev*"])]
+    ("options", "more_rights"),
+    [(["--without-gossip", "--without-mingle"], []), ([], ["%RW~celeryev*", "&/0.celeryev/worker.*"])],
 )
 def test_with_an_application_s_own_app_its_worker_s_options_decide(
     system: System, stack: ExitStack, users: Users, tmp_path: Path, options: list[str], more_rights: list[str]
@@ -61,7 +63,7 @@ def test_with_an_application_s_own_app_its_worker_s_options_decide(
         queues = ["-Q", "cache.refresh-miss,cache.refresh"]
         worker = start(system, stack, tmp_path, "-A", "tests.support.host_app", "worker", *queues, *options)
         try:
-            assert reads(system, users, "with install") == 1
+            assert reads(system, users, f"with install {options}") == 1
         finally:
             admin.execute_command("ACL", "LOAD")
     assert "the broker rejected" not in worker.tail_of_log(100_000)
