@@ -243,6 +243,7 @@ def test_a_missing_permission_to_find_the_server_is_named(running: SystemOfUsers
     servers.forget_denied()
 
 
+@pytest.mark.last  # a node is gone after it
 def test_all_goes_on_after_a_failover(system: SystemOfUsers) -> None:
     """The last test of each system: a server is lost."""
     servers = system.servers
