@@ -1,4 +1,8 @@
-"""How long a tier of tests took, judged by what else its machine did: a budget is kept on a quiet machine, or fails."""
+"""How long a tier of tests took, judged by what else its machine did.
+
+Every run reports it. With TIER_BUDGETS=1 a run over its budget fails, if the machine was quiet. That is for a machine
+whose speed is known: on a slower one a test suite shall not be red for being slow.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
+from tests.support.requirements import is_set
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,6 +27,7 @@ MAX_OTHERS_SHARE: Final = 0.15
 """Of all processor time. Beyond it the machine was not quiet. What an orphan of a test used counts as others', too."""
 
 SHOWN_FILES: Final = 30
+FAILS_OVER_BUDGET: Final = is_set("TIER_BUDGETS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class Result:
 
     @property
     def fails(self) -> bool:
-        """Whether the run fails by it."""
+        """Whether it took too long by its own fault."""
         return self.is_over_budget and self.is_quiet
 
     def lines(self, seconds_of: Counter[str]) -> Iterator[str]:
@@ -74,7 +81,7 @@ class Result:
         budget = BUDGET_SECONDS[self.tier]
         yield f"tier {self.tier}: {self.seconds:.0f} s" + (f" of {budget} s" if budget else "")
         if self.fails:
-            yield "error: the budget is exceeded on a quiet machine; the tests of these files took longest, in seconds:"
+            yield "the budget is exceeded on a quiet machine; the tests of these files took longest, in seconds:"
         elif self.is_over_budget:
             yield f"the budget is exceeded, but others used {self.others_share:.0%} of the processors; in seconds:"
         for path, seconds in seconds_of.most_common(SHOWN_FILES):
@@ -82,7 +89,7 @@ class Result:
 
 
 class BudgetPlugin:
-    """Times a tier, in the process that reports, and fails a run that exceeds its budget."""
+    """Times a tier, in the process that reports; with TIER_BUDGETS=1 it fails a run that exceeds its budget."""
 
     def __init__(self, tier: str) -> None:
         self._tier, self._began, self._before = tier, time.monotonic(), Usage.now()
@@ -96,7 +103,7 @@ class BudgetPlugin:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         took = time.monotonic() - self._began
         self._result = Result(self._tier, took, Usage.now().others_share(self._before))
-        if self._result.fails and session.exitstatus == pytest.ExitCode.OK:
+        if FAILS_OVER_BUDGET and self._result.fails and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

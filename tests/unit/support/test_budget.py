@@ -59,7 +59,7 @@ def test_the_report_names_the_files_that_took_longest_and_whose_fault_it_is() ->
     )
     files = ["   500.0  tests/long.py", "     1.0  tests/short.py"]
     assert kept == ["tier test: 20 s of 300 s", *files]
-    assert exceeded[1].startswith("error: the budget is exceeded")
+    assert exceeded[1].startswith("the budget is exceeded")
     assert "others used 40% of the processors" in disturbed[1]
     assert exceeded[2:] == disturbed[2:] == files
     assert next(Result("long", 9.0, 0.0).lines(FILES)) == "tier long: 9 s"
