@@ -12,7 +12,6 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     ConnectionError,
-    RedisClusterException,
     RedisError,
     ResponseError,
     TimeoutError,
@@ -212,7 +211,7 @@ def translated(query: str | None = None) -> Iterator[None]:
     """Turn every error of redis-py, and of the socket below it, into CacheUnavailable, its cause kept."""
     try:
         yield
-    except (RedisError, RedisClusterException, OSError) as error:
+    except (RedisError, OSError) as error:
         raise CacheUnavailable(f"the cache's Redis can't be used: {reason(error)}", query=query) from error
 
 

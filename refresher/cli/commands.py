@@ -1,4 +1,4 @@
-"""The table of commands. A new command is a function in a file of its own, and a line here."""
+"""The table of commands. A new command is a function in a file of its own, and here an import and a line."""
 
 from __future__ import annotations
 
