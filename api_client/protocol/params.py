@@ -8,8 +8,11 @@ import re
 import sys
 import unicodedata
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from api_client.errors import InvalidQuery
 
@@ -17,6 +20,7 @@ Params: TypeAlias = Mapping[str, Any]
 
 MAX_PARAMS_BYTES: Final = 16_384
 MAX_DEPTH: Final = 16
+MAX_DECIMAL_PLACES: Final = 1_000
 
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 
@@ -55,8 +59,8 @@ def canonical_params(query: str, params: Params | None) -> str:
 
     Raises:
         InvalidQuery: not a mapping of identifiers to JSON-like values (None, bool, int within 64 bits, finite float,
-            str, list or tuple, dict with string keys, and what stands for one of these: see `plain`), nested deeper
-            than 16, or larger than 16 KiB.
+            str, list or tuple, dict with string keys, and what stands for one of these: see `plain`; UUID, date, aware
+            datetime and Decimal, which become text), nested deeper than 16, or larger than 16 KiB.
     """
     if params is None:
         return "{}"
@@ -130,7 +134,39 @@ def _scalar(value: object, path: str, budget: _Budget) -> object:
         if not math.isfinite(value):
             raise _not_json_like(value, path, budget, "NaN and infinities have no JSON")
         return value
-    raise _not_json_like(value, path, budget, "None, bool, int, float, str, list, tuple and dict are allowed")
+    return _text(_text_of(value, path, budget), path, budget)
+
+
+def _text_of(value: object, path: str, budget: _Budget) -> str:
+    """Return the one text of a value that JSON has no type for; the loader gets that text."""
+    match value:
+        case UUID():
+            return str(value)
+        case datetime():
+            # By the base's own methods: pandas' Timestamp has nanoseconds, which would be lost.
+            if value.tzinfo is None or getattr(value, "nanosecond", False):
+                raise _not_json_like(value, path, budget, "a datetime has a time zone, and whole microseconds")
+            try:
+                return datetime.isoformat(datetime.astimezone(value, UTC))
+            except OverflowError as error:
+                raise _not_json_like(value, path, budget, "a datetime is within the years 1 to 9999 of UTC") from error
+        case date():
+            return date.isoformat(value)
+        case Decimal():
+            return _decimal_text(value, path, budget)
+    allowed = "None, bool, int, float, str, list, tuple, dict, UUID, date, datetime and Decimal are allowed"
+    raise _not_json_like(value, path, budget, allowed)
+
+
+def _decimal_text(value: Decimal, path: str, budget: _Budget) -> str:
+    """Return a Decimal's digits without exponent and without zeros at the end: equal ones have one text."""
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int) or abs(exponent) > MAX_DECIMAL_PLACES:
+        raise _not_json_like(value, path, budget, f"a Decimal is finite, its exponent within ±{MAX_DECIMAL_PLACES:,}")
+    whole, _, fraction = Decimal.__format__(value, "f").partition(".")
+    fraction = fraction.rstrip("0")
+    text = f"{whole}.{fraction}" if fraction else whole
+    return "0" if text == "-0" else text
 
 
 def _text(value: object, path: str, budget: _Budget) -> str:

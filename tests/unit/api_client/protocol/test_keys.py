@@ -4,7 +4,10 @@ import enum
 import time
 import unicodedata
 from collections import UserDict
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any, Self
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -59,6 +62,12 @@ def nested(depth: int, inner: object = 1) -> object:
     return inner
 
 
+class WithNanoseconds(datetime):
+    """A datetime that is finer than its base, as pandas' Timestamp."""
+
+    nanosecond = 1
+
+
 def cycle() -> dict[str, Any]:
     loop: dict[str, Any] = {}
     loop["again"] = loop
@@ -90,6 +99,14 @@ def cycle() -> dict[str, Any]:
         ({"a": np.float32(0.1)}, '{"a":0.10000000149011612}'),
         ({"a": np.bool_(True), "b": np.str_("x")}, '{"a":true,"b":"x"}'),
         ({"a": [np.int64(1), {"b": np.bool_(False)}]}, '{"a":[1,{"b":false}]}'),
+        ({"a": UUID("12345678-1234-5678-1234-56781234567A")}, '{"a":"12345678-1234-5678-1234-56781234567a"}'),
+        ({"a": date(2026, 1, 2)}, '{"a":"2026-01-02"}'),
+        ({"a": datetime(2026, 1, 2, 3, tzinfo=UTC)}, '{"a":"2026-01-02T03:00:00+00:00"}'),
+        ({"a": datetime(2026, 1, 2, 5, tzinfo=timezone(timedelta(hours=2)))}, '{"a":"2026-01-02T03:00:00+00:00"}'),
+        ({"a": datetime(2026, 1, 2, 3, 0, 0, 1, tzinfo=UTC)}, '{"a":"2026-01-02T03:00:00.000001+00:00"}'),
+        ({"a": [Decimal("1.50"), Decimal("1.5"), Decimal("1E+2"), Decimal(100)]}, '{"a":["1.5","1.5","100","100"]}'),
+        ({"a": [Decimal("-0.0"), Decimal(0), Decimal("-0.10")]}, '{"a":["0","0","-0.1"]}'),
+        ({"a": Decimal("0." + 40 * "1")}, f'{{"a":"0.{40 * "1"}"}}'),
     ],
 )
 def test_params_have_one_text(params: Any, text: str) -> None:
@@ -134,6 +151,15 @@ def test_params_have_one_text(params: Any, text: str) -> None:
         ({"a": np.timedelta64(1, "ns")}, "a is a timedelta64"),
         ({"a": np.bytes_(b"b")}, "a is a bytes_"),
         ({"a": np.longdouble(1)}, "a is a longdouble"),
+        ({"a": datetime(2026, 1, 2)}, "a is a datetime: a datetime has a time zone"),
+        ({"a": WithNanoseconds(2026, 1, 2, tzinfo=UTC)}, "whole microseconds"),
+        ({"a": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))}, "within the years"),
+        ({"a": [Decimal("NaN")]}, "a[0] is a Decimal"),
+        ({"a": Decimal("-Infinity")}, "a Decimal is finite"),
+        ({"a": Decimal("1E+1001")}, "exponent within"),
+        ({"a": Decimal("1E-1001")}, "exponent within"),
+        ({"a": {date(2026, 1, 2): 1}}, "keys of a dict are text"),
+        ({"a": timedelta(1)}, "a is a timedelta"),
         ({1: 1}, "1"),
         ({10**5000: 1}, "name"),
         ({"x" * 101: 1}, "101 characters"),
