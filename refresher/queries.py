@@ -21,7 +21,6 @@ L = TypeVar("L", bound=Loader)
 BetaFunction: TypeAlias = Callable[[float, int, float], float]
 """A query's own β: (β0, degree or 0, σ) → effective β, 0 or more."""
 
-DEFAULT_GRACE: Final = "1h"
 MAX_SAMPLES: Final = 64
 MAX_NAME_SETS: Final = 64
 MAX_CONCURRENCY: Final = 10_000
@@ -111,7 +110,7 @@ def query(
     name: str,
     *,
     ttl: Duration,
-    grace: Duration = DEFAULT_GRACE,
+    grace: Duration | None = None,
     beta: float | None = None,
     sigma: float = 1.0,
     degree: str | None = None,
@@ -129,7 +128,9 @@ def query(
     Args:
         name: by which readers request it; a member of an Enum is its value.
         ttl: how long a value is fresh. 0: never cached, each value is returned to its waiting readers alone.
-        grace: how much longer a stale value may be served, while it is refreshed or the graph is down.
+        grace: how much longer a stale value may be served, while it is refreshed or the graph is down; 0: no longer
+            than its TTL, and reads wait. Required, unless ttl is 0: a value can be as old as both together, and how
+            old is acceptable only its users know.
         beta: β0 of this query; default CACHE_XFETCH_BETA.
         sigma: the query's volatility, multiplies β.
         degree: Cypher that returns one number, the degree of the query's node, given the same params; run in the
@@ -153,7 +154,7 @@ def query(
         name=check.query,
         version=check.whole("version", version, MAX_VERSION),
         ttl_seconds=check.duration("ttl", ttl),
-        grace_seconds=check.duration("grace", grace),
+        grace_seconds=check.grace(grace, ttl),
         beta=None if beta is None else check.factor("beta", beta),
         sigma=float(check.factor("sigma", sigma)),
         degree_cypher=None if degree is None else check.cypher("degree", degree),
@@ -240,6 +241,13 @@ class _Arguments:
             raise ConfigurationError(f"{option} of @query({self.query!r})", repr(value)[:80], str(error)) from error
         self.require(option, value, duration_seconds <= MAX_SECONDS, "at most ten years")
         return duration_seconds
+
+    def grace(self, value: Duration | None, ttl: Duration) -> float:
+        if value is None:
+            allowed = 'a duration, for how much longer than its TTL a stale value may be served: "1h", or 0 for never'
+            self.require("grace", value, seconds(ttl) == 0, allowed)
+            return 0.0
+        return self.duration("grace", value)
 
     def cypher(self, option: str, value: str) -> str:
         self.require(option, value, isinstance(value, str) and value.strip() != "", "Cypher that returns one number")

@@ -117,7 +117,14 @@ class InlineCache:
         self._before: tuple[CacheClient | None, AsyncCacheClient | None] = None, None
 
     def answer(
-        self, name: str, loader: Callable[..., Any] | object, *, ttl: Duration = "1h", version: int = 1, **options: Any
+        self,
+        name: str,
+        loader: Callable[..., Any] | object,
+        *,
+        ttl: Duration = "1h",
+        grace: Duration | None = None,
+        version: int = 1,
+        **options: Any,
     ) -> None:
         """Set what a query loads from now on.
 
@@ -125,8 +132,10 @@ class InlineCache:
             name: the query's.
             loader: called with the params; an exception that it raises is the load's failure. Anything that can't be
                 called is the value itself.
-            ttl: and further ``options``: as for `refresher.query`.
+            ttl: how long a value is fresh.
+            grace: how much longer it may be served; default: as long as ttl.
             version: the query's.
+            options: as for `refresher.query`.
         """
         name, version = plain(name), plain(version)
 
@@ -134,7 +143,7 @@ class InlineCache:
             return loader(**params) if callable(loader) else loader
 
         load.__qualname__ = f"answer({name!r}, {version})"
-        query(name, ttl=ttl, version=version, into=self._own, **options)(load)
+        query(name, ttl=ttl, grace=ttl if grace is None else grace, version=version, into=self._own, **options)(load)
 
     def advance(self, duration: Duration) -> None:
         """Let time pass: everything in the cache becomes older by ``duration``. Nothing waits."""

@@ -235,7 +235,7 @@ def test_values_of_the_graph_s_own_types_reach_a_reader_as_the_types_that_it_ask
 def registered(loader_body: str, **options: object) -> Query:
     into = Registry()
 
-    @query("q", ttl="1h", into=into, **options)  # type: ignore[arg-type]
+    @query("q", ttl="1h", grace="1h", into=into, **options)  # type: ignore[arg-type]
     def load(tx: neo4j.ManagedTransaction) -> list[dict[str, object]]:
         return tx.run(loader_body).data()  # type: ignore[arg-type]
 
@@ -282,7 +282,7 @@ def test_a_query_beyond_its_timeout_is_ended_by_the_server_and_is_worth_a_second
 def test_of_rows_without_end_no_more_are_fetched_than_may_be_stored(graph: Graph) -> None:
     into, taken = Registry(), [0]
 
-    @query("q", ttl="1h", into=into)
+    @query("q", ttl="1h", grace="1h", into=into)
     def load(tx: neo4j.ManagedTransaction) -> Iterator[neo4j.Record]:
         for row in tx.run("UNWIND range(1, 1000000) AS a UNWIND range(1, 1000000) AS b RETURN a, b"):
             taken[0] += 1

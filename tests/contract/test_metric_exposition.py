@@ -34,7 +34,7 @@ def test_every_metric_is_exposed_as_it_was_recorded() -> None:
 def exposition() -> Iterator[str]:
     """One line per metric, sorted by package and back end."""
     queries = Registry()
-    query("q", ttl=300, into=queries)(lambda tx: None)
+    query("q", ttl=300, grace=60, into=queries)(lambda tx: None)
     readers, workers, scraped = CollectorRegistry(), CollectorRegistry(), CollectorRegistry()
     emit_as_reader(PrometheusEvents(readers))
     emit_as_worker(PrometheusWorkerEvents(workers))

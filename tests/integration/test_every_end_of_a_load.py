@@ -348,7 +348,7 @@ def test_every_end_of_a_load_is_counted_dead_lettered_and_raised_to_the_waiter(
         return loader(tx, **params)
 
     load.__signature__ = inspect.signature(loader)  # type: ignore[attr-defined]
-    query(name, ttl="1h", into=own, **options)(load)
+    query(name, ttl="1h", grace="1h", into=own, **options)(load)
     url = redis_server.url(0)
     settings = WorkerSettings(
         redis_url=url, namespace=name, retry_max=RETRY_MAX, cooling_seconds=600, max_value_bytes=1_000_000,

@@ -40,7 +40,7 @@ LOST = LoadFailed("worker_lost", "its process is gone", is_transient=True, max_a
 REGISTRY = Registry()
 
 
-@query("friends_of", ttl="1h", into=REGISTRY)
+@query("friends_of", ttl="1h", grace="1h", into=REGISTRY)
 def friends_of(tx: Any, person_id: int) -> None:
     """Never called: the test's own origin is."""
 

@@ -127,7 +127,7 @@ def test_what_a_handle_and_an_error_show_is_the_value(cache: InlineCache, name: 
 
 def test_a_worker_registers_a_query_under_the_value(name: Any) -> None:
     registry = Registry()
-    query(name, ttl="1m", version=Version.NEW, into=registry)(lambda tx: None)
+    query(name, ttl="1m", grace="1m", version=Version.NEW, into=registry)(lambda tx: None)
     (registered,) = registry
     assert (registered.name, registered.version) == ("friends_of", 2)
     assert (type(registered.name), type(registered.version)) == (str, int)

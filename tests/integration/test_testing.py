@@ -118,9 +118,9 @@ def test_a_failing_load_is_retried_then_reported_and_the_stale_value_stays(way: 
         raise TransientFailure("the graph is tired")
 
     with InlineCache() as cache:
-        cache.answer("q", "old", ttl="1m")
+        cache.answer("q", "old", ttl="1m", grace="1h")
         way.cached("q")
-        cache.answer("q", fails, ttl="1m")
+        cache.answer("q", fails, ttl="1m", grace="1h")
         cache.advance("2m")
         assert way.cached("q") == "old"
         assert way.cached("q") == "old"

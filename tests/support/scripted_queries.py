@@ -78,7 +78,7 @@ def from_graph(tx: Any, name: str) -> list[dict[str, Any]]:
     return tx.run("MATCH (p:Item {name: $name}) RETURN p.name AS name, p.version AS version", name=name).data()
 
 
-@query("slow_in_graph", ttl="1h", concurrency=64)
+@query("slow_in_graph", ttl="1h", concurrency=64, grace="1h")
 def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
     """A read that takes longer than any transaction timeout of a test."""
     return tx.run(
@@ -86,7 +86,7 @@ def slow_in_graph(tx: Any) -> list[dict[str, Any]]:
     ).data()
 
 
-@query("shapes", ttl="1h", concurrency=64)
+@query("shapes", ttl="1h", concurrency=64, grace="1h")
 def shapes(tx: Any) -> Any:
     """Values of the graph's own types, as the driver gives them, and more of them than stay uncompressed."""
     return tx.run(
@@ -97,13 +97,13 @@ def shapes(tx: Any) -> Any:
     ).single()
 
 
-@query("unencodable", ttl="1h", concurrency=64)
+@query("unencodable", ttl="1h", concurrency=64, grace="1h")
 def unencodable(tx: Any) -> object:
     """A value with no shape in a payload."""
     return object()
 
 
-@query("syntax_error", ttl="1h", concurrency=64)
+@query("syntax_error", ttl="1h", concurrency=64, grace="1h")
 def syntax_error(tx: Any) -> list[dict[str, Any]]:
     """Cypher that no graph understands."""
     return tx.run("MATCH this is no Cypher").data()

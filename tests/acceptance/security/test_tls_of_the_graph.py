@@ -29,7 +29,7 @@ from tests.support.authority import HOST, Authority, Certificate
 queries = Registry()
 
 
-@query("one", ttl="1h", into=queries)
+@query("one", ttl="1h", grace="1h", into=queries)
 def one(tx: Any) -> int:
     """The smallest read."""
     return int(tx.run("RETURN 1 AS one").single()["one"])

@@ -22,7 +22,7 @@ def another(tx: object) -> None:
 
 def registered(**options: Any) -> Query:
     into = Registry()
-    returned = query(options.pop("name", "q"), **({"ttl": 60} | options), into=into)(loader)
+    returned = query(options.pop("name", "q"), **({"ttl": 60, "grace": 30} | options), into=into)(loader)
     assert returned is loader, "the decorated function stays a plain function"
     (found,) = into
     return found
@@ -31,7 +31,7 @@ def registered(**options: Any) -> Query:
 @pytest.mark.parametrize(
     ("options", "field", "value"),
     [
-        ({}, "grace_seconds", 3600.0),
+        ({}, "grace_seconds", 30.0),
         ({}, "beta", None),
         ({}, "sigma", 1.0),
         ({}, "version", 1),
@@ -41,6 +41,7 @@ def registered(**options: Any) -> Query:
         ({"ttl": timedelta(hours=1)}, "ttl_seconds", 3600.0),
         ({"ttl": 0}, "ttl_seconds", 0.0),
         ({"grace": 0}, "grace_seconds", 0.0),
+        ({"ttl": 0, "grace": None}, "grace_seconds", 0.0),
         ({"beta": 2}, "beta", 2),
         ({"sigma": 3}, "sigma", 3.0),
         ({"version": 65_535}, "version", 65_535),
@@ -85,7 +86,7 @@ def test_a_wrong_argument_is_one_error_that_names_it_and_says_what_is_allowed(
 ) -> None:
     into = Registry()
     with pytest.raises(ConfigurationError) as caught:
-        query(options.pop("name", "friends_of"), **({"ttl": 60} | options), into=into)
+        query(options.pop("name", "friends_of"), **({"ttl": 60, "grace": 30} | options), into=into)
     assert named in caught.value.variable
     assert "allowed" in str(caught.value) or "is not a duration" in str(caught.value)
     assert len(into) == 0
@@ -105,7 +106,7 @@ def test_a_loader_that_would_have_to_be_awaited_is_refused(loader: Any) -> None:
     with pytest.raises(
         ConfigurationError, match=r"the loader of @query\('q'\)=<function awaited.*: allowed is a plain"
     ):
-        query("q", ttl=1, into=into)(loader)
+        query("q", ttl=1, grace=1, into=into)(loader)
     assert len(into) == 0
 
 
@@ -116,7 +117,7 @@ class AwaitedCall:
 
 def test_an_object_whose_call_has_to_be_awaited_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a plain function"):
-        query("q", ttl=60, into=Registry())(AwaitedCall())
+        query("q", ttl=60, grace=60, into=Registry())(AwaitedCall())
 
 
 @pytest.mark.parametrize(
@@ -126,16 +127,16 @@ def test_an_object_whose_call_has_to_be_awaited_is_refused() -> None:
 )
 def test_what_takes_no_transaction_is_no_loader(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"the loader of @query\('q'\).*f\(tx, \*\*params\)"):
-        query("q", ttl=60, into=Registry())(wrong)
+        query("q", ttl=60, grace=60, into=Registry())(wrong)
 
 
 def test_a_name_and_version_belong_to_one_function() -> None:
     into = Registry()
-    query("q", ttl=1, into=into)(loader)
-    query("q", ttl=2, into=into)(loader)
-    query("q", ttl=3, version=2, into=into)(another)
+    query("q", ttl=1, grace=1, into=into)(loader)
+    query("q", ttl=2, grace=1, into=into)(loader)
+    query("q", ttl=3, grace=1, version=2, into=into)(another)
     with pytest.raises(ConfigurationError, match=r"taken by .*test_queries\.loader"):
-        query("q", ttl=4, into=into)(another)
+        query("q", ttl=4, grace=1, into=into)(another)
     assert [(q.name, q.version, q.ttl_seconds) for q in into] == [("q", 1, 2.0), ("q", 2, 3.0)]
     assert into.find("q", 3) is None
     assert into.find("r", 1) is None
@@ -144,7 +145,7 @@ def test_a_name_and_version_belong_to_one_function() -> None:
 def test_queries_are_listed_by_name_and_version() -> None:
     into = Registry()
     for name, version in (("b", 1), ("a", 2), ("a", 1)):
-        query(name, ttl=1, version=version, into=into)(loader)
+        query(name, ttl=1, grace=1, version=version, into=into)(loader)
     assert [(q.name, q.version) for q in into] == [("a", 1), ("a", 2), ("b", 1)]
     assert registry is not into
 

@@ -240,7 +240,7 @@ def test_what_was_learned_goes_on_from_the_entry_that_was_there(worker: Worker) 
 
 
 def test_a_ttl_of_nothing_hands_the_value_over(worker: Worker) -> None:
-    query("handed", ttl=0, grace=60, into=worker.registry)(lambda tx: 1)
+    query("handed", ttl=0, into=worker.registry)(lambda tx: 1)
     worker.refresher.refresh(RefreshItem(query="handed"))
     raw = worker.calls["commit"].args[2]
     header = decode_header(raw, make_key("cache", "handed", {}, 1).digest)
@@ -429,7 +429,7 @@ def test_what_the_registry_does_not_know_is_given_up_without_a_load(
 def test_the_letter_of_a_sensitive_query_and_of_one_nobody_knows_keeps_no_params(
     worker: Worker, item: RefreshItem
 ) -> None:
-    query("private", ttl=300, sensitive=True, into=worker.registry)(lambda tx, n: n)
+    query("private", ttl=300, grace=60, sensitive=True, into=worker.registry)(lambda tx, n: n)
     worker.loads.append(failing("syntax", transient=False))
     assert worker.refresher.refresh(item).kind is OutcomeKind.FAILED
     (letter,) = worker.letters
@@ -439,7 +439,7 @@ def test_the_letter_of_a_sensitive_query_and_of_one_nobody_knows_keeps_no_params
 
 def test_a_value_or_a_beta_that_can_t_be_made_is_given_up(worker: Worker) -> None:
     assert worker.refresher.refresh(_attempt(1, worker, failing("too_large", transient=False))).why == "too_large"
-    query("odd", ttl=300, beta_function=lambda beta0, degree, _: beta0 / (degree - 10), into=worker.registry)(
+    query("odd", ttl=300, grace=60, beta_function=lambda beta0, degree, _: beta0 / (degree - 10), into=worker.registry)(
         lambda tx: 1
     )
     outcome = worker.refresher.refresh(RefreshItem(query="odd"))

@@ -60,7 +60,7 @@ def events(memory: SpanRecorder) -> OTelWorkerEvents:
 
 def some_query(loader: Callable[..., Any] = lambda tx, n: n, degree: str | None = None) -> Query:
     registry = Registry()
-    query("q", ttl=300, degree=degree, into=registry)(loader)
+    query("q", ttl=300, grace=60, degree=degree, into=registry)(loader)
     (found,) = registry
     return found
 

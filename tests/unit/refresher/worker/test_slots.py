@@ -57,8 +57,8 @@ def opened(count: int) -> NodeSlots:
 
 def registered(**options: Any) -> Registry:
     queries = Registry()
-    query("q", ttl=1, into=queries, **options)(lambda tx: None)
-    query("other", ttl=1, into=queries)(lambda tx: None)
+    query("q", ttl=1, grace=1, into=queries, **options)(lambda tx: None)
+    query("other", ttl=1, grace=1, into=queries)(lambda tx: None)
     return queries
 
 
