@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import suppress
 from functools import lru_cache
@@ -61,7 +62,8 @@ def decode(content: bytes, type_: Any, query: str) -> Any:
     """Return the value of a payload (see `content_of`), checked against ``type_``.
 
     Args:
-        type_: a dataclass, msgspec.Struct, TypedDict, union, list[…], …; docs/values.md lists what becomes what.
+        type_: a dataclass, msgspec.Struct, TypedDict, pydantic model, union, list[…], …; docs/values.md lists what
+            becomes what.
 
     Raises:
         DecodeError: it does not fit, or is broken.
@@ -101,7 +103,7 @@ def _too_large(query: str, size: int, max_bytes: int) -> DecodeError:
 
 @lru_cache(maxsize=256)
 def _cached_decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(type_)
+    return msgspec.msgpack.Decoder(type_, dec_hook=_as_model)
 
 
 def _decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
@@ -109,7 +111,25 @@ def _decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
         return _cached_decoder(type_)
     except TypeError:
         # An unhashable annotation can't be cached; msgspec raises where it is not a type.
-        return msgspec.msgpack.Decoder(type_)
+        return msgspec.msgpack.Decoder(type_, dec_hook=_as_model)
+
+
+def _as_model(type_: Any, value: Any) -> Any:
+    """Validate a value as the pydantic model that msgspec has met in a type; for other classes it says what is wrong.
+
+    Raises:
+        ValueError: it does not fit; without the value, which may be personal.
+    """
+    pydantic = sys.modules.get("pydantic")  # not imported: not one of its models
+    is_model = pydantic is not None and isinstance(type_, type) and issubclass(type_, pydantic.BaseModel)
+    if pydantic is None or not is_model:
+        return value
+    try:
+        return type_.model_validate(value)
+    except pydantic.ValidationError as error:
+        details = error.errors(include_url=False, include_input=False, include_context=False)
+        faults = (": ".join((".".join(map(str, one["loc"])) or type_.__name__, one["msg"])) for one in details)
+        raise ValueError("; ".join(faults)) from None
 
 
 def _name(type_: Any) -> str:

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypedDict, TypeVar, Union
 from uuid import UUID
 
 import msgspec
+import pydantic
 import pytest
 
 from api_client.errors import DecodeError, InvalidQuery
@@ -50,7 +51,20 @@ class Pair(NamedTuple):
     second: str | None = None
 
 
+class Model(pydantic.BaseModel):
+    name: str
+    born: date | None = None
+
+
 T = TypeVar("T")
+
+
+class ModelPage(pydantic.BaseModel, Generic[T]):
+    items: list[T]
+
+
+class Unknown(Generic[T]):
+    pass
 
 
 @dataclass
@@ -115,6 +129,10 @@ def test_a_value_comes_out_as_it_went_in(value: object) -> None:
         (Person, {**ANN, "of a later release": 1}, Person("Ann")),
         (Literal["a", "b"], "a", "a"),
         (Annotated[int, msgspec.Meta(ge=0)], 5, 5),
+        (Model, {**ANN, "born": "2000-01-02", "later": 1}, Model(name="Ann", born=date(2000, 1, 2))),
+        (list[Model] | None, [ANN], [Model(name="Ann")]),
+        (Page[Model], {"items": [ANN]}, Page([Model(name="Ann")])),
+        (ModelPage[Model], {"items": [ANN]}, ModelPage[Model](items=[Model(name="Ann")])),
     ],
 )
 def test_a_value_is_decoded_into_the_type_asked_for(type_: Any, value: object, expected: object) -> None:
@@ -144,6 +162,11 @@ def test_a_value_is_decoded_into_the_type_asked_for(type_: Any, value: object, e
         (Annotated[int, msgspec.Meta(ge=0)], -1, ">= 0"),
         (datetime, "yesterday", "datetime"),
         (UUID, "42", "UUID"),
+        (Model, {"name": 5}, "does not fit Model: name: Input should be a valid string"),
+        (list[Model], [ANN, {"born": "x"}], "name: Field required; born: Input should be a valid date"),
+        (list[Model], [ANN, {}], " - at `$[1]`"),
+        (Model, [], "does not fit Model: Model: Input should be a valid dictionary"),
+        (Unknown[int], {}, "Expected"),
     ],
 )
 def test_what_does_not_fit_is_a_decode_error_that_names_query_and_field(type_: Any, value: object, named: str) -> None:
