@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from benchmarks.apparatus.statistics import Tally, Turn, percentile, turns
-from benchmarks.errors import BenchError
+from benchmarks.apparatus.statistics import Tally, Turn, percentile
 from benchmarks.hits.options import HitsOptions
-from benchmarks.reports.charts import Plot, PlotKind, Series, bars
+from benchmarks.reports.charts import Plot, Series
 from benchmarks.reports.kept import kept, load_all, save
 from benchmarks.reports.page import page
 from benchmarks.reports.provenance import at_end, provenance
-from benchmarks.reports.report import Interrupted, measured, shown_cell
-from benchmarks.reports.results import Must, Result, Table, TableCell, Target, figure, rate
-from benchmarks.stampede.herd import Outcome, Read
+from benchmarks.reports.results import Must, Result, Table, Target, figure, rate
 
 CHART = Plot("over-time", "Recomputes", "time (s)", "recomputes", (
     Series("fetch", (0.0, 1.0, 2.0), (0.0, 40.0, 80.0)), Series("ours", (0.0, 1.0, 2.0), (0.0, 1.0, 2.0)),
@@ -44,15 +39,6 @@ def chance(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 - an order of turns is no secret
 
 
-def test_everyone_has_the_same_turns_in_each_round_in_an_order_that_the_seed_decides() -> None:
-    names = ("a", "b", "c")
-    taken = list(turns(names, rounds=2, slices=4, rng=chance(1)))
-    assert Counter(taken) == {Turn(number, name): 4 for number in range(3) for name in names}
-    assert [turn.round for turn in taken] == sorted(turn.round for turn in taken)
-    assert taken == list(turns(names, rounds=2, slices=4, rng=chance(1)))
-    assert taken != list(turns(names, rounds=2, slices=4, rng=chance(2)))
-
-
 def test_a_ratio_compares_within_a_round_and_the_warm_up_does_not_count() -> None:
     tally = Tally()
     for number, seconds in enumerate([100.0, 1.0, 3.0]):
@@ -67,11 +53,6 @@ def test_a_percentile_is_the_nearest_rank(percent: float, expected: float) -> No
     values = [float(value) for value in range(1, 101)]
     chance(0).shuffle(values)
     assert percentile(values, percent) == expected
-
-
-def test_percentiles_and_figures_of_nothing_are_no_number() -> None:
-    assert math.isnan(percentile([], 99))
-    assert figure("what", ()).value is None
 
 
 @pytest.mark.parametrize(
@@ -92,19 +73,6 @@ def test_a_promise_is_judged_by_its_worst_round_and_a_speed_by_the_median(recomp
     assert figure("w", recomputes, target=Target(Must.BE, 1)).reached is True
 
 
-def test_an_outcome_counts_errors_and_time_from_the_common_start() -> None:
-    outcome = Outcome([Read(0.010, 0.020, ""), Read(0.5, 0.001, "WaitTimeout")], recomputes=[])
-    assert outcome.errors == {"WaitTimeout": 1}
-    assert outcome.percentile_ms(99) == pytest.approx(20)
-    assert outcome.percentile_ms(99, from_start=True) == pytest.approx(501)
-
-
-def test_bars_are_medians_between_the_least_and_the_greatest_round() -> None:
-    plot = bars("n", "t", "ms", {"ours": {"a": [3.0, 1.0, 2.0], "left out": []}}, ours=("ours",))
-    assert plot.series == (Series("ours", ("a",), (2.0,), (1.0,), (3.0,)),)
-    assert (plot.kind, plot.y_log) == (PlotKind.BARS, False)
-
-
 def test_what_is_kept_are_medians_spreads_and_provenance(tmp_path: Path) -> None:
     path = saved(tmp_path)
     content = json.loads(path.read_text(), parse_constant=pytest.fail)
@@ -123,14 +91,6 @@ def test_what_is_kept_are_medians_spreads_and_provenance(tmp_path: Path) -> None
     assert len(path.read_text().splitlines()) < 40
 
 
-def test_a_long_series_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:
-    x = tuple(float(number) for number in range(1_001))
-    long = Result("b", "t", charts=[Plot("p", "t", "x", "y", (Series("s", x, x),))])
-    (series,) = kept({"benchmark": "b"}, [long]).results[0].charts[0].series
-    assert len(series.x) <= 151
-    assert (series.x[0], series.x[-1], series.y[-1]) == (0.0, 1_000.0, 1_000.0)
-
-
 def test_the_page_says_all_that_was_kept(tmp_path: Path) -> None:
     saved(tmp_path)
     made = page(load_all(tmp_path), "results")
@@ -141,54 +101,3 @@ def test_the_page_says_all_that_was_kept(tmp_path: Path) -> None:
     assert "| peer | – | – | – | not installed: a\\|b |" in made
     assert "| ours | 1.23 | 0 |" in made
     assert "![Recomputes](results/over-time.svg)\n\nLess is better." in made
-
-
-def test_what_can_not_be_made_into_a_page_is_said(tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match="no results in"):
-        load_all(tmp_path)
-    for name in ("simulate", "other", "hits"):
-        saved(tmp_path / name, name)
-    assert [run.benchmark for run in load_all(tmp_path)] == ["hits", "simulate", "other"]
-    saved(tmp_path / "again", "hits")
-    with pytest.raises(BenchError, match="hits is there twice"):
-        load_all(tmp_path)
-    for content, complaint in (("[]", "not a benchmark's result"), ("{", "not a benchmark"), ('{"format": 1}', "at 1")):
-        (tmp_path / "c").mkdir(exist_ok=True)
-        (tmp_path / "c" / "x.json").write_text(content)
-        with pytest.raises(BenchError, match=complaint):
-            load_all(tmp_path / "c")
-
-
-@pytest.mark.parametrize(
-    ("cell", "shown"),
-    [(None, "–"), (math.nan, "–"), (0.0, "0"), (0, "0"), (1_234_567, "1,234,567"), (1234.5, "1,234"), (1.23456, "1.23"),
-     (0.01234, "0.0123"), (1e-9, "0.000000"), (math.inf, "inf"), ("text", "text")],
-)  # fmt: skip
-def test_a_cell_has_three_significant_digits(cell: TableCell, shown: str) -> None:
-    assert shown_cell(cell) == shown
-
-
-class Printed:
-    def print(self, *_: object, **__: object) -> None:
-        pass
-
-
-def test_ctrl_c_keeps_what_was_measured_and_a_group_that_fails_does_not_stop_the_others() -> None:
-    def fail() -> Result:
-        raise BenchError("no worker")
-
-    def interrupt() -> Result:
-        raise KeyboardInterrupt
-
-    def interrupt_midway() -> Result:
-        raise Interrupted(RESULT)
-
-    def groups(*measures: Any) -> list[Result]:
-        return measured([(str(number), measure) for number, measure in enumerate(measures)], Printed())  # type: ignore[arg-type]
-
-    failed, done = groups(fail, lambda: RESULT)
-    assert (failed.figures[0].value, failed.figures[0].note, done) == (None, "no worker", RESULT)
-    assert groups(lambda: RESULT, interrupt, fail) == [RESULT]
-    assert groups(interrupt_midway) == [RESULT]
-    with pytest.raises(KeyboardInterrupt):
-        groups(interrupt)
