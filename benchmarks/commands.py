@@ -41,7 +41,7 @@ def page(
         Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="Where runs have kept their JSON.")
     ] = Path("benchmarks/results"),
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page; its charts go to a folder beside it.")] = Path(
-        "docs/results.md"
+        "docs/explanation/benchmarks/results.md"
     ),
 ) -> None:
     """Generate the page, with charts, from the results that runs have kept."""

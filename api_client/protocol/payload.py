@@ -14,7 +14,7 @@ from api_client.errors import DecodeError, InvalidQuery
 from api_client.protocol.entry import Header
 
 LEVEL: Final = 1
-"""The higher levels take longer and save hardly more on results of queries; docs/values.md has the figures."""
+"""The higher levels take longer and hardly save more on query results; docs/reference/values.md has the figures."""
 
 MAX_KEPT: Final = 7 / 8
 """The largest part that may be left of a compressed payload: each reader pays for expanding it."""
@@ -62,8 +62,8 @@ def decode(content: bytes, type_: Any, query: str) -> Any:
     """Return the value of a payload (see `content_of`), checked against ``type_``.
 
     Args:
-        type_: a dataclass, msgspec.Struct, TypedDict, pydantic model, union, list[…], …; docs/values.md lists what
-            becomes what.
+        type_: a dataclass, msgspec.Struct, TypedDict, pydantic model, union, list[…], …;
+            docs/reference/values.md lists what becomes what.
 
     Raises:
         DecodeError: it does not fit, or is broken.

@@ -42,7 +42,7 @@ LARGE_CHUNK_BYTES: Final = 1_048_576  # for the rest of a reply that did not fit
 def pack(*command: Argument) -> bytes:
     """Return the bytes of one command."""
     # Only bytes: hiredis up to 3.5.0 crashes the process when a signal handler raises while it turns an int into text
-    # (docs/upstream/hiredis-pack-command.md).
+    # (docs/development/upstream/hiredis-pack-command.md).
     words = tuple([word if word.__class__ is bytes else _encoded(word) for word in command])
     packed: bytes = hiredis.pack_command(cast("tuple[bytes]", words))  # so its stub has it
     return packed

@@ -12,7 +12,7 @@ Path                    ``{"nodes": […], "relationships": […]}``
 Record                  a dict
 ======================  =============================================================================
 
-docs/values.md has the reader's side.
+docs/reference/values.md has the reader's side.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def test_the_example_works_as_it_is_printed(system: System, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("two_friends")
 def test_the_quick_start_works_as_it_is_printed(system: System, tmp_path: Path) -> None:
-    worker_side, reader_side, typed_side, invalidation, own_test = examples("docs/quick-start.md")
+    worker_side, reader_side, typed_side, invalidation, own_test = examples("docs/tutorial/quick-start.md")
     started(system, tmp_path, worker_side)
     for lines, shown in ((reader_side, "[{'name': 'Ada'}]"), (typed_side, "[Friend(name='Ada')]")):
         assert typed(system, tmp_path, "-c", lines + SHOW) == shown

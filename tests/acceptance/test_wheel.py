@@ -49,7 +49,9 @@ def test_it_brings_both_packages_and_the_command(made: Installation, tmp_path: P
 @pytest.mark.timeout(400)
 def test_a_part_of_the_suite_passes_against_it(made: Installation, tmp_path: Path) -> None:
     copied(
-        ROOT, ("tests", "benchmarks/__init__.py", "benchmarks/apparatus", "pyproject.toml", "docs/metrics.md"), tmp_path
+        ROOT,
+        ("tests", "benchmarks/__init__.py", "benchmarks/apparatus", "pyproject.toml", "docs/reference/metrics.md"),
+        tmp_path,
     )
     done = run(made, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SELECTED)
     assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]

@@ -110,7 +110,7 @@ def test_a_missing_permission_to_list_connections_is_named(own_redis: RedisServe
     cache.execute_command("ACL", "SETUSER", "weak", "on", f">{SECRET}", "~*", "&*", "+@all", "-client")
     url = f"redis://weak:{SECRET}@{own_redis.host}:{own_redis.port}/0"
     found = run_check("readers", redis_url=url)
-    assert (found.level, found.remedy) == (Level.WARNING, "sign in as operator (docs/security.md)")
+    assert (found.level, found.remedy) == (Level.WARNING, "sign in as operator (docs/how-to/users-and-tls.md)")
     assert run_check("rights", redis_url=url).message.endswith("need: +client|list")
 
 
@@ -221,5 +221,5 @@ def test_what_is_no_url_of_flower_is_wrong_usage(url: str) -> None:
 
 
 def test_each_check_has_a_row_in_the_documentation() -> None:
-    page = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
     assert {check.name for check in CHECKS} == set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))

@@ -32,7 +32,7 @@ def cache(redis_server: RedisServer) -> Iterator[InlineCache]:
 
 
 def test_reading(cache: InlineCache, tmp_path: Path) -> None:
-    (tmp_path / "reading.py").write_text("\n".join(examples("reading.md")))
+    (tmp_path / "reading.py").write_text("\n".join(examples("how-to/read.md")))
     names = runpy.run_path(str(tmp_path / "reading.py"))
     assert names["page"](cache.client) == "London: Ada, Grace"
     assert names["many"](cache.client) == ["'London'", "['Ada', 'Grace']"]
@@ -42,7 +42,7 @@ def test_reading(cache: InlineCache, tmp_path: Path) -> None:
 
 
 def test_tests_of_your_own(tmp_path: Path) -> None:
-    of_the_application, _ = examples("testing.md")
+    of_the_application, _ = examples("how-to/test.md")
     (tmp_path / "test_page.py").write_text(of_the_application)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],

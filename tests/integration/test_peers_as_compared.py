@@ -1,4 +1,4 @@
-"""What docs/comparison.md says of an invalidation in the middle of a load, measured on peers that can be had here.
+"""What docs/explanation/comparison.md says of an invalidation in the middle of a load, measured on installed peers.
 
 *Lost*: the value that was read before the invalidation is stored after it, and counts as fresh.
 """

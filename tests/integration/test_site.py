@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
-    reference = (site / "api" / "index.html").read_text(encoding="utf-8")
+    reference = (site / "reference" / "api" / "index.html").read_text(encoding="utf-8")
     names = [f"api_client.{name}" for name in api_client.__all__] + [f"refresher.{name}" for name in refresher.__all__]
     described = [name for name in names if not name.endswith("__version__")]
     assert [name for name in described if f'id="{name}"' not in reference] == []
@@ -56,8 +56,10 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 
 
 def test_sequence_diagrams_are_drawn_and_tables_have_their_pipes(site: Path) -> None:
-    for page in ("architecture", "local-tier"):
+    for page in ("development/architecture", "how-to/in-process-cache"):
         html = (site / page / "index.html").read_text(encoding="utf-8")
         assert '<div class="sequence"><svg' in html
         assert "sequenceDiagram" not in html
-    assert "list[int | float | bool | str | None]" in (site / "values" / "index.html").read_text(encoding="utf-8")
+    assert "list[int | float | bool | str | None]" in (site / "reference" / "values" / "index.html").read_text(
+        encoding="utf-8"
+    )

@@ -1,4 +1,4 @@
-"""The lease record of docs/protocol.md in plain Python: the model that the scripts are held against.
+"""The lease record of docs/explanation/protocol.md in plain Python: the model that the scripts are held against.
 
 No Redis and no Lua in here. A step is a call of one method; it changes the model and returns what the script must
 answer. Times are µs on the model's own clock, which the test moves together with Redis'. Nothing is approximate: the

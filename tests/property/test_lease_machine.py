@@ -1,4 +1,4 @@
-"""The scripts of the lease record on a real Redis, held step by step against the model and docs/protocol.md.
+"""The lease record's scripts on a real Redis, compared step by step with the model and docs/explanation/protocol.md.
 
 The clock is the test's: it goes forward, to the very microsecond of a deadline and past it, and back. The default run
 plays the same examples every time. `make test-long` plays many more, new ones each time; what it prints on a failure

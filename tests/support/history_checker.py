@@ -1,8 +1,9 @@
 """Checker of a history: nothing stale was stored, nobody won twice, and each claim ended as exactly one thing.
 
-The rules are those of docs/architecture.md (I1 to I4). A step that Redis did not answer may have been done or not, so
-it frees what it could have freed, and nothing is held against anyone for it. A hold on a record counts until the
-earliest moment at which it can have ended: two clocks are never compared, so nothing is taken for early that was not.
+The rules are those of docs/development/architecture.md (I1 to I4). A step that Redis did not answer may have been
+done or not, so it frees what it could have freed, and nothing is held against anyone for it. A hold on a record
+counts until the earliest moment at which it can have ended: two clocks are never compared, so nothing is taken for
+early that was not.
 """
 
 from __future__ import annotations

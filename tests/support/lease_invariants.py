@@ -1,4 +1,4 @@
-"""Invariants of a key (docs/protocol.md, I1 to I3 and I6), checked by what was seen alone.
+"""Invariants of a key (docs/explanation/protocol.md, I1 to I3 and I6), checked by what was seen alone.
 
 No model in here: a wrong model can't hide a broken promise.
 """

@@ -1,4 +1,4 @@
-"""Pictures of what people see: taken by tests, kept in test-artefacts/, and with PICTURES=docs for its pages."""
+"""Pictures of what users see: taken by tests, kept in test-artefacts/, and with PICTURES=docs/pictures in the docs."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 ``minor`` adds what an earlier release has to pass over: extension fields and flags in entries, keys in messages, a
 reason that nobody knows, a field in lease records, a word in notifications. ``major`` breaks both formats in the way
-that docs/upgrading.md asks for: it reads both versions, its readers send messages of version 2 into queues of their
-own, and its workers answer each message with an entry of that version.
+that docs/how-to/upgrade.md requires: it reads both versions, its readers send messages of version 2 into queues of
+their own, and its workers answer each message with an entry of that version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults of a monitored system: how each is caused and fixed, and what reports it. docs/faults.md has a row each."""
+"""Faults of a monitored system: how each is caused, reported and fixed. docs/reference/alerts.md has a row for each."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _queue(queue: Any) -> dict[str, Any]:
 
 def metrics() -> Any:
     """Names of metrics with their labels, as the page has them; whoever builds a dashboard goes by that."""
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     reader, worker = page.split("\n## Workers\n")
     return {"reader": _rows(reader), "worker": _rows(worker.split("\n## ")[0])}
 

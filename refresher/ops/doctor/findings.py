@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError
 from api_client.config.environment import without_password
 from refresher.ops.broker import fault_text
 
-AS_OPERATOR: Final = "sign in as operator (docs/security.md)"
+AS_OPERATOR: Final = "sign in as operator (docs/how-to/users-and-tls.md)"
 
 
 class Level(StrEnum):

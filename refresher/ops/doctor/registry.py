@@ -1,7 +1,7 @@
 """The table of doctor's checks, and the loop that runs them.
 
 A new check is a function of a `Deployment` that returns or yields findings, a line in `CHECKS`, and a row in
-docs/checking.md.
+docs/reference/checks.md.
 """
 
 from __future__ import annotations

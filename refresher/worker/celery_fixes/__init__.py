@@ -1,7 +1,7 @@
 """Changes to Celery and kombu in a worker, by subject; those of a whole app are in `app`.
 
-docs/upstream/README.md lists each. Readers' are in `api_client.trigger.private_app` and `api_client.trigger.broker`,
-Flower's in `refresher.flower`.
+docs/development/upstream/README.md lists each. Readers' are in `api_client.trigger.private_app` and
+`api_client.trigger.broker`, Flower's in `refresher.flower`.
 """
 
 from __future__ import annotations

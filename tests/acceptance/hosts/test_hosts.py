@@ -27,7 +27,7 @@ DOCUMENTED: Final[dict[str, dict[str, set[str]]]] = {
     },
     "closed": {"threads": {"asyncio_N", "uvloop_N"}, **IMPORTS},
 }
-"""By moment and aspect, what `docs/frameworks.md` says of "What stays in the process"."""
+"""By moment and aspect, what `docs/how-to/frameworks.md` says of "What stays in the process"."""
 
 # Threads, connections and files of the host itself come and go, and a child drops what it has inherited.
 MAY_GO: Final = {"threads", "connections", "files"}

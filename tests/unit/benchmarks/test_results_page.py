@@ -9,16 +9,17 @@ from benchmarks.reports.kept import load_all
 from benchmarks.reports.page import page
 
 ROOT = Path(__file__).parents[3]
+PAGES = ROOT / "docs" / "explanation" / "benchmarks"
 RUNS = load_all(ROOT / "benchmarks" / "results")
 CHARTS = [chart for run in RUNS for result in run.results for chart in result.charts]
 
 
 def test_the_page_is_generated_from_what_runs_have_kept() -> None:
-    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page(RUNS, "results")
+    assert (PAGES / "results.md").read_text(encoding="utf-8") == page(RUNS, "results")
 
 
 def test_there_is_a_picture_of_each_chart_and_no_other() -> None:
-    assert {path.stem for path in (ROOT / "docs" / "results").iterdir()} == {chart.name for chart in CHARTS}
+    assert {path.stem for path in (PAGES / "results").iterdir()} == {chart.name for chart in CHARTS}
 
 
 def test_ours_is_a_series_of_each_chart_that_has_others_and_bars_have_no_logarithmic_axis() -> None:

@@ -60,7 +60,7 @@ def test_each_alert_is_seen_to_fire_and_to_be_silent() -> None:
 
 
 def test_each_alert_is_explained_in_its_order() -> None:
-    page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "alerts.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)`", page, re.MULTILINE) == sorted(set(alerts()), key=alerts().index)
 
 
@@ -85,5 +85,5 @@ def test_they_are_about_metrics_that_exist(name: str) -> None:
 
 
 def test_every_metric_is_in_the_documentation() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert {one for one in metrics_of_both_sides() if not re.search(rf"`{one}(_total)?`", page)} == set()

@@ -1,4 +1,4 @@
-"""The tables of docs/when-things-fail.md: tests verify each row, and each test of a failure is listed for a row."""
+"""The tables of docs/explanation/when-things-fail.md: tests verify each row, and each failure test has a row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api_client import ReaderEvents, ReaderSettings
 from tests.unit.project.test_project_files import settings_in_code
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "when-things-fail.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "when-things-fail.md").read_text(encoding="utf-8")
 TABLES, LISTED = PAGE.split("\n## Tests of each row\n")
 READERS, WORKERS = TABLES.split("\n## When workers, loads or messages fail\n")
 

@@ -96,7 +96,7 @@ def test_every_dependency_is_pinned() -> None:
 
 
 def test_the_settings_table_is_that_of_the_code() -> None:
-    rows = table_under(committed()["docs/settings.md"], "Settings")
+    rows = table_under(committed()["docs/reference/settings.md"], "Settings")
     in_code = list(settings_in_code())
     assert {(name, who) for name, _, who, _ in rows} == {(name, who) for name, who, _, _ in in_code}
     assert len({name for name, *_ in rows}) == len(rows)
@@ -107,7 +107,7 @@ def test_the_settings_table_is_that_of_the_code() -> None:
 
 
 def test_the_map_of_the_modules_names_each_folder_and_none_that_is_not_there() -> None:
-    section = committed()["docs/architecture.md"].split("\n## Layout\n", 1)[1].split("\n## ", 1)[0]
+    section = committed()["docs/development/architecture.md"].split("\n## Layout\n", 1)[1].split("\n## ", 1)[0]
     for package, rows in zip(("api_client", "refresher"), re.split(r"\| in `\w+` \|", section)[1:], strict=True):
         named = set(re.findall(r"`([a-z_]+)`", rows))
         there = {path.stem for path in (ROOT / package).rglob("[a-z]*") if path.suffix in {"", ".py"}}
@@ -120,7 +120,7 @@ def test_the_picture_of_the_layout_shows_the_layers_of_the_import_contracts() ->
     contracts = tomllib.loads(committed()["pyproject.toml"])["tool"]["importlinter"]["contracts"]
     layers = {contract["containers"][0]: contract["layers"] for contract in contracts if "containers" in contract}
     for package in ("api_client", "refresher"):
-        column = committed()["docs/ladder.svg"].split(f">{package}</text>", 1)[1].split('font-size="16"', 1)[0]
+        column = committed()["docs/pictures/ladder.svg"].split(f">{package}</text>", 1)[1].split('font-size="16"', 1)[0]
         rungs = re.findall(r'font-weight="600" fill="#0f172a">([a-z_ ·]+)<', column)
         named = re.findall(r"\w+", " ".join(layers[package]).replace("_version", ""))
         assert re.findall(r"\w+", " ".join(rungs)) == named, package
@@ -133,14 +133,15 @@ def test_the_key_table_is_that_of_the_code() -> None:
         if line.startswith("``")
     ]
     in_docs = [
-        [cell.replace("`", "") for cell in row] for row in table_under(committed()["docs/architecture.md"], "Keys")
+        [cell.replace("`", "") for cell in row]
+        for row in table_under(committed()["docs/development/architecture.md"], "Keys")
     ]
     assert in_docs == in_code
     assert len(in_docs) == 6
 
 
 def test_the_header_table_and_the_steps_are_those_of_the_code() -> None:
-    text = committed()["docs/architecture.md"]
+    text = committed()["docs/development/architecture.md"]
     offsets = {row[2].strip("*"): int(row[0]) for row in table_under(text, "The entry's header")}
     assert offsets["token"] == TOKEN_OFFSET
     assert max(offsets.values()) == FIXED_HEADER_BYTES

@@ -1,4 +1,4 @@
-"""The tables of docs/promises.md: each test exists, in the tier that the page names."""
+"""The tables of docs/development/promises.md: each test exists, in the tier that the page names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tests.support.tiers import FOLDERS
 
 ROOT = Path(__file__).parents[3]
 ROWS = re.findall(
-    r"^\| .+ \| ([a-z-]+) \| `(\S+)::(test_\w+)` \|$", (ROOT / "docs" / "promises.md").read_text("utf-8"), re.MULTILINE
+    r"^\| .+ \| ([a-z-]+) \| `(\S+)::(test_\w+)` \|$",
+    (ROOT / "docs/development/promises.md").read_text("utf-8"),
+    re.MULTILINE,
 )
 
 

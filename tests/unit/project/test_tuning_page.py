@@ -10,7 +10,7 @@ import pytest
 
 from api_client.protocol.xfetch import should_refresh
 
-PAGE = Path(__file__).parents[3] / "docs" / "tuning.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "tune.md"
 HEAD = "| reads while β·δ passes |"
 KEYS = 4_000
 

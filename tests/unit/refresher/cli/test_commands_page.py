@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from refresher.cli.commands import app
 
-PAGE = Path(__file__).parents[4] / "docs" / "commands.md"
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "commands.md"
 ASK_NOTHING = {"demo"}  # it makes what it shows
 
 

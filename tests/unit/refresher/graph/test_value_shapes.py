@@ -1,4 +1,4 @@
-"""Each row of docs/values.md, on values of the driver's own types: what is stored, what a reader gets, as what type."""
+"""Each row of docs/reference/values.md, on values of the driver's own types: what is stored, and what a reader gets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from refresher.graph import values
 from tests.support.payloads import read_payload
 
 MIB = 1024 * 1024
-DOC = (FilePath(__file__).parents[4] / "docs" / "values.md").read_text(encoding="utf-8")
+DOC = (FilePath(__file__).parents[4] / "docs" / "reference" / "values.md").read_text(encoding="utf-8")
 
 
 class Colour(Enum):
@@ -46,7 +46,7 @@ def types_of_the_page() -> dict[str, Any]:
     """What the page's own Python block declares."""
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", DOC, re.DOTALL) if "class Point" in block)
     declared: dict[str, Any] = {"__name__": __name__}
-    exec(compile(code, "docs/values.md", "exec", dont_inherit=True), declared)  # noqa: S102 - the page's example
+    exec(compile(code, "docs/reference/values.md", "exec", dont_inherit=True), declared)  # noqa: S102 - the page's example
     return declared
 
 

@@ -18,7 +18,7 @@ from refresher.worker.celery_fixes import CHECKED, warn_of_unchecked_versions
 from refresher.worker.celery_fixes.consumer import RefreshConsumer
 
 ROOT = Path(__file__).parents[5]
-LIST = ROOT / "docs/upstream/README.md"
+LIST = ROOT / "docs/development/upstream/README.md"
 FIXES = [line.strip("| ").split(" | ") for line in LIST.read_text().splitlines() if line.startswith("| `")]
 
 
