@@ -19,6 +19,7 @@ from api_client.config.durations import MAX_SECONDS, seconds
 from api_client.errors import ConfigurationError
 
 _DURATION: Final = {"duration": True}
+_MILLISECONDS: Final = {"milliseconds": True}
 # A host, and what can be a port: in anything else there may be a password.
 _HOST: Final = re.compile(
     r"(?:\[[^\[\]]*\]|[^:\[\]]*)"
@@ -42,9 +43,20 @@ PositiveSeconds: TypeAlias = Annotated[
         gt=0, le=MAX_SECONDS, extra=_DURATION, description=f"more than 0, up to a hundred years, {DURATION_ALLOWED}"
     ),
 ]
-Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=3_600_000, description="milliseconds, 0 to 3600000")]
+Milliseconds: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        ge=0, le=3_600_000, extra=_MILLISECONDS, description='milliseconds, 0 to 3600000, or text such as "50ms", "5s"'
+    ),
+]
 PositiveMilliseconds: TypeAlias = Annotated[
-    float, msgspec.Meta(gt=0, le=3_600_000, description="milliseconds, more than 0, up to 3600000")
+    float,
+    msgspec.Meta(
+        gt=0,
+        le=3_600_000,
+        extra=_MILLISECONDS,
+        description='milliseconds, more than 0, up to 3600000, or text such as "50ms", "5s"',
+    ),
 ]
 Url: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, extra={"url": True}, description="a URL")]
 
@@ -137,6 +149,8 @@ def _converted(annotation: Any, field: str, text: str) -> Any:
     try:
         if _extra(annotation).get("duration"):
             return msgspec.convert(seconds(text.strip()), annotation)
+        if _extra(annotation).get("milliseconds") and text.strip()[-1:].isalpha():
+            return msgspec.convert(seconds(text) * 1000, annotation)
         if getattr(annotation, "__origin__", annotation) is bool:
             return _boolean(text.strip().lower())
         # Space around a password may be part of it.

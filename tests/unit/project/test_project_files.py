@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import get_type_hints
 
 import api_client
 import refresher
-from api_client.config.environment import Settings, variable
-from api_client.config.settings import ReaderSettings, SharedSettings
 from api_client.protocol import keys
 from api_client.protocol.entry import FIXED_HEADER_BYTES, TOKEN_OFFSET
 from api_client.protocol.lease import RecordState
 from api_client.transport.scripts import SCRIPTS
-from refresher.settings import WorkerSettings
 from tests.support.requirements import skip_or_fail
+from tests.support.settings_page import PAGE, from_code, names_on_page, settings_in_code
 
 ROOT = Path(__file__).parents[3]
 # Written so that this file does not hold what it looks for.
@@ -61,14 +57,6 @@ def table_under(text: str, heading: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def settings_in_code() -> Iterator[tuple[str, str, type[Settings], str]]:
-    shared = set(SharedSettings.__struct_fields__)
-    for kind, settings in (("reader", ReaderSettings), ("worker", WorkerSettings)):
-        hints = get_type_hints(settings, include_extras=True)
-        for field in settings.__struct_fields__:
-            yield variable(hints[field], field), "both" if field in shared else kind, settings, field
-
-
 def test_no_file_names_a_package_registry_or_this_machine() -> None:
     found = [
         (name, match[0])
@@ -95,14 +83,16 @@ def test_every_dependency_is_pinned() -> None:
     assert names <= pinned
 
 
-def test_the_settings_table_is_that_of_the_code() -> None:
-    rows = table_under(committed()["docs/reference/settings.md"], "Settings")
-    in_code = list(settings_in_code())
-    assert {(name, who) for name, _, who, _ in rows} == {(name, who) for name, who, _, _ in in_code}
-    assert len({name for name, *_ in rows}) == len(rows)
-    defaults = {name: "" if default == "–" else default for name, default, *_ in rows}
-    for name, _, settings, field in in_code:
-        said = settings.from_env({name: defaults[name]})
+def test_the_page_of_settings_is_that_of_the_code() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert sorted(names_on_page(text)) == sorted({name for name, *_ in settings_in_code()})
+    assert text == from_code(text), "python -m tests.support.settings_page writes it"
+
+
+def test_a_setting_that_is_given_its_default_from_the_page_is_as_without() -> None:
+    defaults = dict(re.findall(r"^\| `(\w+)`.*? \| (\S+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    for name, _, settings, field in settings_in_code():
+        said = settings.from_env({name: defaults[name].strip("`–")})
         assert getattr(said, field) == getattr(settings(), field), name
 
 

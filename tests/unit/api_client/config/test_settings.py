@@ -42,7 +42,7 @@ TABLE: dict[str, tuple[tuple[type[Settings], ...], object, tuple[str, ...]]] = {
     "CACHE_XFETCH_RND_PRECISION": ((WORKER,), 0, ("-1", "16", "x", "1.5")),
     "TSPR_REFRESH_MODE": ((WORKER,), RefreshMode.TOPOLOGY_SENSITIVE, ("topology", "PLAIN", "x")),
     "CACHE_COMPRESS_MIN_BYTES": ((WORKER,), 16384, ("-1", "x", "1.5", "16KiB", "536870913")),
-    "STAMPEDE_LOCK_TIMEOUT_MS": ((WORKER,), 5000.0, ("0", "-1", "nan", "5s", "3600001")),
+    "STAMPEDE_LOCK_TIMEOUT_MS": ((WORKER,), 5000.0, ("0", "-1", "nan", "5x", "2h", "3600001")),
     "STAMPEDE_JITTER_MIN_MS": (BOTH, 0.0, ("-1", "nan", "x")),
     "STAMPEDE_JITTER_MAX_MS": (BOTH, 50.0, ("-1", "nan", "x", "3600001")),
     "STAMPEDE_WAIT_POLL_MS": ((READER,), 10.0, ("0", "-1", "nan", "x")),
@@ -71,7 +71,7 @@ GOOD = {
     "CACHE_XFETCH_ENABLED": ("false", " On ", "0"),
     "CACHE_XFETCH_MIN_TTL": ("0", "1m30s"), "CACHE_XFETCH_TIMEOUT": ("0.1", "1h"), "TSPR_REFRESH_MODE": ("plain",),
     "CACHE_COMPRESS_MIN_BYTES": ("0", "1"),
-    "CACHE_COOLING": ("1", "1000ms"), "CACHE_XFETCH_RETRY_MAX": ("0",), "CACHE_XFETCH_QUEUE_SIZE": ("0",),
+    "CACHE_COOLING": ("1", "1000ms"), "STAMPEDE_LOCK_TIMEOUT_MS": ("5s", "250ms"), "CACHE_XFETCH_RETRY_MAX": ("0",), "CACHE_XFETCH_QUEUE_SIZE": ("0",),
 }  # fmt: skip
 
 READERS = [(name, who) for name, (readers, _, _) in TABLE.items() for who in readers]
@@ -262,3 +262,8 @@ def test_query_modules_are_separated_by_commas() -> None:
 def test_a_local_cache_over_a_cluster_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"CACHE_LOCAL_MAX_ENTRIES=10 .*cluster"):
         ReaderSettings(redis_url="redis+cluster://h:7000", local_max_entries=10)
+
+
+def test_milliseconds_may_have_a_unit() -> None:
+    said = {"5s": 5000.0, "5000": 5000.0, " 2.5ms ": 2.5, "1m": 60_000.0}
+    assert {text: WorkerSettings.from_env({"STAMPEDE_LOCK_TIMEOUT_MS": text}).lease_floor_ms for text in said} == said
