@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from api_client import ReaderEvents, ReaderSettings
-from tests.unit.project.test_project_files import settings_in_code
+from tests.support.settings_page import settings_in_code
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "explanation" / "when-things-fail.md").read_text(encoding="utf-8")

@@ -71,7 +71,8 @@ GOOD = {
     "CACHE_XFETCH_ENABLED": ("false", " On ", "0"),
     "CACHE_XFETCH_MIN_TTL": ("0", "1m30s"), "CACHE_XFETCH_TIMEOUT": ("0.1", "1h"), "TSPR_REFRESH_MODE": ("plain",),
     "CACHE_COMPRESS_MIN_BYTES": ("0", "1"),
-    "CACHE_COOLING": ("1", "1000ms"), "STAMPEDE_LOCK_TIMEOUT_MS": ("5s", "250ms"), "CACHE_XFETCH_RETRY_MAX": ("0",), "CACHE_XFETCH_QUEUE_SIZE": ("0",),
+    "CACHE_COOLING": ("1", "1000ms"), "STAMPEDE_LOCK_TIMEOUT_MS": ("5s", "250ms"),
+    "CACHE_XFETCH_RETRY_MAX": ("0",), "CACHE_XFETCH_QUEUE_SIZE": ("0",),
 }  # fmt: skip
 
 READERS = [(name, who) for name, (readers, _, _) in TABLE.items() for who in readers]
