@@ -15,7 +15,7 @@ from api_client._version import __version__
 from api_client.aio import AsyncCacheClient
 from api_client.client import CacheClient
 from api_client.config.settings import ReaderSettings
-from api_client.default import aget_cached, configure, get_cached
+from api_client.default import aget_cached, configure, default_async_client, default_client, get_cached
 from api_client.errors import (
     CacheError,
     CacheUnavailable,
@@ -31,15 +31,17 @@ from api_client.explain import Explanation
 from api_client.observe.events import ReaderEvents, ReadFailure
 from api_client.protocol.messages import RefreshReason
 from api_client.protocol.model import Entry, EntryState, Invalidation, RefreshState
-from api_client.queries import AsyncCachedQuery, CachedQuery, cached_query
+from api_client.queries import AsyncCachedCall, AsyncCachedQuery, CachedCall, CachedQuery, cached_query
 from api_client.read.batch import QueryCall
 
 __all__ = [
     "AsyncCacheClient",
+    "AsyncCachedCall",
     "AsyncCachedQuery",
     "CacheClient",
     "CacheError",
     "CacheUnavailable",
+    "CachedCall",
     "CachedQuery",
     "ConfigurationError",
     "DecodeError",
@@ -62,5 +64,7 @@ __all__ = [
     "aget_cached",
     "cached_query",
     "configure",
+    "default_async_client",
+    "default_client",
     "get_cached",
 ]

@@ -5,7 +5,8 @@
     friends_of = CachedQuery("friends_of", returns=list[Friend], max_age="10m")
 
     friends_of(person_id=42)  # list[Friend]
-    friends_of.get({"person_id": 42}, timeout="200ms", default=None)  # list[Friend] | None
+    friends_of.of(person_id=42).get(timeout="200ms", default=None)  # list[Friend] | None
+    friends_of.of(person_id=42).invalidate()
 
 With the params checked too, from a signature alone; its body is never run::
 
@@ -18,12 +19,11 @@ With the params checked too, from a signature alone; its body is never run::
 
 from __future__ import annotations
 
-import copy
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from api_client.aio import AsyncCacheClient
 from api_client.client import CacheClient
@@ -137,10 +137,6 @@ class _QueryDescriptor(Generic[P, T]):
     _options: dict[str, Any] = field(hash=False)
     _signature: _Signature | None
 
-    def of(self, /, *args: P.args, **kwargs: P.kwargs) -> QueryCall:
-        """Return this query with these params, as an item for a client's `get_many`, which mixes queries."""
-        return QueryCall(self.name, self._params(args, kwargs), self.version, self.returns)
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}, version {self.version}>"
 
@@ -178,12 +174,25 @@ class _QueryDescriptor(Generic[P, T]):
             )
         return {"type": self.returns, **self._options, **options}
 
-    def _batch(self, many: Iterable[Params | None], options: Mapping[str, Any]) -> tuple[list[QueryCall], Any]:
+    def _batch(self, calls: Iterable[QueryCall], options: Mapping[str, Any]) -> tuple[list[QueryCall], Any]:
         """Return the items of a batch, and the options that are for all of them."""
         shared = self._merged(options)
         del shared["type"]
         shared.pop("version", None)
-        return [QueryCall(self.name, params, self.version, self.returns) for params in many], shared
+        items = list(calls)
+        for item in items:
+            if not isinstance(item, _HandleCall) or item.query != self.name:
+                raise InvalidQuery(f"{self.name!r}: calls are made by its method of()", query=self.name)
+        return items, shared
+
+    def _changed(self, handle: H, **fields: Any) -> H:
+        """Make ``handle`` a copy of this one, with other ``fields``."""
+        kept = {name: getattr(self, name) for name in ("name", "returns", "version", "_options", "_signature")}
+        _fill(handle, **kept, **fields)
+        return handle
+
+
+H = TypeVar("H", bound=_QueryDescriptor[..., Any])
 
 
 def _fill(handle: _QueryDescriptor[..., Any], **fields: Any) -> None:
@@ -192,63 +201,137 @@ def _fill(handle: _QueryDescriptor[..., Any], **fields: Any) -> None:
         object.__setattr__(handle, name, value)
 
 
+class _HandleCall(QueryCall):
+    """A query with its params, made by a handle; an item for a client's `get_many`, too, which mixes queries."""
+
+    handle: _QueryDescriptor[..., Any]
+
+    @classmethod
+    def _made(cls, handle: _QueryDescriptor[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self:
+        call = cls(handle.name, handle._params(args, kwargs), handle.version, handle.returns)  # noqa: SLF001
+        call.handle = handle
+        return call
+
+    def _options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return self.handle._merged(options)  # noqa: SLF001
+
+    def _timeout(self, timeout: Duration | None) -> Duration | None:
+        return self.handle._options.get("timeout") if timeout is None else timeout  # noqa: SLF001
+
+
+class CachedCall(_HandleCall, Generic[T]):
+    """A query with its params: all that can be done with one value. `CachedQuery.of` makes it.
+
+    The errors are those of the methods of `CacheClient` of the same names.
+    """
+
+    handle: CachedQuery[..., T]
+
+    @overload
+    def get(self, **options: Unpack[QueryOptions]) -> T: ...
+    @overload
+    def get(self, *, default: D, **options: Unpack[QueryOptions]) -> T | D: ...
+    def get(self, **options: Any) -> Any:
+        """Return the value, with options for this read; they go before the handle's own. As `CacheClient.get`."""
+        return self._client.get(self.query, self.params, **self._options(options))
+
+    def get_entry(self, **options: Unpack[QueryOptions]) -> Entry[T]:
+        """Return the value with all that the cache knows of it. As `CacheClient.get_entry`."""
+        return self._client.get_entry(self.query, self.params, **self._options(options))
+
+    def refresh(self, *, wait: bool = False, timeout: Duration | None = None) -> RefreshState:
+        """Claim and publish a refresh now. As `CacheClient.refresh`."""
+        timeout = self._timeout(timeout)
+        return self._client.refresh(self.query, self.params, version=self.version, wait=wait, timeout=timeout)
+
+    def invalidate(self, *, hard: bool = False, bookmarks: Collection[str] = (), replicas: int = 0) -> Invalidation:
+        """Make the value stale from now on, or gone, in every version. As `CacheClient.invalidate`."""
+        return self._client._invalidate(  # noqa: SLF001 - its own version, and all others
+            self.key(), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
+        )
+
+    def explain(self) -> Explanation:
+        """Explain why the value is refreshed now or not. As `CacheClient.explain`."""
+        return self._client.explain(self.query, self.params, version=self.version)
+
+    def key(self) -> CacheKey:
+        """Return what the cache calls this value's entry and lease record. As `CacheClient.key`."""
+        return self._client.key(self.query, self.params, version=self.version)
+
+    @property
+    def _client(self) -> CacheClient:
+        return self.handle._reader()  # noqa: SLF001
+
+
+class AsyncCachedCall(_HandleCall, Generic[T]):
+    """A query with its params on an async client: as `CachedCall`, awaited. `AsyncCachedQuery.of` makes it."""
+
+    handle: AsyncCachedQuery[..., T]
+
+    @overload
+    async def get(self, **options: Unpack[QueryOptions]) -> T: ...
+    @overload
+    async def get(self, *, default: D, **options: Unpack[QueryOptions]) -> T | D: ...
+    async def get(self, **options: Any) -> Any:
+        """Return the value, with options for this read; as `CachedCall.get`."""
+        return await self._client.get(self.query, self.params, **self._options(options))
+
+    async def get_entry(self, **options: Unpack[QueryOptions]) -> Entry[T]:
+        """Return the value with all that the cache knows of it; as `CachedCall.get_entry`."""
+        entry: Entry[T] = await self._client.get_entry(self.query, self.params, **self._options(options))
+        return entry
+
+    async def refresh(self, *, wait: bool = False, timeout: Duration | None = None) -> RefreshState:
+        """Claim and publish a refresh now; as `CachedCall.refresh`."""
+        timeout = self._timeout(timeout)
+        return await self._client.refresh(self.query, self.params, version=self.version, wait=wait, timeout=timeout)
+
+    async def invalidate(
+        self, *, hard: bool = False, bookmarks: Collection[str] = (), replicas: int = 0
+    ) -> Invalidation:
+        """Make the value stale from now on, or gone, in every version; as `CachedCall.invalidate`."""
+        return await self._client._invalidate(  # noqa: SLF001 - its own version, and all others
+            self.key(), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
+        )
+
+    async def explain(self) -> Explanation:
+        """Explain why the value is refreshed now or not; as `CachedCall.explain`."""
+        return await self._client.explain(self.query, self.params, version=self.version)
+
+    def key(self) -> CacheKey:
+        """Return what the cache calls this value's entry and lease record."""
+        return self._client.key(self.query, self.params, version=self.version)
+
+    @property
+    def _client(self) -> AsyncCacheClient:
+        return self.handle._reader()  # noqa: SLF001
+
+
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AsyncCachedQuery(_QueryDescriptor[P, T]):
-    """A query on an async client: the methods of `CachedQuery`, awaited. `CachedQuery.on` makes it."""
+    """A query on an async client: the methods of `CachedQuery`, awaited. `CachedQuery.aio` and `.on` make it."""
 
-    _client: AsyncCacheClient
+    _client: AsyncCacheClient | None
 
     async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the value for these params; as `CachedQuery.__call__`."""
         params = self._params(args, kwargs)
-        value: T = await self._client.get(self.name, params, type=self.returns, **self._options)
+        value: T = await self._reader().get(self.name, params, type=self.returns, **self._options)
         return value
 
-    @overload
-    async def get(self, params: Params | None = None, **options: Unpack[QueryOptions]) -> T: ...
-    @overload
-    async def get(self, params: Params | None = None, *, default: D, **options: Unpack[QueryOptions]) -> T | D: ...
-    async def get(self, params: Params | None = None, **options: Any) -> Any:
-        """Return the value, with options for this read; as `CachedQuery.get`."""
-        return await self._client.get(self.name, params, **self._merged(options))
+    def of(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncCachedCall[T]:
+        """Return this query with these params, for everything else than a plain read; as `CachedQuery.of`."""
+        return AsyncCachedCall._made(self, args, kwargs)  # noqa: SLF001 - this module's own class
 
-    async def get_entry(self, params: Params | None = None, **options: Unpack[QueryOptions]) -> Entry[T]:
-        """Return the value with all that the cache knows of it; as `CachedQuery.get_entry`."""
-        entry: Entry[T] = await self._client.get_entry(self.name, params, **self._merged(options))
-        return entry
-
-    async def many(self, many: Iterable[Params | None], **options: Unpack[QueryOptions]) -> list[Entry[T] | CacheError]:
+    async def many(
+        self, calls: Iterable[AsyncCachedCall[T]], **options: Unpack[QueryOptions]
+    ) -> list[Entry[T] | CacheError]:
         """Read for many params at once; as `CachedQuery.many`."""
-        calls, shared = self._batch(many, options)
-        return await self._client.get_many(calls, **shared)
+        items, shared = self._batch(calls, options)
+        return await self._reader().get_many(items, **shared)
 
-    async def refresh(
-        self, params: Params | None = None, *, wait: bool = False, timeout: Duration | None = None
-    ) -> RefreshState:
-        """Claim and publish a refresh now; as `CachedQuery.refresh`."""
-        timeout = self._options.get("timeout") if timeout is None else timeout
-        return await self._client.refresh(self.name, params, version=self.version, wait=wait, timeout=timeout)
-
-    async def invalidate(
-        self,
-        params: Params | None = None,
-        *,
-        hard: bool = False,
-        bookmarks: Collection[str] = (),
-        replicas: int = 0,
-    ) -> Invalidation:
-        """Make the value stale from now on, or gone, in every version; as `CachedQuery.invalidate`."""
-        return await self._client._invalidate(  # noqa: SLF001 - its own version, and all others
-            self.key(params), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
-        )
-
-    async def explain(self, params: Params | None = None) -> Explanation:
-        """Explain why the value is refreshed now or not; as `CachedQuery.explain`."""
-        return await self._client.explain(self.name, params, version=self.version)
-
-    def key(self, params: Params | None = None) -> CacheKey:
-        """Return what the cache calls this value's entry and lease record."""
-        return self._client.key(self.name, params, version=self.version)
+    def _reader(self) -> AsyncCacheClient:
+        return self._client if self._client is not None else default_async_client()
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -256,14 +339,14 @@ class CachedQuery(_QueryDescriptor[P, T]):
     """A query with the type of its value. Immutable and hashable; made at import, no client and no network needed.
 
     A call names the query's params and nothing else, so no param can clash with an option: `timeout` in
-    ``friends_of(timeout=3)`` is a param. Options for one read go to `get` and `get_entry`, where the params are one
-    mapping; those for all reads are given here.
+    ``friends_of(timeout=3)`` is a param. `of` takes params in the same way; what it returns has a method for everything
+    that can be done with the value, and those take the options: ``friends_of.of(person_id=42).get(timeout=3)``.
 
     What a call returns is inferred of any ``returns``, unions too, by type checkers that know TypeForm (mypy ≥ 2.2,
     basedpyright). Params are checked where `cached_query` declares them.
 
-    All methods use the process's default client, looked up at each call, unless the handle is bound to one by `on`.
-    Their errors are those of the client's methods of the same names.
+    All go through the process's default client, looked up at each call, unless the handle is bound to one by `on`; the
+    errors are those of the client's methods of the same names.
 
     Args:
         name: the name under which a worker has registered the query.
@@ -301,84 +384,43 @@ class CachedQuery(_QueryDescriptor[P, T]):
             value = client.get(self.name, params, type=self.returns)
         return value
 
-    async def aget(self, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the value as a call does, awaited, through the process's default async client.
-
-        Everything else that an async application needs is on `on`: ``friends_of.on(client).get_entry(…)``.
+    def of(self, /, *args: P.args, **kwargs: P.kwargs) -> CachedCall[T]:
+        """Return this query with these params, for everything else than a plain read.
 
         Raises:
-            InvalidQuery: the handle is bound to a sync client; and the errors of `AsyncCacheClient.get`.
+            InvalidQuery: the params are not those that were declared.
+        """
+        return CachedCall._made(self, args, kwargs)  # noqa: SLF001 - this module's own class
+
+    def many(self, calls: Iterable[CachedCall[T]], **options: Unpack[QueryOptions]) -> list[Entry[T] | CacheError]:
+        """Read for many params at once, in one round trip. As `CacheClient.get_many`: an entry or an error for each.
+
+        Args:
+            calls: made by `of`.
+        """
+        items, shared = self._batch(calls, options)
+        return self._reader().get_many(items, **shared)
+
+    @property
+    def aio(self) -> AsyncCachedQuery[P, T]:
+        """The same query, awaited, on the process's default async client: ``await friends_of.aio(person_id=42)``.
+
+        Raises:
+            InvalidQuery: this handle is bound to a sync client.
         """
         if self._client is not None:
             raise InvalidQuery(f"{self.name!r} is bound to a sync client; bind it to an async one", query=self.name)
-        params = self._params(args, kwargs)
-        value: T = await default_async_client().get(self.name, params, type=self.returns, **self._options)
-        return value
-
-    @overload
-    def get(self, params: Params | None = None, **options: Unpack[QueryOptions]) -> T: ...
-    @overload
-    def get(self, params: Params | None = None, *, default: D, **options: Unpack[QueryOptions]) -> T | D: ...
-    def get(self, params: Params | None = None, **options: Any) -> Any:
-        """Return the value, with options for this read; they go before the handle's own. As `CacheClient.get`."""
-        return self._reader().get(self.name, params, **self._merged(options))
-
-    def get_entry(self, params: Params | None = None, **options: Unpack[QueryOptions]) -> Entry[T]:
-        """Return the value with all that the cache knows of it. As `CacheClient.get_entry`."""
-        return self._reader().get_entry(self.name, params, **self._merged(options))
-
-    def many(self, many: Iterable[Params | None], **options: Unpack[QueryOptions]) -> list[Entry[T] | CacheError]:
-        """Read for many params at once, in one round trip. As `CacheClient.get_many`: an entry or an error for each."""
-        calls, shared = self._batch(many, options)
-        return self._reader().get_many(calls, **shared)
-
-    def refresh(
-        self, params: Params | None = None, *, wait: bool = False, timeout: Duration | None = None
-    ) -> RefreshState:
-        """Claim and publish a refresh now. As `CacheClient.refresh`."""
-        timeout = self._options.get("timeout") if timeout is None else timeout
-        return self._reader().refresh(self.name, params, version=self.version, wait=wait, timeout=timeout)
-
-    def invalidate(
-        self,
-        params: Params | None = None,
-        *,
-        hard: bool = False,
-        bookmarks: Collection[str] = (),
-        replicas: int = 0,
-    ) -> Invalidation:
-        """Make the value stale from now on, or gone, in every version. As `CacheClient.invalidate`."""
-        return self._reader()._invalidate(  # noqa: SLF001 - its own version, and all others
-            self.key(params), all_versions=True, hard=hard, bookmarks=bookmarks, replicas=replicas
-        )
-
-    def explain(self, params: Params | None = None) -> Explanation:
-        """Explain why the value is refreshed now or not. As `CacheClient.explain`."""
-        return self._reader().explain(self.name, params, version=self.version)
-
-    def key(self, params: Params | None = None) -> CacheKey:
-        """Return what the cache calls this value's entry and lease record. As `CacheClient.key`."""
-        return self._reader().key(self.name, params, version=self.version)
+        return self._changed(object.__new__(AsyncCachedQuery), _client=None)
 
     @overload
     def on(self, client: CacheClient) -> CachedQuery[P, T]: ...
     @overload
     def on(self, client: AsyncCacheClient) -> AsyncCachedQuery[P, T]: ...
     def on(self, client: CacheClient | AsyncCacheClient) -> CachedQuery[P, T] | AsyncCachedQuery[P, T]:
-        """Return the same query, read through ``client`` in place of the process's default one.
-
-        On an async client its methods have the same names, and are awaited.
-        """
+        """Return the same query, read through ``client`` in place of the default one; awaited where that is async."""
         if isinstance(client, AsyncCacheClient):
-            bound: AsyncCachedQuery[P, T] = AsyncCachedQuery.__new__(AsyncCachedQuery)
-            _fill(
-                bound, name=self.name, returns=self.returns, version=self.version, _options=self._options,
-                _signature=self._signature, _client=client,
-            )  # fmt: skip
-            return bound
-        changed = copy.copy(self)
-        _fill(changed, _client=client)
-        return changed
+            return self._changed(object.__new__(AsyncCachedQuery), _client=client)
+        return self._changed(object.__new__(CachedQuery), _client=client)
 
     def _reader(self) -> CacheClient:
         return self._client if self._client is not None else default_client()

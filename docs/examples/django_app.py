@@ -44,7 +44,7 @@ def friends(request: HttpRequest, person_id: int) -> HttpResponse:
 @require_POST
 def changed(request: HttpRequest, person_id: int) -> HttpResponse:
     """Invalidate after a write to the graph: the value is stale from now on, and the next read refreshes it."""
-    friends_of.invalidate({"person_id": person_id})
+    friends_of.of(person_id=person_id).invalidate()
     return HttpResponse(status=204)
 
 

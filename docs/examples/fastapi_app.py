@@ -51,7 +51,7 @@ async def friends(person_id: int, cache: Cache) -> list[Friend]:
 @app.post("/people/{person_id}/friends/changed", status_code=204)
 async def changed(person_id: int, cache: Cache) -> None:
     """Invalidate after a write to the graph: the value is stale from now on, and the next read refreshes it."""
-    await friends_of.on(cache).invalidate({"person_id": person_id})
+    await friends_of.on(cache).of(person_id=person_id).invalidate()
 
 
 @app.exception_handler(CacheError)

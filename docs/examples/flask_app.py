@@ -24,7 +24,7 @@ def friends(person_id: int) -> list[Friend]:
 @app.post("/people/<int:person_id>/friends/changed")
 def changed(person_id: int) -> tuple[str, int]:
     """Invalidate after a write to the graph: the value is stale from now on, and the next read refreshes it."""
-    friends_of.invalidate({"person_id": person_id})
+    friends_of.of(person_id=person_id).invalidate()
     return "", 204
 
 

@@ -15,11 +15,11 @@ import refresher
 from api_client import AsyncCacheClient, CacheClient, CacheError
 
 API_CLIENT = [
-    "AsyncCacheClient", "AsyncCachedQuery", "CacheClient", "CacheError", "CacheUnavailable", "CachedQuery",
-    "ConfigurationError", "DecodeError", "Entry", "EntryState", "Explanation", "InvalidQuery", "Invalidation",
-    "QueryCall", "ReadFailure", "ReaderEvents", "ReaderSettings", "RefreshFailed", "RefreshReason", "RefreshState",
-    "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "aget_cached", "cached_query", "configure",
-    "get_cached",
+    "AsyncCacheClient", "AsyncCachedCall", "AsyncCachedQuery", "CacheClient", "CacheError", "CacheUnavailable",
+    "CachedCall", "CachedQuery", "ConfigurationError", "DecodeError", "Entry", "EntryState", "Explanation",
+    "InvalidQuery", "Invalidation", "QueryCall", "ReadFailure", "ReaderEvents", "ReaderSettings", "RefreshFailed",
+    "RefreshReason", "RefreshState", "TriggerFailed", "UnknownQuery", "WaitTimeout", "__version__", "aget_cached",
+    "cached_query", "configure", "default_async_client", "default_client", "get_cached",
 ]  # fmt: skip
 REFRESHER = [
     "RefreshMode", "RefresherError", "TransientFailure", "WorkerEvents", "WorkerSettings", "__version__", "install",
@@ -60,10 +60,11 @@ def test_a_client_has_the_methods_of_the_public_contract(client: type, name: str
 
 
 OF_CLIENTS = ["get", "get_entry", "get_many", "explain", "invalidate", "refresh", "flush"]
-OF_HANDLES = ["__call__", "get", "get_entry", "many", "explain", "invalidate", "refresh"]
+OF_CALLS = ["get", "get_entry", "explain", "invalidate", "refresh"]
 TWINS = [
     *((CacheClient, AsyncCacheClient, name, name) for name in OF_CLIENTS),
-    *((api_client.CachedQuery, api_client.AsyncCachedQuery, name, name) for name in OF_HANDLES),
+    (api_client.CachedQuery, api_client.AsyncCachedQuery, "__call__", "__call__"),
+    *((api_client.CachedCall, api_client.AsyncCachedCall, name, name) for name in OF_CALLS),
     (api_client, api_client, "get_cached", "aget_cached"),
 ]
 

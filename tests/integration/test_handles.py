@@ -18,6 +18,7 @@ from api_client import (
     InvalidQuery,
     RefreshState,
     cached_query,
+    default_async_client,
 )
 from api_client import default as default_client
 from api_client.config.settings import ReaderSettings
@@ -49,7 +50,7 @@ def test_a_read_gives_the_type_and_both_kinds_of_handle_read_one_entry(cache: In
     assert friends_of(person_id=42) == [Friend("friend 42")]
     assert some_friends(42) == [Friend("friend 42")]
     assert len(cache.outcomes) == 1
-    entry = friends_of.get_entry({"person_id": 42})
+    entry = friends_of.of(person_id=42).get_entry()
     assert (entry.value, entry.state) == ([Friend("friend 42")], EntryState.FRESH)
 
 
@@ -66,15 +67,15 @@ def test_a_value_of_another_shape_is_an_error_that_names_the_field(cache: Inline
 
 
 def test_everything_else_works_on_the_handles_version(cache: InlineCache) -> None:
-    first = friends_of.get_entry({"person_id": 42})
-    assert friends_of.key({"person_id": 42}) == cache.client.key("friends_of", {"person_id": 42}, version=2)
-    told = friends_of.invalidate({"person_id": 42})
-    assert friends_of.get_entry({"person_id": 42}).state is EntryState.STALE
-    second = friends_of.get_entry({"person_id": 42})
+    first = friends_of.of(person_id=42).get_entry()
+    assert friends_of.of(person_id=42).key() == cache.client.key("friends_of", {"person_id": 42}, version=2)
+    told = friends_of.of(person_id=42).invalidate()
+    assert friends_of.of(person_id=42).get_entry().state is EntryState.STALE
+    second = friends_of.of(person_id=42).get_entry()
     assert second.token > told.generation > first.token
-    assert friends_of.explain({"person_id": 42}).key == friends_of.key({"person_id": 42}).entry
-    assert friends_of.refresh({"person_id": 42}, wait=True) is RefreshState.TRIGGERED
-    assert friends_of.get_entry({"person_id": 42}).token > second.token
+    assert friends_of.of(person_id=42).explain().key == friends_of.of(person_id=42).key().entry
+    assert friends_of.of(person_id=42).refresh(wait=True) is RefreshState.TRIGGERED
+    assert friends_of.of(person_id=42).get_entry().token > second.token
 
 
 def test_the_options_of_a_handle_apply_to_its_reads(cache: InlineCache) -> None:
@@ -89,7 +90,9 @@ def test_the_options_of_a_handle_apply_to_its_reads(cache: InlineCache) -> None:
 
 def test_a_batch_gives_an_entry_or_an_error_for_each(cache: InlineCache) -> None:
     cache.answer("friend", lambda person_id: {"name": "Ada"} if person_id else {"name": 3})
-    found = friend.many([{"person_id": 1}, {"person id": 1}, {"person_id": 0}], timeout="30s")
+    found = friend.many(
+        (friend.of(**params) for params in ({"person_id": 1}, {"person id": 1}, {"person_id": 0})), timeout="30s"
+    )
     assert isinstance(found[0], Entry)
     assert found[0].value == Friend("Ada")
     assert [type(error) for error in found[1:]] == [InvalidQuery, DecodeError]
@@ -111,43 +114,48 @@ def async_settings(cache: InlineCache) -> ReaderSettings:
 
 
 def test_on_an_async_client_the_same_methods_are_awaited(cache: InlineCache) -> None:
-    params = {"person_id": 42}
-    before = friends_of.get_entry(params)
+    own = friends_of.of(person_id=42)
+    before = own.get_entry()
 
     async def read() -> None:
         async with AsyncCacheClient(async_settings(cache)) as client:
             bound = friends_of.on(client)
+            one = bound.of(person_id=42)
             assert await bound(person_id=42) == [Friend("friend 42")]
             assert await some_friends.on(client)(42) == [Friend("friend 42")]
-            assert await bound.get(params, max_age="1m", default=None) == [Friend("friend 42")]
-            assert (await bound.get_entry(params)).token == before.token
-            assert [entry.value for entry in await bound.many([params, params]) if isinstance(entry, Entry)] == [
+            assert await one.get(max_age="1m", default=None) == [Friend("friend 42")]
+            assert (await one.get_entry()).token == before.token
+            assert [entry.value for entry in await bound.many([one, one]) if isinstance(entry, Entry)] == [
                 [Friend("friend 42")]
             ] * 2
-            assert bound.key(params) == friends_of.key(params)
-            assert (await bound.invalidate(params)).generation > before.token
-            assert await bound.refresh(params) is RefreshState.TRIGGERED
-            assert await bound.refresh(params) is RefreshState.SUPPRESSED
+            assert one.key() == own.key()
+            assert (await one.explain()).key == own.key().entry
+            assert (await one.invalidate()).generation > before.token
+            assert await one.refresh() is RefreshState.TRIGGERED
+            assert await one.refresh() is RefreshState.SUPPRESSED
             with pytest.raises(InvalidQuery, match="version is the handle's own"):
-                await bound.get(params, version=1)  # type: ignore[call-overload]
+                await one.get(version=1)  # type: ignore[call-overload]
             assert repr(bound) == "<AsyncCachedQuery 'friends_of', version 2>"
             assert bound == friends_of.on(client)
 
     asyncio.run(read())
 
 
-def test_aget_reads_through_the_default_async_client(cache: InlineCache) -> None:
+def test_aio_reads_and_invalidates_through_the_default_async_client(cache: InlineCache) -> None:
     friends_of(person_id=42)
 
     async def read() -> None:
         async with AsyncCacheClient(async_settings(cache)) as client:
             before = default_client.use_as_async_default(client)
             try:
-                assert await friends_of.aget(person_id=42) == [Friend("friend 42")]
-                assert await some_friends.aget(42) == [Friend("friend 42")]
+                assert await friends_of.aio(person_id=42) == [Friend("friend 42")]
+                assert await some_friends.aio(42) == [Friend("friend 42")]
+                told = await some_friends.aio.of(42).invalidate()
+                assert (await friends_of.aio.of(person_id=42).get_entry()).generation == told.generation
+                assert default_async_client() is client
             finally:
                 default_client.use_as_async_default(before)
         with pytest.raises(InvalidQuery, match="'friends_of' is bound to a sync client"):
-            await friends_of.on(cache.client).aget(person_id=42)
+            await friends_of.on(cache.client).aio(person_id=42)
 
     asyncio.run(read())

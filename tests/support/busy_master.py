@@ -13,7 +13,7 @@ def when_ready(server: Any) -> None:
     from friends import friends_of
 
     friends_of(person_id=42)
-    friends_of.invalidate({"person_id": 42})
+    friends_of.of(person_id=42).invalidate()
     friends_of(person_id=42)
 
 

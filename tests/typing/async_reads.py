@@ -47,26 +47,26 @@ async def read() -> None:
         client.get("friends_of", type=Friend).name  # error attr-defined
 
         # --- CachedQuery
-        reveal_type(await friends_of.aget(person_id=42))  # is list[Friend]
-        reveal_type(await maybe.aget())  # is Friend | None
+        reveal_type(await friends_of.aio(person_id=42))  # is list[Friend]
+        reveal_type(await maybe.aio())  # is Friend | None
         bound = friends_of.on(client)
         reveal_type(bound)  # is AsyncCachedQuery[[*Any, **Any], list[Friend]]
         reveal_type(await bound(person_id=42))  # is list[Friend]
-        reveal_type(await bound.get({"person_id": 42}, timeout=1))  # is list[Friend]
-        reveal_type(await bound.get({"person_id": 42}, default=None))  # is list[Friend] | None
-        reveal_type(await bound.get_entry({"person_id": 42}))  # is Entry[list[Friend]]
-        reveal_type(await bound.many([{"person_id": 42}]))  # is list[Entry[list[Friend]] | CacheError]
-        reveal_type(await bound.explain({"person_id": 42}))  # is Explanation
-        reveal_type(await bound.refresh({"person_id": 42}))  # is RefreshState
-        reveal_type(await bound.invalidate({"person_id": 42}))  # is Invalidation
+        reveal_type(await bound.of(person_id=42).get(timeout=1))  # is list[Friend]
+        reveal_type(await bound.of(person_id=42).get(default=None))  # is list[Friend] | None
+        reveal_type(await bound.of(person_id=42).get_entry())  # is Entry[list[Friend]]
+        reveal_type(await bound.many([bound.of(person_id=42)]))  # is list[Entry[list[Friend]] | CacheError]
+        reveal_type(await bound.of(person_id=42).explain())  # is Explanation
+        reveal_type(await bound.of(person_id=42).refresh())  # is RefreshState
+        reveal_type(await friends_of.aio.of(person_id=42).invalidate())  # is Invalidation
         reveal_type(await client.get_many([bound.of(person_id=42)]))  # is list[Entry[Any] | CacheError]
         bound(person_id=42)[0]  # error index
-        bound.aget(person_id=42)  # error attr-defined
+        bound.aio(person_id=42)  # error attr-defined
 
         # --- cached_query
-        reveal_type(await close_friends.aget(42))  # is list[Friend]
+        reveal_type(await close_friends.aio(42))  # is list[Friend]
         reveal_type(await close_friends.on(client)(42, limit=3))  # is list[Friend]
-        await close_friends.aget("Ada")  # error arg-type
+        await close_friends.aio("Ada")  # error arg-type
         await close_friends.on(client)(person=42)  # error call-arg
 
 

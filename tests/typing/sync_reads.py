@@ -58,23 +58,25 @@ reveal_type(maybe(person_id=42))  # is Friend | None
 reveal_type(row())  # is Row
 reveal_type(level())  # is Literal['low'] | Literal['high']
 reveal_type(anything())  # is Any
-reveal_type(friends_of.get({"person_id": 42}, timeout=1))  # is list[Friend]
-reveal_type(friends_of.get({"person_id": 42}, default=None))  # is list[Friend] | None
-reveal_type(friends_of.get_entry({"person_id": 42}))  # is Entry[list[Friend]]
-reveal_type(friends_of.get_entry({"person_id": 42}).value[0].name)  # is str
+reveal_type(friends_of.of(person_id=42).get(timeout=1))  # is list[Friend]
+reveal_type(friends_of.of(person_id=42).get(default=None))  # is list[Friend] | None
+reveal_type(friends_of.of(person_id=42).get_entry())  # is Entry[list[Friend]]
+reveal_type(friends_of.of(person_id=42).get_entry().value[0].name)  # is str
 reveal_type(friends_of.on(client))  # is CachedQuery[[*Any, **Any], list[Friend]]
-reveal_type(friends_of.many([{"person_id": 42}]))  # is list[Entry[list[Friend]] | CacheError]
-reveal_type(friends_of.of(person_id=42))  # is tuple[str, Mapping[str, Any] | None, int, Any, fallback=QueryCall]
+reveal_type(friends_of.many([friends_of.of(person_id=42)]))  # is list[Entry[list[Friend]] | CacheError]
+reveal_type(
+    friends_of.of(person_id=42)
+)  # is tuple[str, Mapping[str, Any] | None, int, Any, fallback=CachedCall[list[Friend]]]
 reveal_type(client.get_many([friends_of.of(person_id=42), row.of(), ("x", {})]))  # is list[Entry[Any] | CacheError]
-reveal_type(friends_of.explain({"person_id": 42}))  # is Explanation
-reveal_type(friends_of.refresh({"person_id": 42}, wait=True))  # is RefreshState
-reveal_type(friends_of.invalidate({"person_id": 42}))  # is Invalidation
-reveal_type(friends_of.key({"person_id": 42}))  # is CacheKey
+reveal_type(friends_of.of(person_id=42).explain())  # is Explanation
+reveal_type(friends_of.of(person_id=42).refresh(wait=True))  # is RefreshState
+reveal_type(friends_of.of(person_id=42).invalidate(hard=True))  # is Invalidation
+reveal_type(friends_of.of(person_id=42).key())  # is CacheKey
 friends_of(person_id=42)[0].age  # error attr-defined
 maybe(person_id=42).name  # error union-attr
 row()["age"]  # error typeddict-item
-friends_of.get({"person_id": 42}, version=2)  # error call-overload
-friends_of.get_entry({"person_id": 42}, default=None)  # error call-arg
+friends_of.of(person_id=42).get(version=2)  # error call-overload
+friends_of.of(person_id=42).get_entry(default=None)  # error call-arg
 friends_of.name = "other"  # error misc
 CachedQuery("friends_of")  # error call-arg
 CachedQuery("friends_of", returns=42)  # error arg-type
@@ -98,8 +100,11 @@ reveal_type(close_friends(person_id=42))  # is list[Friend]
 reveal_type(close_friends(42, limit=3))  # is list[Friend]
 reveal_type(friend(42))  # is Friend | None
 reveal_type(close_friends.on(client)(42))  # is list[Friend]
-reveal_type(close_friends.get({"person_id": 42}, default=None))  # is list[Friend] | None
+reveal_type(close_friends.of(42).get(default=None))  # is list[Friend] | None
 close_friends.of(person="Ada")  # error call-arg
+close_friends.of("Ada").invalidate()  # error arg-type
+friends_of.many([{"person_id": 42}])  # error list-item
+friends_of.many([row.of()])  # error list-item
 close_friends()  # error call-arg
 close_friends("Ada")  # error arg-type
 close_friends(person=42)  # error call-arg

@@ -138,7 +138,7 @@ def test_a_handle_invalidates_its_own_version_and_all_others(
     live(1, 3)
     reader = make_reader()
     handle: CachedQuery[..., Any] = CachedQuery("q", returns=Any, version=2)
-    made = handle.on(client_of(reader)).invalidate({})
+    made = handle.on(client_of(reader)).of().invalidate()
     done = made if isinstance(made, Invalidation) else reader._await(made)  # type: ignore[attr-defined]
     assert done.generations.keys() == {1, 2, 3}
     assert done.generation == done.generations[2]

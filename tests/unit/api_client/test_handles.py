@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from api_client import CachedQuery, InvalidQuery, cached_query
+from api_client import CachedQuery, InvalidQuery, QueryCall, cached_query
 from api_client import default as default_client
 
 
@@ -129,10 +129,10 @@ def test_every_name_can_be_a_params_name(default: RecordingClient) -> None:
 
 def test_options_of_one_read_go_before_those_of_the_handle(default: RecordingClient) -> None:
     handle = CachedQuery("f", returns=int, max_age="1m", timeout=1)
-    handle.get({"a": 1}, max_age=None, default=None)
+    handle.of(a=1).get(max_age=None, default=None)
     assert default.calls == [("f", {"a": 1}, {"type": int, "max_age": None, "timeout": 1.0, "default": None})]
     with pytest.raises(InvalidQuery, match="'f': version is the handle's own"):
-        handle.get({"a": 1}, version=2)  # type: ignore[call-overload]
+        handle.of(a=1).get(version=2)  # type: ignore[call-overload]
 
 
 def test_the_client_is_looked_up_at_the_call_unless_the_handle_is_bound(default: RecordingClient) -> None:
@@ -176,8 +176,9 @@ def test_however_declared_params_are_given_they_are_the_same_params(
 def test_params_that_were_not_declared_are_refused(
     default: RecordingClient, args: tuple[Any, ...], kwargs: Any, said: str
 ) -> None:
-    with pytest.raises(InvalidQuery, match=said):
-        declared(*args, **kwargs)
+    for use in (declared, declared.of, declared.aio.of):
+        with pytest.raises(InvalidQuery, match=said):
+            use(*args, **kwargs)
     assert default.calls == []
 
 
@@ -185,6 +186,14 @@ def test_params_without_a_signature_have_no_positions(default: RecordingClient) 
     with pytest.raises(InvalidQuery, match="'f': params go by name"):
         CachedQuery("f", returns=int)(42)
     assert default.calls == []
+
+
+@pytest.mark.parametrize(
+    "calls", [[{"a": 1}], [("f", {"a": 1})], [QueryCall("f", {"a": 1})], [CachedQuery("g", returns=int).of(a=1)]]
+)
+def test_a_batch_of_a_handle_takes_its_own_calls_alone(calls: Any) -> None:
+    with pytest.raises(InvalidQuery, match=r"'f': calls are made by its method of\(\)"):
+        CachedQuery("f", returns=int).many(calls)
 
 
 def test_a_handle_is_a_value() -> None:
