@@ -22,6 +22,7 @@ from django.views.decorators.http import require_GET, require_POST
 from friends import friends_of
 
 from api_client import CacheError
+from api_client.http import cache_headers, is_not_modified
 
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1", "localhost"],
@@ -32,12 +33,15 @@ settings.configure(
 
 @require_GET
 def friends(request: HttpRequest, person_id: int) -> HttpResponse:
-    """Return the cached value, at once while there is one within its grace."""
+    """Return the cached value, at once while there is one within its grace; 304 to a client that has it."""
     try:
-        found = friends_of(person_id=person_id)
+        entry = friends_of.of(person_id=person_id).get_entry()
     except CacheError:  # nothing to answer with: the load failed, took too long, or the cache is down
         return JsonResponse({"error": "not available now"}, status=503)
-    return JsonResponse([asdict(friend) for friend in found], safe=False)
+    headers = cache_headers(entry)
+    if is_not_modified(entry, request.headers.get("If-None-Match")):
+        return HttpResponse(status=304, headers=headers)
+    return JsonResponse([asdict(friend) for friend in entry.value], safe=False, headers=headers)
 
 
 @csrf_exempt

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from friends import Friend, friends_of
 
 from api_client import AsyncCacheClient, CacheError
+from api_client.http import cache_headers, is_not_modified
 
 
 class State(TypedDict):
@@ -42,10 +43,15 @@ Cache = Annotated[AsyncCacheClient, Depends(the_cache)]
 app = FastAPI(lifespan=lifespan)
 
 
-@app.get("/people/{person_id}/friends")
-async def friends(person_id: int, cache: Cache) -> list[Friend]:
-    """Return the cached value, at once while there is one within its grace."""
-    return await friends_of.on(cache)(person_id=person_id)
+@app.get("/people/{person_id}/friends", response_model=list[Friend])
+async def friends(person_id: int, cache: Cache, request: Request, response: Response) -> Any:
+    """Return the cached value, at once while there is one within its grace; 304 to a client that has it."""
+    entry = await friends_of.on(cache).of(person_id=person_id).get_entry()
+    headers = cache_headers(entry)
+    if is_not_modified(entry, request.headers.get("If-None-Match")):
+        return Response(status_code=304, headers=headers)
+    response.headers.update(headers)
+    return entry.value
 
 
 @app.post("/people/{person_id}/friends/changed", status_code=204)

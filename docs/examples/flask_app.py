@@ -7,18 +7,23 @@
 
 from __future__ import annotations
 
-from flask import Flask
-from friends import Friend, friends_of
+from flask import Flask, Response, jsonify, request
+from friends import friends_of
 
 from api_client import CacheError
+from api_client.http import cache_headers, is_not_modified
 
 app = Flask(__name__)
 
 
 @app.get("/people/<int:person_id>/friends")
-def friends(person_id: int) -> list[Friend]:
-    """Return the cached value, at once while there is one within its grace."""
-    return friends_of(person_id=person_id)
+def friends(person_id: int) -> Response:
+    """Return the cached value, at once while there is one within its grace; 304 to a client that has it."""
+    entry = friends_of.of(person_id=person_id).get_entry()
+    is_known = is_not_modified(entry, request.headers.get("If-None-Match"))
+    response = Response(status=304) if is_known else jsonify(entry.value)
+    response.headers.update(cache_headers(entry))
+    return response
 
 
 @app.post("/people/<int:person_id>/friends/changed")

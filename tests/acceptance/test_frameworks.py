@@ -66,6 +66,19 @@ def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
     eventually(lambda: server.friends(PERSON) == [name], f"the refreshed value with {name} is served")
 
 
+def check_conditional(server: WebServer, graph: Graph, name: str) -> None:
+    """A client that has the value gets 304, and the value again once it has been refreshed."""
+    path = f"/people/{PERSON}/friends"
+    first = server.http.get(path)
+    known = {"If-None-Match": first.headers["ETag"]}
+    assert first.headers["Cache-Control"] == "private, max-age=300"
+    assert 0 <= int(first.headers["Age"]) <= 300
+    reply = server.http.get(path, headers=known)
+    assert (reply.status_code, reply.content, reply.headers["ETag"]) == (304, b"", first.headers["ETag"])
+    check_refresh(server, graph, name)
+    assert server.http.get(path, headers=known).status_code == 200
+
+
 def check_local(server: WebServer, system: System) -> None:
     """The process that answers has its in-process tier: reads that ask Redis nothing."""
 
@@ -94,7 +107,7 @@ def test_every_child_of_a_preloaded_and_busy_master_refreshes(
 
     for pid in (first, second):
         with server.only(pid):
-            check_refresh(server, graph, f"seen by {pid}")
+            check_conditional(server, graph, f"seen by {pid}")
             assert server.answered_by()[-1] == pid
             if local_entries != "0":
                 check_local(server, system)
@@ -121,7 +134,7 @@ def test_django_answers_and_refreshes(
 ) -> None:
     server = started(stack, system, command, tmp_path)
     assert server.friends(PERSON) == ["Ada"]
-    check_refresh(server, graph, "Grace")
+    check_conditional(server, graph, "Grace")
     assert server.stop(signal.SIGTERM if "gunicorn" in command else signal.SIGINT) == 0
     assert [line for line in server.trouble() if "development server" not in line] == []
 
@@ -152,7 +165,7 @@ def test_fastapi_answers_and_refreshes_in_several_processes(
 ) -> None:
     command = commands_of("fastapi_app.py")[1]
     server = started(stack, system, command, tmp_path, CACHE_LOCAL_MAX_ENTRIES="1000")
-    check_refresh(server, graph, "Grace")
+    check_conditional(server, graph, "Grace")
     assert server.stop() == 0
     assert server.trouble() == []
 
