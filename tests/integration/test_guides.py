@@ -32,7 +32,7 @@ def cache(redis_server: RedisServer) -> Iterator[InlineCache]:
 
 
 def test_reading(cache: InlineCache, tmp_path: Path) -> None:
-    (tmp_path / "reading.py").write_text("\n".join(examples("how-to/read.md")))
+    (tmp_path / "reading.py").write_text("\n".join(examples("how-to/read.md") + examples("how-to/invalidate.md")))
     names = runpy.run_path(str(tmp_path / "reading.py"))
     assert names["page"](cache.client) == "London: Ada, Grace"
     assert names["many"](cache.client) == ["'London'", "['Ada', 'Grace']"]
