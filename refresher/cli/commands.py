@@ -9,6 +9,7 @@ import typer
 from api_client import CacheError, __version__
 from refresher.cli.dead import dead
 from refresher.cli.demo import demo
+from refresher.cli.dev import dev
 from refresher.cli.doctor import doctor
 from refresher.cli.explain import explain
 from refresher.cli.health import health
@@ -24,13 +25,14 @@ app: Final = typer.Typer(
     name="refresher",
     help="A background-refresh cache for expensive graph queries.",
     epilog="Exit codes: 0 done, 1 something is wrong, 2 wrong usage. Servers are those of the environment "
-    "(CACHE_REDIS_URL, CACHE_BROKER_URL, NEO4J_URI); demo starts its own.",
+    "(CACHE_REDIS_URL, CACHE_BROKER_URL, NEO4J_URI); demo and dev start their own.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 # What fits on a line of the list; --help of a command says the rest.
 app.command(short_help="Watch it work, with a worker that is killed.")(demo)
+app.command(short_help="Run a whole system for development.")(dev)
 app.command(short_help="List the queries that a worker here can load.")(queries)
 app.command(short_help="Show what is cached, queued, running and failing.")(status)
 app.command(short_help="Show why a value is or isn't being refreshed.")(explain)

@@ -32,13 +32,13 @@ _TAIL_BYTES = 8192
 class GuardedProcess:
     """A running program with its guardian. Made by `start`; as a context manager it terminates the program.
 
-    ``pid`` is the program's own, and its process group's; ``log_file`` holds what it wrote to stdout and stderr.
+    ``pid`` is the program's own, and its process group's; ``log_file``, if any, holds what it wrote.
     """
 
     def __init__(
-        self, guardian: subprocess.Popen[bytes], lifeline: int, report: int, log_file: Path, name: str
+        self, guardian: subprocess.Popen[bytes], lifeline: int, report: int, log_file: Path | None, name: str
     ) -> None:
-        self.log_file: Path = log_file
+        self.log_file: Path | None = log_file
         self.name: str = name
         self._guardian, self._lifeline, self._report = guardian, lifeline, report
         self._reading = threading.Lock()  # held as long as a wait lasts
@@ -52,7 +52,7 @@ class GuardedProcess:
         cls,
         argv: Sequence[str],
         *,
-        log_file: Path,
+        log_file: Path | None,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         grace_seconds: float = 5.0,
@@ -62,7 +62,7 @@ class GuardedProcess:
 
         Args:
             argv: program and arguments; anyone on the machine can read them, so no secrets.
-            log_file: what it writes to stdout and stderr is appended here; made with mode 0600.
+            log_file: what it writes to stdout and stderr is appended here; made with mode 0600. None: it shares ours.
             env: its whole environment; None: this process's.
             cwd: its working directory; None: this process's.
             grace_seconds: between SIGTERM and SIGKILL when this process has ended without terminating it.
@@ -73,7 +73,7 @@ class GuardedProcess:
         """
         lifeline_read, lifeline = os.pipe()
         report, report_write = os.pipe()
-        log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = None if log_file is None else os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         numbers = map(str, [os.getpid(), lifeline_read, report_write, grace_seconds])
         command = [sys.executable, "-I", "-S", str(_GUARDIAN), *numbers, str(remove_when_orphaned or ""), *argv]
         try:
@@ -93,7 +93,8 @@ class GuardedProcess:
             raise
         finally:
             for descriptor in (lifeline_read, report_write, log):
-                os.close(descriptor)
+                if descriptor is not None:
+                    os.close(descriptor)
         process = cls(guardian, lifeline, report, log_file, Path(argv[0]).name)
         process._wait_started()
         return process
@@ -149,6 +150,8 @@ class GuardedProcess:
 
     def tail_of_log(self, lines: int = 20) -> str:
         """Return the last lines (at most 8 KiB) of what it wrote; empty when there is nothing to read."""
+        if self.log_file is None:
+            return ""
         try:
             with self.log_file.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))

@@ -1,0 +1,42 @@
+"""``refresher dev``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from refresher.cli.arguments import without_password
+from refresher.dev.errors import DevError
+
+
+def dev(
+    modules: Annotated[
+        list[str] | None, typer.Argument(metavar="MODULE", help="Modules that use @query; default: REFRESHER_QUERIES.")
+    ] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Load eight people who know each other.")] = False,
+    neo4j_uri: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            callback=without_password,
+            help="Your own Neo4j instead of an embedded graph; NEO4J_USER, NEO4J_PASSWORD and NEO4J_DATABASE are read "
+            "from the environment.",
+        ),
+    ] = None,
+) -> None:
+    """Run a whole system for development: Redis, a graph, and a worker that restarts when a Python file changes.
+
+    All of it listens on the loopback address, with random passwords, and is removed at Ctrl-C. A file in the directory
+    .refresher-dev gives other terminals the environment. Not for production.
+    """
+    try:
+        from refresher.dev.run import DevOptions, run_dev
+    except ModuleNotFoundError as error:
+        raise DevError(f"{error.name} is not installed: pip install 'refresher[demo]'") from None
+    if sample and neo4j_uri:
+        raise typer.BadParameter("only an embedded graph gets sample data", param_hint="--sample")
+    try:
+        run_dev(DevOptions(modules or (), sample=sample, neo4j_uri=neo4j_uri), typer.echo)
+    except KeyboardInterrupt:
+        typer.echo("stopped; everything was removed")

@@ -1,0 +1,218 @@
+"""Redis twice, a graph and a worker on the loopback address, until Ctrl-C; nothing of them outlives the command."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import watchfiles
+
+from api_client.errors import ConfigurationError
+from api_client.transport.redis_py import connect
+from refresher.dev.environment_files import COMMANDS, reserved_folder, write_environment
+from refresher.dev.errors import DevError
+from refresher.dev.sample import ABOUT, load_sample
+from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
+from refresher.ops.http import get
+from refresher.queries import import_queries, registry
+from refresher.settings import WorkerSettings
+
+START_SECONDS: Final = 60.0
+_HOST: Final = "127.0.0.1"
+_STOP_SECONDS: Final = 3.0
+_POLL_SECONDS: Final = 0.1
+_WATCH_MS: Final = 500
+_CACHE: Final = {"maxmemory": "256mb", "maxmemory-policy": "allkeys-lru"}
+_SETTINGS: Final = ("CACHE_", "STAMPEDE_", "NEO4J_", "REFRESHER_")
+"""Prefixes of variables that readers and commands share with the worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevOptions:
+    """The options of `refresher dev`.
+
+    Attributes:
+        modules: that register queries; empty: those of REFRESHER_QUERIES.
+        sample: load sample data into the embedded graph.
+        neo4j_uri: the user's graph; None: an embedded one.
+    """
+
+    modules: Sequence[str]
+    sample: bool = False
+    neo4j_uri: str | None = None
+
+
+def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
+    """Run everything until Ctrl-C or SIGTERM, which raise KeyboardInterrupt when all of it has ended.
+
+    Raises:
+        DevError: a module can't be imported, the worker does not start, or the directory is taken.
+        EmbeddedServerError: a server did not start.
+        ConfigurationError: a setting in the environment is wrong.
+    """
+    sys.dont_write_bytecode = True  # a file edited twice in a second would be taken for the compiled one
+    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    modules = _checked_modules(options.modules or WorkerSettings.from_env().query_modules)
+    environ["REFRESHER_QUERIES"] = ",".join(modules)
+    environ.setdefault("CACHE_XFETCH_WORKERS", "2")
+    began = time.monotonic()
+    with _handlers_restored(), ExitStack() as stack:
+        folder = stack.enter_context(reserved_folder())
+        say("starting Redis, a graph and a worker …")
+        environ["CACHE_REDIS_URL"] = stack.enter_context(RedisServer.start(extra_config=_CACHE)).url(0)
+        environ["CACHE_BROKER_URL"] = stack.enter_context(RedisServer.start()).url(0)
+        if options.neo4j_uri:
+            environ["NEO4J_URI"] = options.neo4j_uri
+        else:
+            environ |= stack.enter_context(ArcadeDbServer.start()).environ
+        settings = WorkerSettings.from_env(environ)
+        if options.sample:
+            load_sample(settings)
+        worker = _Worker(environ, folder)
+        stack.callback(worker.stop)
+        try:
+            if not worker.start():
+                raise DevError("the worker ended; what it printed says why")
+            # Only now: where the file is, the system is.
+            write_environment(folder, {name: value for name, value in environ.items() if name.startswith(_SETTINGS)})
+            watched = _folders_of(modules)
+            for line in _introduction(options, watched, time.monotonic() - began):
+                say(line)
+            _restart_on_change(worker, settings, watched, say)
+        finally:
+            # Everything is being stopped from here on; another Ctrl-C would only leave something behind.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _checked_modules(modules: Sequence[str]) -> Sequence[str]:
+    if not modules:
+        raise DevError("name the module that uses @query: refresher dev my_queries")
+    for module in modules:
+        if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
+            name = ".".join(part for part in module.removesuffix(".py").split("/") if part not in {"", "."})
+            raise DevError(f"{module!r} is not a module's name: refresher dev {name}")
+    try:
+        import_queries(modules)
+    except ConfigurationError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name in modules:
+            raise DevError(f"there is no module {error.__cause__.name} in {Path.cwd()}") from error
+        raise
+    return modules
+
+
+def _folders_of(modules: Sequence[str]) -> list[Path]:
+    """Return the folders of the packages, or of the modules that are in none."""
+    folders: set[Path] = set()
+    for module in modules:
+        top = sys.modules[module.partition(".")[0]]
+        paths = getattr(top, "__path__", None) or [Path(str(top.__file__)).parent]
+        folders.update(Path(path).resolve() for path in paths)
+    return sorted(folders)
+
+
+def _introduction(options: DevOptions, watched: Sequence[Path], seconds: float) -> Iterator[str]:
+    yield f"ready after {seconds:.1f} s"
+    yield f"  queries: {', '.join(one.name for one in registry) or 'none yet: none of the modules uses @query'}"
+    yield f"  graph: {options.neo4j_uri or 'an embedded ArcadeDB'}{f'; sample data: {ABOUT}' if options.sample else ''}"
+    yield "  in another terminal, in this directory, set the environment of readers and commands:"
+    for shell, command in COMMANDS:
+        yield f"    {shell:<15}{command}"
+    yield f"  the worker restarts when a Python file changes in {', '.join(map(str, watched))}"
+    yield "  Ctrl-C stops everything, and removes its data"
+
+
+class _Worker:
+    """The worker's process, one after another. It prints to this terminal.
+
+    Args:
+        environ: its whole environment.
+        folder: removed by its guardian, should this process be killed.
+    """
+
+    def __init__(self, environ: dict[str, str], folder: Path) -> None:
+        self._port = free_port()
+        health = {"CACHE_HEALTH_PORT": str(self._port), "CACHE_HEALTH_ADDRESS": _HOST}
+        # A killed pool's temporary files are removed with the folder.
+        self._environ = {**environ, **health, "TMPDIR": str(folder)}
+        self._folder = folder
+        self._process: GuardedProcess | None = None
+
+    def start(self) -> bool:
+        """Start one, and wait until it is ready; False where it has ended instead.
+
+        Raises:
+            DevError: neither happened within a minute.
+        """
+        argv = [sys.executable, "-m", "celery", "--quiet", "-A", "refresher", "worker", "-l", "INFO"]
+        self._process = GuardedProcess.start(
+            argv, log_file=None, env=self._environ, remove_when_orphaned=self._folder, grace_seconds=_STOP_SECONDS
+        )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._is_ready():
+            if self.has_ended:
+                return False
+            if time.monotonic() >= deadline:
+                raise DevError(f"the worker was not ready within {START_SECONDS:g} s")
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process is gone."""
+        return self._process is None or self._process.poll() is not None
+
+    def stop(self) -> None:
+        """End it, gracefully if it ends within some seconds."""
+        if self._process is not None:
+            self._process.terminate(_STOP_SECONDS)
+
+    def _is_ready(self) -> bool:
+        try:
+            return get(_HOST, self._port, "/ready")[0] == HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+def _restart_on_change(
+    worker: _Worker, settings: WorkerSettings, folders: Sequence[Path], say: Callable[[str], None]
+) -> None:
+    has_ended = False
+    changes = watchfiles.watch(
+        *folders, watch_filter=watchfiles.PythonFilter(), yield_on_timeout=True, rust_timeout=_WATCH_MS
+    )
+    for changed in changes:
+        if changed:
+            files = ", ".join(sorted({Path(path).name for _, path in changed}))
+            say(f"{files} changed: emptying the cache, and restarting the worker …")
+            worker.stop()
+            # What is cached was loaded by the code as it was before.
+            with connect(settings.redis_url, timeout_seconds=_STOP_SECONDS) as cache:
+                cache.flushdb()
+            has_ended = False
+            if worker.start():
+                say("ready")
+        if worker.has_ended and not has_ended:
+            has_ended = True
+            say("the worker has ended; it is started again when a file changes")
+
+
+@contextmanager
+def _handlers_restored() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does; restore both handlers at the end."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
