@@ -64,9 +64,7 @@ reveal_type(friends_of.of(person_id=42).get_entry())  # is Entry[list[Friend]]
 reveal_type(friends_of.of(person_id=42).get_entry().value[0].name)  # is str
 reveal_type(friends_of.on(client))  # is CachedQuery[[*Any, **Any], list[Friend]]
 reveal_type(friends_of.many([friends_of.of(person_id=42)]))  # is list[Entry[list[Friend]] | CacheError]
-reveal_type(
-    friends_of.of(person_id=42)
-)  # is tuple[str, Mapping[str, Any] | None, int, Any, fallback=CachedCall[list[Friend]]]
+reveal_type(row.of())  # is tuple[str, Mapping[str, Any] | None, int, Any, fallback=CachedCall[Row]]
 reveal_type(client.get_many([friends_of.of(person_id=42), row.of(), ("x", {})]))  # is list[Entry[Any] | CacheError]
 reveal_type(friends_of.of(person_id=42).explain())  # is Explanation
 reveal_type(friends_of.of(person_id=42).refresh(wait=True))  # is RefreshState
