@@ -12,7 +12,7 @@ from benchmarks.errors import BenchError
 from benchmarks.reports.charts import draw
 from benchmarks.reports.kept import kept, save
 from benchmarks.reports.provenance import at_end, heading
-from benchmarks.reports.results import Figure, Rate, Result, TableCell, figure
+from benchmarks.reports.results import Figure, Must, Rate, Result, TableCell, Target, figure
 from refresher.embedded import EmbeddedServerError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _RATE_COLUMNS: Final = ("reader", "µs/read", "× baseline", "ours is × it", "")
 _FIGURE_COLUMNS: Final = ("figure", "measured", "rounds", "target", "reached", "")
 _REACHED: Final = {None: "", True: "yes", False: "NO"}
+_ONLY_THE_MEDIAN: Final = "median only"
 _NOT_MEASURED: Final = "not measured"
 
 
@@ -110,9 +111,19 @@ def _figure_row(one: Figure) -> list[str]:
         f"{shown_cell(one.value)} {one.unit}".strip(),
         spread,
         one.target,
-        _REACHED[one.reached],
+        _reached(one),
         one.note,
     ]
+
+
+def _reached(one: Figure) -> str:
+    """Return "yes" only where every round reached the target: a median beside a wide spread is no promise."""
+    if one.reached and one.low is not None and one.high is not None:
+        must, value, *_ = one.target.split()
+        target = Target(Must(must), float(value))
+        if not (target.is_reached_by(one.low) and target.is_reached_by(one.high)):
+            return _ONLY_THE_MEDIAN
+    return _REACHED[one.reached]
 
 
 def _rate_row(rate: Rate) -> list[str]:

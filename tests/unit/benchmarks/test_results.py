@@ -22,7 +22,10 @@ CHART = Plot("over-time", "Recomputes", "time (s)", "recomputes", (
 ), caption="Less is better.", ours=("ours",))  # fmt: skip
 RESULT = Result(
     "b", "B's scenario",
-    [figure("misses", (0.0, 2.0), "", Target(Must.BE, 0), is_worst=True), figure("none", ())],
+    [
+        figure("misses", (0.0, 2.0), "", Target(Must.BE, 0), is_worst=True), figure("none", ()),
+        figure("ratio", (0.5, 1.0, 3.5), target=Target(Must.AT_MOST, 1.2)),
+    ],
     [rate("ours", (1e-5, 3e-5, 2e-5), (2.0,), (1.0,)), rate("peer", note="not installed: a|b")],
     [Table("what each did", ("strategy", "p99_ms", "errors"), (("ours", 1.23456789, 0), ("peer", None, math.nan)))],
     [CHART],
@@ -97,7 +100,8 @@ def test_the_page_says_all_that_was_kept(tmp_path: Path) -> None:
     assert "## stampede" in made
     assert "seed 7" in made
     assert "a quick run: it shows that all works" in made
-    assert "| misses | 2.00 | 0 – 2.00 | = 0 | NO |  |" in made
+    assert "| misses | 2.00 | 0 – 2.00 | = 0 | NO |\n" in made
+    assert "| ratio | 1.00 × | 0.500 – 3.50 | ≤ 1.2 × | median only |\n" in made
     assert "| peer | – | – | – | not installed: a\\|b |" in made
     assert "| ours | 1.23 | 0 |" in made
     assert "![Recomputes](results/over-time.svg)\n\nLess is better." in made
