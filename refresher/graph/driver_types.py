@@ -1,0 +1,49 @@
+"""Types of the Neo4j driver; where it is not installed, types that no value and no error has.
+
+So `refresher.testing` works for an application that has no driver: its tests define what a query loads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__all__ = [
+    "Date",
+    "DateTime",
+    "Duration",
+    "Node",
+    "Path",
+    "Point",
+    "Record",
+    "Relationship",
+    "Result",
+    "Time",
+    "errors",
+]
+
+if TYPE_CHECKING:
+    from neo4j import Record, Result
+    from neo4j import exceptions as errors
+    from neo4j.graph import Node, Path, Relationship
+    from neo4j.spatial import Point
+    from neo4j.time import Date, DateTime, Duration, Time
+else:
+    try:
+        from neo4j import Record, Result
+        from neo4j import exceptions as errors
+        from neo4j.graph import Node, Path, Relationship
+        from neo4j.spatial import Point
+        from neo4j.time import Date, DateTime, Duration, Time
+    except ModuleNotFoundError as error:
+        if error.name != "neo4j":
+            raise
+
+        class _Absent(Exception):
+            """The type of nothing."""
+
+        class _NoErrors:
+            def __getattr__(self, name: str) -> Any:
+                return _Absent
+
+        Record = Result = Node = Path = Relationship = Point = Date = DateTime = Duration = Time = _Absent
+        errors = _NoErrors()
