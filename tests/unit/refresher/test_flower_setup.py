@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,8 @@ from refresher.flower import DEFAULTS, _DaemonExecutor, format_task, insecure_co
 from refresher.worker.tasks import RefreshAbandoned, RetryLater
 
 flower_options = pytest.importorskip("flower.options")
+
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "flower.md"
 
 
 def said(**changes: Any) -> Any:
@@ -66,6 +70,26 @@ def test_it_does_not_begin_where_anyone_could_get_in(options: dict[str, Any], wo
 @pytest.mark.parametrize("value", ["1", "true", "yes", "x"])
 def test_it_does_not_begin_with_an_open_api(value: str) -> None:
     assert insecure_configuration(said(basic_auth=["a:b"]), {"FLOWER_UNAUTHENTICATED_API": value}).endswith("unset it")
+
+
+def test_what_makes_it_secure_is_looked_at_when_its_options_have_been_read() -> None:
+    script = (
+        "import sys; from tornado.options import options; from refresher.flower import _set_up_once; _set_up_once();"
+        "options.parse_command_line(['flower', *sys.argv[1:]]); print('it would begin')"
+    )
+    for arguments, words in (["--address=0.0.0.0"], "error: Flower would listen on 0.0.0.0"), ([], "it would begin"):
+        ended = subprocess.run(
+            [sys.executable, "-c", script, "--conf=none", *arguments],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert words in ended.stdout + ended.stderr
+        assert (ended.returncode == 0) == (not arguments)
+
+
+def test_the_list_of_tasks_has_the_columns_that_the_documentation_explains() -> None:
+    explained = DOCUMENTATION.read_text(encoding="utf-8").partition("| column | content |")[2].partition("\n\n")[0]
+    columns = [name for row in re.findall(r"^\| ([A-Za-z, ]+) \|", explained, re.MULTILINE) for name in row.split(", ")]
+    assert DEFAULTS["tasks_columns"] == ",".join(columns).lower()
 
 
 def a_task(**fields: Any) -> Any:

@@ -52,3 +52,19 @@ def test_nothing_waits_for_ever() -> None:
         worker = consumer_settings("cache", url, visibility_timeout_seconds=180)
         assert worker["broker_connection_max_retries"] is None
         assert {"socket_timeout", "read_timeout"} & set(worker["broker_transport_options"])
+
+
+@pytest.mark.parametrize("url", [REDIS, RABBITMQ])
+def test_a_message_is_json_and_acknowledged_when_its_refresh_is_done(url: str) -> None:
+    reader, worker = publisher_settings(url, 0.5), consumer_settings("cache", url, visibility_timeout_seconds=180)
+    for settings in (reader, worker):
+        assert (settings["accept_content"], settings["task_serializer"]) == (["json"], "json")
+    assert worker["task_acks_late"]
+    assert worker["task_reject_on_worker_lost"]
+
+
+def test_an_idle_connection_to_redis_is_probed_and_checked() -> None:
+    for settings in (publisher_settings(REDIS, 0.5), consumer_settings("cache", REDIS, visibility_timeout_seconds=180)):
+        options = settings["broker_transport_options"]
+        assert options["socket_keepalive"]
+        assert options["health_check_interval"] == 2

@@ -46,6 +46,12 @@ def test_a_late_read_of_an_old_entry_neither_triggers_nor_replaces_the_mark_of_t
     assert not suppressor.try_mark("k", 8, 1.0)
 
 
+def test_a_newer_entry_is_triggered_at_once(suppressor: TriggerSuppressor) -> None:
+    assert suppressor.try_mark("k", 7, 1.0)
+    assert not suppressor.is_suppressed("k", 8)
+    assert suppressor.try_mark("k", 8, 1.0)
+
+
 def test_a_reply_about_an_old_entry_leaves_the_mark_of_the_new_one(suppressor: TriggerSuppressor) -> None:
     suppressor.try_mark("k", 8, 1.0)
     suppressor.update("k", 7, 0.0)

@@ -167,6 +167,17 @@ def test_a_refresh_acquires_loads_and_commits_while_its_lease_is_held(worker: Wo
     assert (worker.held[0].token, worker.held[0].lease_seconds) == (TOKEN, 5.025)
 
 
+def test_each_run_has_a_nonce_of_its_own(worker: Worker) -> None:
+    """The same one again would let a run that was taken over go on, and commit, as the one that took over."""
+    nonces = set()
+    for process in (worker, worker, Worker()):
+        process.refresher.refresh(ITEM)
+        nonces.add(process.calls["acquire"].args[0])
+        assert process.calls["commit"].args[1] == process.calls["acquire"].args[0]
+    assert len(nonces) == 3
+    assert {len(nonce) for nonce in nonces} == {8}
+
+
 def test_the_header_says_what_the_run_was_and_when(worker: Worker) -> None:
     worker.refresher.refresh(ITEM)
     header = worker.header()

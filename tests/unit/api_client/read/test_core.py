@@ -1,0 +1,120 @@
+"""What a read does with an entry's bytes: by which clock it decides, what it triggers, and in which order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from api_client.config.settings import ReaderSettings
+from api_client.errors import DecodeError
+from api_client.local.tier import LocalTier
+from api_client.observe.events import ReaderEvents
+from api_client.protocol import payload
+from api_client.protocol.clock import RedisClock, monotonic_seconds
+from api_client.protocol.entry import encode
+from api_client.protocol.keys import make_key
+from api_client.protocol.messages import RefreshReason
+from api_client.protocol.model import EntryState, RefreshState
+from api_client.read.core import ReadCore
+from api_client.read.evaluate import ANY
+from api_client.trigger.backlog import Trigger
+from api_client.trigger.history import DecisionLog
+from api_client.trigger.suppression import TriggerSuppressor
+from tests.support.lease_world import a_header
+
+KEY = make_key("cache", "q", {"n": 1}, 1)
+HOUR_US = 3_600_000_000
+YEAR_US = 365 * 24 * HOUR_US
+
+
+class Publisher:
+    """Accepts every trigger."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Trigger] = []
+
+    def submit_all(self, triggers: Sequence[Trigger]) -> list[bool]:
+        self.submitted += triggers
+        return [True] * len(triggers)
+
+
+class Reader:
+    """A core without a Redis, whose time is ``redis_us`` and goes on from there."""
+
+    def __init__(self, redis_us: int) -> None:
+        self.redis_us, self.publisher = redis_us, Publisher()
+        self.suppressor = TriggerSuppressor(monotonic=monotonic_seconds)
+        self.tier = LocalTier(max_entries=10, max_bytes=10_000, max_age_seconds=60.0)
+        self.tier.resume()
+        clock = RedisClock()
+        clock.sync(redis_us, asked_at=monotonic_seconds())
+        link: Any = SimpleNamespace(routes=SimpleNamespace(clock=clock))
+        tracking: Any = SimpleNamespace(start=lambda: None)
+        publisher: Any = self.publisher
+        self.core = ReadCore(
+            ReaderSettings(), link, publisher, self.suppressor, DecisionLog(), ReaderEvents(), self.tier, tracking
+        )
+
+    def entry(self, *, left_us: int, token: int = 50) -> bytes:
+        """An entry of a text that is stale in ``left_us``, or since."""
+        soft_expiry_us = self.redis_us + left_us
+        at_us = soft_expiry_us - 10 * HOUR_US
+        header = a_header(
+            token, soft_expiry_us=soft_expiry_us, read_started_us=at_us, fetched_at_us=at_us, ttl_seconds=36_000.0
+        )
+        return encode(header, KEY.digest, payload.encode("text"))
+
+    def read(self, raw: bytes, type_: Any = str) -> Any:
+        return self.core.serve(KEY, raw, ANY, type_, None)
+
+    def reasons(self) -> list[RefreshReason]:
+        return [trigger.reason for trigger in self.publisher.submitted]
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return Reader(time.time_ns() // 1_000)
+
+
+def read_first(reader: Reader, raw: bytes) -> None:
+    reader.read(raw, int)
+
+
+def read_again(reader: Reader, raw: bytes) -> None:
+    for _ in range(3):
+        reader.read(raw)
+    reader.suppressor.forget()
+    reader.publisher.submitted.clear()
+    reader.read(raw, int)
+
+
+def read_into_the_tier(reader: Reader, raw: bytes) -> None:
+    reader.core.serve(KEY, raw, ANY, int, reader.core.begin_fill(KEY))
+
+
+@pytest.mark.parametrize("read", [read_first, read_again, read_into_the_tier])
+def test_a_stale_value_that_does_not_fit_the_caller_s_type_is_refreshed_all_the_same(reader: Reader, read: Any) -> None:
+    with pytest.raises(DecodeError, match="does not fit int"):
+        read(reader, reader.entry(left_us=-HOUR_US))
+    assert reader.reasons() == [RefreshReason.STALE]
+
+
+def test_of_many_reads_of_a_stale_entry_one_triggers_and_one_more_when_it_is_another_entry(reader: Reader) -> None:
+    first, second = (reader.entry(left_us=-HOUR_US, token=token) for token in (50, 51))
+    states = [reader.read(raw).refresh for raw in (first, first, first, second, second)]
+    triggered, suppressed = RefreshState.TRIGGERED, RefreshState.SUPPRESSED
+    assert states == [triggered, suppressed, suppressed, triggered, suppressed]
+    assert [trigger.seen_token for trigger in reader.publisher.submitted] == [50, 51]
+
+
+@pytest.mark.parametrize("ahead_us", [-YEAR_US, YEAR_US])
+def test_redis_clock_alone_says_what_is_stale_however_far_from_this_machine_s(ahead_us: int) -> None:
+    reader = Reader(time.time_ns() // 1_000 + ahead_us)
+    stale, fresh = (reader.entry(left_us=left_us) for left_us in (-HOUR_US, HOUR_US))
+    for _ in range(3):  # the second time and later, what the bytes decode to is known
+        assert [reader.read(raw).state for raw in (stale, fresh)] == [EntryState.STALE, EntryState.FRESH]
+    assert reader.reasons() == [RefreshReason.STALE]
