@@ -13,9 +13,20 @@ def friends_of(tx, person_id: int) -> list[dict]:
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from api_client._version import __version__
+try:
+    from api_client._version import __version__
+except ImportError as error:
+    # Many projects have a folder of this name, and Celery puts the working directory before the installed packages.
+    spec = find_spec("api_client")
+    if spec is None:
+        raise
+    raise ImportError(
+        f"api_client is {spec.origin}, and not the package of that name which refresher was installed with: "
+        "rename that one, or start from another directory"
+    ) from error
 from refresher.errors import RefresherError, TransientFailure
 from refresher.flow.events import WorkerEvents
 from refresher.queries import query

@@ -54,6 +54,16 @@ def test_a_wrong_url_ends_it_with_one_line(tmp_path: Path, command: str, variabl
     assert CANARY not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("command", ["worker", "flower", "doctor"])
+def test_a_folder_of_the_reader_s_name_is_named(tmp_path: Path, command: str) -> None:
+    other = tmp_path / "api_client" / "__init__.py"
+    other.parent.mkdir()
+    other.write_text("")
+    done = run(tmp_path, STARTS[command], PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert done.returncode != 0
+    assert f"api_client is {other}, and not the package of that name" in done.stderr
+
+
 @pytest.mark.parametrize("code", ["0", "'bye'"])
 def test_a_module_of_queries_that_exits_is_named_and_ends_the_worker_as_an_error(tmp_path: Path, code: str) -> None:
     (tmp_path / "exiting_queries.py").write_text(f"import sys\nsys.exit({code})\n")
