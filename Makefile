@@ -26,8 +26,10 @@ measured = $(if $(COVERAGE),COVERAGE_FILE=$(reached))
 report = $(if $(COVERAGE),; status=$$?; $(bin)/coverage combine --quiet --data-file $(reached); \
   $(bin)/coverage report --data-file $(reached); exit $$status)
 
+version = $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' api_client/_version.py)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all test-long coverage bench lint docs pictures dist wheeltest format clean
+.PHONY: help demo check test test-all test-long coverage bench lint docs pictures dist wheeltest release format clean
 .DELETE_ON_ERROR:
 
 help: ## Show this help.
@@ -80,6 +82,16 @@ dist: $(VENV)/.dev ## Build wheel and sdist into dist/, and check their contents
 
 wheeltest: $(VENV)/.dev ## Test the built wheel: reader, contracts, main job. For another Python: VENV=… PYTHON=…
 	$(bin)/python -m pytest tests/integration/test_distribution.py tests/acceptance/test_wheel.py $(ARGS)
+
+release: ## Check, build and tag the version of api_client/_version.py. Pushing the tag and uploading dist/ are left to you.
+	@[ -z "$$(git status --porcelain)" ] || { echo "error: uncommitted changes: commit them first" >&2; exit 1; }
+	@! git rev-parse -q --verify "refs/tags/v$(version)" >/dev/null || \
+	  { echo "error: v$(version) is tagged already: raise api_client/_version.py" >&2; exit 1; }
+	@grep -Eq "^## \[$(version)\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$$" CHANGELOG.md || \
+	  { echo "error: CHANGELOG.md has no date for $(version): write ## [$(version)] - $$(date +%F)" >&2; exit 1; }
+	$(MAKE) check test dist wheeltest
+	git tag -a "v$(version)" -m "refresher $(version)"
+	@echo "tagged v$(version); next: git push origin v$(version), and upload dist/"
 
 format: $(VENV)/.dev ## Format the code, and fix what ruff can fix.
 	$(bin)/ruff check --fix .
