@@ -16,8 +16,9 @@ from tests.model.checker import MODEL, Result, check, missing_tools, shortest_wa
 from tests.model.timelines import STORIES, Story, story_text
 from tests.support.requirements import IS_LONG, skip_or_fail
 
-# Each takes some seconds of a core, the largest 20; a machine that is busy with other things gives much less than one.
-pytestmark = pytest.mark.timeout(1800 if IS_LONG else 900)
+# Each takes some seconds of a core, the largest 20, and the long ones minutes; a machine that is busy with other things
+# gives much less than one.
+pytestmark = pytest.mark.timeout(7_200 if IS_LONG else 900)
 
 # The numbers on the page are those of this version. Another one may number states another way, and must find the same.
 SPIN_OF_THE_PAGE = "6.5.2"
