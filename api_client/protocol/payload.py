@@ -140,13 +140,13 @@ def pack(payload: bytes, min_bytes: int) -> Packed:
     """Compress a payload of ``min_bytes`` or more (0: none), unless that saves less than an eighth of it."""
     if not 0 < min_bytes <= len(payload):
         return Packed(payload)
-    frame = _codec().compress(payload)
+    frame = thread_codec().compress(payload)
     return Packed(frame, is_compressed=True) if len(frame) <= len(payload) * MAX_KEPT else Packed(payload)
 
 
 def _expanded(frame: bytes, query: str, max_bytes: int) -> bytes:
     """Return the content of a frame. No more than ``max_bytes`` is ever allocated, whatever size the frame declares."""
-    codec = _codec()
+    codec = thread_codec()
     try:
         size = codec.content_size(frame)
         if size > max_bytes:
@@ -175,7 +175,8 @@ class _Own(threading.local):
 _own = _Own()
 
 
-def _codec() -> _Codec:
+def thread_codec() -> _Codec:
+    """Return this thread's codec."""
     codec = _own.codec
     if codec is None:
         codec = _own.codec = _Codec()

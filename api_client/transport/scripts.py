@@ -81,7 +81,7 @@ def script_plan(calls: Sequence[Call[Any]]) -> ScriptPlan:
 
 def by_hash(call: Call[Any]) -> Command:
     """Return the command that runs a step whose script Redis knows."""
-    return ("EVALSHA", _sha(call.script), len(call.keys), *call.keys, *call.args)
+    return ("EVALSHA", sha_of(call.script), len(call.keys), *call.keys, *call.args)
 
 
 def by_text(call: Call[Any]) -> Command:
@@ -103,11 +103,12 @@ def read_scripts() -> None:
     That imports. In the middle of a call an exception from a signal handler could leave CPython's lock of imports held.
     """
     for name in SCRIPTS:
-        _sha(name)
+        sha_of(name)
 
 
 @cache
-def _sha(name: str) -> str:
+def sha_of(name: str) -> str:
+    """Return the hash by which Redis knows a script."""
     return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
 
 

@@ -12,6 +12,7 @@ from api_client import CacheClient, EntryState, ReaderEvents, RefreshFailed, Ref
 from api_client.config.broker import miss_queue, refresh_queue
 from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS, AnyReader, client_of
+from tests.support.internals import link_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.smoke
@@ -49,7 +50,7 @@ def stale_entry(client: CacheClient | AnyReader, params: dict[str, Any]) -> int:
     """Prime a short-lived entry and return its token once it has grown stale."""
     token = client.get_entry("short_lived", params).token
     key = client.key("short_lived", params)
-    link = client_of(client)._link
+    link = link_of(client_of(client))
 
     def is_stale() -> bool:
         raw = link.read(key)

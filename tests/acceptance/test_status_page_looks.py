@@ -107,7 +107,8 @@ def shown(browser: Browser, cache: RedisServer, look: Callable[[int], Status]) -
     """The page of a series of such looks, in a browser; what goes wrong in it is an error in the end."""
     settings = ReaderSettings.from_env({"CACHE_REDIS_URL": cache.url(0), "CACHE_BROKER_URL": cache.url(1)})
     history = History(lambda: look(LOOKS), every_seconds=600)
-    history._samples.extend(sample_of(look(number)) for number in range(LOOKS))
+    samples = [sample_of(look(number)) for number in range(LOOKS)]
+    history.since = lambda at: [sample for sample in samples if sample["at"] > at]  # type: ignore[method-assign]
     history.latest = look(LOOKS - 1)
     server = StatusServer(("127.0.0.1", 0), StatusApi(settings, history), PASSWORD)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))

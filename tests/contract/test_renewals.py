@@ -9,6 +9,7 @@ import pytest
 from api_client.protocol import lease
 from api_client.transport.scripts import LeaseStore
 from refresher.flow.renewals import HeldLease, Renewals
+from tests.support.internals import wake_up_of, wakes_at
 from tests.support.lease_world import World
 from tests.support.waiting import eventually
 
@@ -61,7 +62,7 @@ def test_a_short_lease_is_renewed_in_time_while_the_thread_waits_for_a_long_one(
     renewals = Renewals(store.run_all)
     long = HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)
     with renewals.holding(long):
-        eventually(lambda: 0 < renewals._wakes_at < math.inf, "the thread waits for the long one")
+        eventually(lambda: 0 < wakes_at(renewals) < math.inf, "the thread waits for the long one")
         short = held_for(world, store, granted_seconds=0.9, lease_seconds=300.0)
         with renewals.holding(short):
             eventually(lambda: left_us(world) > 200_000_000, "the short one is renewed")
@@ -73,9 +74,9 @@ def test_a_run_that_ends_before_its_renewal_does_not_wake_the_thread(
 ) -> None:
     renewals = Renewals(LeaseStore(world.client).run_all)
     with renewals.holding(HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)):
-        eventually(lambda: 0 < renewals._wakes_at < math.inf, "the thread waits")
+        eventually(lambda: 0 < wakes_at(renewals) < math.inf, "the thread waits")
         with monkeypatch.context() as patched:
-            patched.setattr(renewals._changed, "notify", lambda: pytest.fail("the thread was woken"))
+            patched.setattr(wake_up_of(renewals), "notify", lambda: pytest.fail("the thread was woken"))
             with renewals.holding(HeldLease(world.key, 1, b"nonce--1", 6_000.0, 6_000.0)):
                 pass
     renewals.close()

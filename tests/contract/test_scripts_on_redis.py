@@ -131,7 +131,7 @@ def test_a_number_that_lua_would_round_is_never_drawn(world: World) -> None:
 
 def test_every_script_is_loaded_under_the_hash_of_its_source(world: World) -> None:
     for name in SCRIPTS:
-        assert world.client.script_load(lease_store.source(name)) == lease_store._sha(name)
+        assert world.client.script_load(lease_store.source(name)) == lease_store.sha_of(name)
 
 
 def test_durations_reach_the_scripts_in_their_units(world: World) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 import pytest
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown, WorkerTerminate
-from neo4j.exceptions import ConfigurationError, Neo4jError, ResultConsumedError, SessionExpired
+from neo4j.exceptions import ConfigurationError, ResultConsumedError, SessionExpired
 
 from api_client import CacheClient, CacheUnavailable, ReaderSettings, RefreshFailed
 from api_client.protocol.messages import RefreshItem
@@ -29,6 +29,7 @@ from refresher.flow.outcome import OutcomeKind
 from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
 from refresher.worker.runtime import Runtime
+from tests.support.driver_values import server_error
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 RETRY_MAX = 2
@@ -83,10 +84,6 @@ def returns(value: Callable[[], Any]) -> Callable[..., Any]:
 
 def recurses(tx: Any) -> Any:
     return recurses(tx)
-
-
-def server_error(code: str) -> Neo4jError:
-    return Neo4jError._hydrate_neo4j(code=f"Neo.{code}", message="as the server said")
 
 
 def endless_causes() -> Exception:

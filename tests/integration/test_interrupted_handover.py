@@ -16,6 +16,7 @@ from api_client.transport.pubsub import Notifications
 from api_client.trigger import backlog as triggers
 from api_client.trigger import publisher as publisher_module
 from refresher.embedded import RedisServer
+from tests.support.internals import is_running, listened_to
 from tests.support.opcode_interrupts import Interrupted, OpcodeInterrupt
 from tests.support.publisher_harness import PublisherHarness, ScriptedBroker
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -103,13 +104,13 @@ def test_an_interrupted_listener_is_forgotten_and_the_next_one_is_heard_of(notif
                 if listener is not None:
                     listener.close()
         del listener
-        eventually(lambda: notifications._channels == {}, "nobody is waited for")
+        eventually(lambda: listened_to(notifications)[0] == 0, "nobody is waited for")
 
     assert at_each_bytecode(listen, notifications_module, threads, threading) > 50
     listener = notifications.listen({"channel": list})
-    eventually(lambda: len(notifications._channels) == 1, "it is known")
+    eventually(lambda: listened_to(notifications)[0] == 1, "it is known")
     listener.close()
-    eventually(lambda: (notifications._channels, notifications._waiting) == ({}, {}), "it is not")
+    eventually(lambda: listened_to(notifications) == (0, 0), "it is not")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it dies of one
@@ -119,7 +120,7 @@ def test_a_publisher_that_has_died_is_replaced(bench: PublisherHarness, script: 
 
     assert bench.handle(bench.trigger(1)) == [True]
     bench.publisher.run_in_background(die)
-    eventually(lambda: not bench.publisher._thread.is_running, "it has died")
+    eventually(lambda: not is_running(bench.publisher), "it has died")
     assert bench.publisher.submit(bench.trigger(2))
     assert bench.publisher.flush(MAX_WAIT_SECONDS)
     assert [numbers for numbers, _ in script.messages] == [[1], [2]]

@@ -12,12 +12,12 @@ import pytest
 import redis
 
 from api_client import ReaderEvents, ReaderSettings, RefreshReason, WaitTimeout, threads
-from api_client import default as default_client
 from api_client.transport.breaker import Breaker
 from api_client.transport.pubsub import Notifications
 from api_client.trigger.backlog import Trigger
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of
+from tests.support.internals import default_lock, publisher_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
@@ -44,7 +44,7 @@ def test_without_a_thread_a_trigger_is_dropped_and_the_next_one_is_not(
     reader: AnyReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trigger = Trigger(reader.key("q", {}), RefreshReason.STALE, seen_token=0)
-    publisher = client_of(reader)._publisher
+    publisher = publisher_of(client_of(reader))
     with monkeypatch.context() as patched:
         patched.setattr(threads, "start_new_thread", no_thread)
         assert not publisher.submit(trigger)
@@ -101,8 +101,8 @@ def test_looking_at_an_open_breaker_takes_no_probe() -> None:
 
 
 def test_a_fork_while_the_default_client_is_being_made_leaves_the_child_its_own_lock() -> None:
-    with default_client._lock:
+    with default_lock():
         pid = os.fork()
         if not pid:
-            os._exit(0 if default_client._lock.acquire(timeout=MAX_WAIT_SECONDS) else 1)
+            os._exit(0 if default_lock().acquire(timeout=MAX_WAIT_SECONDS) else 1)
     assert os.waitpid(pid, 0)[1] == 0

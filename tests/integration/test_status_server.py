@@ -83,7 +83,7 @@ def served(**env: str) -> Iterator[Page]:
         thread.join()
         server.server_close()
         history.close()
-        history._thread.join()
+        eventually(lambda: "history" not in {each.name for each in threading.enumerate()}, "its last poll has ended")
 
 
 @pytest.fixture

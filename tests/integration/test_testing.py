@@ -17,6 +17,7 @@ from refresher import TransientFailure
 from refresher.flow.outcome import OutcomeKind
 from refresher.testing import InlineCache
 from tests.support.any_reader import callers_waiting
+from tests.support.internals import connections_of, reading_link_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
@@ -186,7 +187,7 @@ def test_an_async_test_enters_it_on_its_own_event_loop() -> None:
             # One cache: what the one reader has asked for the other has.
             assert get_cached("friends_of", {"person_id": 42}) == ["Ada"]
             assert len(cache.outcomes) == 2
-        connection = cache.async_client._aio.only_node._connections.current()
+        connection = connections_of(reading_link_of(cache.async_client)).current()
         assert connection is None
 
     asyncio.run(main())

@@ -21,6 +21,7 @@ from api_client.local.tracking import (
 )
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
+from tests.support.internals import failures_of, pause_seconds, set_refused
 from tests.support.timing import Measured
 from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads, losses
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -172,20 +173,20 @@ def test_pauses_grow_to_a_bound_and_begin_anew_once_a_link_has_held(server: Redi
     now = [0.0]
     with Tracked(server.url(), jitter=lambda: 1.0, monotonic=lambda: now[0]) as tracked:
         tracked.up()
-        pauses = [tracked.link._pause_seconds() for _ in range(30)]
+        pauses = [pause_seconds(tracked.link) for _ in range(30)]
         assert pauses[:4] == [FIRST_PAUSE_SECONDS * factor for factor in (1, 2, 4, 8)]
         assert pauses[-1] == max(pauses) == MAX_PAUSE_SECONDS
         now[0] += STEADY_SECONDS
         tracked.heard_all()
-        eventually(lambda: tracked.link._failures == 0, "the failures are forgotten")
-        tracked.link._reported = "refused"
-        assert max(tracked.link._pause_seconds() for _ in range(30)) == MAX_PAUSE_REFUSED_SECONDS
+        eventually(lambda: failures_of(tracked.link) == 0, "the failures are forgotten")
+        set_refused(tracked.link)
+        assert max(pause_seconds(tracked.link) for _ in range(30)) == MAX_PAUSE_REFUSED_SECONDS
 
 
 def test_jitter_spreads_the_pauses(server: RedisServer) -> None:
     with Tracked(server.url(), jitter=lambda: 0.5) as tracked:
         tracked.up()
-        assert tracked.link._pause_seconds() == pytest.approx(FIRST_PAUSE_SECONDS * 0.75)
+        assert pause_seconds(tracked.link) == pytest.approx(FIRST_PAUSE_SECONDS * 0.75)
 
 
 def test_without_a_thread_the_tier_is_off_and_the_next_second_tries_again(

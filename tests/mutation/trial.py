@@ -137,10 +137,10 @@ def in_place_of(mutant: Mutant) -> Iterator[None]:
     def source(name: str) -> str:
         return "\n".join(texts.get(part) or text_of(part) for part in ("prelude", name))
 
-    lease_store._sha.cache_clear()
+    lease_store.sha_of.cache_clear()
     with patch.object(lease_store, "source", source):
         yield
-    lease_store._sha.cache_clear()
+    lease_store.sha_of.cache_clear()
 
 
 def tell(line: dict[str, object]) -> None:

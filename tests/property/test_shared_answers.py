@@ -30,6 +30,7 @@ from api_client.transport.health import NodeHealth
 from api_client.trigger.backlog import Trigger
 from api_client.trigger.history import DecisionLog
 from api_client.trigger.suppression import TriggerSuppressor
+from tests.support.internals import decoded_of, is_filling
 
 KEY = make_key("ns", "q", {"a": 1}, 1)
 OTHER = make_key("ns", "q", {"a": 2}, 1)
@@ -80,7 +81,7 @@ class Reader:
             Tracking() if has_tier else None,  # type: ignore[arg-type]
         )  # fmt: skip
         if not knows_unchanged:
-            core._decoded.get = lambda *_: None  # type: ignore[method-assign]
+            decoded_of(core).get = lambda *_: None  # type: ignore[method-assign]
         return cls(core, publisher)
 
     def serve(self, raw: bytes | None, type_: Any, freshness: Freshness, seed: int) -> Any:
@@ -174,7 +175,7 @@ def test_the_in_process_tier_answers_as_redis_does(
         far = Reader.new(now, has_room=has_room, has_tier=False)
         assert same(near.serve(raw, first_type, ANY, 0), far.serve(raw, first_type, ANY, 0))
         assert near.core.tier is not None
-        assert not near.core.tier._fills, "each read that began has ended"
+        assert not is_filling(near.core.tier), "each read that began has ended"
         for type_, seed, after_seconds in reads:
             now += after_seconds
             local = outcome(lambda type_=type_: near.core.serve_local(KEY, ANY, type_), seed)

@@ -23,6 +23,7 @@ from api_client.client_base import ClientBase
 from api_client.local.tier import LocalTier
 from api_client.protocol.keys import CacheKey
 from api_client.read.batch import AnyCall
+from tests.support.internals import flights_of, single_flight_of, tier_of, tracking_of
 from tests.support.timing import Measured
 from tests.support.waiting import eventually
 
@@ -53,41 +54,41 @@ class _Awaited:
         self.client = AsyncCacheClient(settings, events=events)
 
     def get(self, query: str, params: dict[str, Any], **options: Any) -> Any:
-        return self._await(self.client.get(query, params, **options))
+        return self.wait_for(self.client.get(query, params, **options))
 
     def get_entry(self, query: str, params: dict[str, Any], **options: Any) -> Entry[Any]:
-        return self._await(self.client.get_entry(query, params, **options))
+        return self.wait_for(self.client.get_entry(query, params, **options))
 
     def get_many(self, calls: Iterable[AnyCall], **options: Any) -> list[Entry[Any] | CacheError]:
-        return self._await(self.client.get_many(calls, **options))
+        return self.wait_for(self.client.get_many(calls, **options))
 
     def explain(self, query: str, params: dict[str, Any], **options: Any) -> Explanation:
-        return self._await(self.client.explain(query, params, **options))
+        return self.wait_for(self.client.explain(query, params, **options))
 
     def key(self, query: str, params: dict[str, Any], **options: Any) -> CacheKey:
         return self.client.key(query, params, **options)
 
     def refresh(self, query: str, params: dict[str, Any], **options: Any) -> RefreshState:
-        return self._await(self.client.refresh(query, params, **options))
+        return self.wait_for(self.client.refresh(query, params, **options))
 
     def invalidate(self, query: str, params: dict[str, Any], **options: Any) -> Invalidation:
-        return self._await(self.client.invalidate(query, params, **options))
+        return self.wait_for(self.client.invalidate(query, params, **options))
 
     def flush(self, timeout: float) -> bool:
-        return self._await(self.client.flush(timeout))
+        return self.wait_for(self.client.flush(timeout))
 
     def close_client(self) -> None:
         """Close the client; the event loop goes on."""
-        self._await(self.client.close())
+        self.wait_for(self.client.close())
 
     def close(self) -> None:
         self.close_client()
-        self._await(self._loop.shutdown_default_executor())
+        self.wait_for(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def _await(self, call: Coroutine[Any, Any, T]) -> T:
+    def wait_for(self, call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
 
@@ -104,14 +105,14 @@ def client_of(reader: AnyReader | ClientBase) -> ClientBase:
 
 def local_cache_of(reader: AnyReader | ClientBase) -> LocalTier:
     """The in-process cache of a reader that has one."""
-    tier = client_of(reader)._tier
+    tier = tier_of(client_of(reader))
     assert tier is not None
     return tier
 
 
 def turn_local_cache_on(reader: AnyReader | ClientBase) -> None:
     """Wait until the in-process cache, if the reader has one, is on; else the first read would begin to turn it on."""
-    tracking, tier = client_of(reader)._tracking, client_of(reader)._tier
+    tracking, tier = tracking_of(client_of(reader)), tier_of(client_of(reader))
     if tracking is not None and tier is not None:
         tracking.start()
         eventually(lambda: not tier.is_bypassed, "the in-process cache is on")
@@ -119,7 +120,7 @@ def turn_local_cache_on(reader: AnyReader | ClientBase) -> None:
 
 def callers_waiting(reader: AnyReader | ClientBase) -> list[int]:
     """How many callers share each wait that is under way: there is no event before such a wait ends."""
-    flights = list(client_of(reader)._reads._flights._flights.values())  # type: ignore[attr-defined]
+    flights = flights_of(single_flight_of(client_of(reader)))
     # On threads the caller that leads is not among those that wait for it.
     return [len(flight.waiting) + (not hasattr(flight, "task")) for flight in flights]
 

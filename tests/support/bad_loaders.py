@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import neo4j
-from neo4j.exceptions import Neo4jError, SessionExpired
+from neo4j.exceptions import SessionExpired
 
 from refresher import query
+from tests.support.driver_values import server_error
 from tests.support.scripted_queries import GATE_SECONDS, control_redis
 
 HUGE_BYTES: Final = 100 << 20
@@ -32,10 +33,6 @@ def _hang_deaf() -> None:
     threading.Event().wait()
 
 
-def _server_error(code: str) -> Exception:
-    return Neo4jError._hydrate_neo4j(code=f"Neo.{code}", message="as the server said")
-
-
 MISDEEDS: Final[dict[str, Callable[[], Any]]] = {
     "exits": lambda: os._exit(1),
     "kills itself": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -43,8 +40,8 @@ MISDEEDS: Final[dict[str, Callable[[], Any]]] = {
     "hangs": lambda: threading.Event().wait(),
     "hangs deaf": _hang_deaf,
     "huge": lambda: "x" * HUGE_BYTES,
-    "deadlock": lambda: _raise(_server_error("TransientError.Transaction.DeadlockDetected")),
-    "not a leader": lambda: _raise(_server_error("ClientError.Cluster.NotALeader")),
+    "deadlock": lambda: _raise(server_error("TransientError.Transaction.DeadlockDetected")),
+    "not a leader": lambda: _raise(server_error("ClientError.Cluster.NotALeader")),
     "leader gone": lambda: _raise(SessionExpired("the leader has gone")),
 }
 

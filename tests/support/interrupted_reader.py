@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from api_client import CacheClient, CacheError
+from tests.support.internals import link_of
 from tests.support.timing import Measured
 
 PERIOD_SECONDS: Final = 0.01
@@ -26,7 +27,7 @@ CALLS: Final[dict[str, Callable[[CacheClient], object]]] = {
     "read": lambda client: client.get(QUERY, {"id": 1}, timeout=0),
     "connect": lambda client: client.get(QUERY, {"id": 1}, timeout=0),
     "batch": lambda client: client.get_many([(QUERY, {"id": each}) for each in range(3)], timeout=0),
-    "send": lambda client: client._link.execute_all([("GET", "x" * 1_000_000)] * LARGE, QUERY),
+    "send": lambda client: link_of(client).execute_all([("GET", "x" * 1_000_000)] * LARGE, QUERY),
     "invalidate": lambda client: client.invalidate(QUERY, {"id": 1}),
     "wait": lambda client: client.get(QUERY, {"id": 1}, timeout=0.5),
 }
@@ -54,7 +55,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     client = CacheClient.from_env()
     if name != "connect":
-        client._link.now_us()
+        link_of(client).now_us()
         client.invalidate(QUERY, {"id": 1})
     sys.stdout.write("ready\n")
     sys.stdout.flush()

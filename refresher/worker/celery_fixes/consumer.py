@@ -71,10 +71,12 @@ class RefreshConsumer(_Consumer):
         super().__init__(*args, app=app, **options)
         self._unacked = UnackedDeliveries(lambda: self.connection)
         self._rejected = RateLimitedRejectLog(lambda reason: events_of(self.app).message_dropped(reason=reason.value))
-        self.loop: Callable[..., None] = self._survive_unreadable(self.loop)
+        self.loop: Callable[..., None] = self.survive_unreadable(self.loop)
         self.blueprint.start = self._survive_refusals(self.blueprint.start)
 
-    def _survive_unreadable(self, loop: Callable[..., None]) -> Callable[..., None]:
+    def survive_unreadable(self, loop: Callable[..., None]) -> Callable[..., None]:
+        """Wrap a loop, so that a message over which Celery raises ends the connection, and not the worker."""
+
         def surviving(*args: Any) -> None:
             try:
                 loop(*args)

@@ -73,9 +73,10 @@ class RefreshRequest(_Request):
     def _end_runs(self, kind: str, text: str) -> None:
         # Off the main process's loop: the cache may be slow to answer.
         failure = LoadFailed(kind, text, is_transient=True, max_attempts=MAX_ATTEMPTS)
-        threading.Thread(target=self._end_runs_now, args=(failure,), name="lost-runs", daemon=True).start()
+        threading.Thread(target=self.end_runs_now, args=(failure,), name="lost-runs", daemon=True).start()
 
-    def _end_runs_now(self, failure: LoadFailed) -> None:
+    def end_runs_now(self, failure: LoadFailed) -> None:
+        """End and resend what the lost process had taken; any error is logged."""
         # A runtime of its own: no process that is forked meanwhile gets its connections.
         try:
             with closing(self.task.refresher_runtimes.make()) as runtime:

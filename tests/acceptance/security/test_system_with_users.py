@@ -18,7 +18,7 @@ from refresher.cli.commands import app
 from refresher.embedded import ArcadeDbServer, RedisServer
 from refresher.flow.dead_letters import DeadLetters
 from tests.acceptance.conftest import ROOT, System
-from tests.support.any_reader import KINDS, client_of
+from tests.support.any_reader import KINDS, local_cache_of
 from tests.support.flower import PASSWORD, USER, Flower
 from tests.support.redis_users import Users
 from tests.support.waiting import eventually
@@ -83,8 +83,8 @@ def test_a_reader_reads_refreshes_and_explains(system: SystemWithUsers, kind: st
     assert [entry.value["key"] for entry in entries] == [params["key"]] * 2
     assert "not refreshed" in str(reader.explain("long_lived", params))
     # The tier is on once its connection may track: then a read does not go to Redis.
-    core = client_of(reader)._core
-    eventually(lambda: reader.get("long_lived", params) and core.tier.entries, "it is kept")
+    tier = local_cache_of(reader)
+    eventually(lambda: reader.get("long_lived", params) and tier.entries, "it is kept")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,7 +18,7 @@ from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerDidNotStart, free_port
 from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System
-from tests.support.any_reader import KINDS, client_of
+from tests.support.any_reader import KINDS, local_cache_of
 from tests.support.authority import HOST, Authority
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
@@ -86,8 +86,8 @@ def test_a_reader_of_any_kind_and_its_tier_and_the_worker_work_over_tls(running:
     reader = running.reader(kind, CACHE_LOCAL_MAX_ENTRIES="10")
     params = {"key": kind}
     assert reader.get("long_lived", params)["load"] == 1
-    core = client_of(reader)._core
-    eventually(lambda: reader.get("long_lived", params) and core.tier.entries, "the tier keeps it")
+    tier = local_cache_of(reader)
+    eventually(lambda: reader.get("long_lived", params) and tier.entries, "the tier keeps it")
     other = running.reader(kind)
     other.invalidate("long_lived", params)
     assert reader.get("long_lived", params, fresh=True)["load"] == 2
@@ -101,9 +101,7 @@ def test_a_reader_does_not_talk_to_a_server_with_a_wrong_certificate(
     reader = running.reader(kind, CACHE_REDIS_URL=tls.url(wrong), CACHE_LOCAL_MAX_ENTRIES="10")
     with pytest.raises(CacheUnavailable, match=WRONG[wrong]):
         reader.get("long_lived", {"key": "a"}, timeout=5)
-    tier = client_of(reader)._core.tier
-    assert tier is not None
-    assert tier.is_bypassed
+    assert local_cache_of(reader).is_bypassed
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,6 +16,7 @@ from redis.exceptions import ConnectionError, RedisError
 from api_client.transport.multiplexed import Closed
 from tests.integration.links.conftest import UVLOOP_TOO, Run
 from tests.support.fault_proxy import FaultProxy
+from tests.support.internals import by_loop, due_on
 from tests.support.multiplexed import COUNT, current, ended, executed, gets, opened, patient, until
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -70,7 +71,7 @@ def test_cancelling_some_who_share_a_read_leaves_the_others_unharmed(
             proxy.holds_replies()
             tasks = [asyncio.ensure_future(connections.get("key")) for _ in range(5)]
             other = asyncio.ensure_future(connections.get("none"))
-            await until(lambda: len(current(connections)._due) == 2, "all are on their way")
+            await until(lambda: due_on(current(connections)) == 2, "all are on their way")
             tasks[0].cancel()
             tasks[3].cancel()
             proxy.passes()
@@ -108,12 +109,12 @@ def test_closing_fails_what_is_due_for_good(run: Run, url: str, control: redis.R
         async with opened(url) as connections:
             proxy.holds_replies()
             tasks = [asyncio.ensure_future(connections.get(f"key{number}")) for number in range(3)]
-            await until(lambda: len(current(connections)._due) == 3, "they are on their way")
+            await until(lambda: due_on(current(connections)) == 3, "they are on their way")
             connections.close()
             results = await ended(tasks)
             assert [type(result) for result in results] == [Closed] * 3
             assert not isinstance(results[0], ConnectionError), "that would be tried again"
-            assert not connections._by_loop
+            assert not by_loop(connections)
 
     run(read())
 
@@ -131,7 +132,7 @@ def test_closing_while_the_connection_is_being_made_leaves_none(
         proxy.passes()
         with pytest.raises(RedisError):
             await task
-        assert not connections._by_loop
+        assert not by_loop(connections)
         await until(lambda: not proxy.open_connections, "nothing is left open")
 
     run(read())
@@ -154,7 +155,7 @@ def test_two_event_loops_in_two_threads_have_a_connection_each(
     for future in [pool.submit(run, read()) for _ in range(2)]:
         future.result()
     assert proxy.accepted == 2
-    assert not connections._by_loop
+    assert not by_loop(connections)
 
 
 # Nobody closes the connection of an event loop that is just left; the garbage collection does.
@@ -172,7 +173,7 @@ def test_event_loops_one_after_the_other_are_forgotten_with_their_connections(
     before = psutil.Process().num_fds()
     for _ in range(20):
         run(read())
-        assert len(connections._by_loop) == 1
+        assert len(by_loop(connections)) == 1
     gc.collect()
     assert psutil.Process().num_fds() <= before
 
@@ -183,10 +184,10 @@ def test_loops_that_come_and_go_meanwhile_disturb_nobody(url: str, control: redi
 
         class Closing:
             def is_closed(self) -> bool:
-                connections._by_loop[other] = None  # type: ignore[assignment]
+                by_loop(connections)[other] = None  # type: ignore[assignment]
                 return True
 
-        connections._by_loop[Closing()] = None  # type: ignore[index, assignment]
+        by_loop(connections)[Closing()] = None  # type: ignore[index, assignment]
 
         async def read() -> object:
             reply: object = await connections.get("key")

@@ -14,6 +14,7 @@ from api_client.transport.pool import SlowReply
 from api_client.transport.wire import pack
 from tests.integration.links.conftest import UVLOOP_TOO, Run
 from tests.support.fault_proxy import FaultProxy
+from tests.support.internals import due_on, is_opening, unsent_on
 from tests.support.multiplexed import COUNT, SHORT_SECONDS, current, ended, opened, patient, until
 from tests.support.timing import Measured
 
@@ -100,7 +101,7 @@ def test_an_event_loop_that_was_busy_is_no_silent_server(run: Run, url: str, con
             if when != "after the write":
                 busy(2 * SHORT_SECONDS)
             if when != "before the write":
-                await until(lambda: not connection._unsent, "it is written")
+                await until(lambda: not unsent_on(connection), "it is written")
                 busy(2 * SHORT_SECONDS)
             assert await reading == b"value"
             assert connections.current() is connection
@@ -133,7 +134,7 @@ def test_a_lost_connection_fails_what_is_due_and_is_made_anew(
             connection = current(connections)
             proxy.holds_replies()
             tasks = [asyncio.ensure_future(connections.get(f"key{number}")) for number in range(3)]
-            await until(lambda: len(connection._due) == 3, "they are on their way")
+            await until(lambda: due_on(connection) == 3, "they are on their way")
             proxy.cuts(orderly=orderly)
             proxy.passes()
             assert [type(result) for result in await ended(tasks)] == [ConnectionError] * 3
@@ -164,7 +165,7 @@ def test_a_refused_connection_fails_all_pending_reads(
         assert all(isinstance(result, ConnectionError) for result in results)
         proxy.passes()
         assert await connections.get("key") == b"value"
-        assert not connections._opening
+        assert not is_opening(connections)
         connections.close()
         await asyncio.sleep(0)
 

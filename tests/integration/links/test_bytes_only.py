@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,7 +30,7 @@ def packed(clean_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
     really: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
     def pack_command(words: tuple[Any, ...]) -> bytes:
-        frame: Any = sys._getframe()
+        frame: Any = inspect.currentframe()
         callers = set()
         while frame is not None:
             callers.add(frame.f_globals.get("__name__", "").partition(".")[0])

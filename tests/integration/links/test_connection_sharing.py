@@ -18,6 +18,7 @@ from api_client.transport.wire import pack, pack_get
 from refresher.embedded import RedisServer
 from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
+from tests.support.internals import idle_in, opened_in, set_timeout, waiting_in
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 GET = pack_get("key")
@@ -124,8 +125,8 @@ def test_more_threads_than_connections_are_all_served(
 
     with ThreadPoolExecutor(threads) as many:
         assert all(many.map(ask, range(threads)))
-    assert 0 < len(connections._idle) == len(connections._open) <= 64
-    assert not connections._waiting
+    assert 0 < len(idle_in(connections)) == len(opened_in(connections)) <= 64
+    assert not waiting_in(connections)
 
 
 def test_a_connection_slot_freed_by_an_error_goes_to_a_waiting_thread(
@@ -133,13 +134,13 @@ def test_a_connection_slot_freed_by_an_error_goes_to_a_waiting_thread(
 ) -> None:
     one = connect(timeout_seconds=SHORT_SECONDS, max_connections=1)
     one.execute(GET)
-    one._timeout_seconds = MAX_WAIT_SECONDS  # for those who come from now on
+    set_timeout(one, MAX_WAIT_SECONDS)  # for those who come from now on
     control.config_resetstat()
     proxy.holds_replies()
     first = pool.submit(one.execute, GET)
     eventually(lambda: control.info("commandstats").get("cmdstat_get"), "the first one was sent")
     second = pool.submit(one.execute, GET)
-    eventually(lambda: one._waiting, "the second one waits")
+    eventually(lambda: waiting_in(one), "the second one waits")
     with pytest.raises(TimeoutError, match="did not answer"):
         first.result(MAX_WAIT_SECONDS)
     proxy.passes()
@@ -151,12 +152,12 @@ def test_a_wait_for_a_connection_times_out_with_its_reason(
 ) -> None:
     one = connect(max_connections=1)
     one.execute(GET)
-    one._timeout_seconds = SHORT_SECONDS  # for a turn alone; the reply before it is waited for longer
+    set_timeout(one, SHORT_SECONDS)  # for a turn alone; the reply before it is waited for longer
     proxy.holds_replies()
     first = pool.submit(one.execute, GET)
-    eventually(lambda: not one._idle, "the connection is in use")
+    eventually(lambda: not idle_in(one), "the connection is in use")
     with pytest.raises(AllInUse, match="all 1 connections are in use, and none came free in time"):
         one.execute(GET)
-    assert not one._waiting
+    assert not waiting_in(one)
     proxy.passes()
     assert first.result(MAX_WAIT_SECONDS) == b"value"

@@ -19,6 +19,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.any_reader import local_cache_of
 from tests.support.fake_worker import WorkedKey
+from tests.support.internals import lock_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 WITHOUT_HOOKS = f"import os; os.register_at_fork = lambda **_: None; import {__name__} as test; test.fork_and_read()"
@@ -29,7 +30,7 @@ def fork_and_read() -> None:
     faulthandler.dump_traceback_later(MAX_WAIT_SECONDS, exit=True)
     client = CacheClient.from_env()
     reads(client, "parent")
-    with local_cache_of(client)._lock:
+    with lock_of(local_cache_of(client)):
         child = os.fork()
         if not child:
             with suppress(BaseException):

@@ -18,6 +18,7 @@ from api_client.transport.pool import Connections
 from api_client.transport.sockets import SocketWatchdog
 from api_client.transport.wire import pack, pack_get
 from tests.integration.links.conftest import Connect
+from tests.support.internals import waiting_in
 from tests.support.opcode_interrupts import Interrupted, interrupted_at_each_opcode
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -28,19 +29,19 @@ MIN_INSTRUCTIONS = 12
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
-def is_usable(pool: Connections) -> bool:
+def is_usable(pool: Connections, size: int) -> bool:
     """Whether another thread gets replies on all places of the pool, at one time."""
     gc.collect()  # what an exception's traceback has kept alive
     replies: list[object] = []
 
     def use_all() -> None:
-        begun = [pool.begin(PING, 1) for _ in range(pool._max_connections)]
+        begun = [pool.begin(PING, 1) for _ in range(size)]
         replies.extend(finish()[0] for finish in begun)
 
     thread = threading.Thread(target=use_all, daemon=True)
     thread.start()
     thread.join(MAX_WAIT_SECONDS)
-    return replies == [b"PONG"] * pool._max_connections
+    return replies == [b"PONG"] * size
 
 
 CALLS: dict[str, Callable[[Connections], object]] = {
@@ -65,7 +66,7 @@ def test_a_call_may_be_interrupted_at_any_instruction(connect: Connect, control:
     pool = connect(max_connections=2)
     number = 0
     for number in interrupted_at_each_opcode(lambda: CALLS[name](pool), connections, connection, sockets):
-        assert is_usable(pool), f"after an interrupt at instruction {number}"
+        assert is_usable(pool, 2), f"after an interrupt at instruction {number}"
         assert pool.execute(GET) == b"value"
     assert number > MIN_INSTRUCTIONS
 
@@ -78,11 +79,11 @@ def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: 
     def wait_for_a_turn() -> None:
         """Ask while another thread has the only connection; it gives it back once this one waits."""
         ended.clear()
-        in_use = [pool._acquire()]
+        in_use = [pool.begin(PING, 1)]
 
         def give_back() -> None:
-            eventually(lambda: pool._waiting or ended.is_set(), "the other one waits")
-            pool._release(in_use.pop())
+            eventually(lambda: waiting_in(pool) or ended.is_set(), "the other one waits")
+            in_use.pop()()
 
         helper = threading.Thread(target=give_back)
         helper.start()
@@ -94,7 +95,7 @@ def test_a_wait_for_a_connection_may_be_interrupted_at_any_instruction(connect: 
 
     number, asks = 0, list[object]()
     for number in interrupted_at_each_opcode(wait_for_a_turn, connections, connection):
-        assert is_usable(pool), f"after an interrupt at instruction {number}"
+        assert is_usable(pool, 1), f"after an interrupt at instruction {number}"
     assert number > MIN_INSTRUCTIONS
     assert asks == [b"value"]
 
@@ -108,11 +109,11 @@ def test_an_interrupted_hand_over_of_a_connection_still_serves_the_waiting_threa
     replies: list[object] = []
 
     def give_to_another() -> None:
-        in_use = pool._acquire()
+        finish = pool.begin(PING, 1)
         others.append(threading.Thread(target=lambda: replies.append(pool.execute(GET))))
         others[-1].start()
-        eventually(lambda: pool._waiting, "the other one waits")
-        pool._release(in_use)
+        eventually(lambda: waiting_in(pool), "the other one waits")
+        finish()
 
     for number in interrupted_at_each_opcode(give_to_another, connections):
         for thread in others[-1:]:

@@ -17,6 +17,7 @@ from api_client.transport.sockets import SocketWatchdog, set_io_timeout
 from benchmarks.apparatus.servers import SilentServer
 from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
+from tests.support.internals import idle_in, socket_of
 from tests.support.interrupted_reader import CALLS
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -89,7 +90,7 @@ def test_a_connection_that_is_idle_for_long_is_not_ended(
 ) -> None:
     connections = connect(timeout_seconds=0.3)
     eventually(lambda: connections.execute(b"PING\r\n"), "a connection")
-    (connection,), accepted = connections._idle, proxy.accepted
+    (connection,), accepted = idle_in(connections), proxy.accepted
     monkeypatch.setattr("api_client.transport.pool.monotonic_seconds", lambda: 1e9)
     connection.close_if_stalled()
     monkeypatch.undo()
@@ -107,8 +108,8 @@ def test_without_a_thread_to_look_after_them_reads_are_bounded_by_the_clock(
     monkeypatch.setattr(sockets, "start_thread", none_left)
     connections = connect()
     assert connections.execute(b"PING\r\n") == b"PONG"
-    (connection,) = connections._idle
-    assert connection._socket.gettimeout() == MAX_WAIT_SECONDS
+    (connection,) = idle_in(connections)
+    assert socket_of(connection).gettimeout() == MAX_WAIT_SECONDS
 
 
 def test_a_forked_child_has_a_watch_of_its_own() -> None:

@@ -15,6 +15,7 @@ from api_client.protocol.clock import monotonic_seconds
 from tests.integration.reader.conftest import MakeReader, NewKey, has_heard_all
 from tests.support.any_reader import AnyReader, client_of
 from tests.support.fake_worker import WorkedKey
+from tests.support.internals import link_of, never_resync
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 HOUR_SECONDS = 3_600.0
@@ -55,9 +56,9 @@ def test_a_reader_that_is_wrong_about_the_clock_learns_it_again(make_reader: Mak
     reader = make_reader()
     new_key().store_value("new")
     assert reader.get("q", {}) == "new"
-    clock = client_of(reader)._link.routes.clock
+    clock = link_of(client_of(reader)).routes.clock
     clock.sync(clock.now_us() - int(HOUR_SECONDS * 1e6), asked_at=monotonic_seconds())
-    clock._resync_at = float("inf")  # but for the doubt, it would never ask
+    never_resync(clock)  # but for the doubt, it would never ask
     new_key(params={"n": 1}).store_value("new")
     assert reader.get_entry("q", {"n": 1}).state is EntryState.STALE
     eventually(lambda: reader.get_entry("q", {"n": 1}).state is EntryState.FRESH, "it has learnt the clock")

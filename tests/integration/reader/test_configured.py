@@ -13,6 +13,7 @@ from api_client import default as default_client
 from refresher.embedded import free_port
 from tests.integration.reader.conftest import NewKey
 from tests.support.event_recorder import EventRecorder
+from tests.support.internals import default_clients
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def _another_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("_client", "_async_client", "_settings", "_events"):
         monkeypatch.setattr(default_client, name, None)
     yield
-    client, async_client = default_client._client, default_client._async_client
+    client, async_client = default_clients()
     if client is not None:
         client.close()
     if async_client is not None:

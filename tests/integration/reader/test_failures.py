@@ -26,6 +26,7 @@ from tests.integration.reader.conftest import MakeReader, NewKey
 from tests.support.any_reader import AnyReader, callers_waiting, client_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fake_worker import WorkedKey
+from tests.support.internals import link_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 WAITERS = 5
@@ -201,7 +202,7 @@ def test_an_invalid_option_is_refused_before_anything_is_sent(
     with pytest.raises(InvalidQuery, match=why):
         cut_off.get_many([("q", {})], **options)
     assert events.recorded == []
-    assert not client_of(cut_off)._link.routes.clock.is_known
+    assert not link_of(client_of(cut_off)).routes.clock.is_known
 
 
 @pytest.mark.parametrize("wrong", ["no", "false", 0, 1, None, []], ids=repr)

@@ -13,6 +13,7 @@ from api_client.read import wait as wait_module
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
 from tests.support.any_reader import AnyReader, callers_waiting, client_of
 from tests.support.event_recorder import EventRecorder
+from tests.support.internals import notifications_of
 from tests.support.timing import Measured
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -54,7 +55,7 @@ def test_without_notifications_it_polls(
 ) -> None:
     monkeypatch.setattr(wait_module, "RECLAIM_SECONDS", NEVER_SECONDS)
     reader, key = make_reader(), new_key()
-    client_of(reader)._notifications._is_closed = True
+    notifications_of(client_of(reader)).close()
     read = pool.submit(reader.get, "q", {})
     token = key.begin()
     assert not key.has_subscriber()

@@ -12,6 +12,7 @@ from api_client.protocol.live_versions import register
 from api_client.transport.scripts import LeaseStore
 from tests.integration.reader.conftest import NAMESPACE, MakeReader, NewKey
 from tests.support.any_reader import AnyReader, client_of
+from tests.support.internals import reading_link_of
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_what_a_process_knows_takes_one_round_trip_and_what_is_new_a_second(
     reader: AnyReader, live: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = client_of(reader)
-    link, rounds = getattr(client, "_aio", client._link), list[int]()
+    link, rounds = reading_link_of(client), list[int]()
     run_each = link.run_each
     monkeypatch.setattr(link, "run_each", lambda calls, query: rounds.append(len(calls)) or run_each(calls, query))
     counts = []
@@ -139,7 +140,7 @@ def test_a_handle_invalidates_its_own_version_and_all_others(
     reader = make_reader()
     handle: CachedQuery[..., Any] = CachedQuery("q", returns=Any, version=2)
     made = handle.on(client_of(reader)).of().invalidate()
-    done = made if isinstance(made, Invalidation) else reader._await(made)  # type: ignore[attr-defined]
+    done = made if isinstance(made, Invalidation) else reader.wait_for(made)  # type: ignore[attr-defined]
     assert done.generations.keys() == {1, 2, 3}
     assert done.generation == done.generations[2]
     assert stale_by_number(control, new_key, 1, 3) == [True, True]

@@ -21,6 +21,7 @@ from tests.servers.redis_cluster import Cluster
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.fake_worker import WorkedKey
+from tests.support.internals import link_of
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
@@ -101,7 +102,7 @@ def play_on(cluster: Cluster, stack: ExitStack) -> NewKey:
 
 def routes_of(reader: AnyReader) -> routing.Cluster:
     """What a reader of a cluster knows of its nodes."""
-    routes = client_of(reader)._link.routes
+    routes = link_of(client_of(reader)).routes
     assert isinstance(routes, routing.Cluster)
     return routes
 

@@ -27,6 +27,7 @@ from tests.integration.topologies.conftest import (
 )
 from tests.servers.redis_cluster import SLOTS, Cluster
 from tests.support.any_reader import AnyReader, answer_of, client_of
+from tests.support.internals import link_of
 from tests.support.lease_world import claim_call
 from tests.support.read_load import ReadLoad
 from tests.support.timing import Measured
@@ -171,7 +172,7 @@ def test_while_a_slot_moves_its_keys_are_where_they_are(
 
 def test_each_node_s_times_are_read_by_its_own_clock(reader: AnyReader, cluster: Cluster, new_key: NewKey) -> None:
     assert reader.get("q", {"n": 0}, timeout=0, default="none") == "none"
-    client_of(reader)._link.sync_clock()
+    link_of(client_of(reader)).sync_clock()
     ahead = cluster.nodes[-1]
     clock = routes_of(reader).health_of((ahead.host, ahead.port)).clock
     clock.sync(clock.now_us() + HOUR_US, asked_at=time.monotonic())

@@ -25,6 +25,7 @@ from tests.integration.topologies.conftest import NAMESPACE, OLDEST_TOO, MakeRea
 from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import answer_of, client_of, local_cache_of
 from tests.support.fake_worker import WorkedKey
+from tests.support.internals import link_of
 from tests.support.read_load import ReadLoad
 from tests.support.timing import Measured
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -144,7 +145,7 @@ def test_reads_and_steps_leave_a_master_that_only_the_sentinels_lost(
     replicated(control)
     assert reading.get("q", {"n": 0}) == "old"
     assert stepping.invalidate("other", {}).generation
-    client_of(reading)._link.sync_clock()  # as after ten seconds: here it connects, and knows the master
+    link_of(client_of(reading)).sync_clock()  # as after ten seconds: here it connects, and knows the master
     old = sentinels.master
     with sentinels.client(cut_off(sentinels)) as new:
         there = WorkedKey(new, LeaseStore(new), key.key)
@@ -153,7 +154,7 @@ def test_reads_and_steps_leave_a_master_that_only_the_sentinels_lost(
         assert old.is_running
 
         def read_after_ten_seconds() -> Any:
-            client_of(reading)._link.sync_clock()
+            link_of(client_of(reading)).sync_clock()
             return reading.get("q", {"n": 0})
 
         def is_invalidated_there() -> bool:

@@ -24,7 +24,7 @@ DOCUMENTATION = Path(__file__).parents[3] / "docs" / "flower.md"
 
 def said(**changes: Any) -> Any:
     """Flower's options: this project's defaults, and what else is said."""
-    own = {option.name: option.default for option in flower_options.options._options.values()}
+    own = dict(flower_options.options.items())
     return SimpleNamespace(**{**own, **DEFAULTS, **changes})
 
 

@@ -8,6 +8,7 @@ from api_client import ConfigurationError, ReaderSettings
 from api_client.config.redis_url import Topology, read_url
 from api_client.transport.connection_maker import async_connection_maker, connection_maker
 from refresher.settings import WorkerSettings
+from tests.support.internals import sentinels_of
 
 CANARY = "c4nary-s3cret"
 
@@ -97,7 +98,7 @@ def test_over_tls_the_sentinels_are_asked_over_tls_with_the_same_certificates() 
         made = maker()
         assert made.__class__.__name__ == "SentinelManagedSSLConnection"
         assert made.password == "data"
-    options = connection_maker(url, timeout_seconds=3.0).resolver._sentinel.sentinel_kwargs  # type: ignore[union-attr]
+    options = sentinels_of(connection_maker(url, timeout_seconds=3.0).resolver).sentinel_kwargs  # type: ignore[arg-type]
     assert {name: options[name] for name in ("ssl", "ssl_ca_certs", "password", "socket_timeout")} == {
         "ssl": True, "ssl_ca_certs": "/ca.pem", "password": "other", "socket_timeout": 3.0,
     }  # fmt: skip

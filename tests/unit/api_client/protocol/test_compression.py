@@ -132,13 +132,13 @@ def test_no_bomb_takes_more_memory_than_is_allowed_whatever_it_says_of_its_size(
 
 def test_each_thread_has_a_codec_of_its_own() -> None:
     codecs: list[object] = []
-    threads = [threading.Thread(target=lambda: codecs.append(compression._codec())) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: codecs.append(compression.thread_codec())) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(codec) for codec in [*codecs, compression._codec()]}) == 3
-    assert compression._codec() is compression._codec()
+    assert len({id(codec) for codec in [*codecs, compression.thread_codec()]}) == 3
+    assert compression.thread_codec() is compression.thread_codec()
 
 
 LOADED = """

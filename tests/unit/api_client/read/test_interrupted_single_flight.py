@@ -14,6 +14,7 @@ import pytest
 from api_client.protocol.clock import monotonic_seconds
 from api_client.read import coalescing
 from api_client.read.coalescing import AsyncSingleFlight, SingleFlight
+from tests.support.internals import flights_of
 from tests.support.opcode_interrupts import Interrupted, InterruptedByTimer, OpcodeInterrupt
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -40,7 +41,7 @@ def test_an_interrupted_leader_leaves_the_lead_to_its_follower(error: type[BaseE
             bytecodes = OpcodeInterrupt(number, error, coalescing)
 
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:
-                (flight,) = flights._flights.values()
+                (flight,) = flights_of(flights)
                 following.append(pool.submit(flights.share, "k", NEVER_SECONDS, alone))
                 eventually(lambda: flight.waiting, "it follows")
                 read_begins()
@@ -49,7 +50,7 @@ def test_an_interrupted_leader_leaves_the_lead_to_its_follower(error: type[BaseE
             with suppress(error), bytecodes.traced():
                 flights.share("k", NEVER_SECONDS, lead)
             assert all(one.result(MAX_WAIT_SECONDS)[0] in {b"led", b"alone"} for one in following)
-            assert flights._flights == {}
+            assert flights_of(flights) == []
             return bytecodes.has_raised
 
         assert at_each_bytecode(run) > 100
@@ -64,18 +65,18 @@ def test_an_interrupted_follower_leaves_leader_and_others_as_they_were(error: ty
             bytecodes = OpcodeInterrupt(number, error, coalescing)
 
             def lead(_: float, read_begins: Callable[[], None]) -> bytes:
-                (flight,) = flights._flights.values()
+                (flight,) = flights_of(flights)
                 eventually(lambda: has_gone or flight.waiting, "it follows, or has gone")
                 read_begins()
                 return b"led"
 
             leading = pool.submit(flights.share, "k", NEVER_SECONDS, lead)
-            eventually(lambda: flights._flights, "it leads")
+            eventually(lambda: flights_of(flights), "it leads")
             with suppress(error), bytecodes.traced():
                 flights.share("k", NEVER_SECONDS, alone)
             has_gone.append(True)
             assert leading.result(MAX_WAIT_SECONDS) == (b"led", False)
-            assert flights._flights == {}
+            assert flights_of(flights) == []
             return bytecodes.has_raised
 
         assert at_each_bytecode(run) > 100
@@ -101,7 +102,7 @@ def test_tasks_that_are_interrupted_leave_none_waiting(error: type[BaseException
         assert waiting == set()
         failed = [task for task in done if task.exception() is not None]
         assert len(failed) <= 1
-        assert flights._flights == {}
+        assert flights_of(flights) == []
         return bytecodes.has_raised
 
     assert at_each_bytecode(lambda number: asyncio.run(share(number))) > 100

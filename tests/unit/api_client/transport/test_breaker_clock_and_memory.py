@@ -17,6 +17,7 @@ from api_client.read.coalescing import SingleFlight
 from api_client.transport.breaker import Breaker
 from api_client.trigger.suppression import TriggerSuppressor
 from tests.support.clock import Time
+from tests.support.internals import flights_of
 from tests.support.waiting import eventually
 
 
@@ -215,8 +216,7 @@ def all_wait(flights: SingleFlight, lead: Lead, timeouts: list[float], release: 
 
 
 def waiters(flights: SingleFlight) -> list[object]:
-    flight = flights._flights.get("k")
-    return list(flight.waiting) if flight else []
+    return [waker for flight in flights_of(flights) for waker in flight.waiting]
 
 
 def test_followers_share_the_leader_s_bytes(flights: SingleFlight) -> None:
@@ -224,7 +224,7 @@ def test_followers_share_the_leader_s_bytes(flights: SingleFlight) -> None:
     results = all_wait(flights, lead, [10.0] * 5, release=1)
     assert results == [(b"value", False), *[(b"value", True)] * 4]
     assert len(lead.timeouts) == 1
-    assert flights._flights == {}
+    assert flights_of(flights) == []
 
 
 def test_followers_share_the_leader_s_error(flights: SingleFlight) -> None:

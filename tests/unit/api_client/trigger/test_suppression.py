@@ -13,6 +13,7 @@ from api_client.protocol.messages import RefreshReason
 from api_client.trigger.backlog import Backlog, Trigger
 from api_client.trigger.suppression import TriggerSuppressor
 from tests.support.clock import Time
+from tests.support.internals import lock_of
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_of_many_threads_one_triggers(suppressor: TriggerSuppressor) -> None:
 
 def test_a_suppressed_key_costs_no_lock(suppressor: TriggerSuppressor) -> None:
     suppressor.try_mark("k", 7, 1.0)
-    with suppressor._lock, ThreadPoolExecutor(1) as pool:
+    with lock_of(suppressor), ThreadPoolExecutor(1) as pool:
         assert pool.submit(suppressor.try_mark, "k", 7, 1.0).result(10) is False
 
 

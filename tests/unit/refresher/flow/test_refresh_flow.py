@@ -78,14 +78,12 @@ class Worker(WorkerEvents):
         self.bury_error: Exception | None = None
         self.registry = Registry()
         query("q", ttl=300, grace=60, into=self.registry)(lambda tx, n: n)
-        self.refresher = Refresher(
-            self.settings,
-            RefreshDeps(
-                lease_steps=self, origin=self, encode=self._encode, registry=self.registry, keep_lease=self._hold,
-                publish=self._publish, write_dead_letter=self._bury, monotonic=lambda: self.now, sleep=self._sleep,
-                events=self, failure_of=self._failure_of, shuts_down=lambda: self.shuts_down, uniform=lambda: self.u,
-            ),
+        self.deps = RefreshDeps(
+            lease_steps=self, origin=self, encode=self._encode, registry=self.registry, keep_lease=self._hold,
+            publish=self._publish, write_dead_letter=self._bury, monotonic=lambda: self.now, sleep=self._sleep,
+            events=self, failure_of=self._failure_of, shuts_down=lambda: self.shuts_down, uniform=lambda: self.u,
         )  # fmt: skip
+        self.refresher = Refresher(self.settings, self.deps)
 
     def run(self, call: Call[Any]) -> Any:
         self.diary.append((call.script,))
@@ -614,7 +612,7 @@ def test_the_value_of_a_load_that_failed_is_gone_with_it(worker: Worker) -> None
     def encode_fails(value: object, **_: Any) -> bytes:
         raise failing("too_large", transient=False)
 
-    refresher = Refresher(worker.settings, replace(worker.refresher._deps, encode=encode_fails))
+    refresher = Refresher(worker.settings, replace(worker.deps, encode=encode_fails))
     worker.loads.append(value)
     del value
     gc.disable()

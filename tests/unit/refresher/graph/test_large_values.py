@@ -14,7 +14,7 @@ from neo4j.time import Date, Duration
 
 from refresher.errors import LoadFailed
 from refresher.graph import values
-from tests.unit.refresher.graph.test_values_and_graph_errors import a_path
+from tests.support.driver_values import friends_path
 
 MIB = 1024 * 1024
 LIMIT = 64 * 1024
@@ -60,8 +60,8 @@ LARGE: dict[str, Callable[[], object]] = {
     "bytes": lambda: b"x" * MANY,
     "texts": lambda: ("x" * LIMIT,) * 40,
     "dates": lambda: [Date(2026, 7, 21)] * MANY,
-    "nodes": lambda: [a_path().start_node] * (MANY // 40),
-    "paths": lambda: [a_path()] * (MANY // 100),
+    "nodes": lambda: [friends_path().start_node] * (MANY // 40),
+    "paths": lambda: [friends_path()] * (MANY // 100),
     "doubled lists": lambda: doubled(lambda a, b: [a, b]),
     "doubled dicts": lambda: doubled(lambda a, b: {1: a, 2: b}),
     "doubled dataclasses": lambda: doubled(Pair),
@@ -86,8 +86,8 @@ def test_a_value_that_is_far_too_large_is_refused_before_it_takes_memory(kind: s
 SMALL: dict[str, object] = {
     "nothing": None, "text": "ü" * 50, "bytes": b"x" * 50, "numbers": [0, -1, 2**60, 1.5, True, None],
     "empty": [[], {}, "", (), set(), b""], "rows": [{"id": 1, "name": "Ann"}] * 3, "keys": {1: "a", "b": 2, None: 3},
-    "dates": [Date(2026, 7, 21), Duration(days=1)], "a duration as key": {Duration(days=1): 1}, "path": a_path(),
-    "record": neo4j.Record({"node": a_path().start_node}), "dataclass": Pair(1, Pair("a", [])),
+    "dates": [Date(2026, 7, 21), Duration(days=1)], "a duration as key": {Duration(days=1): 1}, "path": friends_path(),
+    "record": neo4j.Record({"node": friends_path().start_node}), "dataclass": Pair(1, Pair("a", [])),
     "struct": PairStruct(1, PairStruct("a", [])), "unset": [Unset()] * 30,
     "what is left out": [Sparse()] * 30, "what is not": Sparse("n", ["t"]),
 }  # fmt: skip

@@ -16,7 +16,6 @@ import msgspec
 import neo4j
 import pytest
 import pytz
-from neo4j import graph as driver
 from neo4j.spatial import CartesianPoint, WGS84Point
 from neo4j.time import Date, DateTime, Duration, Time
 from neo4j.vector import Vector
@@ -24,6 +23,7 @@ from neo4j.vector import Vector
 from api_client.errors import DecodeError
 from refresher.errors import LoadFailed
 from refresher.graph import values
+from tests.support.driver_values import friends_path
 from tests.support.payloads import read_payload
 
 MIB = 1024 * 1024
@@ -62,15 +62,7 @@ PLUS_1, PLUS_2 = timezone(timedelta(hours=1)), timezone(timedelta(hours=2))
 ROUNDED_US = 123457
 
 
-def a_path() -> driver.Path:
-    graph = driver.Graph()
-    ann = driver.Node(graph, "4:x:1", 1, ["Person", "Admin"], {"name": "Ann"})
-    bob = driver.Node(graph, "4:x:2", 2, [], {"name": "Bob"})
-    knows = graph.relationship_type("KNOWS")(graph, "5:x:7", 7, {"since": Date(2020, 1, 2)})
-    knows._start_node, knows._end_node = ann, bob
-    return driver.Path(ann, knows)
-
-
+A_PATH = friends_path()
 ANN, BOB = Node("4:x:1", ["Admin", "Person"], Person("Ann")), Node("4:x:2", [], Person("Bob"))
 KNOWS = Relationship("5:x:7", "KNOWS", "4:x:1", "4:x:2", Knows(date(2020, 1, 2)))
 # row of the page: (what the loader returns, what the types but str come to, in the page's order)
@@ -100,9 +92,9 @@ ROWS: dict[str, tuple[list[object], list[object]]] = {
     "Point, WGS 84 3D: longitude, latitude, height": (
         [WGS84Point((4.9, 52.4, 3.5))], [Point(4979, [4.9, 52.4, 3.5])],
     ),
-    "Node": ([a_path().start_node], [ANN]),
-    "Relationship": ([a_path().relationships[0]], [KNOWS]),
-    "Path": ([a_path()], [Path([ANN, BOB], [KNOWS])]),
+    "Node": ([A_PATH.start_node], [ANN]),
+    "Relationship": ([A_PATH.relationships[0]], [KNOWS]),
+    "Path": ([A_PATH], [Path([ANN, BOB], [KNOWS])]),
     "Record": ([neo4j.Record({"name": "Ann"})], [Person("Ann")]),
     "Integer, Float, Boolean, String, null": ([[1, 1.5, True, "Ann", None]], [[1, 1.5, True, "Ann", None]]),
     "ByteArray": ([b"\x00\x01", bytearray(b"\x00\x01")], [b"\x00\x01"]),

@@ -11,7 +11,6 @@ import neo4j
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
 from neo4j import exceptions as driver_errors
-from neo4j.graph import Graph, Node, Path
 from neo4j.spatial import CartesianPoint, WGS84Point
 from neo4j.time import Date, DateTime, Duration, Time
 
@@ -23,6 +22,7 @@ from refresher.graph.failures import classify_error
 from refresher.graph.loader import Graph as Origin
 from refresher.ops.startup_checks import log_problems
 from refresher.settings import WorkerSettings
+from tests.support.driver_values import friends_path, server_error
 
 MIB = 1024 * 1024
 
@@ -31,21 +31,13 @@ def shown(value: object) -> Any:
     return msgspec.msgpack.decode(values.encode(value, query="q", max_bytes=MIB))
 
 
-def a_path() -> Path:
-    graph = Graph()
-    ann = Node(graph, "4:x:1", 1, ["Person", "Admin"], {"name": "Ann", "home": CartesianPoint((1.0, 2.0))})
-    bob = Node(graph, "4:x:2", 2, [], {})
-    knows = graph.relationship_type("KNOWS")(graph, "5:x:7", 7, {"since": Date(2020, 1, 2)})
-    knows._start_node, knows._end_node = ann, bob
-    return Path(ann, knows)
-
-
+A_PATH = friends_path(home=CartesianPoint((1.0, 2.0)))
 ANN = {
     "id": "4:x:1",
     "labels": ["Admin", "Person"],
     "properties": {"name": "Ann", "home": {"srid": 7203, "coordinates": [1.0, 2.0]}},
 }
-BOB = {"id": "4:x:2", "labels": [], "properties": {}}
+BOB = {"id": "4:x:2", "labels": [], "properties": {"name": "Bob"}}
 KNOWS = {"id": "5:x:7", "type": "KNOWS", "start": "4:x:1", "end": "4:x:2", "properties": {"since": "2020-01-02"}}
 
 
@@ -58,12 +50,12 @@ KNOWS = {"id": "5:x:7", "type": "KNOWS", "start": "4:x:1", "end": "4:x:2", "prop
         (Duration(months=1, days=2, seconds=3), "P1M2DT3S"),
         (CartesianPoint((1.0, 2.0)), {"srid": 7203, "coordinates": [1.0, 2.0]}),
         (WGS84Point((1.0, 2.0, 3.0)), {"srid": 4979, "coordinates": [1.0, 2.0, 3.0]}),
-        (a_path().start_node, ANN),
-        (a_path().relationships[0], KNOWS),
-        (a_path(), {"nodes": [ANN, BOB], "relationships": [KNOWS]}),
+        (A_PATH.start_node, ANN),
+        (A_PATH.relationships[0], KNOWS),
+        (A_PATH, {"nodes": [ANN, BOB], "relationships": [KNOWS]}),
         (neo4j.Record({"a": 1, "b": Date(2020, 1, 2)}), {"a": 1, "b": "2020-01-02"}),
-        (neo4j.Record({"n": a_path().start_node}), {"n": ANN}),
-        ([neo4j.Record({"p": a_path()})], [{"p": {"nodes": [ANN, BOB], "relationships": [KNOWS]}}]),
+        (neo4j.Record({"n": A_PATH.start_node}), {"n": ANN}),
+        ([neo4j.Record({"p": A_PATH})], [{"p": {"nodes": [ANN, BOB], "relationships": [KNOWS]}}]),
         ({"deep": [{"at": Date(2020, 1, 2)}]}, {"deep": [{"at": "2020-01-02"}]}),
         (datetime(2020, 1, 2, tzinfo=UTC), "2020-01-02T00:00:00Z"),
         (None, None),
@@ -78,7 +70,7 @@ def test_what_the_graph_returns_has_a_plain_documented_shape(value: object, payl
 
 
 def test_a_list_of_nodes_in_a_record_keeps_their_whole_shape() -> None:
-    assert shown(neo4j.Record({"nodes": [a_path().start_node]})) == {"nodes": [ANN]}
+    assert shown(neo4j.Record({"nodes": [A_PATH.start_node]})) == {"nodes": [ANN]}
 
 
 def deep() -> object:
@@ -101,10 +93,6 @@ def test_a_value_over_the_limit_is_a_permanent_failure_that_says_how_large_it_is
     with pytest.raises(LoadFailed, match="has 99 bytes; CACHE_MAX_VALUE_BYTES allows 98") as caught:
         values.encode("x" * 97, query="q", max_bytes=98)
     assert (caught.value.kind, caught.value.is_transient) == ("too_large", False)
-
-
-def server_error(code: str) -> Exception:
-    return driver_errors.Neo4jError._hydrate_neo4j(code=f"Neo.{code}", message="as the server said")
 
 
 TRANSIENT, BOUNDED, PERMANENT = (True, None), (True, 2), (False, None)

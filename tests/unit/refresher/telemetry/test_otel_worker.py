@@ -9,7 +9,6 @@ from typing import Any, cast
 import msgspec
 import neo4j
 import pytest
-from neo4j.exceptions import ClientError
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
@@ -27,6 +26,7 @@ from refresher.telemetry.metrics import MeteredWorkerEvents
 from refresher.telemetry.otel import OTelWorkerEvents
 from refresher.telemetry.otel_spans import texts_of
 from refresher.telemetry.prometheus import PrometheusWorkerEvents
+from tests.support.driver_values import server_error
 from tests.support.metric_recorder import recorded_metrics
 from tests.support.span_recorder import SpanRecorder, tree_of
 from tests.unit.api_client.observe.test_otel import in_registry
@@ -193,7 +193,7 @@ def test_a_query_s_text_is_shown_as_it_stands_in_code_or_not_at_all(
 
 
 def test_the_graph_s_error_is_told_by_its_code(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
-    error = ClientError._basic_hydrate(neo4j_code="Neo.ClientError.Statement.SyntaxError", message="c4nary")
+    error = server_error("ClientError.Statement.SyntaxError", "c4nary")
     tx = events.spans.transaction(cast("Any", Parts(error)), some_query(), SETTINGS)
     with pytest.raises(neo4j.exceptions.Neo4jError):
         tx.run("RETRUN")

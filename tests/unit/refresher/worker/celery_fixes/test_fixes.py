@@ -80,5 +80,5 @@ def test_an_exception_over_a_message_ends_the_connection_alone() -> None:
         raise KeyError("args")
 
     with pytest.raises(ConnectionError):
-        RefreshConsumer._survive_unreadable(consumer, loop)()  # type: ignore[arg-type]
+        RefreshConsumer.survive_unreadable(consumer, loop)()  # type: ignore[arg-type]
     assert [type(error) for error in reported] == [KeyError]

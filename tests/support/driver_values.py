@@ -1,0 +1,22 @@
+"""What Neo4j's driver makes of a server's replies, and gives no public way to make."""
+
+from __future__ import annotations
+
+from neo4j.exceptions import Neo4jError
+from neo4j.graph import Graph, Node, Path
+from neo4j.time import Date
+
+
+def server_error(code: str, message: str = "as the server said") -> Neo4jError:
+    """The driver's error of a server's code, such as TransientError.Transaction.DeadlockDetected."""
+    return Neo4jError._hydrate_neo4j(code=f"Neo.{code}", message=message)  # noqa: SLF001
+
+
+def friends_path(**home: object) -> Path:
+    """A path from Ann, who has ``home`` as properties, to Bob, whom she knows."""
+    graph = Graph()
+    ann = Node(graph, "4:x:1", 1, ["Person", "Admin"], {"name": "Ann"} | home)
+    bob = Node(graph, "4:x:2", 2, [], {"name": "Bob"})
+    knows = graph.relationship_type("KNOWS")(graph, "5:x:7", 7, {"since": Date(2020, 1, 2)})
+    knows._start_node, knows._end_node = ann, bob  # noqa: SLF001
+    return Path(ann, knows)

@@ -1,0 +1,172 @@
+"""What nothing public shows of the reader's parts: no other file of the tests reaches into a private attribute of it.
+
+ruff's SLF001 holds that. Where a test of a race has to change something, it gets the thing itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Lock
+from typing import Any
+
+from api_client import CacheClient, default
+from api_client.client_base import ClientBase
+from api_client.local.decoded import DecodedEntryCache
+from api_client.local.tier import LocalTier
+from api_client.local.tracking import TrackingLink
+from api_client.protocol.clock import RedisClock
+from api_client.read.coalescing import AsyncSingleFlight, SingleFlight
+from api_client.read.core import ReadCore
+from api_client.transport.multiplexed import AsyncConnections, Multiplexed
+from api_client.transport.pool import Connection, Connections
+from api_client.transport.pubsub import Notifications
+from api_client.transport.sentinel import SentinelResolver
+from api_client.trigger.publisher import Publisher
+from api_client.trigger.suppression import TriggerSuppressor
+
+
+def link_of(client: ClientBase) -> Any:
+    """The link to Redis that a client of either kind has for what is not read."""
+    return client._link
+
+
+def reading_link_of(client: ClientBase) -> Any:
+    """The link that a client reads by: an async one has its own."""
+    return getattr(client, "_aio", client._link)
+
+
+def connections_of(link: Any) -> AsyncConnections:
+    """The connections of an async link to one server."""
+    return link.only_node._connections
+
+
+def publisher_of(client: ClientBase) -> Publisher:
+    return client._publisher
+
+
+def notifications_of(client: ClientBase) -> Notifications:
+    return client._notifications
+
+
+def tier_of(client: ClientBase) -> LocalTier | None:
+    return client._tier
+
+
+def tracking_of(client: ClientBase) -> Any:
+    return client._tracking
+
+
+def single_flight_of(client: Any) -> SingleFlight | AsyncSingleFlight:
+    return client._reads._flights
+
+
+def flights_of(shared: SingleFlight | AsyncSingleFlight) -> list[Any]:
+    """The waits that are under way; ``waiting`` of each has its followers."""
+    return list(shared._flights.values())
+
+
+def default_lock() -> Any:
+    """The lock under which the default clients are made."""
+    return default._lock
+
+
+def default_clients() -> tuple[CacheClient | None, Any]:
+    """The default clients, sync and async, if they were made."""
+    return default._client, default._async_client
+
+
+def never_resync(clock: RedisClock) -> None:
+    """Let a clock not ask again on its own."""
+    clock._resync_at = float("inf")
+
+
+def idle_in(pool: Connections) -> deque[Connection]:
+    return pool._idle
+
+
+def opened_in(pool: Connections) -> set[Any]:
+    return pool._open
+
+
+def waiting_in(pool: Connections) -> deque[Any]:
+    """What the threads that wait for a connection are woken by."""
+    return pool._waiting
+
+
+def set_timeout(pool: Connections, seconds: float) -> None:
+    """Change the timeout of a pool, for waits and connections from now on."""
+    pool._timeout_seconds = seconds
+
+
+def socket_of(connection: Any) -> Any:
+    return connection._socket
+
+
+def by_loop(connections: AsyncConnections) -> dict[Any, Any]:
+    """The connection of each event loop."""
+    return connections._by_loop
+
+
+def is_opening(connections: AsyncConnections) -> bool:
+    return bool(connections._opening)
+
+
+def due_on(connection: Multiplexed) -> int:
+    """How many replies are due."""
+    return len(connection._due)
+
+
+def unsent_on(connection: Multiplexed) -> int:
+    return len(connection._unsent)
+
+
+def listened_to(notifications: Notifications) -> tuple[int, int]:
+    """How many channels and how many waits a process is subscribed for."""
+    return len(notifications._channels), len(notifications._waiting)
+
+
+def is_running(publisher: Publisher) -> bool:
+    """Whether the publisher's thread runs."""
+    return publisher._thread.is_running
+
+
+def pause_seconds(link: TrackingLink) -> float:
+    """How long it would wait before its next attempt; the one after that waits for longer."""
+    return link._pause_seconds()
+
+
+def failures_of(link: TrackingLink) -> int:
+    return link._failures
+
+
+def set_refused(link: TrackingLink) -> None:
+    """Let it believe that Redis has refused it."""
+    link._reported = "refused"
+
+
+def lock_of(suppressor: TriggerSuppressor) -> Lock:
+    return suppressor._lock
+
+
+def is_filling(tier: LocalTier) -> bool:
+    """Whether a read that may fill the tier has begun, and not ended."""
+    return bool(tier._fills)
+
+
+def decoded_of(core: ReadCore) -> DecodedEntryCache:
+    return core._decoded
+
+
+def sentinels_of(resolver: SentinelResolver) -> Any:
+    """redis-py's part of it."""
+    return resolver._sentinel
+
+
+def wakes_at(renewals: Any) -> float:
+    """When the thread of a worker's renewals wakes by itself."""
+    return renewals._wakes_at
+
+
+def wake_up_of(renewals: Any) -> Any:
+    """The condition that wakes the thread of a worker's renewals before."""
+    return renewals._changed
