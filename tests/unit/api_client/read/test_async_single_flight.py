@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 import pytest
-import uvloop
 
 from api_client.errors import RefreshFailed, WaitTimeout
 from api_client.read.coalescing import AsyncSingleFlight
 from tests.support.clock import Time
+from tests.support.internals import flights_of
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -22,11 +22,11 @@ def flights(time: Time) -> AsyncSingleFlight:
     return AsyncSingleFlight(time)
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
+@pytest.fixture
+def run() -> Run:
     def on_new_loop(coroutine: Coroutine[Any, Any, None]) -> None:
         told: list[Any] = []
-        with asyncio.Runner(loop_factory=request.param, debug=True) as runner:
+        with asyncio.Runner(debug=True) as runner:
             runner.get_loop().set_exception_handler(lambda _, context: told.append(context))
             runner.run(asyncio.wait_for(coroutine, 20))
             gc.collect()
@@ -84,7 +84,7 @@ def test_all_share_the_bytes_of_one_wait(run: Run, flights: AsyncSingleFlight, l
         await rounds()
         lead.read(b"raw")
         assert await ended(tasks) == [(b"raw", False), *[(b"raw", True)] * 4]
-        assert (len(lead.timeouts), flights._flights) == (1, {})
+        assert (len(lead.timeouts), flights_of(flights)) == (1, [])
 
     run(share())
 
@@ -128,7 +128,7 @@ def test_when_all_are_cancelled_the_wait_ends_and_the_next_one_begins_its_own(
             task.cancel()
         await ended(again)
         await rounds()
-        assert (lead.cancelled, flights._flights) == (2, {})
+        assert (lead.cancelled, flights_of(flights)) == (2, [])
 
     run(share())
 
