@@ -19,7 +19,7 @@ from refresher.worker.tasks import RefreshAbandoned, RetryLater
 
 flower_options = pytest.importorskip("flower.options")
 
-DOCUMENTATION = Path(__file__).parents[3] / "docs" / "flower.md"
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "how-to" / "flower.md"
 
 
 def said(**changes: Any) -> Any:
