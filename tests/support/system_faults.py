@@ -1,4 +1,4 @@
-"""Faults of a monitored system: how each is caused, reported and fixed. docs/reference/alerts.md has a row for each."""
+"""Faults of a monitored system: how each is caused, reported and fixed. docs/reference/failures.md names each."""
 
 from __future__ import annotations
 
