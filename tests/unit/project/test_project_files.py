@@ -123,8 +123,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         if line.startswith("``")
     ]
     in_docs = [
-        [cell.replace("`", "") for cell in row]
-        for row in table_under(committed()["docs/development/architecture.md"], "Keys")
+        [cell.replace("`", "") for cell in row] for row in table_under(committed()["docs/reference/formats.md"], "Keys")
     ]
     assert in_docs == in_code
     assert len(in_docs) == 6
@@ -132,7 +131,10 @@ def test_the_key_table_is_that_of_the_code() -> None:
 
 def test_the_header_table_and_the_steps_are_those_of_the_code() -> None:
     text = committed()["docs/development/architecture.md"]
-    offsets = {row[2].strip("*"): int(row[0]) for row in table_under(text, "The entry's header")}
+    offsets = {
+        row[2].strip("*"): int(row[0])
+        for row in table_under(committed()["docs/reference/formats.md"], "The entry's header")
+    }
     assert offsets["token"] == TOKEN_OFFSET
     assert max(offsets.values()) == FIXED_HEADER_BYTES
     record = text.split("\n## The lease record\n", 1)[1].split("\n## ", 1)[0]
