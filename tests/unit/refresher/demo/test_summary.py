@@ -69,12 +69,6 @@ def test_what_is_still_stale_is_not_said_to_be_fresh() -> None:
     assert "37 keys had grown stale, and all but 3 were fresh again 2.4 s after it was ready." in text
 
 
-def test_one_of_a_thing_is_no_plural() -> None:
-    text = words(replace(FINE, processes=1, worker=WorkerCounts(1, abandoned=1), tally=replace(TALLY, triggered=1)))
-    for sentence in ("from 1 process;", "stored 1 value;", "triggered 1 refresh;", "1 refresh was abandoned"):
-        assert sentence in text
-
-
 def test_a_run_without_traffic_or_accident_has_a_summary_too() -> None:
     text = words(replace(FINE, tally=Tally(), outage=None))
     assert "0 reads" in text
