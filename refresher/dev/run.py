@@ -7,12 +7,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import watchfiles
 
@@ -20,6 +20,7 @@ from api_client.errors import ConfigurationError
 from api_client.transport.redis_py import connect
 from refresher.dev.environment_files import COMMANDS, reserved_folder, write_environment
 from refresher.dev.errors import DevError
+from refresher.dev.imports import files_imported_anew, imported_files
 from refresher.dev.sample import ABOUT, load_sample
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
 from refresher.ops.http import get
@@ -87,7 +88,7 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
             watched = _folders_of(modules)
             for line in _introduction(options, watched, time.monotonic() - began):
                 say(line)
-            _restart_on_change(worker, settings, watched, say)
+            _restart_on_change(worker, modules, settings, watched, say)
         finally:
             # Everything is being stopped from here on; another Ctrl-C would only leave something behind.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -127,7 +128,7 @@ def _introduction(options: DevOptions, watched: Sequence[Path], seconds: float) 
     yield "  in another terminal, in this directory, set the environment of readers and commands:"
     for shell, command in COMMANDS:
         yield f"    {shell:<15}{command}"
-    yield f"  the worker restarts when a Python file changes in {', '.join(map(str, watched))}"
+    yield f"  the worker restarts when a file that it imports changes in {', '.join(map(str, watched))}"
     yield "  Ctrl-C stops everything, and removes its data"
 
 
@@ -143,7 +144,7 @@ class _Worker:
         self._port = free_port()
         health = {"CACHE_HEALTH_PORT": str(self._port), "CACHE_HEALTH_ADDRESS": _HOST}
         # A killed pool's temporary files are removed with the folder.
-        self._environ = {**environ, **health, "TMPDIR": str(folder)}
+        self.environ: dict[str, str] = {**environ, **health, "TMPDIR": str(folder)}
         self._folder = folder
         self._process: GuardedProcess | None = None
 
@@ -155,7 +156,7 @@ class _Worker:
         """
         argv = [sys.executable, "-m", "celery", "--quiet", "-A", "refresher", "worker", "-l", "INFO"]
         self._process = GuardedProcess.start(
-            argv, log_file=None, env=self._environ, remove_when_orphaned=self._folder, grace_seconds=_STOP_SECONDS
+            argv, log_file=None, env=self.environ, remove_when_orphaned=self._folder, grace_seconds=_STOP_SECONDS
         )
         deadline = time.monotonic() + START_SECONDS
         while not self._is_ready():
@@ -184,21 +185,24 @@ class _Worker:
 
 
 def _restart_on_change(
-    worker: _Worker, settings: WorkerSettings, folders: Sequence[Path], say: Callable[[str], None]
-) -> None:
-    has_ended = False
+    worker: _Worker, modules: Sequence[str], settings: WorkerSettings, folders: Sequence[Path],
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
+    has_ended, known = False, cast("Collection[Path] | None", imported_files())
     changes = watchfiles.watch(
         *folders, watch_filter=watchfiles.PythonFilter(), yield_on_timeout=True, rust_timeout=_WATCH_MS
     )
-    for changed in changes:
-        if changed:
-            files = ", ".join(sorted({Path(path).name for _, path in changed}))
+    for changes_seen in changes:
+        changed = {Path(path) for _, path in changes_seen}
+        if changed and (known is None or not changed.isdisjoint(known)):
+            files = ", ".join(sorted(path.name for path in changed if known is None or path in known))
             say(f"{files} changed: emptying the cache, and restarting the worker …")
             worker.stop()
             # What is cached was loaded by the code as it was before.
             with connect(settings.redis_url, timeout_seconds=_STOP_SECONDS) as cache:
                 cache.flushdb()
             has_ended = False
+            known = files_imported_anew(modules, worker.environ)
             if worker.start():
                 say("ready")
         if worker.has_ended and not has_ended:

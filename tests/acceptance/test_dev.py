@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psutil
 import pytest
 
-from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in_process_list
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.dev import READY, Dev, names_in
+from tests.support.processes import addresses_beyond_loopback, shown_in_process_list
+from tests.support.waiting import MAX_WAIT_SECONDS
 
-ROOT = Path(__file__).parents[2]
-READY = "Ctrl-C stops everything"
 MODULE = """
 from refresher import query
 
@@ -30,66 +24,9 @@ def friends_of(tx, person_id: int) -> list[str]:
 READ = 'from api_client import get_cached; print(get_cached("friends_of", {"person_id": 42}, timeout="60s"))'
 
 
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-class Dev:
-    """A running `refresher dev`: what it printed so far, and all processes that it ever had."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.folder, self.temporary = folder / "app", folder / "tmp"
-        self.temporary.mkdir(exist_ok=True)
-        self._out, self.pids = folder / "out.txt", set[int]()
-        with self._out.open("w") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "refresher.cli", "dev", *arguments],
-                stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, start_new_session=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)},
-            )  # fmt: skip
-
-    def processes(self) -> list[psutil.Process]:
-        try:
-            found = psutil.Process(self.process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        self.pids |= {process.pid for process in found}
-        return found
-
-    @property
-    def out(self) -> str:
-        return self._out.read_text()
-
-    def wait_for(self, words: str, times: int = 1) -> None:
-        def printed() -> bool:
-            self.processes()
-            assert self.process.poll() is None or self.out.count(words) >= times, self.out
-            return self.out.count(words) >= times
-
-        eventually(printed, f"it prints {words!r}")
-
-    def read(self) -> str:
-        """What a reader in another terminal gets."""
-        done = subprocess.run(
-            ["/bin/sh", "-c", f". .refresher-dev/env && exec {shlex.quote(sys.executable)} -c {shlex.quote(READ)}"],
-            cwd=self.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-            timeout=MAX_WAIT_SECONDS, check=False,
-        )  # fmt: skip
-        return done.stdout.strip() or done.stderr
-
-    def edit(self, change: Callable[[str], str]) -> None:
-        path = self.folder / "my_queries.py"
-        path.write_text(change(path.read_text()))
-
-    def end_by(self, number: signal.Signals) -> int:
-        """Send a signal; return its exit code, when all that it ever started is gone too."""
-        self.processes()
-        self.process.send_signal(number)
-        code = self.process.wait(MAX_WAIT_SECONDS)
-        eventually(lambda: all(map(is_gone, self.pids)), f"all of {self.pids} are gone")
-        eventually(lambda: not list(self.temporary.iterdir()), "no temporary file is left")
-        eventually(lambda: names_in(self.folder) == ["my_queries.py"], "nothing is left beside the module")
-        return code
+def edit(dev: Dev, change: Callable[[str], str]) -> None:
+    path = dev.folder / "my_queries.py"
+    path.write_text(change(path.read_text()))
 
 
 @pytest.fixture
@@ -114,24 +51,28 @@ def test_a_value_follows_an_edit_of_its_query_and_ctrl_c_leaves_nothing(started:
     dev = started("my_queries", "--sample")
     dev.wait_for(READY)
     assert "queries: friends_of" in dev.out
-    assert dev.read() == "['Ada', 'Grace']"
+    assert dev.run(READ) == "['Ada', 'Grace']"
     urls = [process.environ().get("CACHE_REDIS_URL", "") for process in dev.processes()]
     passwords = {urlsplit(url).password for url in urls} - {None}
     assert len(passwords) == 1
     assert [shown_in_process_list(str(password)) for password in passwords] == [[]]
     assert [address for process in dev.processes() for address in addresses_beyond_loopback(process.pid)] == []
 
-    dev.edit(lambda text: text.replace("ORDER BY f.name", "ORDER BY f.name DESC"))
+    (dev.folder / "beside.py").write_text("a file that the worker does not import")
+    edit(dev, lambda text: text.replace("ORDER BY f.name", "ORDER BY f.name DESC"))
     dev.wait_for("\nready\n")
-    assert dev.read() == "['Grace', 'Ada']", "without waiting for the TTL"
+    assert dev.run(READ) == "['Grace', 'Ada']", "without waiting for the TTL"
+    assert "beside.py" not in dev.out
+    (dev.folder / "beside.py").unlink()
 
-    dev.edit(lambda text: text + "(")
+    edit(dev, lambda text: text + "(")
     dev.wait_for("the worker has ended; it is started again when a file changes")
     assert "SyntaxError" in dev.out
-    dev.edit(lambda text: text.removesuffix("("))
+    edit(dev, lambda text: text.removesuffix("("))
     dev.wait_for("\nready\n", times=2)
-    assert dev.read() == "['Grace', 'Ada']"
+    assert dev.run(READ) == "['Grace', 'Ada']"
     assert dev.end_by(signal.SIGINT) == 0
+    assert names_in(dev.folder) == ["my_queries.py"]
     assert dev.out.endswith("stopped; everything was removed\n")
 
 
