@@ -80,6 +80,7 @@ def test_what_is_wrong_with_a_wheel_is_said(
         ("\nVersion: ", "\nVersion: 9", "metadata: version 9"),
         ("\nLicense-Expression: Apache-2.0", "", "metadata: the licence is not named"),
         ("Topic :: Database", "Topic :: Graphs that are asked", "there is no classifier 'Topic :: Graphs"),
+        ("](https://example.org/refresher/blob/", "](docs/../", "leads nowhere on an index"),
         ("text/markdown", "text/plain", "the description is not the read me"),
         ("\nRequires-Dist: celery", "\nRequires-Dist: neo4j", "a reader's installation would bring"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import sys
 import tarfile
 import zipfile
@@ -24,6 +25,7 @@ SOURCES_MUST_HAVE: Final = (
     "PKG-INFO", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt", "Makefile",
     "benchmarks/__main__.py", "tests/conftest.py", "deploy/README.md", "docs/index.md",
 )  # fmt: skip
+RELATIVE_LINK: Final = re.compile(r"\]\((?!https?:)[^)]+\)")
 LICENCE: Final = "licenses/LICENSE"
 
 
@@ -56,6 +58,8 @@ def faults_of_metadata(raw: bytes, tree: Path = ROOT) -> Iterator[str]:
     yield from (f"metadata: there is no classifier {name!r}" for name in unknown)
     if metadata.description_content_type != "text/markdown" or not (metadata.description or "").startswith("#"):
         yield "metadata: the description is not the read me"
+    elif relative := RELATIVE_LINK.search(metadata.description or ""):
+        yield f"metadata: {relative[0]} leads nowhere on an index"
     base = {one.name for one in metadata.requires_dist or () if not _is_of_an_extra(one)}
     if base & {"neo4j", "flower", "prometheus_client", "numpy"} or "redis" not in base:
         yield f"metadata: a reader's installation would bring {sorted(base)}"

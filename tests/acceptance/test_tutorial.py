@@ -1,0 +1,74 @@
+"""The tutorial's application, through what its page describes."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.dev import READY, Dev
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.web_server import EXAMPLES, WebServer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(EXAMPLES / "tutorial", tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+@pytest.fixture
+def dev(folder: Path) -> Iterator[Dev]:
+    running = Dev(folder.parent, "suggestions", "--sample")
+    yield running
+    running.process.kill()
+    running.process.wait(MAX_WAIT_SECONDS)
+
+
+@pytest.mark.timeout(5 * MAX_WAIT_SECONDS)
+def test_it_goes_as_the_page_says(dev: Dev, folder: Path) -> None:
+    dev.wait_for(READY)
+    environ = dev.environ()
+    server = WebServer.start("uvicorn app:app", environ, folder.parent / "uvicorn.log", cwd=folder)
+
+    def read() -> dict[str, Any]:
+        reply = server.http.get("/people/42/suggestions")
+        assert reply.status_code == 200, reply.text
+        return dict(reply.json())
+
+    def is_found(state: str) -> bool:
+        return bool(read()["state"] == state)
+
+    found = read()
+    assert (found["names"], found["state"]) == (["Alan", "Barbara", "Donald"], "miss")
+    eventually(lambda: is_found("stale"), "a stale value is served")
+    eventually(lambda: is_found("fresh"), "it has been reloaded")
+
+    worker, *_ = [one for one in dev.processes() if one.cmdline()[1:3] == ["-m", "celery"]]
+    worker.kill()
+    dev.wait_for("the worker has ended")
+    eventually(lambda: is_found("stale"), "a stale value is served")
+    age = read()["age_seconds"]
+    eventually(lambda: read()["age_seconds"] > age + 1, "it is served on, and grows older")
+
+    (folder / "suggestions.py").touch()
+    dev.wait_for("\nready\n")
+    eventually(lambda: is_found("fresh"), "a value of the new worker")
+    assert server.http.put("/people/42/friends/3").status_code == 204
+    assert read()["state"] != "fresh"
+    eventually(lambda: read()["names"] == ["Barbara", "Donald"], "what the write has changed is read")
+    server.stop()
+    assert dev.end_by(signal.SIGINT) == 0
+
+
+def test_its_own_tests_pass(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py"],
+        cwd=folder, capture_output=True, text=True, timeout=MAX_WAIT_SECONDS, check=False,
+    )  # fmt: skip
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
