@@ -13,6 +13,7 @@ from benchmarks.reports.report import ShownTable, tables_of
 from benchmarks.reports.results import Result
 
 MAX_ROWS: Final = 24
+MIN_ROWS_FACTORED: Final = 3
 _KEPT: Final = "../../../benchmarks/results"
 _HOT_KEYS: Final = (
     "The keys are read repeatedly, and their entries do not change: this project's reader compares such bytes with the "
@@ -36,7 +37,8 @@ says most as a ratio to what ran beside it. How each is measured, and what it ca
 In every chart this project is the strong colour.
 
 A target is reached by every round (`yes`), by the median while single rounds missed it (`median only`), or not (`NO`).
-Tables of more than {rows} rows are in the JSON of their run only; their charts are here.
+What every row of a table has in common stands above it. Tables of more than {rows} rows are in the JSON of their run
+only; their charts are here.
 """
 
 
@@ -78,15 +80,28 @@ def _result(benchmark: str, result: Result, charts: str) -> Iterator[str]:
     if remark := _REMARKS.get(result.group):
         yield remark
     for table in tables_of(result):
-        if len(table.rows) > MAX_ROWS:
+        if not table.title:
+            yield _markdown(*_filled(table))
+        elif len(table.rows) > MAX_ROWS:
             yield f"{table.title}: {len(table.rows)} rows, in [{benchmark}.json]({_KEPT}/{benchmark}.json)."
-            continue
-        cells = _markdown(*_filled(table))
-        yield f"{table.title}\n\n{cells}" if table.title else cells
+        else:
+            varying, common = _factored(table)
+            yield ". ".join(filter(None, (table.title, common and f"In every row: {common}")))
+            yield _markdown(*_filled(varying))
     for chart in result.charts:
         yield f"![{chart.title}]({charts}/{chart.name}.svg)"
         if chart.caption:
             yield chart.caption
+
+
+def _factored(table: ShownTable) -> tuple[ShownTable, str]:
+    """Return the table without the columns that are the same in every row, and what they say."""
+    columns = list(zip(*table.rows, strict=True))
+    same = {number for number, cells in enumerate(columns) if len(set(cells)) == 1 and len(cells) >= MIN_ROWS_FACTORED}
+    rest = [number for number in range(len(columns)) if number not in same]
+    common = ", ".join(f"{table.columns[number]} {columns[number][0]}" for number in sorted(same) if columns[number][0])
+    rows = [[row[number] for number in rest] for row in table.rows]
+    return ShownTable(table.title, [table.columns[number] for number in rest], rows), common
 
 
 def _filled(table: ShownTable) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
