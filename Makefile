@@ -89,6 +89,8 @@ release: ## Check, build and tag the version of api_client/_version.py. Pushing 
 	  { echo "error: v$(version) is tagged already: raise api_client/_version.py" >&2; exit 1; }
 	@grep -Eq "^## \[$(version)\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$$" CHANGELOG.md || \
 	  { echo "error: CHANGELOG.md has no date for $(version): write ## [$(version)] - $$(date +%F)" >&2; exit 1; }
+	@! grep -q 'example\.org' pyproject.toml || \
+	  { echo "error: pyproject.toml names no repository yet: replace example.org there" >&2; exit 1; }
 	$(MAKE) check test dist wheeltest
 	git tag -a "v$(version)" -m "refresher $(version)"
 	@echo "tagged v$(version); next: git push origin v$(version), and upload dist/"

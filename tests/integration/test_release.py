@@ -78,3 +78,10 @@ def test_uncommitted_changes_are_not_released(tree: Path) -> None:
     (tree / "CHANGELOG.md").write_text(DATED + "more\n")
     assert "error: uncommitted changes: commit them first" in release(tree, "true").stderr
     assert git(tree, "tag") == ""
+
+
+def test_a_release_names_its_repository(tree: Path) -> None:
+    (tree / "pyproject.toml").write_text('[project.urls]\nRepository = "https://example.org/refresher"\n')
+    commit(tree)
+    assert "error: pyproject.toml names no repository yet" in release(tree, "true").stderr
+    assert git(tree, "tag") == ""
