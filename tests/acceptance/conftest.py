@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import redis
 from kombu import Connection
 
 from api_client import CacheClient, ReaderEvents, ReaderSettings
+from api_client.config.broker import miss_queue, refresh_queue
 from api_client.protocol.entry import Smoothed, decode_header, encode
 from api_client.protocol.keys import CacheKey
 from api_client.trigger.broker import queue_length
@@ -117,6 +119,21 @@ class System:
         with Connection(url) as connection:
             return queue_length(connection, queue(self.env.get("CACHE_NAMESPACE", "cache"), url))
 
+    def empty(self) -> None:
+        """Wait until the workers have nothing to do, and delete all but the versions that they have registered."""
+        eventually(
+            lambda: not (self.waiting(miss_queue) or self.waiting(refresh_queue) or self.broker.hlen("unacked")),
+            "no message is under way",
+        )
+        for key in self.cache.scan_iter():
+            if b":v1:" not in key:
+                self.cache.delete(key)
+        self.control.flushdb()
+
+    def end_readers_with(self, stack: ExitStack) -> None:
+        """From now on readers end with ``stack``, and settings are this object's own."""
+        self._stack, self.env = stack, dict(self.env)
+
     def record(self, key: CacheKey) -> dict[str, str]:
         """The lease record as it stands."""
         return {name.decode(): value.decode("latin-1") for name, value in self.cache.hgetall(key.record).items()}
@@ -138,6 +155,27 @@ def system(stack: ExitStack, redis_server: RedisServer, arcadedb: ArcadeDbServer
 def system_without_graph(stack: ExitStack, redis_server: RedisServer, tmp_path: Path) -> System:
     """A system whose loads ask no graph."""
     return System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_worker(
+    redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[System]:
+    """A system on the embedded graph with a worker."""
+    with ExitStack() as opened:
+        server = opened.enter_context(RedisServer.start())
+        system = System(opened, server, redis_server, arcadedb, tmp_path_factory.mktemp("module"))
+        system.start_worker()
+        yield system
+
+
+@pytest.fixture
+def system_with_worker(module_worker: System, stack: ExitStack) -> System:
+    """The module's system, emptied, for a test that neither ends nor configures a part of it."""
+    module_worker.empty()
+    system = copy.copy(module_worker)
+    system.end_readers_with(stack)
+    return system
 
 
 @pytest.fixture

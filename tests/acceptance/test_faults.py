@@ -25,17 +25,18 @@ LEASE = {"STAMPEDE_LOCK_TIMEOUT_MS": "600", "STAMPEDE_JITTER_MAX_MS": "0"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_reader_killed_between_claim_and_publish_delays_a_waiting_one_by_a_second(system: System, kind: str) -> None:
+def test_a_reader_killed_between_claim_and_publish_delays_a_waiting_one_by_a_second(
+    system_with_worker: System, kind: str
+) -> None:
     from api_client.protocol import lease
     from api_client.transport.scripts import LeaseStore
 
-    system.start_worker()
-    client = system.reader(kind)
-    key = client.key("long_lived", {"key": "a"})
+    client = system_with_worker.reader(kind)
+    key = client.key("long_lived", {"key": kind})
     claim = lease.claim(key, claim_id="dead", seen_token=0, queue_ttl_seconds=QUEUE_TTL_SECONDS, retention_seconds=60)
-    LeaseStore(system.cache).run(claim)  # and its claimer is gone: nothing was published
+    LeaseStore(system_with_worker.cache).run(claim)  # and its claimer is gone: nothing was published
     with Measured() as took:
-        assert client.get("long_lived", {"key": "a"}, timeout=QUEUE_TTL_SECONDS / 2)["load"] == 1
+        assert client.get("long_lived", {"key": kind}, timeout=QUEUE_TTL_SECONDS / 2)["load"] == 1
     assert took.seconds > 0.9
     took.at_most(1.0)  # republished after a second, not after the queue's 60
 

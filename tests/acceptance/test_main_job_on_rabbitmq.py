@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+
 import pytest
 
-from tests.acceptance.conftest import System
+from refresher.embedded import RedisServer
+from tests.acceptance.conftest import NO_GRAPH, System
 from tests.acceptance.test_main_job import (  # noqa: F401 - they meet the fixture below
     test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits,
     test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served,
@@ -14,6 +18,7 @@ from tests.acceptance.test_main_job import (  # noqa: F401 - they meet the fixtu
     test_loads_that_fail_half_of_the_time_are_all_refreshed_in_the_end,
     test_misses_go_before_early_refreshes,
     test_readers_who_miss_share_one_wait_and_one_load,
+    unused,
 )
 from tests.servers.rabbitmq_server import RabbitMqServer
 
@@ -23,6 +28,18 @@ pytestmark = pytest.mark.usefixtures("patient_publishers")
 @pytest.fixture
 def system(system: System, rabbitmq: RabbitMqServer) -> System:
     """The system with RabbitMQ, and queues that nobody has used yet."""
-    rabbitmq.forget_queues("cache")
-    system.env["CACHE_BROKER_URL"] = rabbitmq.url
+    system.env |= {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{unused()}"}
     return system
+
+
+@pytest.fixture(scope="module")
+def module_worker(
+    redis_server: RedisServer, rabbitmq: RabbitMqServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[System]:
+    """A system on RabbitMQ with a worker; its loads ask no graph."""
+    with ExitStack() as opened:
+        server = opened.enter_context(RedisServer.start())
+        system = System(opened, server, redis_server, NO_GRAPH, tmp_path_factory.mktemp("module"))
+        system.env |= {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{unused()}"}
+        system.start_worker("-n", "shared@test")  # others of this RabbitMQ run beside it
+        yield system

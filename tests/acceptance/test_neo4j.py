@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 
@@ -14,6 +15,7 @@ import pytest
 from api_client import EntryState, RefreshFailed
 from api_client.protocol import payload
 from api_client.protocol.entry import decode_header
+from refresher.embedded import RedisServer
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.queries import Query, Registry, query
@@ -24,6 +26,18 @@ from tests.support.any_reader import KINDS
 from tests.support.waiting import eventually
 
 MAX_BYTES = 50_000
+
+
+@pytest.fixture(scope="module")
+def module_worker(
+    redis_server: RedisServer, neo4j_server: Neo4jServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[System]:
+    """A system on a real Neo4j, with a worker."""
+    with ExitStack() as opened:
+        server = opened.enter_context(RedisServer.start())
+        system = System(opened, server, redis_server, neo4j_server, tmp_path_factory.mktemp("module"))
+        system.start_worker()
+        yield system
 
 
 @pytest.fixture
@@ -43,10 +57,9 @@ def session(neo4j_server: Neo4jServer) -> Iterator[neo4j.Session]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_value_is_cached_and_after_an_invalidation_read_anew_behind_the_bookmark(
-    neo4j_system: System, session: neo4j.Session, kind: str
+    system_with_worker: System, session: neo4j.Session, kind: str
 ) -> None:
-    neo4j_system.start_worker()
-    client = neo4j_system.reader(kind)
+    client = system_with_worker.reader(kind)
     first = client.get_entry("from_graph", {"name": "hub"})
     assert (first.value, first.degree) == ([{"name": "hub", "version": 1}], 10)
 
@@ -66,22 +79,20 @@ NO_BOOKMARKS = ["no bookmark of any graph", "FB:xx", "x"]
 
 @pytest.mark.parametrize("bookmark", NO_BOOKMARKS)
 def test_a_bookmark_of_an_invalidation_that_the_graph_refuses_fails_one_load(
-    neo4j_system: System, session: neo4j.Session, bookmark: str
+    system_with_worker: System, session: neo4j.Session, bookmark: str
 ) -> None:
-    neo4j_system.start_worker()
-    client = neo4j_system.client()
+    client = system_with_worker.client()
     client.invalidate("from_graph", {"name": "hub"}, bookmarks=[bookmark])
     assert client.get("from_graph", {"name": "hub"}) == [{"name": "hub", "version": 1}]
-    letters = eventually(lambda: neo4j_system.cache.zrange("cache:dead1", 0, -1), "the dead letter is there")
+    letters = eventually(lambda: system_with_worker.cache.zrange("cache:dead1", 0, -1), "the dead letter is there")
     assert [json.loads(letter)["kind"] for letter in letters] == ["bookmark"]
 
 
 @pytest.mark.parametrize("bookmark", NO_BOOKMARKS)
 def test_a_bookmark_of_a_reader_that_the_graph_refuses_fails_its_own_reads_alone(
-    neo4j_system: System, session: neo4j.Session, bookmark: str
+    system_with_worker: System, session: neo4j.Session, bookmark: str
 ) -> None:
-    neo4j_system.start_worker()
-    client = neo4j_system.client()
+    client = system_with_worker.client()
     for _ in range(3):
         with pytest.raises(RefreshFailed) as caught:
             client.get("from_graph", {"name": "hub"}, min_bookmarks=[bookmark])
@@ -91,14 +102,13 @@ def test_a_bookmark_of_a_reader_that_the_graph_refuses_fails_its_own_reads_alone
 
 
 def test_a_reader_s_bookmark_that_the_graph_never_reaches_fails_no_other_read(
-    neo4j_system: System, session: neo4j.Session
+    system_with_worker: System, session: neo4j.Session
 ) -> None:
     # A transaction far in the future, of this very database: packed as [uuid, number, []].
     (real,) = session.last_bookmarks().raw_values
     packed = base64.b64decode(real.removeprefix("FB:") + "==")
     future = "FB:" + base64.b64encode(packed[:19] + b"\xc9\x7f\xff\x90").decode()
-    neo4j_system.start_worker()
-    client = neo4j_system.client()
+    client = system_with_worker.client()
     with pytest.raises(RefreshFailed) as caught:
         client.get("from_graph", {"name": "hub"}, min_bookmarks=[future])
     assert caught.value.kind == "bookmark_timeout"
@@ -197,11 +207,10 @@ class Shapes:
 
 
 def test_values_of_the_graph_s_own_types_reach_a_reader_as_the_types_that_it_asks_for(
-    neo4j_system: System, session: neo4j.Session
+    system_with_worker: System, session: neo4j.Session
 ) -> None:
     session.run(SHAPES).consume()
-    neo4j_system.start_worker()
-    client = neo4j_system.client()
+    client = system_with_worker.client()
     got = client.get("shapes", type=Shapes)
 
     a, b = got.way.nodes
@@ -226,7 +235,7 @@ def test_values_of_the_graph_s_own_types_reach_a_reader_as_the_types_that_it_ask
     assert (len(got.rows), got.rows[0]) == (2_000, Row(1, date(2026, 1, 2)))
 
     key = client.key("shapes")
-    raw = neo4j_system.cache.get(key.entry)
+    raw = system_with_worker.cache.get(key.entry)
     assert decode_header(raw, key.digest).is_compressed
     assert len(raw) < 20_000 < len(payload.encode(client.get("shapes")))
     assert client.get("shapes")["zoned"] == "2026-07-21T09:27:01.123456789+02:00"

@@ -17,11 +17,12 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.mark.parametrize("callers", ["threads", "tasks"])
-def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits(system: System, callers: str) -> None:
-    system.start_worker()
-    client = system.client()
-    params = {"key": "a", "hold": "gate"}
-    system.open_gate("gate")
+def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits(
+    system_with_worker: System, callers: str
+) -> None:
+    system, client = system_with_worker, system_with_worker.client()
+    params = {"key": callers, "hold": callers}
+    system.open_gate(callers)
     client.get("long_lived", params)
     processes = [
         subprocess.Popen(
@@ -50,36 +51,34 @@ def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits
             process.communicate()
     assert sum(answers.values()) == 1000
     assert all(answer.startswith("('stale', '") and answer.endswith("', 1)") for answer in answers), answers
-    eventually(lambda: system.loads("a") == 2, "the one refresh has begun")
-    system.open_gate("gate")
+    eventually(lambda: system.loads(callers) == 2, "the one refresh has begun")
+    system.open_gate(callers)
     eventually(lambda: client.get("long_lived", params)["load"] == 2, "the new value")
-    assert system.loads("a") == 2
+    assert system.loads(callers) == 2
     assert system.cache.keys("cache:l1:*") == []
 
 
-def test_a_forked_child_reads_with_the_async_client_of_its_parent(system: System) -> None:
-    system.start_worker()
-    client = AsyncCacheClient(ReaderSettings.from_env(system.env))
-    asyncio.run(client.get("long_lived", {"key": "a"}))
+def test_a_forked_child_reads_with_the_async_client_of_its_parent(system_with_worker: System) -> None:
+    client = AsyncCacheClient(ReaderSettings.from_env(system_with_worker.env))
+    asyncio.run(client.get("long_lived", {"key": "c"}))
     receive, send = os.pipe()
     pid = os.fork()
     if not pid:
         try:
-            value = asyncio.run(client.get("long_lived", {"key": "b"}))
+            value = asyncio.run(client.get("long_lived", {"key": "d"}))
             os.write(send, json.dumps(value).encode())
         finally:
             os._exit(0)
     os.close(send)
     with os.fdopen(receive) as answer:
-        assert json.loads(answer.read()) == {"key": "b", "load": 1}
+        assert json.loads(answer.read()) == {"key": "d", "load": 1}
     assert os.waitpid(pid, 0)[1] == 0
-    assert asyncio.run(client.get("long_lived", {"key": "a"}))["load"] == 1
+    assert asyncio.run(client.get("long_lived", {"key": "c"}))["load"] == 1
     client.close_threads()
 
 
-def test_a_forked_child_reads_with_the_client_of_its_parent(system: System) -> None:
-    system.start_worker()
-    client = system.client()
+def test_a_forked_child_reads_with_the_client_of_its_parent(system_with_worker: System) -> None:
+    client = system_with_worker.client()
     client.get("long_lived", {"key": "a"})
     receive, send = os.pipe()
     pid = os.fork()
