@@ -12,7 +12,7 @@ import pytest
 
 from api_client import CacheClient
 from refresher.embedded import GuardedProcess, RedisServer
-from tests.acceptance.conftest import System
+from tests.acceptance.conftest import NO_GRAPH, System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.fault_proxy import FaultProxy
 from tests.support.timing import promptly
@@ -30,6 +30,15 @@ class Outage:
     broker_url: str
     worker: GuardedProcess
     client: CacheClient
+    _said_before: int = 0
+
+    def begin(self) -> None:
+        """Forget what the worker has logged until now."""
+        self._said_before = len(self.worker.log_file.read_text())
+
+    def times_said(self, words: str) -> int:
+        """How often the worker has logged this since the outage began."""
+        return self.worker.log_file.read_text()[self._said_before :].count(words)
 
     def half_open(self) -> None:
         """What is connected goes silent for ever, on both sides; new connections pass."""
@@ -41,40 +50,48 @@ class Outage:
         return self.client.get("long_lived", {"key": uuid.uuid4().hex}, timeout=1, default=None) is not None
 
 
-@pytest.fixture(params=["redis", "rabbitmq"])
-def broker_url(request: pytest.FixtureRequest, stack: ExitStack) -> str:
-    if request.param == "redis":
-        return stack.enter_context(RedisServer.start()).url(0)
-    server: RabbitMqServer = request.getfixturevalue("rabbitmq")
-    return server.url
+@pytest.fixture(scope="module", params=["redis", "rabbitmq"])
+def shared_outage(
+    request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Outage]:
+    """One worker for all outages of a broker."""
+    with ExitStack() as stack:
+        cache = stack.enter_context(RedisServer.start())
+        if request.param == "redis":
+            broker_url = stack.enter_context(RedisServer.start()).url(0)
+        else:
+            rabbitmq: RabbitMqServer = request.getfixturevalue("rabbitmq")
+            broker_url = rabbitmq.url
+        far = stack.enter_context(FaultProxy.before(broker_url))
+        near = stack.enter_context(FaultProxy.before(far.url(broker_url)))
+        system = System(stack, cache, redis_server, NO_GRAPH, tmp_path_factory.mktemp("outages"))
+        system.env["CACHE_NAMESPACE"] = f"t{uuid.uuid4().hex[:8]}"
+        worker = system.start_worker(CACHE_BROKER_URL=near.url(broker_url))
+        yield Outage(near, far, broker_url, worker, system.client(CACHE_BROKER_URL=broker_url))
 
 
 @pytest.fixture
-def outage(stack: ExitStack, system: System, broker_url: str) -> Iterator[Outage]:
-    far = stack.enter_context(FaultProxy.before(broker_url))
-    near = stack.enter_context(FaultProxy.before(far.url(broker_url)))
-    system.env["CACHE_NAMESPACE"] = f"t{uuid.uuid4().hex[:8]}"
-    worker = system.start_worker(CACHE_BROKER_URL=near.url(broker_url))
-    client = system.client(CACHE_BROKER_URL=broker_url)
-    made = Outage(near, far, broker_url, worker, client)
-    eventually(made.consumes, "the worker consumes")
-    yield made
-    far.passes()
-    near.passes()
+def outage(shared_outage: Outage) -> Iterator[Outage]:
+    """The worker consumes, through both proxies; nothing that is said of it later was said before."""
+    eventually(shared_outage.consumes, "the worker consumes")
+    shared_outage.begin()
+    yield shared_outage
+    shared_outage.far.passes()
+    shared_outage.near.passes()
+    shared_outage.near.leads_to(shared_outage.far.url(shared_outage.broker_url))
+    shared_outage.near.cuts()  # what a half-open connection was replaced by leads to the broker itself
 
 
 def refused(outage: Outage) -> None:
     outage.near.refuses()
-    eventually(lambda: "Trying again in" in outage.worker.tail_of_log(10_000), "the worker has noticed")
     # For long enough that pauses which grow would show: Celery's own would be 2, 4, 6, 8 … seconds.
-    tries = outage.worker.log_file.read_text().count("Trying again in")
-    eventually(lambda: outage.worker.log_file.read_text().count("Trying again in") >= tries + 9, "it goes on trying")
+    eventually(lambda: outage.times_said("Trying again in") > 9, "the worker has noticed, and goes on trying")
     outage.near.passes()
 
 
 def hung(outage: Outage) -> None:
     outage.near.hangs()
-    eventually(lambda: "Connection to broker lost" in outage.worker.log_file.read_text(), "the worker has noticed")
+    eventually(lambda: outage.times_said("Connection to broker lost"), "the worker has noticed")
     outage.near.passes()
 
 
