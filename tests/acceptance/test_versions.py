@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner
 
 from api_client import Invalidation
@@ -12,10 +11,10 @@ from api_client.protocol.keys import versions_key
 from refresher.cli.commands import app
 from refresher.embedded import GuardedProcess
 from tests.acceptance.conftest import System
+from tests.support.any_reader import KINDS
 from tests.support.two_versions import NAME, VERSION
 from tests.support.waiting import eventually
 
-PARAMS = {"key": "a"}
 REGISTRY = versions_key("cache", NAME)
 
 
@@ -24,47 +23,39 @@ def start_worker(system: System, version: int) -> GuardedProcess:
     return system.start_worker("-c", "1", **changes)
 
 
-def read(system: System, version: int, **options: Any) -> Any:
-    return system.client().get(NAME, PARAMS, version=version, **options)
+def read(system: System, version: int, kind: str, **options: Any) -> Any:
+    return system.client().get(NAME, {"key": kind}, version=version, **options)
 
 
 def write(system: System, text: str) -> None:
-    system.control.set("source:a", text)
+    for kind in KINDS:
+        system.control.set(f"source:{kind}", text)
 
 
-def load_both(system: System) -> None:
-    """Load each version while its worker is the only one: a worker gives up a version that it does not know."""
+def test_a_writer_of_either_version_invalidates_both_and_so_does_the_command(system: System) -> None:
+    """Each kind of reader writes a key of its own. A worker gives up a version that it does not know: one runs."""
     write(system, "old")
     for version in (1, 2):
         worker = start_worker(system, version)
-        assert read(system, version) == f"old v{version}"
+        assert [read(system, version, kind) for kind in KINDS] == [f"old v{version}"] * len(KINDS)
         worker.terminate()
         worker.wait(60)
 
-
-@pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_writer_of_either_version_invalidates_both(system: System, kind: str) -> None:
-    load_both(system)
     write(system, "new")
-    reader = system.reader(kind)
-    done = reader.invalidate(NAME, PARAMS)
-    assert isinstance(done, Invalidation)
-    assert done.generations.keys() == {1, 2}
+    done = {kind: system.reader(kind).invalidate(NAME, {"key": kind}) for kind in KINDS}
     for version in (1, 2):
         worker = start_worker(system, version)
-        assert read(system, version, min_generation=done) == f"new v{version}"
+        for kind, invalidation in done.items():
+            assert isinstance(invalidation, Invalidation)
+            assert invalidation.generations.keys() == {1, 2}
+            assert read(system, version, kind, min_generation=invalidation) == f"new v{version}"
         worker.terminate()
         worker.wait(60)
 
-
-def test_the_command_reaches_all_versions_and_one_where_it_is_named(system: System) -> None:
-    load_both(system)
-    runner = CliRunner()
-    done = runner.invoke(app, ["invalidate", NAME, "key=a"], env=system.env)
-    assert done.exit_code == 0, done.output
-    assert [line.partition(":")[0] for line in done.output.splitlines()] == [f"{NAME} v1", f"{NAME} v2"]
-    done = runner.invoke(app, ["invalidate", NAME, "key=a", "--version", "2"], env=system.env)
-    assert [line.partition(":")[0] for line in done.output.splitlines()] == [f"{NAME} v2"]
+    for arguments, versions in (([], [1, 2]), (["--version", "2"], [2])):
+        said = CliRunner().invoke(app, ["invalidate", NAME, "key=sync", *arguments], env=system.env)
+        assert said.exit_code == 0, said.output
+        assert [line.partition(":")[0] for line in said.output.splitlines()] == [f"{NAME} v{one}" for one in versions]
 
 
 def test_a_registry_that_redis_has_lost_is_made_again_by_the_heartbeat(system: System) -> None:
