@@ -19,6 +19,7 @@ from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.any_reader import KINDS, AnyReader
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
+from tests.support.pairs import each_with_each
 from tests.support.waiting import eventually
 
 QUERY = "long_lived"
@@ -166,6 +167,9 @@ class MakeReader(Protocol):
     """Make a reader behind proxies; settings by their names."""
 
     def __call__(self, world: World, **settings: Any) -> AnyReader: ...
+
+
+EACH_BROKER = each_with_each("world", ("redis", "rabbitmq"), "make_reader", ("async", "sync"))
 
 
 @pytest.fixture(params=sorted(KINDS))

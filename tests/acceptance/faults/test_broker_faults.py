@@ -10,6 +10,7 @@ import pytest
 
 from api_client import EntryState, RefreshState, TriggerFailed, WaitTimeout
 from tests.acceptance.faults.conftest import (
+    EACH_BROKER,
     QUERY,
     READER_SILENCE_SECONDS,
     MakeReader,
@@ -47,6 +48,7 @@ def world(request: pytest.FixtureRequest) -> World:
     return made
 
 
+@EACH_BROKER
 @pytest.mark.parametrize("fault", sorted(HOLDS))
 def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     world: World,
@@ -75,6 +77,7 @@ def test_no_hit_and_no_invalidation_waits_for_a_publication_that_hangs(
     assert answers[1].value.refresh is RefreshState.SUPPRESSED
 
 
+@EACH_BROKER
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_what_each_call_returns_while_the_broker_fails(
     world: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, fault: str, stack: ExitStack
@@ -114,6 +117,7 @@ def test_what_each_call_returns_while_the_broker_fails(
     assert events.count("unavailable") == 0
 
 
+@EACH_BROKER
 @pytest.mark.parametrize("fault", ["hung", "refused"])
 def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back(
     world: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, fault: str
@@ -135,6 +139,7 @@ def test_a_stale_value_is_served_at_once_and_fresh_again_when_the_broker_is_back
     promptly(lambda: reader.get_entry(QUERY, stale).state is EntryState.FRESH, "it is refreshed", HEALED_SECONDS)
 
 
+@EACH_BROKER
 def test_a_slow_broker_delays_a_miss_and_no_hit(
     world: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder
 ) -> None:

@@ -19,6 +19,7 @@ from tests.acceptance.faults.conftest import (
 from tests.support.any_reader import Answer, AnyReader, answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
+from tests.support.pairs import each_with_each
 from tests.support.timing import SLACK_SECONDS, promptly
 from tests.support.waiting import eventually
 
@@ -54,7 +55,7 @@ def unavailable_in_time(answer: Answer) -> None:
     answer.took.at_most(REDIS_TIMEOUT_SECONDS)
 
 
-@pytest.mark.parametrize("connected", [True, False], ids=["in_mid_stream", "from_the_start"])
+@each_with_each("connected", (True, False), "make_reader", ("async", "sync"), ["make_reader"])
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_each_call_ends_within_the_timeout_and_at_once_when_the_breaker_is_open(
     world_on_redis: World, make_reader: MakeReader, proxies: Proxies, events: EventRecorder, fault: str, connected: bool

@@ -24,13 +24,14 @@ from tests.acceptance.faults.conftest import (
 from tests.support.any_reader import answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
+from tests.support.pairs import each_with_each
 from tests.support.timing import promptly
 from tests.support.waiting import eventually
 
 BREAKER_PAUSE_SECONDS = 1.0  # of the one before Redis, after a few probes that failed
 
 
-@pytest.mark.parametrize("keep_data", [True, False], ids=["with_data", "empty"])
+@each_with_each("keep_data", (True, False), "make_reader", ("sync", "async"), ["make_reader"])
 def test_after_a_restart_a_read_is_a_hit_or_one_load(
     make_own_world: Callable[[], World], make_reader: MakeReader, events: EventRecorder, keep_data: bool
 ) -> None:
@@ -99,6 +100,9 @@ class Pair:
             self.worker_way.cuts()
 
 
+EACH_REDIS = each_with_each("redis_binary", ("system", "oldest"), "make_reader", ("sync", "async"))
+
+
 @pytest.fixture
 def pair(
     stack: ExitStack,
@@ -125,6 +129,7 @@ def pair(
     return Pair(world, old, new, worker_way)
 
 
+@EACH_REDIS
 def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies, events: EventRecorder
 ) -> None:
@@ -141,6 +146,7 @@ def test_after_a_failover_hits_go_on_and_the_next_refresh_is_claimed_at_the_new_
     assert events.count("unavailable") == events.count("miss") == 0
 
 
+@EACH_REDIS
 def test_after_a_failover_a_refused_call_says_so_and_the_next_one_reaches_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies
 ) -> None:
@@ -156,6 +162,7 @@ def test_after_a_failover_a_refused_call_says_so_and_the_next_one_reaches_the_ne
     assert reader.get(QUERY, world.unknown(), timeout="20s")["load"] == 1
 
 
+@EACH_REDIS
 def test_after_a_failover_a_worker_whose_connections_stay_open_reaches_the_new_master(
     pair: Pair, make_reader: MakeReader, proxies: Proxies
 ) -> None:

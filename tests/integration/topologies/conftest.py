@@ -22,6 +22,7 @@ from tests.servers.redis_sentinels import Sentinels
 from tests.support.any_reader import KINDS, AnyReader, client_of
 from tests.support.fake_worker import WorkedKey
 from tests.support.internals import link_of
+from tests.support.pairs import each_with_each
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
@@ -51,7 +52,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-OLDEST_TOO = pytest.mark.parametrize("sentinels", ["system", "oldest"], indirect=True)
+OLDEST_TOO = each_with_each("sentinels", ("system", "oldest"), "kind", ("async", "sync"))
 """Marks a test that is run with the Sentinels of Redis 6.2 as well."""
 
 
