@@ -146,14 +146,6 @@ def test_a_newcomers_run(tmp_path: Path) -> None:
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_ones_own_edge_list_and_no_accident(tmp_path: Path, small_graph: Path) -> None:
-    with Demo(tmp_path, "--seconds", "4", "--no-chaos", "--graph", str(small_graph), "--readers", "1") as demo:
-        assert demo.ended() == 0, demo.out + demo.err
-    assert "30 persons" in demo.out
-    assert "from 1 process; none failed" in demo.out
-    assert "SIGKILL" not in demo.out
-
-
 def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> None:
     with Demo(tmp_path, "--seconds", "60", "--graph", str(small_graph)) as demo:
         demo.wait_for(r"\d,\d{3} reads/s")
@@ -166,10 +158,10 @@ def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> No
     "moment",
     [
         "graph made|read:",
-        "servers started",
         "Flower:",
-        r"\d reads/s",
         "worker killed",
+        pytest.param("servers started", marks=pytest.mark.long),
+        pytest.param(r"\d reads/s", marks=pytest.mark.long),
     ],
 )
 def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path: Path, small_graph: Path, moment: str) -> None:
@@ -181,12 +173,17 @@ def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path: Path, small_graph: Path,
     assert "Traceback" not in demo.out + demo.err
 
 
-def test_kept_running_until_ctrl_c_it_ends_with_a_summary(tmp_path: Path, small_graph: Path) -> None:
-    with Demo(tmp_path, "--seconds", "4", "--keep", "--no-chaos", "--graph", str(small_graph)) as demo:
+def test_ones_own_edge_list_without_accident_kept_running_until_ctrl_c_ends_with_a_summary(
+    tmp_path: Path, small_graph: Path
+) -> None:
+    own = ("--graph", str(small_graph), "--readers", "1")
+    with Demo(tmp_path, "--seconds", "4", "--keep", "--no-chaos", *own) as demo:
         demo.wait_for(r"\n  6\.\d s .* reads/s")
         demo.signal(signal.SIGINT)
         assert demo.ended(GONE_SECONDS) == 0, demo.out + demo.err
-    assert "none failed" in demo.out
+    assert "30 persons" in demo.out
+    assert "from 1 process; none failed" in demo.out
+    assert "SIGKILL" not in demo.out
     assert "Traceback" not in demo.out + demo.err
 
 
@@ -220,29 +217,22 @@ def test_ones_own_servers_are_left_as_they_were(
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "words"),
+    ("args", "words"),
     [
-        (["--seconds", "0"], 2, "'--seconds'"),
-        (["--readers", "0"], 2, "'--readers'"),
-        (["--bogus"], 2, "--bogus"),
-        (["--redis-url", "redis://:secret@127.0.0.1:1/0"], 2, "no password on the command line"),
-        (["--graph", "missing.tsv"], 1, "missing.tsv: can't be read: No such file"),
-        (["--graph", sys.executable], 1, "can't be read: "),
-        (["--neo4j-uri", "http://x"], 1, "NEO4J_URI='http://x' is not valid: allowed is bolt://"),
-        (["--neo4j-uri", "bolt://127.0.0.1:1"], 1, "the graph can't be used: "),
-        (["--redis-url", "redis://127.0.0.1:1/0"], 1, "Connection refused"),
-        (["--redis-url", "nonsense"], 1, "CACHE_REDIS_URL='nonsense' is not valid"),
+        (["--graph", "missing.tsv"], "missing.tsv: can't be read: No such file"),
+        (["--graph", sys.executable], "can't be read: "),
+        (["--neo4j-uri", "http://x"], "NEO4J_URI='http://x' is not valid: allowed is bolt://"),
+        (["--neo4j-uri", "bolt://127.0.0.1:1"], "the graph can't be used: "),
+        (["--redis-url", "redis://127.0.0.1:1/0"], "Connection refused"),
+        (["--redis-url", "nonsense"], "CACHE_REDIS_URL='nonsense' is not valid"),
     ],
 )
-def test_wrong_input_is_one_clear_line(tmp_path: Path, args: list[str], code: int, words: str) -> None:
+def test_wrong_input_is_one_clear_line(tmp_path: Path, args: list[str], words: str) -> None:
     with Demo(tmp_path, *args) as demo:
-        assert demo.ended(START_SECONDS) == code
-    last = demo.err.splitlines()[-1]
-    assert words in last
-    assert last.lower().startswith("error: ")
-    assert "Traceback" not in demo.err
-    if code == 1:
-        assert len(demo.err.splitlines()) == 1
+        assert demo.ended(START_SECONDS) == 1
+    (line,) = demo.err.splitlines()
+    assert words in line
+    assert line.startswith("error: ")
 
 
 def test_the_version_and_the_help() -> None:

@@ -25,9 +25,9 @@ def celery(system: System, *args: str, **changes: str) -> subprocess.CompletedPr
     ("variable", "value", "allowed"),
     [
         ("CACHE_XFETCH_BETA", "0", "more than 0"),
-        ("CACHE_XFETCH_TIMEOUT", "soon", "0.1 s to 1 h"),
-        ("TSPR_REFRESH_MODE", "clever", "topology_sensitive or plain"),
-        ("NEO4J_URI", f"http://neo4j:{SECRET}@localhost", "bolt://"),
+        pytest.param("CACHE_XFETCH_TIMEOUT", "soon", "0.1 s to 1 h", marks=pytest.mark.long),
+        pytest.param("TSPR_REFRESH_MODE", "clever", "topology_sensitive or plain", marks=pytest.mark.long),
+        pytest.param("NEO4J_URI", f"http://neo4j:{SECRET}@localhost", "bolt://", marks=pytest.mark.long),
         ("NEO4J_URI", f"bolt://neo4j:{SECRET}@localhost", "NEO4J_PASSWORD"),
         ("CACHE_REDIS_URL", f"rediz://:{SECRET}@localhost", "redis://"),
         ("REFRESHER_QUERIES", "no_such_module", "importable modules"),

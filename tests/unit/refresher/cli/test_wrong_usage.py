@@ -33,6 +33,10 @@ DEEP = "[" * 90_000
         (["explain", "friends_of", "1x=2"], "", "invalid parameter name '1x'"),
         (["explain", "f", "--version", "0"], "", "--version"),
         (["explain"], "", "QUERY"),
+        (["demo", "--seconds", "0"], "", "'--seconds'"),
+        (["demo", "--readers", "0"], "", "'--readers'"),
+        (["demo", "--bogus"], "", "--bogus"),
+        (["demo", "--redis-url", "redis://:secret@127.0.0.1:1/0"], "", "no password on the command line"),
     ],
 )
 def test_wrong_usage_names_what_is_wrong(arguments: list[str], stdin: str, named: str) -> None:
