@@ -6,27 +6,33 @@ import json
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from refresher.embedded import RedisServer
-from tests.acceptance.conftest import ROOT, System
+from tests.acceptance.conftest import NO_GRAPH, ROOT, System
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
-@pytest.fixture(params=["redis", "rabbitmq"])
-def forked(request: pytest.FixtureRequest, system: System, stack: ExitStack) -> System:
-    """A system with each broker, and a worker."""
-    if request.param == "redis":
-        broker = stack.enter_context(RedisServer.start()).url(0)
-        system.env |= {"CACHE_BROKER_URL": broker, "CACHE_LOCAL_MAX_ENTRIES": "1000"}
-    else:
-        server: RabbitMqServer = request.getfixturevalue("rabbitmq")
-        system.env |= {"CACHE_BROKER_URL": server.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
-    system.start_worker()
-    return system
+@pytest.fixture(scope="module", params=["redis", "rabbitmq"])
+def forked(
+    request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[System]:
+    """A system with each broker, and a worker for all tests: each has keys of its own."""
+    with ExitStack() as stack:
+        system = System(
+            stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path_factory.mktemp("forked")
+        )
+        if request.param == "redis":
+            system.env["CACHE_LOCAL_MAX_ENTRIES"] = "1000"
+        else:
+            server: RabbitMqServer = request.getfixturevalue("rabbitmq")
+            system.env |= {"CACHE_BROKER_URL": server.url, "CACHE_NAMESPACE": f"t{uuid.uuid4().hex[:8]}"}
+        system.start_worker()
+        yield system
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

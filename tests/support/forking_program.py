@@ -31,9 +31,13 @@ READING_THREADS = 2
 
 
 class Program:
-    """One process of it. The client is made once, in the parent; an event loop is each process's own."""
+    """One process of it. The client is made once, in the parent; an event loop is each process's own.
 
-    def __init__(self, kind: str) -> None:
+    Its keys are no other program's: ``how`` and ``kind`` are part of them.
+    """
+
+    def __init__(self, how: str, kind: str) -> None:
+        self._name = f"{how}, {kind}"
         self._events = EventRecorder()
         self._client = {"sync": CacheClient, "async": AsyncCacheClient}[kind].from_env(events=self._events)
         self._met: list[str] = []
@@ -49,13 +53,14 @@ class Program:
         """Load a value, and have it refreshed after an invalidation, twice; each value has to be its own key's."""
         assert self.load_of(key) == 1
         for load in (2, 3):
-            self._done(self._client.invalidate(QUERY, {"key": key}))
+            self._done(self._client.invalidate(QUERY, self._params(key)))
             eventually(lambda load=load: self.load_of(key) == load, f"load {load} of {key}")  # type: ignore[misc]
 
     def load_of(self, key: str) -> int:
         """Read; which load of the key the value is of."""
-        value = self._done(self._client.get(QUERY, {"key": key}, timeout=WITHIN_SECONDS))
-        if value["key"] != key:
+        params = self._params(key)
+        value = self._done(self._client.get(QUERY, params, timeout=WITHIN_SECONDS))
+        if value["key"] != params["key"]:
             self._met.append(f"the value of {key} is {value}")
         return int(value["load"])
 
@@ -75,12 +80,15 @@ class Program:
         self._done(self._client.close())
         os.write(1, (json.dumps({"met": self._met[:5]}) + "\n").encode())
 
+    def _params(self, key: str) -> dict[str, str]:
+        return {"key": f"{self._name}: {key}"}
+
     def _done(self, call: Any) -> Any:
         return self._runner.run(call) if asyncio.iscoroutine(call) else call
 
 
 def main(how: str, kind: str) -> None:
-    program, ends = Program(kind), threading.Event()
+    program, ends = Program(how, kind), threading.Event()
     program.uses("parent")
     threads = [
         threading.Thread(target=program.reads, args=("parent", ends), daemon=True)
