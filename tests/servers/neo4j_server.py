@@ -80,6 +80,8 @@ class Neo4jServer(EmbeddedServer):
             "dbms.usage_report.enabled": "false",
             # Tests share the server: three wrong passwords of one would lock the user out, for seconds, of the next.
             "dbms.security.auth_max_failed_attempts": "0",
+            # How long a load waits for a bookmark that never comes; its default is 30 s.
+            "db.transaction.bookmark_ready_timeout": "3s",
             "server.memory.pagecache.size": "64m",
             # Else every orderly stop takes 5 s, for connections that are gone.
             "internal.server.bolt.thread_pool_shutdown_wait_time": "100ms",
@@ -93,6 +95,9 @@ class Neo4jServer(EmbeddedServer):
         arguments = [
             f"-Xmx{self._heap_mib}m",
             "-XX:-UsePerfData",
+            # It lives for minutes: what the second compiler and a concurrent collector cost never comes back.
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
             *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED),
             "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
             "-cp",
