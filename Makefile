@@ -13,7 +13,11 @@ pytest = $(measured) $(bin)/python$(if $(COVERAGE), -m coverage run) -m pytest \
   -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder $(if $(RANDOM_ORDER),,$(order))
 jobs = 2
 # These wait more than they compute: for servers that fail over, breakers, timeouts.
-test-all test-long: jobs = 4
+test: jobs = 3
+test-all: jobs = 6
+test-long: jobs = 4
+# Tests start hundreds of processes, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Unit tests run in random order. Some others still lean on what stands before them: RANDOM_ORDER=1 shuffles them, too.
 RANDOM_ORDER ?=
 order = --randomly-dont-reorganize

@@ -37,9 +37,14 @@ FOLDERS: Final = {
 UNIT: Final = "tests/unit/"
 NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "second_redis", "browser", "k8s", "container", "spin"})
 FIRST: Final = (
-    ("tests/integration/topologies/test_sentinels.py", "tests/acceptance/worker_faults/", "tests/model/"),
-    ("tests/acceptance/", "tests/typing/", "tests/property/"),
-)
+    (
+        "tests/model/test_model.py", "tests/acceptance/test_demo.py", "tests/acceptance/test_main_job.py",
+        "tests/acceptance/worker_faults/test_every_end_counts.py", "tests/acceptance/test_neo4j.py",
+        "tests/acceptance/graph/", "tests/acceptance/faults/",
+    ),
+    ("tests/acceptance/worker_faults/", "tests/acceptance/hosts/", "tests/integration/topologies/"),
+    ("tests/acceptance/", "tests/integration/test_embedded_servers.py", "tests/typing/", "tests/property/"),
+)  # fmt: skip
 """Files that take longest, and such that take long: none of them shall begin when all others have ended."""
 
 MAX_TEST_SECONDS: Final = 2.5 * MAX_WAIT_SECONDS
