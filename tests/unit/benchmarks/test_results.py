@@ -105,3 +105,13 @@ def test_the_page_says_all_that_was_kept(tmp_path: Path) -> None:
     assert "| peer | – | – | – | not installed: a\\|b |" in made
     assert "| ours | 1.23 | 0 |" in made
     assert "![Recomputes](results/over-time.svg)\n\nLess is better." in made
+
+
+def test_what_every_row_has_in_common_stands_above_and_a_long_table_stays_in_the_json() -> None:
+    rows = [("fetch", 3, 0), ("locked", 1, 0), ("ours", 1, 0)]
+    columns = ("strategy", "recomputes", "errors")
+    tables = [Table("short", columns, rows), Table("long", columns, rows * 9)]
+    about = provenance("stampede", HitsOptions(), rounds=1, servers={}, more={})
+    made = page([kept(at_end(about), [Result("b", "B", tables=tables)])], "results")
+    assert "short. In every row: errors 0\n\n| strategy | recomputes |\n" in made
+    assert "long: 27 rows, in [stampede.json](../../../benchmarks/results/stampede.json)." in made
