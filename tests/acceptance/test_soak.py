@@ -34,7 +34,7 @@ from tests.acceptance.soak.measures import Sampler
 from tests.acceptance.soak.processes import BUCKETS_MS, QUERY, SOAKED
 from tests.support.fault_proxy import FaultProxy
 from tests.support.requirements import IS_LONG
-from tests.support.waiting import eventually
+from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 READS_PER_SECOND = float(os.environ.get("SOAK_READS_PER_SECOND", "1000"))
 LONG, SHORT = 600.0, 36.0  # the short one has each fault once
@@ -129,7 +129,7 @@ def in_order(span: float, stack: ExitStack, system: System, broker: RedisServer,
     faults = Faults(system, stack.enter_context(redis.Redis.from_url(broker.url(1))), way, env)
     client = system.client(**env)
     for number in range(NODES):
-        client.get(QUERY, {"node": f"n{number}"})
+        client.get(QUERY, {"node": f"n{number}"}, timeout=MAX_WAIT_SECONDS)
     processes = {role: started(stack, role, {**system.env, **env}, folder) for role in ("threads", "tasks", "writer")}
     pool = {f"pool-{n}": one.pid for n, one in enumerate(psutil.Process(faults.steady.pid).children())}
     pids = {**{role: one.pid for role, one in processes.items()}, "worker": faults.steady.pid, **pool}

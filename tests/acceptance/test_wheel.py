@@ -61,7 +61,7 @@ def test_the_worker_s_fixes_hold_on_the_newest_celery_and_kombu(made: Installati
     assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1_200)
 def test_a_part_of_the_suite_passes_against_it(made: Installation, tmp_path: Path) -> None:
     copied(
         ROOT,
