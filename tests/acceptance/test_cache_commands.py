@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from api_client import EntryState
-from refresher.embedded import free_port
-from tests.acceptance.conftest import ROOT, System
+from refresher.embedded import RedisServer, free_port
+from tests.acceptance.conftest import NO_GRAPH, ROOT, System
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-71c0"
@@ -40,16 +41,25 @@ class Commands:
         return run({**self.system.env, **changes}, *arguments, stdin=stdin)
 
 
-@pytest.fixture
-def commands(system: System) -> Iterator[Commands]:
-    system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
-    return Commands(system)
+@pytest.fixture(scope="module")
+def module_worker(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """A system with a worker that tries a load once; its loads ask no graph."""
+    with ExitStack() as opened:
+        server = opened.enter_context(RedisServer.start())
+        system = System(opened, server, redis_server, NO_GRAPH, tmp_path_factory.mktemp("module"))
+        system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
+        yield system
 
 
 @pytest.fixture
-def idle(system: System) -> Commands:
+def commands(system_with_worker: System) -> Commands:
+    return Commands(system_with_worker)
+
+
+@pytest.fixture
+def idle(system_without_graph: System) -> Commands:
     """Without a worker."""
-    return Commands(system)
+    return Commands(system_without_graph)
 
 
 def test_keys_are_warmed_from_a_file_and_those_that_fail_are_named(commands: Commands, tmp_path: Path) -> None:
@@ -82,12 +92,12 @@ def test_ctrl_c_ends_a_wait_without_a_word(idle: Commands) -> None:
 
 def test_a_value_is_refreshed_and_waited_for(commands: Commands) -> None:
     client = commands.system.client()
-    assert client.get("long_lived", {"key": "a"})["load"] == 1
-    done = commands.run("refresh", "long_lived", "key=a")
+    assert client.get("long_lived", {"key": "refreshed"})["load"] == 1
+    done = commands.run("refresh", "long_lived", "key=refreshed")
     assert (done.returncode, done.stdout, done.stderr) == (0, "long_lived v1: refreshed\n", "")
-    assert client.get("long_lived", {"key": "a"})["load"] == 2
-    commands.system.control.rpush("script:a", "fail")
-    failed = commands.run("refresh", "long_lived", "key=a")
+    assert client.get("long_lived", {"key": "refreshed"})["load"] == 2
+    commands.system.control.rpush("script:refreshed", "fail")
+    failed = commands.run("refresh", "long_lived", "key=refreshed")
     assert failed.returncode == 1
     assert failed.stderr.startswith("error: the refresh of 'long_lived' failed (transient)")
 
@@ -104,15 +114,15 @@ def test_a_refresh_that_is_not_waited_for_is_asked_for_once(idle: Commands) -> N
 
 def test_an_invalidated_value_is_stale_and_a_hard_one_gone(commands: Commands) -> None:
     client = commands.system.client()
-    token = client.get_entry("long_lived", {"key": "a"}).token
-    soft = commands.run("invalidate", "long_lived", "key=a", "--json")
+    token = client.get_entry("long_lived", {"key": "invalidated"}).token
+    soft = commands.run("invalidate", "long_lived", "key=invalidated", "--json")
     assert soft.returncode == 0
     assert json.loads(soft.stdout)["generation"] > token
-    assert client.get_entry("long_lived", {"key": "a"}).state is EntryState.STALE
-    hard = commands.run("invalidate", "long_lived", '{"key": "a"}', "--hard")
+    assert client.get_entry("long_lived", {"key": "invalidated"}).state is EntryState.STALE
+    hard = commands.run("invalidate", "long_lived", '{"key": "invalidated"}', "--hard")
     assert hard.stdout.startswith("long_lived v1: gone from now on, generation ")
-    assert client.get_entry("long_lived", {"key": "a"}).state is EntryState.MISS
-    alone = commands.run("invalidate", "long_lived", "key=a", "--replicas", "1")
+    assert client.get_entry("long_lived", {"key": "invalidated"}).state is EntryState.MISS
+    alone = commands.run("invalidate", "long_lived", "key=invalidated", "--replicas", "1")
     assert alone.returncode == 1
     assert "fewer than 1 replicas have it" in alone.stderr
 
