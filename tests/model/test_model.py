@@ -79,7 +79,7 @@ def test_the_page_tells_the_shortest_way_to_each_error(story: Story, tmp_path: P
 
 
 def stands_on_the_page(result: Result, part: str, text: str, spin: str) -> None:
-    if spin == SPIN_OF_THE_PAGE and not result.case.is_long:  # the page has the worlds of seconds
+    if spin == SPIN_OF_THE_PAGE:
         assert page.line_of(result) in page.section(text, part), "python -m tests.model --write"
 
 
