@@ -1,13 +1,12 @@
-"""CACHE_REDIS_URL: which forms there are, and what a wrong one is told."""
+"""CACHE_REDIS_URL: which forms there are. Wrong ones: test_wrong_urls.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from api_client import ConfigurationError, ReaderSettings
+from api_client import ReaderSettings
 from api_client.config.redis_url import Topology, read_url
 from api_client.transport.connection_maker import async_connection_maker, connection_maker
-from refresher.settings import WorkerSettings
 from tests.support.internals import sentinels_of
 
 CANARY = "c4nary-s3cret"
@@ -50,38 +49,6 @@ def test_behind_sentinels(
 def test_a_cluster(url: str, members: object, node_url: str) -> None:
     told = read_url(url)
     assert (told.topology, told.members, told.node_url) == (Topology.CLUSTER, members, node_url)
-
-
-WRONG = {
-    "redis+sentinel://h:26379": "the name that the Sentinels have for the master",
-    "redis+sentinel://h:26379/": "the name that the Sentinels have for the master",
-    "redis+sentinel://h/m/x": "a number of a database",
-    "redis+sentinel://h/m/1/2": "a number of a database",
-    "redis+sentinel:///m": "host:port",
-    "redis+sentinel://h:x/m": "host:port",
-    "redis+sentinel://h:70000/m": "host:port",
-    "redis+sentinel://h:0/m": "host:port",
-    "redis+sentinel://h,,i/m": "host:port",
-    "redis+sentinel://:c4nary-s3cret@h:x/m": "host:port",
-    "redis+sentinel://h?sentinel_password=c4nary-s3cret": "the name",
-    "redis+cluster://h/1": "a cluster has one database",
-    "redis+cluster://h?db=2": "a cluster has one database",
-    "redis+cluster://h?sentinel_password=c4nary-s3cret": "no Sentinel's password",
-    "redis+cluster://": "host:port",
-    "redis+nodes://h/m": "redis",
-    "unix+sentinel://h/m": "redis",
-    "sentinel://h/m": "redis",
-}
-
-
-@pytest.mark.parametrize("url", WRONG)
-@pytest.mark.parametrize("who", [ReaderSettings, WorkerSettings])
-def test_a_wrong_one_is_an_error_at_the_start_that_says_what_is_allowed(
-    url: str, who: type[ReaderSettings | WorkerSettings]
-) -> None:
-    with pytest.raises(ConfigurationError, match=f"(?s)^CACHE_REDIS_URL=.*{WRONG[url]}") as caught:
-        who.from_env({"CACHE_REDIS_URL": url})
-    assert CANARY not in str(caught.value)
 
 
 def test_no_password_is_shown() -> None:
