@@ -8,9 +8,10 @@ JOBS ?=
 # To use another Python than the first suitable one: make test PYTHON=/path/to/python
 PYTHON ?=
 bin := $(VENV)/bin
-# Folders whose files take long go first (tests/support/tiers.py).
+# Tests run in random order; the first lines of a run show its seed, ARGS='--randomly-seed=N' repeats it.
+# Files that take long go first (tests/support/tiers.py).
 pytest = $(measured) $(bin)/python$(if $(COVERAGE), -m coverage run) -m pytest \
-  -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder $(if $(RANDOM_ORDER),,$(order))
+  -n $(or $(JOBS),$(jobs)) --dist loadfile --no-loadscope-reorder
 jobs = 2
 # These wait more than they compute: for servers that fail over, breakers, timeouts.
 test: jobs = 3
@@ -18,10 +19,6 @@ test-all: jobs = 6
 test-long: jobs = 4
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Unit tests run in random order. Some others still lean on what stands before them: RANDOM_ORDER=1 shuffles them, too.
-RANDOM_ORDER ?=
-order = --randomly-dont-reorganize
-check: order =
 
 # make test COVERAGE=1 reports the branches that this tier reaches, in subprocesses too; make coverage, all measured tiers.
 COVERAGE ?=

@@ -45,7 +45,10 @@ FIRST: Final = (
     ("tests/acceptance/worker_faults/", "tests/acceptance/hosts/", "tests/integration/topologies/"),
     ("tests/acceptance/", "tests/integration/test_embedded_servers.py", "tests/typing/", "tests/property/"),
 )  # fmt: skip
-"""Files that take longest, and such that take long: none of them shall begin when all others have ended."""
+"""Files that take longest, and such that take long: none of them shall begin when all others have ended.
+
+They come in this order and by name, whatever order pytest-randomly gives the other files, and the tests of each file.
+"""
 
 MAX_TEST_SECONDS: Final = 2.5 * MAX_WAIT_SECONDS
 """How long a test may take that has no mark `timeout` of its own."""
@@ -57,14 +60,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test by what it needs, and keep those of the tier."""
+    """Mark each test by what it needs, and keep those of the tier; pytest-randomly has shuffled them already."""
     for item in items:
         for resource in sorted(resources_of(item)):
             item.add_marker(resource)
     tier = config.getoption("tier")
     if tier:
         items[:] = sorted((item for item in items if is_in(tier, item)), key=lambda item: turn_of(item.nodeid))
-    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+    places: dict[str, int] = {}
+    for item in items:
+        places.setdefault(file_of(item.nodeid), len(places))
+    items.sort(key=lambda item: (places[file_of(item.nodeid)], item.get_closest_marker("last") is not None))
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
@@ -104,9 +110,17 @@ def tier_of(item: pytest.Item) -> str:
     return "check" if item.nodeid.startswith(UNIT) else "test"
 
 
-def turn_of(nodeid: str) -> int:
-    """Return when the tests of a file begin: first those that take longest."""
-    return next((turn for turn, paths in enumerate(FIRST) if nodeid.startswith(paths)), len(FIRST))
+def turn_of(nodeid: str) -> tuple[int, str]:
+    """Return a sort key for when the tests of a file begin: first those that take longest; all others are equal."""
+    for turn, paths in enumerate(FIRST):
+        if nodeid.startswith(paths):
+            return turn, file_of(nodeid)
+    return len(FIRST), ""
+
+
+def file_of(nodeid: str) -> str:
+    """Return the path of a test's file."""
+    return nodeid.partition("::")[0]
 
 
 def has_long_variant(item: pytest.Item) -> bool:
