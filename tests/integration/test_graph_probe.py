@@ -76,11 +76,11 @@ def test_a_wrong_database_user_or_password_is_a_problem(server: Server, wrong: d
 def test_a_graph_that_falls_silent_during_the_query_fails_the_probe(
     arcadedb: ArcadeDbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_module, "VERIFY_SECONDS", 0.5)
     with FaultProxy.before(arcadedb.bolt_uri) as proxy:
         settings = WorkerSettings.from_env(environment(arcadedb, NEO4J_URI=proxy.url(arcadedb.bolt_uri)))
         with closing(Graph(settings)) as graph:
             graph.verify()
+            monkeypatch.setattr(graph_module, "VERIFY_SECONDS", 0.5)
             proxy.hangs()
             with pytest.raises(LoadFailed, match=r"ServiceUnavailable|SessionExpired"):
                 graph.verify()
