@@ -45,7 +45,6 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
         dev.process.wait(MAX_WAIT_SECONDS)
 
 
-@pytest.mark.smoke
 @pytest.mark.timeout(4 * MAX_WAIT_SECONDS)
 def test_a_value_follows_an_edit_of_its_query_and_ctrl_c_leaves_nothing(started: Callable[..., Dev]) -> None:
     dev = started("my_queries", "--sample")
