@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 try:
     from api_client._version import __version__
-except ImportError as error:
+except ImportError as _error:
     # Many projects have a folder of this name, and Celery puts the working directory before the installed packages.
-    spec = find_spec("api_client")
-    if spec is None:
+    _hiding = find_spec("api_client")
+    if _hiding is None:
         raise
     raise ImportError(
-        f"api_client is {spec.origin}, and not the package of that name which refresher was installed with: "
+        f"api_client is {_hiding.origin}, and not the package of that name which refresher was installed with: "
         "rename that one, or start from another directory"
-    ) from error
+    ) from _error
 from refresher.errors import RefresherError, TransientFailure
 from refresher.flow.events import WorkerEvents
 from refresher.queries import query

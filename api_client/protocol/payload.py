@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -161,10 +162,10 @@ class _Codec:
     def __init__(self) -> None:
         import zstandard
 
-        self.error = zstandard.ZstdError
-        self.content_size = zstandard.frame_content_size
-        self.compress = zstandard.ZstdCompressor(level=LEVEL).compress
-        self.decompress = zstandard.ZstdDecompressor().decompress
+        self.error: type[Exception] = zstandard.ZstdError
+        self.content_size: Callable[[bytes], int] = zstandard.frame_content_size
+        self.compress: Callable[[bytes], bytes] = zstandard.ZstdCompressor(level=LEVEL).compress
+        self.decompress: Callable[..., bytes] = zstandard.ZstdDecompressor().decompress
 
 
 class _Own(threading.local):
