@@ -19,14 +19,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from refresher.demo.errors import DemoError
 from refresher.embedded import GuardedProcess, free_port
-from refresher.ops.http import get
+from refresher.ops.http import get, is_ok
 
 HOST: Final = "127.0.0.1"
 START_SECONDS: Final = 60.0
 SCRAPE_SECONDS: Final = 0.5
 """A scrape costs the worker 30 ms of CPU time."""
 _STOP_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = 0.05
 _FLOWER_USER: Final = "demo"
 
 
@@ -210,23 +209,14 @@ class Flower:
         Raises:
             DemoError: it ended, or did not answer within a minute.
         """
-        _wait_until(self._is_healthy, self.process, "Flower")
-
-    def _is_healthy(self) -> bool:
-        try:
-            return get(HOST, self.port, "/healthcheck")[0] == HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
+        _wait_until(lambda: is_ok(HOST, self.port, "/healthcheck"), self.process, "Flower")
 
 
 def _wait_until(is_ready: Callable[[], bool], process: GuardedProcess, what: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not is_ready():
+    if not process.wait_until(is_ready, START_SECONDS):
         _check_runs(process, what)
-        if time.monotonic() >= deadline:
-            tail = process.tail_of_log()
-            raise DemoError(f"{what} was not ready within {START_SECONDS:g} s; the end of its log:\n{tail}")
-        time.sleep(_POLL_SECONDS)
+        tail = process.tail_of_log()
+        raise DemoError(f"{what} was not ready within {START_SECONDS:g} s; the end of its log:\n{tail}")
 
 
 def _check_runs(process: GuardedProcess, what: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import sys
@@ -10,9 +9,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import watchfiles
 
@@ -23,14 +21,13 @@ from refresher.dev.errors import DevError
 from refresher.dev.imports import files_imported_anew, imported_files
 from refresher.dev.sample import ABOUT, load_sample
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
-from refresher.ops.http import get
+from refresher.ops.http import is_ok
 from refresher.queries import import_queries, registry
 from refresher.settings import WorkerSettings
 
 START_SECONDS: Final = 60.0
 _HOST: Final = "127.0.0.1"
 _STOP_SECONDS: Final = 3.0
-_POLL_SECONDS: Final = 0.1
 _WATCH_MS: Final = 500
 _CACHE: Final = {"maxmemory": "256mb", "maxmemory-policy": "allkeys-lru"}
 _SETTINGS: Final = ("CACHE_", "STAMPEDE_", "NEO4J_", "REFRESHER_")
@@ -158,14 +155,10 @@ class _Worker:
         self._process = GuardedProcess.start(
             argv, log_file=None, env=self.environ, remove_when_orphaned=self._folder, grace_seconds=_STOP_SECONDS
         )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._is_ready():
-            if self.has_ended:
-                return False
-            if time.monotonic() >= deadline:
-                raise DevError(f"the worker was not ready within {START_SECONDS:g} s")
-            time.sleep(_POLL_SECONDS)
-        return True
+        is_ready = self._process.wait_until(lambda: is_ok(_HOST, self._port, "/ready"), START_SECONDS)
+        if not is_ready and not self.has_ended:
+            raise DevError(f"the worker was not ready within {START_SECONDS:g} s")
+        return is_ready
 
     @property
     def has_ended(self) -> bool:
@@ -177,25 +170,20 @@ class _Worker:
         if self._process is not None:
             self._process.terminate(_STOP_SECONDS)
 
-    def _is_ready(self) -> bool:
-        try:
-            return get(_HOST, self._port, "/ready")[0] == HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-
 
 def _restart_on_change(
     worker: _Worker, modules: Sequence[str], settings: WorkerSettings, folders: Sequence[Path],
     say: Callable[[str], None],
 ) -> None:  # fmt: skip
-    has_ended, known = False, cast("Collection[Path] | None", imported_files())
+    has_ended = False
+    known: Collection[Path] | None = imported_files()
     changes = watchfiles.watch(
         *folders, watch_filter=watchfiles.PythonFilter(), yield_on_timeout=True, rust_timeout=_WATCH_MS
     )
     for changes_seen in changes:
         changed = {Path(path) for _, path in changes_seen}
-        if changed and (known is None or not changed.isdisjoint(known)):
-            files = ", ".join(sorted(path.name for path in changed if known is None or path in known))
+        if concerned := changed if known is None else changed.intersection(known):
+            files = ", ".join(sorted(path.name for path in concerned))
             say(f"{files} changed: emptying the cache, and restarting the worker …")
             worker.stop()
             # What is cached was loaded by the code as it was before.

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Self
 from refresher.embedded.errors import ServerDidNotStart
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _GUARDIAN_START_SECONDS = 15.0
+_POLL_SECONDS = 0.05
 _GUARDIAN_MARGIN_SECONDS = 5.0  # what the guardian may need to see the whole group gone
 _TAIL_BYTES = 8192
 
@@ -139,6 +140,14 @@ class GuardedProcess:
             return self._returncode
         finally:
             self._reading.release()
+
+    def wait_until(self, is_ready: Callable[[], bool], timeout_seconds: float) -> bool:
+        """Wait until ``is_ready``; False where the program ended before that (see `returncode`), or time ran out."""
+        deadline = time.monotonic() + timeout_seconds
+        while not is_ready():
+            if self.wait(_POLL_SECONDS) is not None or time.monotonic() >= deadline:
+                return False
+        return True
 
     def terminate(self, within_seconds: float = 10.0) -> int:
         """End it: SIGTERM to the program, after ``within_seconds`` SIGKILL to its group. Returns `returncode`."""

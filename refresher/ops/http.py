@@ -78,6 +78,14 @@ def get(address: str, port: int, path: str, *, over_tls: bool = False) -> tuple[
         connection.close()
 
 
+def is_ok(address: str, port: int, path: str) -> bool:
+    """Return whether a server there replies with 200."""
+    try:
+        return get(address, port, path)[0] == HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+
+
 def fetch_health(address: str, port: int, path: str) -> tuple[bool, dict[str, Any]]:
     """Return whether the worker is well, and its record, whose ``checks`` has each part.
 
