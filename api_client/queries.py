@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, Type
 
 from api_client.aio import AsyncCacheClient
 from api_client.client import CacheClient
+from api_client.client_base import ClientBase
 from api_client.config.durations import Duration
 from api_client.default import default_async_client, default_client
 from api_client.errors import CacheError, InvalidQuery
@@ -212,6 +213,14 @@ class _HandleCall(QueryCall):
         call.handle = handle
         return call
 
+    def key(self) -> CacheKey:
+        """Return what the cache calls this value's entry and lease record. As `CacheClient.key`."""
+        return self._client.key(self.query, self.params, version=self.version)
+
+    @property
+    def _client(self) -> ClientBase:
+        raise NotImplementedError
+
     def _options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         return self.handle._merged(options)  # noqa: SLF001
 
@@ -254,10 +263,6 @@ class CachedCall(_HandleCall, Generic[T]):
         """Explain why the value is refreshed now or not. As `CacheClient.explain`."""
         return self._client.explain(self.query, self.params, version=self.version)
 
-    def key(self) -> CacheKey:
-        """Return what the cache calls this value's entry and lease record. As `CacheClient.key`."""
-        return self._client.key(self.query, self.params, version=self.version)
-
     @property
     def _client(self) -> CacheClient:
         return self.handle._reader()  # noqa: SLF001
@@ -297,10 +302,6 @@ class AsyncCachedCall(_HandleCall, Generic[T]):
     async def explain(self) -> Explanation:
         """Explain why the value is refreshed now or not; as `CachedCall.explain`."""
         return await self._client.explain(self.query, self.params, version=self.version)
-
-    def key(self) -> CacheKey:
-        """Return what the cache calls this value's entry and lease record."""
-        return self._client.key(self.query, self.params, version=self.version)
 
     @property
     def _client(self) -> AsyncCacheClient:

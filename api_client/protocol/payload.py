@@ -112,7 +112,7 @@ def _decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
         return _cached_decoder(type_)
     except TypeError:
         # An unhashable annotation can't be cached; msgspec raises where it is not a type.
-        return msgspec.msgpack.Decoder(type_, dec_hook=_as_model)
+        return _cached_decoder.__wrapped__(type_)
 
 
 def _as_model(type_: Any, value: Any) -> Any:
@@ -121,15 +121,15 @@ def _as_model(type_: Any, value: Any) -> Any:
     Raises:
         ValueError: it does not fit; without the value, which may be personal.
     """
-    pydantic = sys.modules.get("pydantic")  # not imported: not one of its models
-    is_model = pydantic is not None and isinstance(type_, type) and issubclass(type_, pydantic.BaseModel)
-    if pydantic is None or not is_model:
+    pydantic: Any = sys.modules.get("pydantic")  # not imported: not one of its models
+    model: Any = type_
+    if pydantic is None or not isinstance(type_, type) or not issubclass(type_, pydantic.BaseModel):
         return value
     try:
-        return type_.model_validate(value)
+        return model.model_validate(value)
     except pydantic.ValidationError as error:
         details = error.errors(include_url=False, include_input=False, include_context=False)
-        faults = (": ".join((".".join(map(str, one["loc"])) or type_.__name__, one["msg"])) for one in details)
+        faults = (": ".join((".".join(map(str, one["loc"])) or model.__name__, one["msg"])) for one in details)
         raise ValueError("; ".join(faults)) from None
 
 
