@@ -20,6 +20,7 @@ from api_client.errors import ConfigurationError
 
 _DURATION: Final = {"duration": True}
 _MILLISECONDS: Final = {"milliseconds": True}
+_MILLISECONDS_ALLOWED: Final = '3600000, or text such as "50ms", "5s"'
 # A host, and what can be a port: in anything else there may be a password.
 _HOST: Final = re.compile(
     r"(?:\[[^\[\]]*\]|[^:\[\]]*)"
@@ -45,9 +46,7 @@ PositiveSeconds: TypeAlias = Annotated[
 ]
 Milliseconds: TypeAlias = Annotated[
     float,
-    msgspec.Meta(
-        ge=0, le=3_600_000, extra=_MILLISECONDS, description='milliseconds, 0 to 3600000, or text such as "50ms", "5s"'
-    ),
+    msgspec.Meta(ge=0, le=3_600_000, extra=_MILLISECONDS, description=f"milliseconds, 0 to {_MILLISECONDS_ALLOWED}"),
 ]
 PositiveMilliseconds: TypeAlias = Annotated[
     float,
@@ -55,7 +54,7 @@ PositiveMilliseconds: TypeAlias = Annotated[
         gt=0,
         le=3_600_000,
         extra=_MILLISECONDS,
-        description='milliseconds, more than 0, up to 3600000, or text such as "50ms", "5s"',
+        description=f"milliseconds, more than 0, up to {_MILLISECONDS_ALLOWED}",
     ),
 ]
 Url: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, extra={"url": True}, description="a URL")]
@@ -71,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 msgspec.convert(value, annotation)
             except msgspec.ValidationError as error:
                 raise _wrong(annotation, field, value) from error
-            fault_of = _extra(annotation).get("fault_of")
+            fault_of = extra_of(annotation).get("fault_of")
             if fault_of is not None and (allowed := fault_of(value)):
                 raise ConfigurationError(
                     variable(annotation, field), _shown(annotation, value), f"allowed is {allowed}"
@@ -115,12 +114,12 @@ def env(name: str, *, secret: bool = False, fallback: str = "") -> msgspec.Meta:
 
 def variable(annotation: Any, field: str) -> str:
     """Return the name of the environment variable of a field."""
-    return str(_extra(annotation).get("variable", field))
+    return str(extra_of(annotation).get("variable", field))
 
 
 def _first_set(source: Mapping[str, str], annotation: Any, field: str) -> str:
     """Return the variable that a field is read from: its own, its fallback, or '' where neither is set."""
-    names = (variable(annotation, field), str(_extra(annotation).get("fallback", "")))
+    names = (variable(annotation, field), str(extra_of(annotation).get("fallback", "")))
     return next((name for name in names if source.get(name, "") != ""), "")
 
 
@@ -133,7 +132,8 @@ def _metas(annotation: Any) -> list[msgspec.Meta]:
     return [meta for meta in getattr(annotation, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
 
 
-def _extra(annotation: Any) -> dict[str, Any]:
+def extra_of(annotation: Any) -> dict[str, Any]:
+    """Return what an annotation of a setting says of it beside type and bounds, such as ``duration`` and ``secret``."""
     merged: dict[str, Any] = {}
     for meta in _metas(annotation):
         merged.update(meta.extra or {})
@@ -147,14 +147,14 @@ def _allowed(annotation: Any) -> str:
 
 def _converted(annotation: Any, field: str, text: str) -> Any:
     try:
-        if _extra(annotation).get("duration"):
+        if extra_of(annotation).get("duration"):
             return msgspec.convert(seconds(text.strip()), annotation)
-        if _extra(annotation).get("milliseconds") and text.strip()[-1:].isalpha():
+        if extra_of(annotation).get("milliseconds") and text.strip()[-1:].isalpha():
             return msgspec.convert(seconds(text) * 1000, annotation)
         if getattr(annotation, "__origin__", annotation) is bool:
             return _boolean(text.strip().lower())
         # Space around a password may be part of it.
-        return msgspec.convert(text if _extra(annotation).get("secret") else text.strip(), annotation, strict=False)
+        return msgspec.convert(text if extra_of(annotation).get("secret") else text.strip(), annotation, strict=False)
     except ValueError as error:  # msgspec.ValidationError is one
         raise _wrong(annotation, field, text) from error
 
@@ -174,7 +174,7 @@ def _wrong(annotation: Any, field: str, value: object) -> ConfigurationError:
 
 
 def _shown(annotation: Any, value: object) -> str:
-    extra = _extra(annotation)
+    extra = extra_of(annotation)
     if extra.get("secret"):
         return "***"
     if extra.get("url"):

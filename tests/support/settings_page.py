@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
-from api_client.config.environment import Settings, variable
+from api_client.config.environment import Settings, extra_of, variable
 from api_client.config.settings import ReaderSettings, SharedSettings
 from refresher.settings import WorkerSettings
 
@@ -41,9 +41,7 @@ def from_code(text: str) -> str:
 def _cells(name: str, who: str, settings: type[Settings], field: str) -> tuple[str, str, str, str]:
     annotation = get_type_hints(settings, include_extras=True)[field]
     kind, metas = annotation.__origin__, annotation.__metadata__
-    extra: dict[str, Any] = {}
-    for meta in metas:
-        extra.update(meta.extra or {})
+    extra = extra_of(annotation)
     bounds = {
         name: getattr(meta, name) for meta in metas for name in ("ge", "gt", "le") if getattr(meta, name) is not None
     }
