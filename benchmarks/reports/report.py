@@ -12,7 +12,7 @@ from benchmarks.errors import BenchError
 from benchmarks.reports.charts import draw
 from benchmarks.reports.kept import kept, save
 from benchmarks.reports.provenance import at_end, heading
-from benchmarks.reports.results import Figure, Must, Rate, Result, TableCell, Target, figure
+from benchmarks.reports.results import Figure, Rate, Result, TableCell, Target, figure
 from refresher.embedded import EmbeddedServerError
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def _figure_row(one: Figure) -> list[str]:
 def _reached(one: Figure) -> str:
     """Return "yes" only where every round reached the target: a median beside a wide spread is no promise."""
     if one.reached and one.low is not None and one.high is not None:
-        must, value, *_ = one.target.split()
-        target = Target(Must(must), float(value))
+        target = Target.parse(one.target)
         if not (target.is_reached_by(one.low) and target.is_reached_by(one.high)):
             return _ONLY_THE_MEDIAN
     return _REACHED[one.reached]

@@ -42,6 +42,16 @@ class Target:
         """Compare; NaN reaches nothing."""
         return bool(_COMPARE[self.must](measured, self.value))
 
+    def shown(self, unit: str) -> str:
+        """Return the target as a figure has it: ``≥ 1.1 ×``."""
+        return f"{self.must} {self.value:.4g} {unit}".strip()
+
+    @classmethod
+    def parse(cls, shown: str) -> Target:
+        """Return the target of a figure that was kept, as far as it is shown there."""
+        must, value, *_ = shown.split()
+        return cls(Must(must), float(value))
+
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the table of figures, made by `figure`.
@@ -84,7 +94,7 @@ def figure(
         missed = [one for one in rounds if target and not target.is_reached_by(one)]
         value = max(missed or rounds, default=math.nan)
     reached = None if target is None or math.isnan(value) else target.is_reached_by(value)
-    shown = "" if target is None else f"{target.must} {target.value:.4g} {unit}".strip()
+    shown = "" if target is None else target.shown(unit)
     return Figure(what, _number(value), *_spread(rounds), len(rounds), unit, shown, reached, note)
 
 
