@@ -6,7 +6,7 @@ import copy
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -157,14 +157,20 @@ def system_without_graph(stack: ExitStack, redis_server: RedisServer, tmp_path: 
     return System(stack, stack.enter_context(RedisServer.start()), redis_server, NO_GRAPH, tmp_path)
 
 
+@contextmanager
+def system_of_module(control: RedisServer, graph: Any, folders: pytest.TempPathFactory) -> Iterator[System]:
+    """A system that ends with the tests of a module, not with one of them."""
+    with ExitStack() as opened:
+        server = opened.enter_context(RedisServer.start())
+        yield System(opened, server, control, graph, folders.mktemp("module"))
+
+
 @pytest.fixture(scope="module")
 def module_worker(
     redis_server: RedisServer, arcadedb: ArcadeDbServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
     """A system on the embedded graph with a worker."""
-    with ExitStack() as opened:
-        server = opened.enter_context(RedisServer.start())
-        system = System(opened, server, redis_server, arcadedb, tmp_path_factory.mktemp("module"))
+    with system_of_module(redis_server, arcadedb, tmp_path_factory) as system:
         system.start_worker()
         yield system
 

@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from api_client import EntryState
 from refresher.embedded import RedisServer, free_port
-from tests.acceptance.conftest import NO_GRAPH, ROOT, System
+from tests.acceptance.conftest import NO_GRAPH, ROOT, System, system_of_module
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-71c0"
@@ -44,9 +43,7 @@ class Commands:
 @pytest.fixture(scope="module")
 def module_worker(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """A system with a worker that tries a load once; its loads ask no graph."""
-    with ExitStack() as opened:
-        server = opened.enter_context(RedisServer.start())
-        system = System(opened, server, redis_server, NO_GRAPH, tmp_path_factory.mktemp("module"))
+    with system_of_module(redis_server, NO_GRAPH, tmp_path_factory) as system:
         system.start_worker(CACHE_XFETCH_RETRY_ENABLED="false")
         yield system
 

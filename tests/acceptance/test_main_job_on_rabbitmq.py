@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from refresher.embedded import RedisServer
-from tests.acceptance.conftest import NO_GRAPH, System
+from tests.acceptance.conftest import NO_GRAPH, System, system_of_module
 from tests.acceptance.test_main_job import (  # noqa: F401 - they meet the fixture below
     test_a_hundred_readers_of_a_stale_entry_cause_one_recompute_and_none_waits,
     test_a_load_that_fails_twice_is_retried_while_the_stale_value_is_served,
@@ -37,9 +36,7 @@ def module_worker(
     redis_server: RedisServer, rabbitmq: RabbitMqServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
     """A system on RabbitMQ with a worker; its loads ask no graph."""
-    with ExitStack() as opened:
-        server = opened.enter_context(RedisServer.start())
-        system = System(opened, server, redis_server, NO_GRAPH, tmp_path_factory.mktemp("module"))
+    with system_of_module(redis_server, NO_GRAPH, tmp_path_factory) as system:
         system.env |= {"CACHE_BROKER_URL": rabbitmq.url, "CACHE_NAMESPACE": f"t{unused()}"}
         system.start_worker("-n", "shared@test")  # others of this RabbitMQ run beside it
         yield system

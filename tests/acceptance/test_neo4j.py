@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 
@@ -20,7 +19,7 @@ from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.queries import Query, Registry, query
 from refresher.settings import WorkerSettings
-from tests.acceptance.conftest import System
+from tests.acceptance.conftest import System, system_of_module
 from tests.servers.neo4j_server import Neo4jServer
 from tests.support.any_reader import KINDS
 from tests.support.waiting import eventually
@@ -33,9 +32,7 @@ def module_worker(
     redis_server: RedisServer, neo4j_server: Neo4jServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
     """A system on a real Neo4j, with a worker."""
-    with ExitStack() as opened:
-        server = opened.enter_context(RedisServer.start())
-        system = System(opened, server, redis_server, neo4j_server, tmp_path_factory.mktemp("module"))
+    with system_of_module(redis_server, neo4j_server, tmp_path_factory) as system:
         system.start_worker()
         yield system
 
