@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import signal
 import subprocess
@@ -17,8 +16,9 @@ import pytest
 import redis
 from neo4j import GraphDatabase
 
-from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in_process_list
+from tests.support.processes import addresses_beyond_loopback, shown_in_process_list
 from tests.support.waiting import eventually
+from tests.support.watched_command import WatchedCommand
 
 if TYPE_CHECKING:
     from refresher.embedded import ArcadeDbServer, RedisServer
@@ -29,74 +29,32 @@ START_SECONDS, RUN_SECONDS, GONE_SECONDS = 90, 120, 60
 SMALL = "".join(f"p{source}\tp{target}\n" for source in range(30) for target in range(source + 1, 30, source + 1))
 
 
-class Demo:
-    """A running demo: what it printed so far, and all processes that it ever had."""
+class Demo(WatchedCommand):
+    """A running demo."""
 
     def __init__(self, folder: Path, *args: str, **environ: str) -> None:
-        self.temporary = folder / "tmp"
-        self.temporary.mkdir()
-        self._out, self._err = folder / "out.txt", folder / "err.txt"
-        with self._out.open("w") as out, self._err.open("w") as err:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "refresher.cli", "demo", *args],
-                stdout=out, stderr=err, cwd=ROOT, env={**os.environ, "TMPDIR": str(self.temporary), **environ},
-                start_new_session=True,
-            )  # fmt: skip
-        self.pids: set[int] = set()
+        super().__init__(folder, ROOT, "demo", *args, **environ)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(GONE_SECONDS)
-
-    @property
-    def out(self) -> str:
-        return self._out.read_text()
-
-    @property
-    def err(self) -> str:
-        return self._err.read_text()
-
-    def look(self) -> list[psutil.Process]:
-        """The demo's processes right now."""
-        try:
-            found = psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        self.pids |= {process.pid for process in found}
-        return found
+        self.kill(GONE_SECONDS)
 
     def wait_for(self, words: str) -> str:
         """Return all that was printed, once ``words`` (a regular expression) are among it."""
-
-        def printed() -> str:
-            self.look()
-            assert self._process.poll() is None or re.search(words, self.out), self.out + self.err
-            return self.out if re.search(words, self.out) else ""
-
-        return eventually(printed, f"the demo prints {words!r}")
+        return self.wait_for_output(lambda: self.out if re.search(words, self.out) else "", words)
 
     def ended(self, within_seconds: float = RUN_SECONDS) -> int:
         """Return its exit code, when all that it ever started is gone too."""
 
         def over() -> bool:
-            self.look()
-            return self._process.poll() is not None
+            self.processes()
+            return self.process.poll() is not None
 
         eventually(over, "the demo's end", within_seconds=within_seconds)
         self.all_gone()
-        return self._process.returncode
-
-    def signal(self, number: signal.Signals) -> None:
-        self.look()
-        self._process.send_signal(number)
-
-    def all_gone(self) -> None:
-        """Wait until nothing of it is left: no process, no file."""
-        eventually(lambda: all(map(is_gone, self.pids)), f"all of {self.pids} are gone")
-        eventually(lambda: not list(self.temporary.iterdir()), "no temporary file is left")
+        return self.process.returncode
 
 
 @pytest.fixture
@@ -124,10 +82,10 @@ def test_a_newcomers_run(tmp_path: Path) -> None:
         passwords = set()
         for moment in (r"reads/s", r"worker killed", r"new worker is ready"):
             demo.wait_for(moment)
-            passwords |= secrets_of([process for process in demo.look() if process.is_running()])
+            passwords |= secrets_of([process for process in demo.processes() if process.is_running()])
             assert [line for password in passwords for line in shown_in_process_list(password)] == []
         assert len(passwords) == 3
-        assert [address for process in demo.look() for address in addresses_beyond_loopback(process.pid)] == []
+        assert [address for process in demo.processes() for address in addresses_beyond_loopback(process.pid)] == []
         assert demo.ended() == 0, demo.out + demo.err
     for sentence in (
         r"2\d,\d{3} persons|3\d,\d{3} persons",
@@ -149,7 +107,7 @@ def test_a_newcomers_run(tmp_path: Path) -> None:
 def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> None:
     with Demo(tmp_path, "--seconds", "60", "--graph", str(small_graph)) as demo:
         demo.wait_for(r"\d,\d{3} reads/s")
-        assert len(demo.look()) > 8
+        assert len(demo.processes()) > 8
         demo.signal(signal.SIGKILL)
         demo.all_gone()
 

@@ -41,8 +41,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
 
     yield start
     for dev in running:
-        dev.process.kill()
-        dev.process.wait(MAX_WAIT_SECONDS)
+        dev.kill(MAX_WAIT_SECONDS)
 
 
 @pytest.mark.timeout(4 * MAX_WAIT_SECONDS)

@@ -17,10 +17,9 @@ from refresher.embedded import free_port
 from refresher.ops.http import get
 from tests.support.distribution import version_of
 from tests.support.installations import ROOT, WHAT_BUILDS, built, copied
+from tests.support.pages import blocks_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-PAGE = (ROOT / "docs" / "tutorial" / "quick-start.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"(?:[Ss]ave this as `(?P<file>[\w.]+)`:\n\n)?```(?P<kind>\w+)\n(?P<text>.*?)```", re.DOTALL)
 ACTIVATION: Final = ". .venv/bin/activate\n"
 STAY: Final = ("refresher dev", "celery -A refresher flower")
 """Commands that stay in the foreground."""
@@ -117,7 +116,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 @pytest.mark.timeout(INSTALL_SECONDS + 6 * MAX_WAIT_SECONDS)
 def test_it_works_as_it_is_typed(desk: Desk) -> None:
-    for block in BLOCK.finditer(PAGE):
+    for block in blocks_of("docs/tutorial/quick-start.md"):
         if block["kind"] == "python":
             assert block["file"], f"it is not said where to save\n{block['text']}"
             (desk.folder / block["file"]).write_text(block["text"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import neo4j
 import pytest
 
 from tests.acceptance.conftest import ROOT, System
+from tests.support.pages import examples_of
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 pytestmark = pytest.mark.smoke
@@ -29,10 +29,6 @@ def two_friends(arcadedb: Any) -> Iterator[None]:
         session.run("CREATE (:Person {id: 42})-[:KNOWS]->(:Person {id: 1, name: 'Ada'})").consume()
         yield
         session.run("MATCH (p:Person) DETACH DELETE p").consume()
-
-
-def examples(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
 def started(system: System, folder: Path, worker_side: str) -> None:
@@ -51,6 +47,6 @@ def typed(system: System, folder: Path, *command: str) -> str:
 
 @pytest.mark.usefixtures("two_friends")
 def test_the_example_works_as_it_is_printed(system: System, tmp_path: Path) -> None:
-    worker_side, reader_side = examples("README.md")
+    worker_side, reader_side = examples_of("README.md")
     started(system, tmp_path, worker_side)
     assert typed(system, tmp_path, "-c", reader_side + SHOW) == "[{'name': 'Ada'}]"

@@ -26,8 +26,7 @@ def folder(tmp_path: Path) -> Path:
 def dev(folder: Path) -> Iterator[Dev]:
     running = Dev(folder.parent, "suggestions", "--sample")
     yield running
-    running.process.kill()
-    running.process.wait(MAX_WAIT_SECONDS)
+    running.kill(MAX_WAIT_SECONDS)
 
 
 @pytest.mark.timeout(5 * MAX_WAIT_SECONDS)

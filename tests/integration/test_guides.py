@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import runpy
 import subprocess
 import sys
@@ -14,13 +13,10 @@ import pytest
 
 from refresher.embedded import RedisServer
 from refresher.testing import InlineCache
+from tests.support.pages import examples_of
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
-
-
-def examples(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.fixture
@@ -32,7 +28,9 @@ def cache(redis_server: RedisServer) -> Iterator[InlineCache]:
 
 
 def test_reading(cache: InlineCache, tmp_path: Path) -> None:
-    (tmp_path / "reading.py").write_text("\n".join(examples("how-to/read.md") + examples("how-to/invalidate.md")))
+    (tmp_path / "reading.py").write_text(
+        "\n".join(examples_of("docs/how-to/read.md") + examples_of("docs/how-to/invalidate.md"))
+    )
     names = runpy.run_path(str(tmp_path / "reading.py"))
     assert names["page"](cache.client) == "London: Ada, Grace"
     assert names["many"](cache.client) == ["'London'", "['Ada', 'Grace']"]
@@ -56,7 +54,7 @@ sys.meta_path.insert(0, Absent())
 
 def test_tests_of_your_own_need_no_driver(tmp_path: Path) -> None:
     (tmp_path / "reader_only.py").write_text(READER_ONLY)
-    of_the_application, _ = examples("how-to/test.md")
+    of_the_application, _ = examples_of("docs/how-to/test.md")
     (tmp_path / "test_page.py").write_text(of_the_application)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "reader_only", "test_page.py"],

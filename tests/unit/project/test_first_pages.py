@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
+
+from tests.support.pages import blocks_of
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def test_its_figures_are_the_measured_ones() -> None:
 
 
 def test_the_tutorial_shows_the_files_that_are_run() -> None:
-    page = (ROOT / "docs" / "tutorial" / "first-application.md").read_text(encoding="utf-8")
+    blocks = blocks_of("docs/tutorial/first-application.md")
     files = (ROOT / "docs" / "examples" / "tutorial").glob("*.py")
-    shown = dict(re.findall(r"[Ss]ave this as `([\w.]+)`:\n\n```python\n(.*?)```", page, re.DOTALL))
+    shown = {block["file"]: block["text"] for block in blocks if block["file"]}
     assert shown == {file.name: file.read_text(encoding="utf-8") for file in files}
