@@ -10,7 +10,7 @@ import redis
 
 from refresher.embedded import ArcadeDbServer, RedisServer, ServerMissing
 from refresher.embedded.redis_server import find_redis_server
-from tests.servers.neo4j_server import Neo4jServer
+from tests.servers.neo4j_server import SHORT_LIVED, Neo4jServer
 from tests.servers.rabbitmq_server import RabbitMqServer
 from tests.servers.redis_binaries import oldest_redis
 from tests.support.redis_clock import ClockedRedis, start_clocked_redis
@@ -90,7 +90,7 @@ def clocked_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClockedR
 @pytest.fixture(scope="session")
 def arcadedb() -> Iterator[ArcadeDbServer]:
     """One ArcadeDB for the session, the demo's graph."""
-    with ArcadeDbServer.start() as server:
+    with ArcadeDbServer.start(java_options=SHORT_LIVED) as server:
         yield server
 
 

@@ -32,9 +32,6 @@ _JAVA_OPTIONS = (
     "--add-opens=java.base/java.util.concurrent.atomic=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "-Djava.awt.headless=true",
-    # For minutes of life: half the processor time of its start, and of what it does first.
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
     "-XX:-UsePerfData",  # else a file in the system's temporary directory stays behind after a kill
 )
 _BOLT_MAGIC = bytes.fromhex("6060b017")
@@ -64,12 +61,18 @@ class ArcadeDbServer(EmbeddedServer):
     user: ClassVar[str] = "root"
     database: ClassVar[str] = "graph"
 
-    def __init__(self, package: Path, heap_mib: int, query_seconds: float, start_seconds: float) -> None:
+    def __init__(
+        self, package: Path, heap_mib: int, query_seconds: float, start_seconds: float, java_options: Sequence[str]
+    ) -> None:
         super().__init__(start_seconds)
         self._package, self._heap_mib, self._query_seconds = package, heap_mib, query_seconds
+        self._java_options = java_options
 
     @classmethod
-    def start(cls, *, heap_mib: int = 512, query_seconds: float = 30.0, start_seconds: float = 60.0) -> Self:
+    def start(
+        cls, *, heap_mib: int = 512, query_seconds: float = 30.0, start_seconds: float = 60.0,
+        java_options: Sequence[str] = (),
+    ) -> Self:  # fmt: skip
         """Start a server, wait until HTTP and Bolt answer, and create its database.
 
         Args:
@@ -77,12 +80,13 @@ class ArcadeDbServer(EmbeddedServer):
             query_seconds: every query that takes longer is ended, with the code that Neo4j uses too
                 (``Neo.ClientError.Transaction.TransactionTimedOut``); 0: none is.
             start_seconds: how long all of that may take; usually 2 s.
+            java_options: further options of its Java.
 
         Raises:
             ServerMissing: the wheel is not installed.
             ServerDidNotStart: it ended or did not answer in time, or the database could not be made.
         """
-        server = cls(find_arcadedb(), heap_mib, query_seconds, start_seconds)
+        server = cls(find_arcadedb(), heap_mib, query_seconds, start_seconds, java_options)
         server._launch_or_clean_up()
         return server
 
@@ -144,6 +148,7 @@ class ArcadeDbServer(EmbeddedServer):
         arguments = [
             f"-Xmx{self._heap_mib}m",
             *_JAVA_OPTIONS,
+            *self._java_options,
             *(f"-Darcadedb.{name}={value}" for name, value in settings.items()),
             "-cp",
             str(self._package / "jars" / "*"),
