@@ -50,7 +50,7 @@ async def read() -> None:
         reveal_type(await friends_of.aio(person_id=42))  # is list[Friend]
         reveal_type(await maybe.aio())  # is Friend | None
         bound = friends_of.on(client)
-        reveal_type(bound)  # is AsyncCachedQuery[[*Any, **Any], list[Friend]]
+        reveal_type(bound)  # is AsyncCachedQuery[..., list[Friend]]
         reveal_type(await bound(person_id=42))  # is list[Friend]
         reveal_type(await bound.of(person_id=42).get(timeout=1))  # is list[Friend]
         reveal_type(await bound.of(person_id=42).get(default=None))  # is list[Friend] | None

@@ -62,7 +62,7 @@ reveal_type(friends_of.of(person_id=42).get(timeout=1))  # is list[Friend]
 reveal_type(friends_of.of(person_id=42).get(default=None))  # is list[Friend] | None
 reveal_type(friends_of.of(person_id=42).get_entry())  # is Entry[list[Friend]]
 reveal_type(friends_of.of(person_id=42).get_entry().value[0].name)  # is str
-reveal_type(friends_of.on(client))  # is CachedQuery[[*Any, **Any], list[Friend]]
+reveal_type(friends_of.on(client))  # is CachedQuery[..., list[Friend]]
 reveal_type(friends_of.many([friends_of.of(person_id=42)]))  # is list[Entry[list[Friend]] | CacheError]
 reveal_type(row.of())  # is tuple[str, Mapping[str, Any] | None, int, Any, fallback=CachedCall[Row]]
 reveal_type(client.get_many([friends_of.of(person_id=42), row.of(), ("x", {})]))  # is list[Entry[Any] | CacheError]

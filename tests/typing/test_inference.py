@@ -18,6 +18,8 @@ EXPECTED = re.compile(r"# (?P<what>is|error) (?P<told>.+)$")
 # mypy spells types with their modules, and a TypedDict with its items.
 MODULES = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z_])")
 TYPED_DICT = re.compile(r"TypedDict\((\w+), \{[^}]*\}\)")
+# The same type, read from the cache of a run over another file.
+ANY_PARAMS = "[*Any, **Any]"
 
 
 def expected_of(sample: Path) -> dict[int, tuple[str, str]]:
@@ -44,13 +46,18 @@ def mypy(cache: Path, *args: str) -> list[str]:
     return told.stdout.splitlines()
 
 
+def plain(revealed: str) -> str:
+    """Return a revealed type without modules, written one way."""
+    return TYPED_DICT.sub(r"\1", MODULES.sub("", revealed)).replace(ANY_PARAMS, "...")
+
+
 def told_of(sample: Path, cache: Path) -> dict[int, tuple[str, str]]:
     """What mypy says of a sample, by line. A line of another file is a fault of the package itself."""
     told: dict[int, tuple[str, str]] = {}
     for line in mypy(cache, str(sample)):
         match = TOLD.match(line)
         if match and match["is"]:
-            told[int(match["line"])] = ("is", TYPED_DICT.sub(r"\1", MODULES.sub("", match["is"])))
+            told[int(match["line"])] = ("is", plain(match["is"]))
         elif match:
             assert Path(match["file"]).name == sample.name, line
             told[int(match["line"])] = ("error", match["error"])
