@@ -24,6 +24,7 @@ BetaFunction: TypeAlias = Callable[[float, int, float], float]
 MAX_SAMPLES: Final = 64
 MAX_NAME_SETS: Final = 64
 MAX_CONCURRENCY: Final = 10_000
+MAX_BATCH: Final = 1_000
 MAX_SECONDS: Final = 10 * 365 * 86_400.0
 
 
@@ -32,7 +33,8 @@ class Query:
     """A registered query. Durations in seconds; ``delta_window`` 0 smooths δ, n takes the mean of the last n.
 
     ``concurrency`` is how many slots of a worker node it may hold; None: all but one. Where it is ``sensitive``, its
-    params are in its messages alone: no dead letter keeps them.
+    params are in its messages alone: no dead letter keeps them. ``batch`` is how many calls its loader takes at once;
+    None: one, by its params' names.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Query:
     delta_window: int
     sensitive: bool = False
     concurrency: int | None = None
+    batch: int | None = None
     _signature: inspect.Signature = field(init=False, repr=False, compare=False)
     _taken: set[frozenset[str]] = field(init=False, repr=False, compare=False, default_factory=set)
 
@@ -55,7 +58,9 @@ class Query:
         object.__setattr__(self, "_signature", inspect.signature(self.loader))
 
     def check_params(self, params: Mapping[str, Any]) -> None:
-        """Raise TypeError when the loader does not take these params."""
+        """Raise TypeError when the loader does not take these params; one of a batch takes any."""
+        if self.batch is not None:
+            return
         # Names alone decide, and most calls have the same ones: binding takes ten times as long.
         names = frozenset(params)
         if names not in self._taken:
@@ -119,11 +124,16 @@ def query(
     version: int = 1,
     sensitive: bool = False,
     concurrency: int | None = None,
+    batch: int | None = None,
     into: Registry | None = None,
 ) -> Callable[[L], L]:
     """Register a loader: ``def loader(tx, **params) -> value``, run in one read transaction.
 
     It begins with the loader's first ``tx.run``: a loader without one costs the graph nothing.
+
+    With ``batch`` it is ``def loader(tx, calls: list[dict]) -> list``: it is given the params of several calls, and
+    returns one value for each, in their order. Refreshes that are due together then travel and load together; readers
+    see no difference.
 
     Args:
         name: by which readers request it; a member of an Enum is its value.
@@ -143,6 +153,9 @@ def query(
         concurrency: how many slots of one worker node, all its pool's processes or threads together, loads of this
             query may hold at a time, 1 to 10000; default: all but one, at least 1. So loads that hang leave a slot to
             other queries. A refresh for which no slot is free goes back into its queue for some seconds.
+        batch: the most calls that the loader takes at once, 1 to 1000. They have one transaction and one time limit.
+            ``degree`` is then Cypher that is given them as ``$calls`` and returns one row with a number for each, in
+            their order.
         into: the registry; default: the one that workers use.
 
     Raises:
@@ -162,13 +175,14 @@ def query(
         delta_window=check.delta_window(delta),
         sensitive=plain(sensitive),
         concurrency=check.slots(concurrency),
+        batch=None if batch is None else check.whole("batch", batch, MAX_BATCH, "a whole number of calls, "),
     )
     is_function = beta_function is None or callable(beta_function)
     check.require("beta_function", beta_function, is_function, "a function (β0, degree or 0, σ) → β")
     check.require("sensitive", sensitive, isinstance(plain(sensitive), bool), "True or False")
 
     def register(loader: L) -> L:
-        check.loader(loader)
+        check.loader(loader, is_batch=batch is not None)
         (registry if into is None else into).add(make(loader=loader))
         return loader
 
@@ -261,19 +275,23 @@ class _Arguments:
         self.require("delta", delta, valid, f'"smoothed", "last" or "mean:n" with n from 1 to {MAX_SAMPLES}')
         return int(count)
 
-    def loader(self, loader: Loader) -> None:
+    def loader(self, loader: Loader, *, is_batch: bool) -> None:
         is_async = any(
             inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
             for one in (loader, getattr(type(loader), "__call__", None))  # noqa: B004 - not whether, but which
         )
         allowed = "a plain function: its tx is a synchronous one, in a worker"
         self.require("the loader", loader, not is_async, allowed)
-        self.require("the loader", loader, _takes_a_transaction(loader), "a function of a transaction: f(tx, **params)")
+        if is_batch:
+            self.require("the loader", loader, _takes(loader, 2), "with batch, a function of two: f(tx, calls)")
+        else:
+            self.require("the loader", loader, _takes(loader, 1), "a function of a transaction: f(tx, **params)")
 
 
-def _takes_a_transaction(loader: object) -> bool:
+def _takes(loader: object, count: int) -> bool:
+    """Return whether a loader takes so many arguments by position."""
     try:
-        return callable(loader) and inspect.signature(loader).bind_partial(None) is not None
+        return callable(loader) and inspect.signature(loader).bind_partial(*[None] * count) is not None
     except (TypeError, ValueError):  # it takes nothing by position, or a builtin does not say what it takes
         return False
 

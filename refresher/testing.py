@@ -100,7 +100,7 @@ class InlineCache:
                 origin=self,
                 encode=values.encode,
                 registry=cast("Registry", self),
-                keep_lease=lambda _: nullcontext(),
+                keep_leases=lambda _: nullcontext(),
                 publish=self._refresh,
                 write_dead_letter=lambda *_: None,
                 monotonic=monotonic_seconds,
@@ -182,10 +182,12 @@ class InlineCache:
         """Return the query: that of `answer`, else the application's."""
         return self._own.find(name, version) or registry.find(name, version)
 
-    def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
+    def load(
+        self, query: Query, calls: Sequence[Mapping[str, Any]], bookmarks: Sequence[str], timeout_seconds: float
+    ) -> list[Loaded]:
         """Run a loader; the flow calls this, tests need not."""
         try:
-            return Loaded(call_loader(query, self._tx, params, self._max_value_bytes))
+            return list(map(Loaded, call_loader(query, self._tx, calls, self._max_value_bytes)))
         except LoadFailed:
             raise
         except BaseException as error:

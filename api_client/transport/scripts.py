@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import redis
 from redis.exceptions import NoScriptError, RedisError
 
-from api_client.errors import CacheError
+from api_client.errors import CacheError, CacheUnavailable
 from api_client.protocol.lease import Call
 from api_client.transport.wire import Command, unwrapped
 
@@ -132,6 +132,9 @@ class LeaseStepRunner(Protocol):
 
     def run(self, call: Call[T], /) -> T:
         """Run one step."""
+
+    def run_each(self, calls: Sequence[Call[T]], /) -> Sequence[T | CacheUnavailable]:
+        """Run steps in one round trip; one that fails ends alone."""
 
 
 class LeaseStore:

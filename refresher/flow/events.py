@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -25,18 +25,21 @@ if TYPE_CHECKING:
     from refresher.queries import Query
     from refresher.settings import WorkerSettings
 
-RecordOutcome: TypeAlias = Callable[[Outcome], object]
-"""Takes the outcome of an item."""
+RecordOutcomes: TypeAlias = Callable[[Sequence[Outcome]], object]
+"""Takes the outcomes of items, in their order."""
 
 
 class WorkerSpans:
     """The spans of a worker: none."""
 
     def processing(
-        self, item: RefreshItem, request: Any, settings: WorkerSettings
-    ) -> AbstractContextManager[RecordOutcome]:
-        """Return a span around the handling of one item of a task's request; it is given the outcome before it ends."""
-        return nullcontext(_ignore_outcome)
+        self, items: Sequence[RefreshItem], request: Any, settings: WorkerSettings
+    ) -> AbstractContextManager[RecordOutcomes]:
+        """Return spans around the handling of items of a task's request, which are loaded together.
+
+        They are given the outcomes before they end.
+        """
+        return nullcontext(_ignore_outcomes)
 
     def lease_steps(self, steps: LeaseStepRunner) -> LeaseStepRunner:
         """Return ``steps`` with a span around each step."""
@@ -51,8 +54,8 @@ class WorkerSpans:
         return tx
 
 
-def _ignore_outcome(_: Outcome) -> None:
-    """Take an outcome."""
+def _ignore_outcomes(_: Sequence[Outcome]) -> None:
+    """Take outcomes."""
 
 
 NO_SPANS: Final = WorkerSpans()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from api_client.protocol.messages import RefreshItem
 
@@ -40,8 +43,29 @@ class Outcome:
 
     def __str__(self) -> str:
         parts = [self.kind.value, self.why and f"({self.why})", self.query, self.key]
-        if self.kind in {OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE}:
+        if self.kind in _STORED:
             parts.append(f"token={self.token} δ={self.delta_seconds:.3f}s run={self.run_seconds:.3f}s")
         if self.attempts > 1:
             parts.append(f"attempts={self.attempts}")
         return " ".join(part for part in parts if part)
+
+    @property
+    def end(self) -> str:
+        """How it ended, and why where that is not the reason for the refresh."""
+        return self.kind.value if self.kind in _STORED or not self.why else f"{self.kind.value} ({self.why})"
+
+
+_STORED: Final = frozenset({OutcomeKind.COMMITTED, OutcomeKind.COMMITTED_AS_STALE})
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Return the outcomes of one message as text: those of several as their counts, ``friends_of ×3: 3 committed``."""
+    if len(outcomes) == 1:
+        return str(outcomes[0])
+    ends: dict[str, Counter[str]] = {}
+    for outcome in outcomes:
+        ends.setdefault(outcome.query, Counter())[outcome.end] += 1
+    return "; ".join(
+        f"{query} ×{counts.total()}: " + ", ".join(f"{count} {end}" for end, count in counts.most_common())
+        for query, counts in ends.items()
+    )

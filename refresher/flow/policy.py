@@ -22,6 +22,10 @@ SHARED_FAULTS: Final = frozenset(
      "bookmark_timeout")
 )  # fmt: skip
 """Kinds of failure of the graph or of this worker: they meet every key, and pass with their cause."""
+GRAPH_FAULTS: Final = frozenset(("network", "graph_unavailable", "auth", "configuration", "driver_shared"))
+"""Those among them that a load of fewer keys would meet as well."""
+TIMEOUTS: Final = frozenset(("timeout", "hard_timeout", "bookmark_timeout"))
+"""Kinds of failure that have taken all the time that a load has."""
 
 
 def effective_beta(

@@ -26,11 +26,11 @@ class RunsQueries(Protocol):
 
 
 class Origin(Protocol):
-    """Where values are loaded from."""
+    """Where values are loaded from: one for each call, given as its params."""
 
     def load(  # noqa: D102
-        self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float
-    ) -> Loaded: ...
+        self, query: Query, calls: Sequence[Mapping[str, Any]], bookmarks: Sequence[str], timeout_seconds: float
+    ) -> Sequence[Loaded]: ...
 
 
 class Encode(Protocol):
@@ -54,7 +54,7 @@ class RefreshDeps:
     origin: Origin
     encode: Encode
     registry: Registry
-    keep_lease: Callable[[HeldLease], AbstractContextManager[None]]
+    keep_leases: Callable[[Sequence[HeldLease]], AbstractContextManager[None]]
     publish: Callable[[RefreshItem], None]
     write_dead_letter: Callable[[DeadLetter, int], None]
     monotonic: Callable[[], float]

@@ -16,18 +16,21 @@ import logging
 import math
 import os
 import uuid
-from dataclasses import replace
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from api_client.errors import InvalidQuery
+from api_client.errors import CacheUnavailable, InvalidQuery
 from api_client.protocol import lease
 from api_client.protocol.entry import encode as encode_entry
 from api_client.protocol.keys import CacheKey
 from api_client.protocol.lease import AcquireStatus, Call, CommitStatus, FailReply
 from api_client.protocol.messages import RefreshItem
 from api_client.protocol.payload import pack
+from api_client.transport.scripts import none_failed
 from refresher.errors import LoadFailed, text_of
 from refresher.flow import policy
 from refresher.flow.follow_up import hand_back, request_follow_up
@@ -42,18 +45,22 @@ from refresher.flow.run import (
     learned_lease_seconds,
     letter_of,
 )
-from refresher.queries import Query
+from refresher.queries import Loaded, Query
 from refresher.settings import WorkerSettings
 
 log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
+
+Ended: TypeAlias = Outcome | CacheUnavailable
+"""How the handling of one item ended: its outcome, or Redis did not answer."""
+_MALFORMED: Final = Outcome(OutcomeKind.SKIPPED, "?", why="malformed")
 
 MAX_PAUSE_IN_PLACE_SECONDS: Final = 1.0
 RETRY_SLACK_SECONDS: Final = 5.0
 
 
 class Refresher:
-    """Handles refresh items, one at a time; thread-safe."""
+    """Handles refresh items, several of one query together where its loader takes a batch; thread-safe."""
 
     def __init__(self, settings: WorkerSettings, deps: RefreshDeps) -> None:
         self._settings, self._deps = settings, deps
@@ -65,123 +72,219 @@ class Refresher:
         Raises:
             CacheUnavailable: Redis did not answer; the lease, if there is one, runs out by itself.
         """
-        settings, deps = self._settings, self._deps
+        return none_failed(self.refresh_together([item], owner))[0]
+
+    def refresh_together(self, items: Sequence[RefreshItem], owner: str | None = None) -> list[Ended]:
+        """Handle items of one query and version, at most its ``batch``, to their ends by one load.
+
+        Lease, token and outcome are each item's own: one that is held, fresh, invalidated or at fault ends alone. A
+        step of all of them takes one round trip.
+
+        Returns:
+            In their order the outcome of each; or that Redis did not answer: a lease, if there is one, runs out.
+        """
         try:
-            key = item.key(settings.namespace)
-        except InvalidQuery as error:
-            # Its text may hold a param's value.
-            log.warning("invalid refresh request for %.100r: %s", item.query, type(error).__name__)
-            return Outcome(OutcomeKind.SKIPPED, "?", why="malformed")
-        if (query := deps.registry.find(key.query, key.version)) is not None:
-            deps.register(query)
-        nonce = os.urandom(8)
-        reply = self._step(
-            lease.acquire(
-                key,
-                nonce=nonce,
-                claim_number=item.claim_number,
-                ticket=item.ticket,
-                lease_seconds=learned_lease_seconds(None, settings, self._jitter_seconds()),
-                limit_seconds=settings.lease_limit_seconds,
-                retention_seconds=settings.record_retention_seconds,
-                by=owner,
-            )
-        )
-        if reply.status is not AcquireStatus.ACQUIRED:
-            fresh = reply.status is AcquireStatus.ALREADY_FRESH
-            return self._skipped(key, "already_fresh" if fresh else reply.state.value)
-        item = msgspec.structs.replace(item, attempt=max(item.attempt, reply.attempts + 1))
-        run = Run(item, key, query, nonce, reply, deps.monotonic(), deps.monotonic)
-        if reply.attempts >= settings.max_attempts:
-            return self._abandon(run, reply.attempts, _taken_over())
-        return self._load_under_lease(run)
+            begun = self._acquire(items, owner)
+        except CacheUnavailable as error:
+            return [error] * len(items)
+        ended = self._load_under_leases([one for one in begun if isinstance(one, Run)])
+        return [ended[one.nonce] if isinstance(one, Run) else one for one in begun]
 
     def hand_back_all(self) -> None:
         """Put all runs of this process back into the queue, since it ends; raises nothing."""
-        for run in tuple(self._running.values()):
-            hand_back(self._deps, self._settings, run)
+        self._hand_back(tuple(self._running.values()))
 
-    def finish_lost_run(self, run: Run, failure: LoadFailed) -> Outcome:
+    def finish_lost_run(self, run: Run, failure: LoadFailed, *, was_alone: bool = True) -> Outcome:
         """End a run whose process is gone, as that process would have after ``failure``.
 
         Raises:
             CacheUnavailable: Redis did not answer; the lease runs out by itself.
         """
-        attempt = run.item.attempt
-        pause_seconds = self._pause_seconds(attempt, failure)
-        if pause_seconds is None:
-            return self._abandon(run, attempt, failure)
-        return self._retry_later(run, attempt, failure, pause_seconds)
+        if not was_alone:
+            return self._send_alone(run, failure)
+        return self._end_failed(run, failure, self._pause_seconds(run, failure))
 
-    def _load_under_lease(self, run: Run) -> Outcome:
-        query = run.key.query
-        self._deps.events.acquired(query)
-        learned = learned_lease_seconds(run.before.run if run.before else None, self._settings, self._jitter_seconds())
-        with self._deps.keep_lease(HeldLease(run.key, run.token, run.nonce, run.lease.left_seconds, learned)):
-            self._running[run.nonce] = run
+    def _acquire(self, items: Sequence[RefreshItem], owner: str | None) -> list[Run | Ended]:
+        """Return the run of each item that is to be loaded, and how each of the others ended."""
+        settings, deps = self._settings, self._deps
+        begun: list[Run | Ended] = [_MALFORMED] * len(items)
+        keys = {place: key for place, item in enumerate(items) if (key := _key_of(item, settings.namespace))}
+        if not keys:
+            return begun
+        query = deps.registry.find(items[0].query, items[0].version)
+        if query is not None:
+            deps.register(query)
+        nonces = {place: os.urandom(8) for place in keys}
+        replies = deps.lease_steps.run_each(
+            [
+                lease.acquire(
+                    key,
+                    nonce=nonces[place],
+                    claim_number=items[place].claim_number,
+                    ticket=items[place].ticket,
+                    lease_seconds=learned_lease_seconds(None, settings, self._jitter_seconds()),
+                    limit_seconds=settings.lease_limit_seconds,
+                    retention_seconds=settings.record_retention_seconds,
+                    by=owner,
+                )
+                for place, key in keys.items()
+            ]
+        )
+        for (place, key), reply in zip(keys.items(), replies, strict=True):
+            if isinstance(reply, CacheUnavailable):
+                begun[place] = reply
+            elif reply.status is AcquireStatus.ACQUIRED:
+                attempt = max(items[place].attempt, reply.attempts + 1)
+                item = msgspec.structs.replace(items[place], attempt=attempt)
+                begun[place] = Run(item, key, query, nonces[place], reply, deps.monotonic(), deps.monotonic)
+            else:
+                is_fresh = reply.status is AcquireStatus.ALREADY_FRESH
+                begun[place] = self._skipped(key, "already_fresh" if is_fresh else reply.state.value)
+        return begun
+
+    def _load_under_leases(self, runs: Sequence[Run]) -> dict[bytes, Ended]:
+        """Bring runs to their ends, by nonce. One that may be what ended a process before is loaded alone."""
+        ended: dict[bytes, Ended] = {}
+        for run in runs:
+            if run.lease.attempts >= self._settings.max_attempts:
+                ended[run.nonce] = self._ended(self._abandon, run, run.lease.attempts, _taken_over())
+            elif run.lease.attempts and len(runs) > 1:
+                ended[run.nonce] = self._ended(self._send_alone, run, _taken_over())
+        loaded = [run for run in runs if run.nonce not in ended]
+        if loaded:
+            with self._holding(loaded):
+                ends = self._load_until_ended(loaded)
+            ended.update(zip((run.nonce for run in loaded), ends, strict=True))
+        return ended
+
+    @contextmanager
+    def _holding(self, runs: Sequence[Run]) -> Iterator[None]:
+        """Keep the leases of runs for the block; where the worker ends in it, they are handed back."""
+        query = runs[0].key.query
+        for _ in runs:
+            self._deps.events.acquired(query)
+        with self._deps.keep_leases([self._held_lease(run) for run in runs]):
+            self._running.update((run.nonce, run) for run in runs)
             try:
-                return self._run_with_retries(run)
+                yield
             except (KeyboardInterrupt, SystemExit):
                 # Any other end of this process, the hard time limit's too, is the main process's to count: handed back,
                 # a load that ends its process, or hangs, would go round forever.
-                if self._deps.shuts_down() and run.elapsed_seconds() < self._settings.soft_limit_seconds:
-                    hand_back(self._deps, self._settings, run)
+                if self._deps.shuts_down() and runs[0].elapsed_seconds() < self._settings.soft_limit_seconds:
+                    self._hand_back(runs)
                 raise
             finally:
-                del self._running[run.nonce]
-                self._deps.events.ended(query)
+                for run in runs:
+                    del self._running[run.nonce]
+                    self._deps.events.ended(query)
 
-    def _run_with_retries(self, run: Run) -> Outcome:
-        attempt = run.item.attempt
+    def _held_lease(self, run: Run) -> HeldLease:
+        learned = learned_lease_seconds(run.before.run if run.before else None, self._settings, self._jitter_seconds())
+        return HeldLease(run.key, run.token, run.nonce, run.lease.left_seconds, learned)
+
+    def _hand_back(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            hand_back(self._deps, self._settings, run)
+
+    def _load_until_ended(self, runs: Sequence[Run]) -> list[Ended]:
+        """Load and commit. Where the load of one run fails it is repeated; that of several is divided."""
         while True:
+            loaded = self._load(runs)
             try:
-                return replace(self._load_and_commit(run), attempts=attempt)
-            except LoadFailed as failure:
-                pause_seconds = self._pause_seconds(attempt, failure)
-                if pause_seconds is None:
-                    return self._abandon(run, attempt, failure)
-                if not self._fits_in_place(run, pause_seconds):
-                    return self._retry_later(run, attempt, failure, pause_seconds)
-                self._report_retry(run, attempt, failure, pause_seconds)
+                if not isinstance(loaded, LoadFailed):
+                    return self._commit(runs, loaded)
+                if len(runs) > 1:
+                    return self._divide(runs, loaded)
+                (run,) = runs
+                pause_seconds = self._pause_seconds(run, loaded)
+                if pause_seconds is None or not self._fits_in_place(run, pause_seconds):
+                    return [self._ended(self._end_failed, run, loaded, pause_seconds)]
+                self._report_retry(run, loaded, run.item.attempt, pause_seconds)
+            finally:
+                del loaded  # else a failure's traceback, which has this frame, would keep the value that was loaded
             self._deps.sleep(pause_seconds)
-            attempt += 1
+            runs = [run.next_attempt()]
 
-    def _load_and_commit(self, run: Run) -> Outcome:
+    def _divide(self, runs: Sequence[Run], failure: LoadFailed) -> list[Ended]:
+        """End runs whose load together has failed: by halves, until what is at fault is alone.
+
+        Not where halves would meet the same: a fault of the graph is each run's own failure, and what has taken all of
+        the time is sent alone.
+        """
+        if failure.kind in policy.TIMEOUTS:
+            return [self._ended(self._send_alone, run, failure) for run in runs]
+        if failure.kind in policy.GRAPH_FAULTS:
+            return [self._ended(self._end_failed, run, failure, self._pause_seconds(run, failure)) for run in runs]
+        log.info("the load of %d keys of %s failed (%s); dividing them", len(runs), runs[0].key.query, failure.shown)
+        middle = len(runs) // 2
+        return [*self._load_until_ended(runs[:middle]), *self._load_until_ended(runs[middle:])]
+
+    def _load(self, runs: Sequence[Run]) -> list[bytes | LoadFailed] | LoadFailed:
+        """Return the entry of each run, or why that one has none; or why all have none."""
         try:
             with self._deps.interruptible():
-                entry, keep_seconds = self._load(run)
-        except BaseException as error:  # noqa: BLE001 - it is raised again, or what it means
+                return self._entries(runs)
+        except BaseException as error:  # noqa: BLE001 - it is raised again, or what it means is returned
             failure = self._deps.failure_of(error)
             try:
-                if failure is None or failure is error:
+                if failure is None:
                     raise
-                raise failure from error
+                if failure is not error:
+                    failure.__cause__ = error
+                return failure
             finally:
                 del failure  # else its traceback, which has this frame, would keep the value that was loaded
-        return self._commit(run, entry, keep_seconds)
 
-    def _load(self, run: Run) -> tuple[bytes, float]:
-        """Return the new entry, and for how long Redis is to keep it. All code of the query's author runs in here."""
-        settings, params = self._settings, run.key.params  # this attempt's own: the loader may change them
-        query = _checked_query(run, params)
-        read_started_us = run.now_us()
-        left_seconds = settings.budget_seconds - run.elapsed_seconds()
+    def _entries(self, runs: Sequence[Run]) -> list[bytes | LoadFailed]:
+        """Return the entry of each run, or why it has none. All code of the query's author runs in here."""
+        settings = self._settings
+        calls = [run.key.params for run in runs]  # this attempt's own: the loader may change them
+        query = _checked_query(runs[0], calls[0])
+        read_started_us = [run.now_us() for run in runs]
+        left_seconds = settings.budget_seconds - runs[0].elapsed_seconds()
         timeout_seconds = max(0.01, min(settings.transaction_timeout_seconds, left_seconds))
-        loaded = self._deps.origin.load(query, params, bookmarks_of(run, settings), timeout_seconds)
-        payload = self._deps.encode(loaded.value, query=query.name, max_bytes=settings.max_value_bytes)
+        bookmarks = tuple(dict.fromkeys(mark for run in runs for mark in bookmarks_of(run, settings)))
+        loaded = self._deps.origin.load(query, calls, bookmarks, timeout_seconds)
+        return list(map(partial(self._entry, query), runs, loaded, read_started_us))
+
+    def _entry(self, query: Query, run: Run, loaded: Loaded, read_started_us: int) -> bytes | LoadFailed:
+        settings = self._settings
+        try:
+            payload = self._deps.encode(loaded.value, query=query.name, max_bytes=settings.max_value_bytes)
+        except LoadFailed as failure:
+            return failure
         try:
             header = header_of(run, query, loaded, read_started_us, settings)
         except ValueError as error:
-            raise LoadFailed("beta_function", text_of(error), is_transient=False) from error
+            return LoadFailed("beta_function", text_of(error), is_transient=False)
         packed = pack(payload, settings.compress_min_bytes)
         header = msgspec.structs.replace(header, is_compressed=packed.is_compressed)
-        return encode_entry(header, run.key.digest, packed.content), hard_ttl_seconds(query)
+        return encode_entry(header, run.key.digest, packed.content)
 
-    def _commit(self, run: Run, entry: bytes, keep_seconds: float) -> Outcome:
-        query, run_seconds, lead_seconds = run.key.query, run.elapsed_seconds(), run.lead_seconds()
-        status = self._step(
-            lease.commit(run.key, entry=entry, hard_ttl_seconds=keep_seconds, **run.own_lease(self._settings))
+    def _commit(self, runs: Sequence[Run], entries: Sequence[bytes | LoadFailed]) -> list[Ended]:
+        """Commit what has an entry, and fail what has none; a part of some megabytes in one round trip."""
+        ended: list[Ended] = []
+        for part in _parts_of(list(zip(runs, entries, strict=True)), self._settings.max_value_bytes):
+            stored = [(run, entry) for run, entry in part if isinstance(entry, bytes)]
+            replies = iter(self._deps.lease_steps.run_each([self._commit_call(*each) for each in stored]))
+            for run, entry in part:
+                if isinstance(entry, LoadFailed):
+                    ended.append(self._ended(self._end_failed, run, entry, self._pause_seconds(run, entry)))
+                elif isinstance(reply := next(replies), CacheUnavailable):
+                    ended.append(reply)
+                else:
+                    ended.append(self._ended(self._committed, run, reply))
+        return ended
+
+    def _commit_call(self, run: Run, entry: bytes) -> Call[CommitStatus]:
+        # The one query of all of them: it was found when it was loaded.
+        assert run.query is not None  # noqa: S101 - for the type checker
+        return lease.commit(
+            run.key, entry=entry, hard_ttl_seconds=hard_ttl_seconds(run.query), **run.own_lease(self._settings)
         )
+
+    def _committed(self, run: Run, status: CommitStatus) -> Outcome:
+        query, run_seconds, lead_seconds = run.key.query, run.elapsed_seconds(), run.lead_seconds()
         if status in {CommitStatus.ACCEPTED_AS_STALE, CommitStatus.INVALIDATED}:
             request_follow_up(self._deps, self._settings, run, stored=status.accepted)
         if not status.accepted:
@@ -191,12 +294,29 @@ class Refresher:
         kind = OutcomeKind.COMMITTED_AS_STALE if as_stale else OutcomeKind.COMMITTED
         return Outcome(
             kind, query, run.key.short, why=run.item.reason.value, token=run.token, delta_seconds=lead_seconds,
-            run_seconds=run_seconds,
+            run_seconds=run_seconds, attempts=run.item.attempt,
         )  # fmt: skip
 
-    def _pause_seconds(self, attempt: int, failure: LoadFailed) -> float | None:
+    def _ended(self, end: Callable[..., Outcome], run: Run, *args: Any) -> Ended:
+        """Return how ``end`` ends a run; that Redis did not answer is the outcome of this run alone."""
+        try:
+            return end(run, *args)
+        except CacheUnavailable as error:
+            return error
+
+    def _end_failed(self, run: Run, failure: LoadFailed, pause_seconds: float | None) -> Outcome:
+        """End a failed run: its next attempt is a message of its own, after the pause; without one it is abandoned."""
+        if pause_seconds is None:
+            return self._abandon(run, run.item.attempt, failure)
+        return self._retry_later(run, run.item.attempt, failure, pause_seconds)
+
+    def _send_alone(self, run: Run, failure: LoadFailed) -> Outcome:
+        """End a run that failed together with others: its next attempt is no further one."""
+        return self._retry_later(run, run.item.attempt - 1, failure, policy.MIN_PAUSE_SECONDS)
+
+    def _pause_seconds(self, run: Run, failure: LoadFailed) -> float | None:
         """Return the pause before the next attempt; None: there is none."""
-        settings = self._settings
+        settings, attempt = self._settings, run.item.attempt
         if not failure.is_transient or attempt >= min(settings.max_attempts, failure.max_attempts or math.inf):
             return None
         return policy.pause_seconds(attempt, settings.retry_backoff, self._deps.uniform())
@@ -206,11 +326,11 @@ class Refresher:
         left_seconds = self._settings.budget_seconds / 2 - run.elapsed_seconds()
         return pause_seconds <= min(MAX_PAUSE_IN_PLACE_SECONDS, left_seconds)
 
-    def _report_retry(self, run: Run, attempt: int, failure: LoadFailed, pause_seconds: float) -> None:
+    def _report_retry(self, run: Run, failure: LoadFailed, attempt: int, pause_seconds: float) -> None:
         self._deps.events.retried(run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds)
         log.info("attempt %d of %s failed (%s); retrying in %.2f s", attempt, run.name, failure.shown, pause_seconds)
 
-    def _retry_later(self, run: Run, attempt: int, failure: LoadFailed, wanted_seconds: float) -> Outcome:
+    def _retry_later(self, run: Run, attempts: int, failure: LoadFailed, wanted_seconds: float) -> Outcome:
         ticket, pause_seconds = uuid.uuid4().hex, policy.whole_seconds(wanted_seconds)
         kept = self._step(
             lease.retry(
@@ -218,16 +338,16 @@ class Refresher:
                 ticket=ticket,
                 pause_seconds=pause_seconds + RETRY_SLACK_SECONDS,
                 kind=failure.kind,
-                attempts=attempt,
+                attempts=attempts,
                 **run.own_lease(self._settings),
             )
         )
         if not kept:
             return self._rejected(run, "superseded")
-        self._report_retry(run, attempt, failure, pause_seconds)
-        again = msgspec.structs.replace(run.item, ticket=ticket, attempt=attempt + 1, cache_attempt=0)
+        self._report_retry(run, failure, run.item.attempt, pause_seconds)
+        again = msgspec.structs.replace(run.item, ticket=ticket, attempt=attempts + 1, cache_attempt=0)
         return Outcome(
-            OutcomeKind.RETRY, run.key.query, run.key.short, why=failure.kind, attempts=attempt, again=again,
+            OutcomeKind.RETRY, run.key.query, run.key.short, why=failure.kind, attempts=run.item.attempt, again=again,
             pause_seconds=pause_seconds,
         )  # fmt: skip
 
@@ -279,6 +399,15 @@ class Refresher:
         return self._deps.lease_steps.run(call)
 
 
+def _key_of(item: RefreshItem, namespace: str) -> CacheKey | None:
+    try:
+        return item.key(namespace)
+    except InvalidQuery as error:
+        # Its text may hold a param's value.
+        log.warning("invalid refresh request for %.100r: %s", item.query, type(error).__name__)
+        return None
+
+
 def _checked_query(run: Run, params: dict[str, Any]) -> Query:
     if run.query is None:
         message = f"no query {run.item.query!r}, version {run.item.version}, is registered here"
@@ -288,6 +417,22 @@ def _checked_query(run: Run, params: dict[str, Any]) -> Query:
     except TypeError as error:
         raise LoadFailed("wrong_params", f"{run.query.name}: {error}", is_transient=False) from error
     return run.query
+
+
+def _parts_of(
+    results: Iterable[tuple[Run, bytes | LoadFailed]], max_bytes: int
+) -> Iterator[list[tuple[Run, bytes | LoadFailed]]]:
+    """Divide results so that the entries of a part take no more than ``max_bytes``, but for one that is larger."""
+    part: list[tuple[Run, bytes | LoadFailed]] = []
+    size = 0
+    for run, entry in results:
+        more = len(entry) if isinstance(entry, bytes) else 0
+        if part and size + more > max_bytes:
+            yield part
+            part, size = [], 0
+        part.append((run, entry))
+        size += more
+    yield part
 
 
 def _taken_over() -> LoadFailed:

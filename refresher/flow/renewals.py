@@ -53,23 +53,24 @@ class Renewals:
         self._closing = False
 
     @contextmanager
-    def holding(self, held: HeldLease) -> Iterator[None]:
-        """Renew ``held`` every third of the time for which it holds, for as long as the block runs."""
+    def holding(self, leases: Sequence[HeldLease]) -> Iterator[None]:
+        """Renew each of ``leases`` every third of the time for which it holds, for as long as the block runs."""
         with self._changed:
-            self._schedule(held, held.granted_seconds)
-            self._held.add(held)
+            for held in leases:
+                self._schedule(held, held.granted_seconds)
+            self._held.update(leases)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="lease-renewals", daemon=True)
                 thread.start()
                 self._thread = thread
-            elif held.renew_at < self._wakes_at:
+            elif any(held.renew_at < self._wakes_at for held in leases):
                 # Otherwise each run would wake it for nothing: two thread switches, and most runs are short.
                 self._changed.notify()
         try:
             yield
         finally:
             with self._changed:
-                self._held.discard(held)
+                self._held.difference_update(leases)
 
     def close(self) -> None:
         """End the thread."""

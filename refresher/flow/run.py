@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypedDict
+
+from msgspec import structs
 
 from api_client.protocol.entry import Flag, Header, Smoothed, UnreadableEntry, decode_header
 from api_client.protocol.keys import CacheKey
@@ -58,6 +60,10 @@ class Run:
     def token(self) -> int:
         """The number that the acquire drew."""
         return self.lease.token
+
+    def next_attempt(self) -> Run:
+        """Return the run as it loads once more."""
+        return replace(self, item=structs.replace(self.item, attempt=self.item.attempt + 1))
 
     def own_lease(self, settings: WorkerSettings) -> OwnLease:
         """Return what every step that ends the run is given."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from refresher.errors import LoadFailed
@@ -11,13 +12,41 @@ from refresher.graph.values import rows_of
 from refresher.queries import Query
 
 
-def call_loader(query: Query, tx: Any, params: Mapping[str, Any], max_bytes: int) -> Any:
-    """Call a query's loader and return its value; the rows that it yields, as a list.
+def call_loader(query: Query, tx: Any, calls: Sequence[Mapping[str, Any]], max_bytes: int) -> list[Any]:
+    """Call a query's loader and return the value of each call; rows that it yields, as a list.
+
+    Args:
+        query: one without ``batch`` takes one call at a time.
+        tx: the loader's first argument.
+        calls: the params of each.
+        max_bytes: the most that one payload may hold.
 
     Raises:
-        LoadFailed: it returned a Result, or yields more than a payload may hold.
+        LoadFailed: it returned a Result, yields more than a payload may hold, or not one value for each call.
     """
-    value = query.loader(tx, **params)
+    if query.batch is None:
+        returned: list[Any] = [query.loader(tx, **params) for params in calls]
+    else:
+        returned = _one_for_each(query, query.loader(tx, [dict(params) for params in calls]), len(calls))
+    return [_value(query, value, max_bytes) for value in returned]
+
+
+def _one_for_each(query: Query, returned: object, count: int) -> list[Any]:
+    if isinstance(returned, str | bytes | bytearray | Mapping | Result) or not isinstance(returned, Iterable):
+        raise _wrong_batch(query, f"returned {type(returned).__name__}", count)
+    values = list(islice(returned, count + 1))  # a generator may have no end
+    if len(values) != count:
+        more = "more than " if len(values) > count else ""
+        raise _wrong_batch(query, f"returned {more}{min(len(values), count)} values", count)
+    return values
+
+
+def _wrong_batch(query: Query, what: str, count: int) -> LoadFailed:
+    message = f"the batch loader of {query.name!r} {what} for a list of {count}: return one value each, in their order"
+    return LoadFailed("wrong_batch", message, is_transient=False)
+
+
+def _value(query: Query, value: Any, max_bytes: int) -> Any:
     if isinstance(value, Result):
         # It would be empty once the transaction has ended.
         raise LoadFailed(

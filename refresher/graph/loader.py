@@ -51,12 +51,14 @@ class Graph:
         self._refused_until = -math.inf
         self._driver = open_driver(settings, settings.neo4j_user, settings.neo4j_password)
 
-    def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
-        """Run a query's loader, and its degree, in one read transaction.
+    def load(
+        self, query: Query, calls: Sequence[Mapping[str, Any]], bookmarks: Sequence[str], timeout_seconds: float
+    ) -> list[Loaded]:
+        """Run a query's loader, and its degree, in one read transaction; return what each call loaded.
 
         Args:
             query: what to run.
-            params: passed to the loader as keywords, and to the degree's Cypher.
+            calls: the params of each, one where the query has no ``batch``.
             bookmarks: the transaction reads after them.
             timeout_seconds: after which the server ends the transaction.
 
@@ -69,12 +71,12 @@ class Graph:
             raise LoadFailed("auth", "the graph has just refused our password; not trying it again", is_transient=False)
         tx = ReadTransaction(lambda: self._session(bookmarks), timeout_seconds, has_bookmarks=bool(bookmarks))
         if pool_has_limits():
-            return self._load(query, params, tx)
+            return self._load(query, calls, tx)
         # The server ends the transaction sooner, if it answers at all.
         soft_seconds = timeout_seconds + SOFT_LIMIT_MARGIN_SECONDS
         hard_seconds = timeout_seconds + HARD_LIMIT_MARGIN_SECONDS
         try:
-            return self._limits.run(lambda: self._load(query, params, tx), soft_seconds, hard_seconds, tx.cut)
+            return self._limits.run(lambda: self._load(query, calls, tx), soft_seconds, hard_seconds, tx.cut)
         except LoadFailed as failure:
             if failure.kind == "timeout" and tx.waits_for_bookmarks:
                 raise bookmark_failure(failure) from failure
@@ -93,12 +95,12 @@ class Graph:
             fetch_size=FETCH_SIZE,
         )
 
-    def _load(self, query: Query, params: Mapping[str, Any], begun: ReadTransaction) -> Loaded:
+    def _load(self, query: Query, calls: Sequence[Mapping[str, Any]], begun: ReadTransaction) -> list[Loaded]:
         try:
             with begun, _abort_on_rejected_result(begun):
                 tx = self._spans.transaction(begun, query, self._settings)
-                value = call_loader(query, tx, params, self._settings.max_value_bytes)
-                return Loaded(value, _degree(tx, query, params))
+                values = call_loader(query, tx, calls, self._settings.max_value_bytes)
+                return list(map(Loaded, values, _degrees(tx, query, calls)))
         except LoadFailed:
             raise
         except BaseException as error:
@@ -148,10 +150,19 @@ def _abort_on_rejected_result(tx: ReadTransaction) -> Iterator[None]:
         raise
 
 
-def _degree(tx: RunsQueries, query: Query, params: Mapping[str, Any]) -> int:
+def _degrees(tx: RunsQueries, query: Query, calls: Sequence[Mapping[str, Any]]) -> list[int]:
     if query.degree_cypher is None:
-        return 0
+        return [0] * len(calls)
     # Registered by the worker's own code, never taken from a message.
-    record = tx.run(query.degree_cypher, dict(params)).single()
-    degree = record.value() if record is not None else None
+    if query.batch is None:
+        found = [tx.run(query.degree_cypher, dict(params)).single() for params in calls]
+        return [_number(record and record.value()) for record in found]
+    rows = tx.run(query.degree_cypher, {"calls": [dict(params) for params in calls]}).value()
+    if len(rows) != len(calls):
+        message = f"the degree of {query.name!r} has {len(rows)} rows for {len(calls)} calls: return one each, in order"
+        raise LoadFailed("wrong_batch", message, is_transient=False)
+    return list(map(_number, rows))
+
+
+def _number(degree: object) -> int:
     return max(0, int(degree)) if isinstance(degree, int | float) else 0

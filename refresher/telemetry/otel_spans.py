@@ -3,7 +3,7 @@
 ::
 
     (send cache.refresh, the reader's, or none)
-     └─ process cache.refresh         CONSUMER   one item of a message, with its outcome
+     └─ process cache.refresh         CONSUMER   one item of a message, with its outcome; the others link to it
          ├─ acquire                   CLIENT     in Redis
          ├─ load friends_of           INTERNAL   one for each attempt
          │   ├─ query friends_of      CLIENT     until the last of its rows is there
@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
@@ -27,10 +27,11 @@ from urllib.parse import urlsplit
 import neo4j
 from neo4j.exceptions import Neo4jError
 from opentelemetry import context
-from opentelemetry.trace import Span, SpanKind, Tracer
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Tracer
 
 from api_client.config.broker import queue_name_of, system_of
-from api_client.errors import InvalidQuery
+from api_client.errors import CacheUnavailable, InvalidQuery
 from api_client.observe.otel_spans import (
     PROPAGATOR,
     failed,
@@ -44,7 +45,7 @@ from api_client.protocol.lease import Call
 from api_client.protocol.messages import RefreshItem
 from api_client.transport.scripts import LeaseStepRunner
 from refresher.errors import LoadFailed
-from refresher.flow.events import RecordOutcome, WorkerSpans
+from refresher.flow.events import RecordOutcomes, WorkerSpans
 from refresher.flow.outcome import Outcome, OutcomeKind
 from refresher.flow.ports import Origin, RunsQueries
 from refresher.queries import Loaded, Loader, Query
@@ -75,26 +76,49 @@ class OTelWorkerSpans(WorkerSpans):
         self._tracer = tracer
 
     @contextmanager
-    def processing(self, item: RefreshItem, request: Any, settings: WorkerSettings) -> Iterator[RecordOutcome]:
-        """Return a span around the handling of one item; it is given the outcome before it ends."""
+    def processing(
+        self, items: Sequence[RefreshItem], request: Any, settings: WorkerSettings
+    ) -> Iterator[RecordOutcomes]:
+        """Return spans around the handling of items that are loaded together; they are given the outcomes.
+
+        One load belongs to one trace: that of the first item. The spans of the others link to its.
+        """
         delivery = getattr(request, "delivery_info", None) or {}
         queue = queue_name_of(settings.namespace, settings.broker_url, str(delivery.get("routing_key")))
-        span = self._tracer.start_span(
-            f"process {queue}",
-            context=PROPAGATOR.extract(item.trace or {}, context.get_current()),
-            kind=SpanKind.CONSUMER,
-            attributes={
-                **messaging_attributes(system_of(settings.broker_url), queue, "process"),
-                **_item_attributes(item, settings),
-                "messaging.message.id": str(getattr(request, "id", "")),
-            },
-        )
-        token = _processing.set(_Processing(count(item.attempt)))
+        common: dict[str, str | int] = {
+            **messaging_attributes(system_of(settings.broker_url), queue, "process"),
+            "messaging.message.id": str(getattr(request, "id", "")),
+        }
+        if len(items) > 1:
+            common["messaging.batch.message_count"] = len(items)
+        outside, first, *_ = context.get_current(), *items
+        span = self._start(first, queue, outside, common | _item_attributes(first, settings))
+        links = [Link(span.get_span_context())]
+        others = [
+            self._start(item, queue, outside, common | _item_attributes(item, settings), links) for item in items[1:]
+        ]
+        token = _processing.set(_Processing(count(first.attempt)))
         try:
-            with within(span, _kind_of):
-                yield functools.partial(_record_outcome, span)
+            with ExitStack() as open_spans:
+                for other in others:
+                    open_spans.enter_context(within(other, _kind_of))
+                open_spans.enter_context(within(span, _kind_of))
+                yield functools.partial(_record_outcomes, [span, *others])
         finally:
             _processing.reset(token)
+
+    def _start(
+        self,
+        item: RefreshItem,
+        queue: str,
+        outside: Context,
+        attributes: dict[str, str | int],
+        links: Sequence[Link] = (),
+    ) -> Span:
+        trace = PROPAGATOR.extract(item.trace or {}, outside)
+        return self._tracer.start_span(
+            f"process {queue}", context=trace, kind=SpanKind.CONSUMER, attributes=attributes, links=links
+        )
 
     def lease_steps(self, steps: LeaseStepRunner) -> LeaseStepRunner:
         """Return ``steps`` with a span around each step."""
@@ -123,6 +147,11 @@ def _item_attributes(item: RefreshItem, settings: WorkerSettings) -> dict[str, s
         return about
 
 
+def _record_outcomes(spans: Sequence[Span], outcomes: Sequence[Outcome]) -> None:
+    for span, outcome in zip(spans, outcomes, strict=True):
+        _record_outcome(span, outcome)
+
+
 def _record_outcome(span: Span, outcome: Outcome) -> None:
     span.set_attribute("refresher.outcome", outcome.kind.value)
     if outcome.why and outcome.kind not in _COMMITTED:  # of those it is the reason for the refresh
@@ -141,26 +170,43 @@ class _TracedLeaseSteps:
         with within(span, _kind_of):
             return self._steps.run(call)
 
+    def run_each(self, calls: Sequence[Call[T]], /) -> Sequence[T | CacheUnavailable]:
+        """Run steps of one kind in one round trip."""
+        if not calls:
+            return []
+        script = calls[0].script
+        span = self._tracer.start_span(script, kind=SpanKind.CLIENT, attributes=step_attributes(script))
+        with within(span, _kind_of):
+            if len(calls) > 1:
+                span.set_attribute("db.operation.batch.size", len(calls))
+            results = self._steps.run_each(calls)
+            for error in (result for result in results if isinstance(result, CacheUnavailable)):
+                failed(span, _kind_of(error))
+                break
+            return results
+
 
 class _TracedOrigin:
     def __init__(self, tracer: Tracer, origin: Origin) -> None:
         self._tracer, self._origin = tracer, origin
 
-    def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
-        """Load a value."""
+    def load(
+        self, query: Query, calls: Sequence[Mapping[str, Any]], bookmarks: Sequence[str], timeout_seconds: float
+    ) -> Sequence[Loaded]:
+        """Load values."""
         item = _processing.get() or _Processing(count(1))
         span = self._tracer.start_span(
             f"load {query.name}", attributes={"refresher.query": query.name, "refresher.attempt": next(item.attempts)}
         )
         with within(span, _kind_of):
             try:
-                loaded = self._origin.load(query, params, bookmarks, timeout_seconds)
+                loaded = self._origin.load(query, calls, bookmarks, timeout_seconds)
             except BaseException as error:
                 _end_all(item.open_queries, _kind_of(error))
                 raise
             _end_all(item.open_queries)
-            if query.degree_cypher is not None:
-                span.set_attribute("refresher.degree", loaded.degree)
+            if query.degree_cypher is not None and len(loaded) == 1:
+                span.set_attribute("refresher.degree", loaded[0].degree)
             return loaded
 
 

@@ -52,7 +52,7 @@ class Runtime:
         self.spans: WorkerSpans = events.spans
         self.shuts_down: Callable[[], bool] = shuts_down
         self.slots: QuerySlots = QuerySlots(slots or NodeSlots(), queries, events)
-        self._queries = queries
+        self.queries: Registry = queries
         self._cache = RetryingLink(settings.redis_url)
         self._renewals = Renewals(self._cache.store.run_all)
         self.graph: Graph = Graph(settings, spans=self.spans)
@@ -65,8 +65,8 @@ class Runtime:
             lease_steps=self.spans.lease_steps(store),
             origin=self.spans.origin(self.graph),
             encode=values.encode,
-            registry=self._queries,
-            keep_lease=self._renewals.holding,
+            registry=self.queries,
+            keep_leases=self._renewals.holding,
             publish=lambda item: broker.publish([item], has_waiter=False),
             write_dead_letter=self._write_dead_letter,
             monotonic=monotonic_seconds,
@@ -102,7 +102,7 @@ class Runtime:
             int(claimed_at or 0), int(generation or 0), (), b"",
         )  # fmt: skip
         item = msgspec.structs.replace(item, attempt=max(item.attempt, int(attempts or 0) + 1))
-        query = self._queries.find(key.query, key.version)
+        query = self.queries.find(key.query, key.version)
         return Run(item, key, query, nonce, reply, monotonic_seconds(), monotonic_seconds)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -124,25 +124,26 @@ class QuerySlots:
         self._failed_waits: defaultdict[str, int] = defaultdict(int)
 
     @contextmanager
-    def hold(self, item: RefreshItem) -> Iterator[Outcome | None]:
-        """Hold a slot of the item's query for the block, which is given None; where none is free, its `Outcome`.
+    def hold(self, items: Sequence[RefreshItem]) -> Iterator[list[Outcome]]:
+        """Hold a slot for items of one query; the block is given their outcomes where none is free, else none.
 
-        Then the item is to be sent again after a pause of whole seconds. The pauses are random, so that items that wait
+        Then they are to be sent again after a pause of whole seconds. The pauses are random, so that items that wait
         for the same slots return in any order, and grow to `MAX_PAUSE_SECONDS` while no slot becomes free.
         """
-        query = self._queries.find(item.query, item.version)
+        name = items[0].query
+        query = self._queries.find(name, items[0].version)
         bound = None if query is None else self._node.bound(query.concurrency)
         if bound is None:
-            yield None
+            yield []
             return
-        slot = self._wait_for(item.query, bound)
+        slot = self._wait_for(name, bound)
         if slot is None:
-            yield self._deferred(item)
+            yield self._deferred(items)
             return
         try:
-            yield None
+            yield []
         finally:
-            self._node.release(item.query, slot)
+            self._node.release(name, slot)
 
     def _wait_for(self, query: str, bound: int) -> int | None:
         began = now = self._monotonic()
@@ -155,13 +156,18 @@ class QuerySlots:
         self._failed_waits[query] = 0
         return slot
 
-    def _deferred(self, item: RefreshItem) -> Outcome:
-        self._events.skipped(item.query, why=NO_SLOT)
-        longest = min(MAX_PAUSE_SECONDS, 2 ** min(self._failed_waits[item.query], MAX_PAUSE_SECONDS))
+    def _deferred(self, items: Sequence[RefreshItem]) -> list[Outcome]:
+        name = items[0].query
+        longest = min(MAX_PAUSE_SECONDS, 2 ** min(self._failed_waits[name], MAX_PAUSE_SECONDS))
         pause_seconds = random.randint(1, longest)  # noqa: S311 - no secret
-        return Outcome(
-            OutcomeKind.RETRY, item.query, why=NO_SLOT, attempts=item.attempt, again=item, pause_seconds=pause_seconds
-        )
+        for _ in items:
+            self._events.skipped(name, why=NO_SLOT)
+        return [
+            Outcome(
+                OutcomeKind.RETRY, name, why=NO_SLOT, attempts=item.attempt, again=item, pause_seconds=pause_seconds
+            )
+            for item in items
+        ]
 
 
 def _first_slot(query: str) -> int:

@@ -1,12 +1,14 @@
-"""The one task: it decodes a message, calls the flow for each item, and sends what is to be retried."""
+"""The one task: it decodes a message, calls the flow for its items, and sends what is to be retried."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
@@ -16,14 +18,16 @@ from api_client.protocol import messages
 from api_client.protocol.messages import MalformedMessage, RefreshItem
 from api_client.trigger.broker import monitoring_options
 from refresher.flow.events import events_of
-from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.outcome import Outcome, OutcomeKind, summary
 from refresher.worker.celery_fixes.message_guard import DropReason
 from refresher.worker.celery_fixes.soft_limit import soft_limit
 from refresher.worker.shutdown import end_process
+from refresher.worker.slots import NO_SLOT
 
 if TYPE_CHECKING:
     from celery import Celery
 
+    from refresher.queries import Registry
     from refresher.settings import WorkerSettings
     from refresher.worker.runtime import PerProcess, Runtime
 
@@ -31,6 +35,7 @@ log: Final = logging.getLogger(__name__)
 
 MAX_CACHE_RETRIES: Final = 3
 CACHE_RETRY_SECONDS: Final = 5
+CACHE_UNAVAILABLE: Final = "cache_unavailable"
 
 
 def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> None:
@@ -61,54 +66,85 @@ def add_task(app: Celery, runtimes: PerProcess, options: Mapping[str, Any]) -> N
 
 
 def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> str:
-    began, settings, is_alone = monotonic(), runtime.settings, len(items) == 1
+    began, settings = monotonic(), runtime.settings
     # The node's name, as Flower and `celery inspect` show it, and the process of its pool.
     owner = f"{task.request.hostname}:{os.getpid()}" if task.request.hostname else None
-    outcomes: list[str] = []
-    for done, item in enumerate(items):
-        # Each item may take a whole budget: what does not fit before the soft limit goes back as a message of its own.
+    outcomes: list[Outcome] = []
+    for loaded_together in _groups_of(items, runtime.queries):
+        # Each load may take a whole budget: what does not fit before the soft limit goes back as another message.
         is_late = monotonic() - began + settings.budget_seconds > settings.soft_limit_seconds
-        if done and (is_late or runtime.graph.hangs):
-            resend(task.app, _routing_key(task), settings, items[done:], countdown=None)
+        if outcomes and (is_late or runtime.graph.hangs):
+            resend(task.app, _routing_key(task), settings, items[len(outcomes) :], countdown=None)
             break
         try:
-            with runtime.spans.processing(item, task.request, settings) as end_span:
-                end_span(outcome := _refresh(runtime, item, owner))
-            if outcome.again is not None:
-                # Before the next item begins: whatever happens to that one, this one's ticket is on its way.
-                _schedule_retry(task, settings, outcome, outcome.again, is_alone=is_alone)
-            if outcome.kind is OutcomeKind.FAILED and is_alone:
-                raise RefreshAbandoned(f"dead: {outcome}")
+            outcomes += _refresh_group(task, runtime, loaded_together, owner, is_alone=len(items) == 1)
         except Exception as error:
-            if is_alone:
+            if len(items) == 1:
                 raise
-            log.error("the refresh of %.100r, one of several, ended with %s", item.query, type(error).__name__)
-            outcomes.append(f"error ({type(error).__name__}) {item.query}")
-        else:
-            outcomes.append(str(outcome))
-    return "; ".join(outcomes)
+            names = type(error).__name__, len(loaded_together), loaded_together[0].query
+            log.error("%s ended the refresh of %d of several items: %.100r", *names)
+            outcomes += [Outcome(OutcomeKind.FAILED, item.query, why=type(error).__name__) for item in loaded_together]
+    if all(outcome.kind is OutcomeKind.FAILED for outcome in outcomes):
+        raise RefreshAbandoned(f"dead: {summary(outcomes)}")
+    return summary(outcomes)
 
 
-def _refresh(runtime: Runtime, item: RefreshItem, owner: str | None) -> Outcome:
-    try:
-        with runtime.slots.hold(item) as deferred:
-            return deferred or runtime.refresher.refresh(item, owner)
-    except CacheUnavailable:
-        # Counted in the item: Celery's counter goes up with the load's attempts too, and ends with the message.
-        if item.cache_attempt >= MAX_CACHE_RETRIES:
-            raise
+def _groups_of(items: Sequence[RefreshItem], queries: Registry) -> Iterator[Sequence[RefreshItem]]:
+    """Divide items into those that are loaded together: as many of one query as its loader takes, in their order."""
+    for (name, version), of_one_query in groupby(items, key=lambda item: (item.query, item.version)):
+        query = queries.find(name, version)
+        size = (query and query.batch) or 1
+        group = list(of_one_query)
+        yield from (group[at : at + size] for at in range(0, len(group), size))
+
+
+def _refresh_group(
+    task: Any, runtime: Runtime, items: Sequence[RefreshItem], owner: str | None, *, is_alone: bool
+) -> list[Outcome]:
+    with runtime.spans.processing(items, task.request, runtime.settings) as end_spans:
+        with runtime.slots.hold(items) as deferred:
+            ended = deferred or runtime.refresher.refresh_together(items, owner)
+        outcomes = [_outcome_of(one, item, is_alone=is_alone) for one, item in zip(ended, items, strict=True)]
+        end_spans(outcomes)
+    # Before the next load begins: whatever happens to that one, the tickets of these are on their way.
+    _schedule_retries(task, runtime.settings, outcomes, is_alone=is_alone)
+    return outcomes
+
+
+def _outcome_of(ended: Outcome | CacheUnavailable, item: RefreshItem, *, is_alone: bool) -> Outcome:
+    if isinstance(ended, Outcome):
+        return ended
+    # Counted in the item: Celery's counter goes up with the load's attempts too, and ends with the message.
+    if item.cache_attempt < MAX_CACHE_RETRIES:
         again = msgspec.structs.replace(item, cache_attempt=item.cache_attempt + 1)
-        why = "cache_unavailable"
-        return Outcome(OutcomeKind.RETRY, item.query, why=why, again=again, pause_seconds=CACHE_RETRY_SECONDS)
+        return Outcome(
+            OutcomeKind.RETRY, item.query, why=CACHE_UNAVAILABLE, again=again, pause_seconds=CACHE_RETRY_SECONDS
+        )
+    if is_alone:
+        raise ended
+    return Outcome(OutcomeKind.FAILED, item.query, why=CACHE_UNAVAILABLE)
 
 
-def _schedule_retry(
-    task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshItem, *, is_alone: bool
-) -> None:
-    """Send an item for its next attempt: as the task's own retry, which monitors show, where the item is alone."""
-    if not is_alone:
-        resend(task.app, _routing_key(task), settings, [item], countdown=outcome.pause_seconds)
-        return
+def _schedule_retries(task: Any, settings: WorkerSettings, outcomes: Sequence[Outcome], *, is_alone: bool) -> None:
+    """Send items for their next attempts: one that is alone in its message by the task's own retry, as monitors show.
+
+    What has failed is sent in a message of its own; what has not been tried yet stays together.
+    """
+    together: defaultdict[int, list[RefreshItem]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.again is None:
+            continue
+        if is_alone:
+            _retry(task, settings, outcome, outcome.again)
+        elif outcome.why in {NO_SLOT, CACHE_UNAVAILABLE}:
+            together[outcome.pause_seconds].append(outcome.again)
+        else:
+            resend(task.app, _routing_key(task), settings, [outcome.again], countdown=outcome.pause_seconds)
+    for pause_seconds, items in together.items():
+        resend(task.app, _routing_key(task), settings, items, countdown=pause_seconds)
+
+
+def _retry(task: Any, settings: WorkerSettings, outcome: Outcome, item: RefreshItem) -> NoReturn:
     raise task.retry(
         args=(messages.encode([item]),),
         countdown=outcome.pause_seconds,

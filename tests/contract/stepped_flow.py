@@ -15,6 +15,7 @@ from refresher.flow.refresh import Refresher
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
+from tests.support.lease_steps import StepByStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ class WorkerEventRecorder(WorkerEvents):
         self.all.append(("ended",))
 
 
-class Flow:
+class Flow(StepByStep):
     """One worker and one message. ``pending`` is the step that it would take next, None at its end."""
 
     def __init__(
@@ -69,7 +70,7 @@ class Flow:
         self.timeouts_seconds: list[float] = []
         deps = RefreshDeps(
             lease_steps=self, origin=self, encode=lambda value, **_: b"\xa5value", registry=REGISTRY,
-            keep_lease=lambda held: nullcontext(), publish=self._publish, write_dead_letter=lambda *_: None,
+            keep_leases=lambda held: nullcontext(), publish=self._publish, write_dead_letter=lambda *_: None,
             monotonic=lambda: world.clock.now_us / 1e6, sleep=lambda _: self._stop("pause"), events=self.recorded,
             failure_of=_failure_of, shuts_down=lambda: True, uniform=lambda: 0.99,
         )  # fmt: skip
@@ -101,14 +102,14 @@ class Flow:
             self._watch.committed(call.args[:2], reply, before, self._world.look())  # type: ignore[arg-type]
         return reply
 
-    def load(self, _query: Any, _params: Any, _bookmarks: Any, timeout_seconds: float) -> Loaded:
+    def load(self, _query: Any, _calls: Any, _bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
         """Load as the test wants it (`deps.Origin`)."""
         self._stop("load")
         self.timeouts_seconds.append(timeout_seconds)
         outcome = self._loads.pop(0) if self._loads else None
         if outcome is not None:
             raise outcome
-        return Loaded("value")
+        return [Loaded("value")]
 
     def _publish(self, item: RefreshItem) -> None:
         self._stop("publish")

@@ -18,13 +18,14 @@ from refresher.flow.refresh import Refresher
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
+from tests.support.lease_steps import StepByStep
 from tests.support.lease_world import World
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class RunHarness:
+class RunHarness(StepByStep):
     """Workers on one real key. ``after`` holds what happens once after a step, by its script's name."""
 
     world: World
@@ -37,10 +38,10 @@ class RunHarness:
         self.after.pop(call.script, lambda: None)()
         return reply
 
-    def load(self, _query: Any, _params: Any, bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
+    def load(self, _query: Any, _calls: Any, bookmarks: Sequence[str], timeout_seconds: float) -> list[Loaded]:
         assert timeout_seconds > 0
         self.loads.append(tuple(bookmarks))
-        return Loaded("value", 1)
+        return [Loaded("value", 1)]
 
     def refresh(self) -> None:
         """A reader claims whatever is there, and a worker serves it to its end."""
@@ -54,7 +55,7 @@ class RunHarness:
             WorkerSettings(namespace="test"),
             RefreshDeps(
                 lease_steps=self, origin=self, encode=lambda value, **_: payload.encode(value), registry=registry,
-                keep_lease=_held, publish=self.published.append, write_dead_letter=lambda *_: None,
+                keep_leases=_held, publish=self.published.append, write_dead_letter=lambda *_: None,
                 monotonic=lambda: 0.0, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
                 uniform=lambda: 0.5,
             ),

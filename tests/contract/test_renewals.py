@@ -33,7 +33,7 @@ def test_the_first_renewal_comes_within_what_acquire_granted(world: World) -> No
     store = LeaseStore(world.client)
     renewals = Renewals(store.run_all)
     held = held_for(world, store, granted_seconds=0.9, lease_seconds=300.0)
-    with renewals.holding(held):
+    with renewals.holding([held]):
         eventually(lambda: left_us(world) > 200_000_000, "the lease is as long as was learned")
     assert not held.lost
     renewals.close()
@@ -51,7 +51,7 @@ def test_an_error_of_any_kind_does_not_end_the_renewals(world: World, monkeypatc
 
     held = held_for(world, store, granted_seconds=3.0, lease_seconds=1.0)
     monkeypatch.setattr(store, "run_all", run_all)
-    with renewals.holding(held):
+    with renewals.holding([held]):
         before = world.record()["until"]
         eventually(lambda: world.record()["until"] != before, "it is renewed after the error")
     renewals.close()
@@ -61,10 +61,10 @@ def test_a_short_lease_is_renewed_in_time_while_the_thread_waits_for_a_long_one(
     store = LeaseStore(world.client)
     renewals = Renewals(store.run_all)
     long = HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)
-    with renewals.holding(long):
+    with renewals.holding([long]):
         eventually(lambda: 0 < wakes_at(renewals) < math.inf, "the thread waits for the long one")
         short = held_for(world, store, granted_seconds=0.9, lease_seconds=300.0)
-        with renewals.holding(short):
+        with renewals.holding([short]):
             eventually(lambda: left_us(world) > 200_000_000, "the short one is renewed")
     renewals.close()
 
@@ -73,10 +73,10 @@ def test_a_run_that_ends_before_its_renewal_does_not_wake_the_thread(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renewals = Renewals(LeaseStore(world.client).run_all)
-    with renewals.holding(HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)):
+    with renewals.holding([HeldLease(world.key, 1, b"nonce--0", 600.0, 600.0)]):
         eventually(lambda: 0 < wakes_at(renewals) < math.inf, "the thread waits")
         with monkeypatch.context() as patched:
             patched.setattr(wake_up_of(renewals), "notify", lambda: pytest.fail("the thread was woken"))
-            with renewals.holding(HeldLease(world.key, 1, b"nonce--1", 6_000.0, 6_000.0)):
+            with renewals.holding([HeldLease(world.key, 1, b"nonce--1", 6_000.0, 6_000.0)]):
                 pass
     renewals.close()

@@ -35,6 +35,7 @@ from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
 from refresher.worker.celery_fixes.lost_runs import MAX_ATTEMPTS, RefreshRequest
 from refresher.worker.runtime import Runtime
+from tests.support.lease_steps import StepByStep
 
 LOST = LoadFailed("worker_lost", "its process is gone", is_transient=True, max_attempts=MAX_ATTEMPTS)
 REGISTRY = Registry()
@@ -61,7 +62,7 @@ class WorkerEventRecorder(WorkerEvents):
         self.all.append(("rejected", why))
 
 
-class Doomed:
+class Doomed(StepByStep):
     """A process of the pool that is killed at one point of its run."""
 
     def __init__(self, store: LeaseStore, place: str, failure: LoadFailed | None) -> None:
@@ -73,11 +74,11 @@ class Doomed:
         self._come_to(f"after {call.script}")
         return reply
 
-    def load(self, *_: Any) -> Loaded:
+    def load(self, *_: Any) -> list[Loaded]:
         self._come_to("in the load")
         if self._failure is not None:
             raise self._failure
-        return Loaded(["Ann"])
+        return [Loaded(["Ann"])]
 
     def _come_to(self, place: str) -> None:
         if place == self._place:
@@ -120,7 +121,7 @@ class Main:
             self.settings,
             RefreshDeps(
                 lease_steps=doomed, origin=doomed, encode=values.encode, registry=REGISTRY,
-                keep_lease=lambda _: nullcontext(), publish=lambda _: None, write_dead_letter=lambda *_: None,
+                keep_leases=lambda _: nullcontext(), publish=lambda _: None, write_dead_letter=lambda *_: None,
                 monotonic=time.monotonic, sleep=lambda _: None, events=WorkerEvents(), failure_of=classify_error,
                 uniform=lambda: 1.0,
             ),

@@ -85,19 +85,20 @@ class RefreshRequest(_Request):
             log.warning("could not end a lost refresh, its lease runs out: %s", type(error).__name__)
 
     def _end(self, runtime: Runtime, failure: LoadFailed) -> None:
-        for item in messages.decode(self.args[0]):
+        items = messages.decode(self.args[0])
+        for item in items:
             try:
-                self._end_one(runtime, item, failure)
+                self._end_one(runtime, item, failure, was_alone=len(items) == 1)
             except Exception as error:  # noqa: BLE001 - whatever cache or broker raise, the others have runs of their own
                 log.warning("could not end or resend a lost refresh: %s", type(error).__name__)
 
-    def _end_one(self, runtime: Runtime, item: RefreshItem, failure: LoadFailed) -> None:
+    def _end_one(self, runtime: Runtime, item: RefreshItem, failure: LoadFailed, *, was_alone: bool) -> None:
         from refresher.worker.tasks import resend
 
         run = runtime.run_held_by(item, f"{self._hostname}:{self.worker_pid}")
         if run is None:
             return
-        outcome = runtime.refresher.finish_lost_run(run, failure)
+        outcome = runtime.refresher.finish_lost_run(run, failure, was_alone=was_alone)
         log.error("%s", outcome)
         if outcome.again is not None:
             resend(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -40,6 +40,7 @@ from refresher.flow.renewals import HeldLease
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
 from refresher.settings import WorkerSettings
+from tests.support.lease_steps import StepByStep
 from tests.support.lease_world import a_header
 from tests.support.payloads import read_payload
 
@@ -55,7 +56,7 @@ def failing(kind: str = "deadlock", *, transient: bool = True, most: int | None 
     return LoadFailed(kind, "as the graph said", is_transient=transient, max_attempts=most)
 
 
-class Worker(WorkerEvents):
+class Worker(WorkerEvents, StepByStep):
     """A refresher in made-up surroundings, and a diary of all that it did, in order."""
 
     def __init__(self, **settings: Any) -> None:
@@ -79,7 +80,7 @@ class Worker(WorkerEvents):
         self.registry = Registry()
         query("q", ttl=300, grace=60, into=self.registry)(lambda tx, n: n)
         self.deps = RefreshDeps(
-            lease_steps=self, origin=self, encode=self._encode, registry=self.registry, keep_lease=self._hold,
+            lease_steps=self, origin=self, encode=self._encode, registry=self.registry, keep_leases=self._hold,
             publish=self._publish, write_dead_letter=self._bury, monotonic=lambda: self.now, sleep=self._sleep,
             events=self, failure_of=self._failure_of, shuts_down=lambda: self.shuts_down, uniform=lambda: self.u,
         )  # fmt: skip
@@ -93,14 +94,15 @@ class Worker(WorkerEvents):
             raise reply
         return reply
 
-    def load(self, _query: Any, params: Any, bookmarks: Any, timeout_seconds: float) -> Loaded:
+    def load(self, _query: Any, calls: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
+        (params,) = calls
         self.diary.append(("load", dict(params), tuple(bookmarks)))
         self.timeouts.append(timeout_seconds)
         self.now += self.load_seconds
         outcome = self.loads.popleft() if self.loads else "value"
         if isinstance(outcome, BaseException):
             raise outcome
-        return Loaded(outcome, 10)
+        return [Loaded(outcome, 10)]
 
     def _encode(self, value: Any, **_: Any) -> bytes:
         if isinstance(value, LoadFailed):
@@ -108,8 +110,8 @@ class Worker(WorkerEvents):
         return payload.encode(value) if isinstance(value, str) else b"\xa5value"
 
     @contextmanager
-    def _hold(self, held: HeldLease) -> Iterator[None]:
-        self.held.append(held)
+    def _hold(self, leases: Sequence[HeldLease]) -> Iterator[None]:
+        self.held += leases
         self.diary.append(("hold",))
         yield
         self.diary.append(("let go",))
@@ -591,10 +593,10 @@ def test_a_process_that_ends_hands_back_what_is_under_way_and_nothing_else(worke
     assert "hand_back" not in worker.steps()
     nonces: list[Any] = []
 
-    def load(*_: Any) -> Loaded:
+    def load(*_: Any) -> list[Loaded]:
         worker.refresher.hand_back_all()
         nonces.append(worker.calls["hand_back"].args[1])
-        return Loaded("value")
+        return [Loaded("value")]
 
     worker.load = load  # type: ignore[method-assign]
     worker.refresher.refresh(ITEM)

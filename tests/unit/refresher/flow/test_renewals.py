@@ -57,14 +57,14 @@ def not_due(nonce: bytes) -> HeldLease:
 
 
 def test_a_lease_is_renewed_again_and_again(store: ScriptedStore, renewals: Renewals) -> None:
-    with renewals.holding(held := due(b"mine")):
+    with renewals.holding([held := due(b"mine")]):
         assert store.goes_on() == [{b"mine"}] * 3
         assert not held.lost
 
 
 def test_a_lease_that_another_has_is_lost_and_asked_for_no_more(store: ScriptedStore, renewals: Renewals) -> None:
     store.lost.add(b"lost")
-    with renewals.holding(lost := due(b"lost")), renewals.holding(mine := due(b"mine")):
+    with renewals.holding([lost := due(b"lost")]), renewals.holding([mine := due(b"mine")]):
         eventually(lambda: lost.lost, "it is told")
         store.goes_on()  # one may have been under way
         assert store.goes_on() == [{b"mine"}] * 3
@@ -72,21 +72,21 @@ def test_a_lease_that_another_has_is_lost_and_asked_for_no_more(store: ScriptedS
 
 
 def test_a_lease_that_was_let_go_is_not_renewed(store: ScriptedStore, renewals: Renewals) -> None:
-    with renewals.holding(due(b"mine")):
-        with renewals.holding(due(b"gone")):
+    with renewals.holding([due(b"mine")]):
+        with renewals.holding([due(b"gone")]):
             store.goes_on()
         store.goes_on()
         assert store.goes_on() == [{b"mine"}] * 3
 
 
 def test_a_lease_is_not_renewed_before_a_third_of_its_time(store: ScriptedStore, renewals: Renewals) -> None:
-    with renewals.holding(not_due(b"later")), renewals.holding(due(b"mine")):
+    with renewals.holding([not_due(b"later")]), renewals.holding([due(b"mine")]):
         assert store.goes_on() == [{b"mine"}] * 3
 
 
 def test_one_thread_renews_all_and_closing_ends_it_at_once(store: ScriptedStore) -> None:
     renewals, before = Renewals(store.run_all), set(threading.enumerate())
-    with renewals.holding(not_due(b"one")), renewals.holding(not_due(b"two")):
+    with renewals.holding([not_due(b"one")]), renewals.holding([not_due(b"two")]):
         (thread,) = set(threading.enumerate()) - before
         renewals.close()
         assert not thread.is_alive()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -77,8 +77,11 @@ class Parts:
             raise end
         return end
 
-    def load(self, query: Query, params: Mapping[str, Any], bookmarks: Sequence[str], timeout_seconds: float) -> Loaded:
-        return cast("Loaded", self.run())
+    def run_each(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        return [self.run(call) for call in calls]
+
+    def load(self, *_: Any) -> list[Loaded]:
+        return cast("list[Loaded]", self.run())
 
 
 def test_every_event_of_a_worker_is_emitted_here() -> None:
@@ -97,8 +100,8 @@ def test_each_event_counts_what_it_counts_for_prometheus(name: str) -> None:
 
 
 def test_an_item_goes_on_with_the_trace_of_its_message(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
-    with events.spans.processing(ITEM, REQUEST, SETTINGS) as record_outcome:
-        record_outcome(COMMITTED)
+    with events.spans.processing([ITEM], REQUEST, SETTINGS) as record_outcomes:
+        record_outcomes([COMMITTED])
     (span,) = memory.spans
     assert (span.kind, span.name, span.failed) == ("CONSUMER", "process cache.refresh", False)
     assert TRACE["traceparent"] == f"00-{span.trace}-{span.parent}-01"
@@ -110,7 +113,7 @@ def test_an_item_goes_on_with_the_trace_of_its_message(memory: SpanRecorder, eve
 def test_one_without_a_trace_begins_its_own_and_one_that_can_be_no_key_shows_nothing_of_itself(
     memory: SpanRecorder, events: OTelWorkerEvents
 ) -> None:
-    with events.spans.processing(RefreshItem(query="c4nary !", params="c4nary"), REQUEST, SETTINGS):
+    with events.spans.processing([RefreshItem(query="c4nary !", params="c4nary")], REQUEST, SETTINGS):
         pass
     (span,) = memory.spans
     assert not span.parent
@@ -121,8 +124,8 @@ def test_one_without_a_trace_begins_its_own_and_one_that_can_be_no_key_shows_not
 def test_given_up_and_to_be_retried_are_failures(
     memory: SpanRecorder, events: OTelWorkerEvents, kind: OutcomeKind
 ) -> None:
-    with events.spans.processing(ITEM, REQUEST, SETTINGS) as record_outcome:
-        record_outcome(Outcome(kind, "q", why="deadlock"))
+    with events.spans.processing([ITEM], REQUEST, SETTINGS) as record_outcomes:
+        record_outcomes([Outcome(kind, "q", why="deadlock")])
     (span,) = memory.spans
     is_failed = kind in {OutcomeKind.FAILED, OutcomeKind.RETRY}
     assert span.failed == is_failed
@@ -133,15 +136,15 @@ def test_given_up_and_to_be_retried_are_failures(
 def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
     records = events.spans.lease_steps(Parts())
     failure = LoadFailed("deadlock", "c4nary", is_transient=True)
-    origin = events.spans.origin(Parts(failure, Loaded(1, degree=7)))
+    origin = events.spans.origin(Parts(failure, [Loaded(1, degree=7)]))
     again = msgspec.structs.replace(ITEM, attempt=2)
-    with events.spans.processing(again, REQUEST, SETTINGS) as record_outcome:
+    with events.spans.processing([again], REQUEST, SETTINGS) as record_outcomes:
         records.run(Call("acquire", (), (), int))
         with pytest.raises(LoadFailed):
-            origin.load(some_query(degree="D"), {}, (), 1.0)
-        origin.load(some_query(degree="D"), {}, (), 1.0)
+            origin.load(some_query(degree="D"), [{}], (), 1.0)
+        origin.load(some_query(degree="D"), [{}], (), 1.0)
         records.run(Call("commit", (), (), int))
-        record_outcome(COMMITTED)
+        record_outcomes([COMMITTED])
     assert tree_of(memory.spans, "refresher.attempt", "refresher.degree", "error.type") == [
         "process cache.refresh CONSUMER refresher.attempt=2",
         "  acquire CLIENT",
@@ -154,7 +157,7 @@ def test_steps_and_attempts_are_within_and_numbered_on(memory: SpanRecorder, eve
 
 def test_an_unavailable_cache_is_the_failure_of_its_step(memory: SpanRecorder, events: OTelWorkerEvents) -> None:
     records = events.spans.lease_steps(Parts(CacheUnavailable("gone")))
-    with pytest.raises(CacheUnavailable), events.spans.processing(ITEM, REQUEST, SETTINGS):
+    with pytest.raises(CacheUnavailable), events.spans.processing([ITEM], REQUEST, SETTINGS):
         records.run(Call("acquire", (), (), int))
     assert [(span.name, span["error.type"]) for span in memory.spans] == [
         ("acquire", "CacheUnavailable"),
@@ -219,7 +222,7 @@ def test_a_query_ends_with_its_last_row_or_else_with_its_load(memory: SpanRecord
             tx.run("B")
             raise LoadFailed("timeout", "", is_transient=True)
 
-    with events.spans.processing(ITEM, REQUEST, SETTINGS), pytest.raises(LoadFailed):
+    with events.spans.processing([ITEM], REQUEST, SETTINGS), pytest.raises(LoadFailed):
         events.spans.origin(Origin()).load(some_query(), {}, (), 1.0)
     assert [(span.name, span["error.type"]) for span in memory.spans] == [
         ("query q", None), ("query q", "timeout"), ("load q", "timeout"), ("process cache.refresh", None),

@@ -112,22 +112,21 @@ def test_without_a_free_slot_the_item_is_put_back_with_a_pause_that_grows_and_no
 
     slots = QuerySlots(node, registered(concurrency=2), events, sleep=sleep, monotonic=lambda: now[0])
     item = RefreshItem(query="q", attempt=2, ticket="t")
-    with slots.hold(item) as first, slots.hold(item) as second:
-        assert (first, second) == (None, None)
+    with slots.hold([item]) as first, slots.hold([item]) as second:
+        assert (first, second) == ([], [])
         pauses = []
         for _ in range(50):
-            with slots.hold(item) as deferred:
-                assert deferred is not None
+            with slots.hold([item]) as (deferred,):
                 assert (deferred.kind, deferred.why, deferred.again) == (OutcomeKind.RETRY, NO_SLOT, item)
                 pauses.append(deferred.pause_seconds)
-        with slots.hold(RefreshItem(query="other")) as other:
-            assert other is None
+        with slots.hold([RefreshItem(query="other")]) as other:
+            assert other == []
     assert pauses[0] <= 2
     assert set(pauses) == set(range(1, MAX_PAUSE_SECONDS + 1))
     assert events.seen == [("q", NO_SLOT)] * 50
     assert now[0] <= NOW + WAIT_SECONDS + 0.01  # while they may be quick; then a process is not kept from other queries
-    with slots.hold(item) as free:
-        assert free is None
+    with slots.hold([item]) as free:
+        assert free == []
 
 
 def test_a_slot_of_a_load_that_has_just_begun_is_waited_for() -> None:
@@ -137,15 +136,15 @@ def test_a_slot_of_a_load_that_has_just_begun_is_waited_for() -> None:
     slots = QuerySlots(
         node, registered(), WorkerEvents(), sleep=lambda _: node.release("q", slot), monotonic=lambda: NOW + 0.5
     )
-    with slots.hold(RefreshItem(query="q")) as free:
-        assert free is None
+    with slots.hold([RefreshItem(query="q")]) as free:
+        assert free == []
 
 
 def test_slots_that_another_process_has_held_for_long_are_not_waited_for() -> None:
     node, sleeps = opened(4), list[float]()
     slots = QuerySlots(node, registered(), WorkerEvents(), sleep=sleeps.append, monotonic=lambda: NOW + WAIT_SECONDS)
-    with holder(node, "q", 3, how_often=3), slots.hold(RefreshItem(query="q")) as deferred:
-        assert deferred is not None
+    with holder(node, "q", 3, how_often=3), slots.hold([RefreshItem(query="q")]) as deferred:
+        assert deferred
     assert sleeps == []
 
 
@@ -153,8 +152,8 @@ def test_a_slot_is_given_back_however_the_load_ends() -> None:
     slots = QuerySlots(opened(2), registered(), WorkerEvents())
 
     def load(error: BaseException) -> None:
-        with slots.hold(RefreshItem(query="q")) as deferred:
-            assert deferred is None
+        with slots.hold([RefreshItem(query="q")]) as deferred:
+            assert deferred == []
             raise error
 
     for error in (ValueError(), KeyboardInterrupt(), SystemExit()):
@@ -163,8 +162,8 @@ def test_a_slot_is_given_back_however_the_load_ends() -> None:
 
 
 def test_a_query_that_is_not_registered_here_is_not_bounded() -> None:
-    with QuerySlots(opened(2), registered(), WorkerEvents()).hold(RefreshItem(query="unknown")) as deferred:
-        assert deferred is None
+    with QuerySlots(opened(2), registered(), WorkerEvents()).hold([RefreshItem(query="unknown")]) as deferred:
+        assert deferred == []
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, 2.0, True, "3", 10_001])

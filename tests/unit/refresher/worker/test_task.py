@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +19,7 @@ from api_client.protocol import messages
 from api_client.protocol.messages import RefreshItem
 from refresher.flow.events import NO_SPANS
 from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.queries import Registry
 from refresher.settings import WorkerSettings
 from refresher.worker.runtime import PerProcess
 from refresher.worker.tasks import CACHE_RETRY_SECONDS, MAX_CACHE_RETRIES, RefreshAbandoned, add_task
@@ -38,9 +39,12 @@ class Task:
         self.publish_error: Exception | None = None
         self.names: list[str | None] = []
         app.send_task = self._send  # type: ignore[method-assign, unused-ignore]
-        slots = SimpleNamespace(hold=lambda _: nullcontext())
+        slots = SimpleNamespace(hold=lambda _: nullcontext([]))
         graph = SimpleNamespace(hangs=False)
-        runtime = SimpleNamespace(settings=WorkerSettings(), refresher=self, spans=NO_SPANS, graph=graph, slots=slots)
+        self.queries = Registry()
+        runtime = SimpleNamespace(
+            settings=WorkerSettings(), refresher=self, spans=NO_SPANS, graph=graph, slots=slots, queries=self.queries
+        )
         add_task(app, cast("PerProcess", SimpleNamespace(get=lambda: runtime)), {"shared": False})
         self.task = app.tasks[messages.TASK_NAME]
 
@@ -55,13 +59,14 @@ class Task:
         finally:
             self.task.pop_request()
 
-    def refresh(self, item: RefreshItem, by: str | None = None) -> Outcome:
+    def refresh_together(self, items: Sequence[RefreshItem], by: str | None = None) -> list[Any]:
         self.names.append(by)
-        self.diary.append(("refresh", item.query))
-        end = self.ends.get(item.query, Outcome(OutcomeKind.COMMITTED, item.query))
-        if isinstance(end, Exception):
-            raise end
-        return cast("Outcome", end)
+        self.diary.append(("refresh", "".join(item.query for item in items)))
+        ends = [self.ends.get(item.query, Outcome(OutcomeKind.COMMITTED, item.query)) for item in items]
+        for end in ends:
+            if isinstance(end, Exception) and not isinstance(end, CacheUnavailable):
+                raise end
+        return ends
 
     def _send(self, name: str, args: Any, *_: Any, countdown: int | None = None, **options: Any) -> None:
         if self.publish_error:
@@ -87,7 +92,7 @@ def again(item: RefreshItem, cache_attempt: int) -> RefreshItem:
 
 
 def test_a_retry_in_a_batch_is_sent_before_the_next_item_begins(task: Task) -> None:
-    assert task.run(A, B) == "retry (network) a; committed b token=0 δ=0.000s run=0.000s"
+    assert task.run(A, B) == "a ×1: 1 retry (network); b ×1: 1 committed"
     assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4), ("refresh", "b")]
 
 
@@ -101,15 +106,14 @@ def test_a_batch_that_meets_a_lost_cache_loses_no_ticket(task: Task) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("error", [RuntimeError("secret"), CacheUnavailable("secret")])
 def test_one_item_of_a_batch_that_ends_in_an_error_is_logged_and_the_rest_goes_on(
-    task: Task, error: Exception, caplog: pytest.LogCaptureFixture
+    task: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
-    task.ends["b"] = error
+    task.ends["b"] = RuntimeError("secret")
     said = task.run(A, again(B, MAX_CACHE_RETRIES), C)
     assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4), ("refresh", "b"), ("refresh", "c")]
-    assert f"'b', one of several, ended with {type(error).__name__}" in caplog.text
-    assert f"error ({type(error).__name__}) b" in said
+    assert "RuntimeError ended the refresh of 1 of several items: 'b'" in caplog.text
+    assert said == "a ×1: 1 retry (network); b ×1: 1 failed (RuntimeError); c ×1: 1 committed"
     assert "secret" not in caplog.text + said
 
 
@@ -130,7 +134,12 @@ def test_a_single_item_that_is_given_up_fails_its_task_and_one_of_several_does_n
     with pytest.raises(RefreshAbandoned, match=r"^dead: failed \(syntax\) b 3f2a attempts=2$"):
         task.run(B)
     assert task.task.throws == (RefreshAbandoned,)  # which Celery logs in one line
-    assert task.run(B, C).startswith("failed (syntax) b 3f2a attempts=2; committed c")
+    assert task.run(B, C) == "b ×1: 1 failed (syntax); c ×1: 1 committed"
+
+
+def test_a_cache_that_stays_lost_ends_one_item_of_several_alone(task: Task) -> None:
+    task.ends["b"] = CacheUnavailable("secret")
+    assert task.run(again(B, MAX_CACHE_RETRIES), C) == "b ×1: 1 failed (cache_unavailable); c ×1: 1 committed"
 
 
 @pytest.mark.parametrize("cache_attempt", range(MAX_CACHE_RETRIES))

@@ -1,0 +1,29 @@
+"""A runner of lease steps that makes one stop of each step: for tests that look, or act, between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from api_client.errors import CacheUnavailable
+from api_client.protocol.lease import Call
+
+T = TypeVar("T")
+
+
+class StepByStep:
+    """Base of a `LeaseStepRunner` that overrides `run` alone."""
+
+    def run(self, call: Call[T], /) -> T:
+        """Run one step."""
+        raise NotImplementedError
+
+    def run_each(self, calls: Sequence[Call[Any]], /) -> list[Any]:
+        """Run steps one after the other; one that fails ends alone."""
+        return [self._run_or_error(call) for call in calls]
+
+    def _run_or_error(self, call: Call[Any]) -> Any:
+        try:
+            return self.run(call)
+        except CacheUnavailable as error:
+            return error
