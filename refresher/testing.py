@@ -230,9 +230,10 @@ class _InlineBroker:
         for item in items:
             self._refresh(item)
 
-    def publish_each(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
-        self.publish(items, has_waiter=has_waiter)
-        return [None] * len(items)
+    def publish_each(self, contents: Sequence[Sequence[RefreshItem]], *, has_waiter: bool) -> list[Exception | None]:
+        for items in contents:
+            self.publish(items, has_waiter=has_waiter)
+        return [None] * len(contents)
 
     def waiting(self, *, has_waiter: bool = False) -> int:
         return 0

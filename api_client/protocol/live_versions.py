@@ -6,6 +6,8 @@
     writer   write to the graph ──▶ versions ──▶ invalidate each
 
 A version that the writer does not find was registered later: its first load began after the write.
+
+Which versions are loaded in batches stands there too, for publishers: for as long as a worker says so.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from api_client.protocol.keys import MAX_VERSION, CacheKey, key_of_version, vers
 from api_client.protocol.lease import Call, invalidate
 
 MAX_QUERIES_REMEMBERED: Final = 4_096
+_BATCHED: Final = "batched:"
 
 Rounds: TypeAlias = Generator[Sequence[Call[Any]], Sequence[Any], dict[int, int]]
 """Yields the calls of one round trip each, is sent their replies, and returns the generation of each version."""
@@ -30,6 +33,18 @@ def register(namespace: str, query: str, version: int, *, lives_seconds: float) 
 def read_versions(namespace: str, query: str) -> Call[frozenset[int]]:
     """Return the call for the versions that are registered."""
     return Call("versions", (versions_key(namespace, query),), (), _versions)
+
+
+def register_batched(namespace: str, query: str, version: int, *, lives_seconds: float) -> Call[int]:
+    """Make known that a version's loader takes several calls at once, for the next ``lives_seconds``."""
+    member = f"{_BATCHED}{version}"
+    return Call("register", (versions_key(namespace, query),), (member, max(1, round(lives_seconds * 1_000))), int)
+
+
+def batched_versions(members: Sequence[bytes]) -> frozenset[int]:
+    """Return the versions whose loaders take several calls at once, of all that is registered of a query."""
+    prefix = _BATCHED.encode()
+    return _versions([member.removeprefix(prefix) for member in members if member.startswith(prefix)])
 
 
 class KnownVersions:

@@ -31,6 +31,7 @@ TASK_NAME: Final = "refresher.refresh"
 MAX_MESSAGE_BYTES: Final = 1_048_576
 MAX_ITEMS: Final = 1_000
 MAX_TICKET: Final = 64
+MAX_SHOWN_ITEMS: Final = 3
 
 
 class RefreshReason(StrEnum):
@@ -177,8 +178,13 @@ def _checked_trace(raw: object) -> dict[str, str]:
 
 
 def shown_args(items: Sequence[RefreshItem], namespace: str) -> str:
-    """Return the arguments as logs and Flower show them: without params, which may be personal."""
-    return ", ".join(_shown(item, namespace) for item in items)
+    """Return the arguments as logs and Flower show them: without params, which may be personal.
+
+    Those of several items begin with their number, and of many only the first are shown: ``×64: q v1 3f2a… early, …``.
+    """
+    first = ", ".join(_shown(item, namespace) for item in items[:MAX_SHOWN_ITEMS])
+    more = ", …" if len(items) > MAX_SHOWN_ITEMS else ""
+    return f"×{len(items)}: {first}{more}" if len(items) > 1 else first
 
 
 def _shown(item: RefreshItem, namespace: str) -> str:

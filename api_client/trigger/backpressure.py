@@ -28,16 +28,21 @@ from api_client.trigger.backlog import TriggerDropped
 from api_client.trigger.broker import Broker
 
 LENGTH_CACHED_SECONDS: Final = 0.25
+PER_MESSAGE_GAIN: Final = 1 / 8
 MAX_CLAIM_TIMES: Final = 10
 """A claim holds at most this many times CACHE_QUEUE_TTL: after that a lost message of a long queue is missed."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """The length of a queue at the last poll, and what was published since; it holds ``until`` (monotonic seconds)."""
+    """The length of a queue at the last poll, and what was published since; it holds ``until`` (monotonic seconds).
+
+    In refreshes. A broker counts messages: ``per_message`` is how many refreshes one of this process's has on average.
+    """
 
     length: int = 0
     until: float = 0.0
+    per_message: float = 1.0
 
 
 class Backpressure:
@@ -98,11 +103,13 @@ class Backpressure:
         with suppress(Exception):
             self._length(has_waiter=False)
 
-    def published(self, count: int, *, has_waiter: bool) -> None:
+    def published(self, refreshes: int, messages: int, *, has_waiter: bool) -> None:
         """Count what was published. A length that no longer holds does not count up: workers take from the queue."""
         known = self._known(has_waiter=has_waiter)
+        if messages:
+            known.per_message += (refreshes / messages - known.per_message) * PER_MESSAGE_GAIN
         if self._monotonic() < known.until:
-            known.length += count
+            known.length += refreshes
 
     @property
     def _bound(self) -> int:
@@ -117,7 +124,7 @@ class Backpressure:
             if not self._breaker.allows():
                 raise TriggerDropped("breaker")
             try:
-                known.length = self._broker.waiting(has_waiter=has_waiter)
+                known.length = round(self._broker.waiting(has_waiter=has_waiter) * known.per_message)
             except Exception:
                 self._breaker.failed()
                 raise

@@ -5,7 +5,7 @@
     breaker open ──▶ dropped, no round trip                            (a claim that came along is taken back)
     early, too many wait ──▶ dropped                                    (the length is known for 0.25 s)
     claims, one round trip ──▶ refused: deduplicated; queued for 5 s ───▶ published again, unless too many wait
-                           └─▶ granted ──▶ published, one round trip ──▶ triggered
+                           └─▶ granted ──▶ published, one round trip ──▶ triggered      (of batched queries: `batches`)
                                                             └──▶ failed: claims taken back, one round trip
 """
 
@@ -32,6 +32,7 @@ from api_client.transport.breaker import Breaker
 from api_client.transport.link import CacheLink
 from api_client.trigger.backlog import Trigger, TriggerDropped
 from api_client.trigger.backpressure import Backpressure
+from api_client.trigger.batches import BatchedVersions, HeldBatch
 from api_client.trigger.broker import Broker
 from api_client.trigger.history import DecisionLog, TriggerOutcome
 from api_client.trigger.suppression import MAX_SUPPRESSION_SECONDS, TriggerSuppressor
@@ -72,14 +73,19 @@ class BatchPublisher:
         self._suppressor, self._decisions, self._events, self._monotonic = suppressor, decisions, events, monotonic
         self._breaker = Breaker(threshold=3, first_pause_seconds=1.0, max_pause_seconds=30.0, monotonic=monotonic)
         self._pressure = Backpressure(settings, broker, self._breaker, monotonic=monotonic)
+        self._versions = BatchedVersions(link, settings.namespace, monotonic=monotonic)
+        self._held: dict[tuple[str, int, bool], HeldBatch[_Ready]] = {}
 
     @property
     def known_queue_length(self) -> int | None:
         """How many refreshes waited in the broker at the last poll, and those published since; None: never polled."""
         return self._pressure.known_length
 
-    def handle(self, batch: Sequence[Trigger]) -> None:
-        """Bring triggers of one queue (all with a waiter, or none) to their outcomes."""
+    def handle(self, batch: Sequence[Trigger], *, more_follow: bool = False) -> None:
+        """Bring triggers of one queue (all with a waiter, or none) to their outcomes.
+
+        Where ``more_follow``, `handle` is called again at once, and what goes into batches may be held until then.
+        """
         for trigger in batch:
             trigger.trace.begin()
         if self._breaker.is_waiting():
@@ -94,14 +100,47 @@ class BatchPublisher:
         )
         ready = [_Ready(each, each.claim_number, each.claim_id, is_republish=each.is_republish) for each in claimed]
         ready += self._claim(self._apply_backpressure([trigger for trigger in batch if not trigger.claim_number]))
-        if ready:
-            self._publish(ready)
+        if len(ready) > 1 or more_follow:
+            ready = [one for one in ready if not self._hold(one)]
+        self._publish([[one] for one in ready])
+        self.publish_held(due_only=more_follow)
 
-    def give_back(self, trigger: Trigger, why: str) -> None:
-        """End a trigger that will not be tried, and take its claim back."""
+    def publish_held(self, *, due_only: bool = False) -> None:
+        """Publish what is held; or of it what has been held for long enough, and full batches."""
+        now = self._monotonic()
+        for place, batch in list(self._held.items()):
+            if not due_only or batch.is_due(now):
+                del self._held[place]
+                self._publish([batch.held])
+
+    def forget_held(self) -> None:
+        """Forget what is held: it is another process's."""
+        self._held.clear()
+
+    def give_back_held(self) -> None:
+        """End what is held, which will not be published, and take its claims back."""
+        while self._held:
+            for one in self._held.popitem()[1].held:
+                self.give_back(one.trigger, "closed", one.claim_id)
+
+    def _hold(self, one: _Ready) -> bool:
+        """Return whether it is held, to be sent together with others: where its query is loaded in batches."""
+        key, has_waiter = one.trigger.key, one.trigger.has_waiter
+        if not self._versions.are_batched(key):
+            return False
+        now, place = self._monotonic(), (key.query, key.version, has_waiter)
+        batch = self._held.setdefault(place, HeldBatch(now))
+        batch.add(one, key)
+        if batch.is_due(now):
+            del self._held[place]
+            self._publish([batch.held])
+        return True
+
+    def give_back(self, trigger: Trigger, why: str, claim_id: str = "") -> None:
+        """End a trigger that will not be tried, and take its claim back: its own, or that of ``claim_id``."""
         self._record_outcome(trigger, TriggerOutcome.DROPPED, why)
         _resolve_future(trigger, TriggerDropped(why))
-        self._unclaim([(trigger.key, trigger.claim_id)])
+        self._unclaim([(trigger.key, claim_id or trigger.claim_id)])
 
     def close(self) -> None:
         """Close the broker's connections; it may be used again."""
@@ -217,13 +256,17 @@ class BatchPublisher:
                 self._deduplicated(trigger, RecordState.QUEUED.value)
         return due
 
-    def _publish(self, ready: Sequence[_Ready]) -> None:
+    def _publish(self, batches: Sequence[Sequence[_Ready]]) -> None:
+        """Publish a message for each of ``batches``, all of one queue."""
+        if not batches:
+            return
         if self._breaker.allows():
-            has_waiter = ready[0].trigger.has_waiter
-            errors = self._publish_batch([self._item(one, has_waiter) for one in ready], has_waiter=has_waiter)
+            has_waiter = batches[0][0].trigger.has_waiter
+            contents = [[self._item(one, has_waiter) for one in batch] for batch in batches]
+            errors = self._publish_each(contents, has_waiter=has_waiter)
         else:
-            errors = [TriggerDropped("breaker")] * len(ready)
-        outcomes = list(zip(ready, errors, strict=True))
+            errors = [TriggerDropped("breaker")] * len(batches)
+        outcomes = [(one, error) for batch, error in zip(batches, errors, strict=True) for one in batch]
         self._unclaim((one.trigger.key, one.claim_id) for one, error in outcomes if error is not None)
         for one, error in outcomes:
             if error is None:
@@ -237,17 +280,20 @@ class BatchPublisher:
         trace = trigger.trace.sending(system_of(broker_url), queue)
         return messages.item_for(trigger.key, one.number, trigger.reason, trace)
 
-    def _publish_batch(self, items: Sequence[messages.RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
+    def _publish_each(
+        self, contents: Sequence[Sequence[messages.RefreshItem]], *, has_waiter: bool
+    ) -> list[Exception | None]:
         errors: list[Exception | None]
         try:
-            errors = self._broker.publish_each(items, has_waiter=has_waiter)
-        except Exception as error:  # noqa: BLE001 - the outcome of each item
-            errors = [error] * len(items)
+            errors = self._broker.publish_each(contents, has_waiter=has_waiter)
+        except Exception as error:  # noqa: BLE001 - the outcome of each message
+            errors = [error] * len(contents)
         if None in errors:
             self._breaker.succeeded()
         else:
             self._breaker.failed()
-        self._pressure.published(errors.count(None), has_waiter=has_waiter)
+        sent = [len(items) for items, error in zip(contents, errors, strict=True) if error is None]
+        self._pressure.published(sum(sent), len(sent), has_waiter=has_waiter)
         return errors
 
     def _unclaim(self, claims: Iterable[tuple[CacheKey, str]]) -> None:

@@ -49,6 +49,7 @@ class Publisher:
     def _begin(self) -> None:
         """Begin in this process, with nothing to do."""
         self._backlog = Backlog(BACKLOG)
+        self._publication.forget_held()
         self._chores: deque[Callable[[], None]] = deque(maxlen=8)
         self._flushes: deque[Waker] = deque()
         self._waker = Waker()
@@ -132,6 +133,7 @@ class Publisher:
                 self._do_next()
         finally:
             # `close` waits for this thread with a bound; what it was in the middle of may have connected since.
+            self._publication.give_back_held()
             self._publication.close()
 
     def _do_next(self) -> None:
@@ -139,8 +141,9 @@ class Publisher:
             if self._chores:
                 self._chores.popleft()()
             elif batch := self._backlog.take(BATCH):
-                self._publication.handle(batch)
+                self._publication.handle(batch, more_follow=bool(self._backlog))
             else:
+                self._publication.publish_held()
                 self._rest()
         except Exception:
             # The thread must outlive whatever one batch meets; its claims run out by themselves.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Final
 
 from api_client.errors import CacheUnavailable
 from api_client.protocol.lease import Call
-from api_client.protocol.live_versions import register
+from api_client.protocol.live_versions import register, register_batched
 from api_client.transport.scripts import LeaseStepRunner
 from refresher.queries import Query, Registry
 from refresher.settings import WorkerSettings
@@ -23,6 +23,8 @@ from refresher.worker.redis_link import RetryingLink
 log: Final = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS: Final = 10.0
+# Readers go on sending batches for this time after the last worker that takes them.
+BATCHED_SECONDS: Final = 60.0
 # A process goes on for this time while it can't register again, on a cluster one of whose nodes is down for example.
 MARGIN_SECONDS: Final = 600.0
 
@@ -32,6 +34,18 @@ def registration_of(query: Query, settings: WorkerSettings) -> Call[int]:
     longest_run_seconds = settings.hard_limit_seconds + settings.record_retention_seconds
     lives_seconds = query.ttl_seconds + query.grace_seconds + longest_run_seconds + MARGIN_SECONDS
     return register(settings.namespace, query.name, query.version, lives_seconds=lives_seconds)
+
+
+def registrations_of(queries: Iterable[Query], settings: WorkerSettings) -> list[Call[int]]:
+    """Return the calls of a heartbeat: all versions, and those that are loaded in batches."""
+    batched = [query for query in queries if query.batch is not None]
+    return [
+        *(registration_of(query, settings) for query in queries),
+        *(
+            register_batched(settings.namespace, query.name, query.version, lives_seconds=BATCHED_SECONDS)
+            for query in batched
+        ),
+    ]
 
 
 class VersionRegistration:
@@ -90,7 +104,7 @@ class VersionHeartbeat:
         Raises:
             CacheUnavailable: Redis could not be reached, or refused.
         """
-        calls = [registration_of(query, self._settings) for query in self._queries]
+        calls = registrations_of(self._queries, self._settings)
         # Connections of its own, each time: a process of the pool that is forked meanwhile must not use them.
         with closing(RetryingLink(self._settings.redis_url)) as link:
             if calls:

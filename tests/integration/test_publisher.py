@@ -69,7 +69,7 @@ def test_what_outlives_close_leaves_no_connection(celery_bench: PublisherHarness
     def publish_late() -> None:
         held.set()
         assert go.wait(MAX_WAIT_SECONDS)
-        assert celery_bench.broker.publish_each([RefreshItem(query="q", params="{}")], has_waiter=False) == [None]
+        assert celery_bench.broker.publish_each([[RefreshItem(query="q", params="{}")]], has_waiter=False) == [None]
         published.set()
 
     with redis.Redis.from_url(clean_redis.url(1)) as control:

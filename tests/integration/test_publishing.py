@@ -18,8 +18,8 @@ from tests.support.waiting import eventually
 NAMESPACE = "cache"
 
 
-def items(count: int) -> list[RefreshItem]:
-    return [RefreshItem(query="q", params=f'{{"n":{n}}}') for n in range(count)]
+def items(count: int) -> list[list[RefreshItem]]:
+    return [[RefreshItem(query="q", params=f'{{"n":{n}}}')] for n in range(count)]
 
 
 def test_a_broker_that_refuses_connections_is_tried_once_for_a_batch() -> None:

@@ -35,15 +35,17 @@ class ScriptedBroker(Broker):
         self.misses: int | Exception = 0
         self.error: Callable[[RefreshItem], Exception | None] = lambda _: None
         self.messages: list[tuple[list[int], bool]] = []
+        self.sizes: list[int] = []
         self.asked_for_length = 0
 
     def publish(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> None:
         raise NotImplementedError
 
-    def publish_each(self, items: Sequence[RefreshItem], *, has_waiter: bool) -> list[Exception | None]:
-        errors = [self.error(item) for item in items]
-        sent = [item.decoded_params["n"] for item, error in zip(items, errors, strict=True) if error is None]
-        self.messages.append((sent, has_waiter))
+    def publish_each(self, contents: Sequence[Sequence[RefreshItem]], *, has_waiter: bool) -> list[Exception | None]:
+        errors = [self.error(items[0]) for items in contents]
+        sent = [items for items, error in zip(contents, errors, strict=True) if error is None]
+        self.messages.append(([item.decoded_params["n"] for items in sent for item in items], has_waiter))
+        self.sizes += map(len, sent)
         return errors
 
     def waiting(self, *, has_waiter: bool = False) -> int:

@@ -306,7 +306,8 @@ def test_params_are_made_canonical_once_on_their_way_into_a_message(monkeypatch:
     assert (received, received.key("ns")) == (item, key)
     monkeypatch.setattr(messages, "make_key", None)
     assert item.key("ns") is key
-    assert messages.shown_args([item, received], "ns") == ", ".join([f"friends_of v2 {key.short} early"] * 2)
+    assert messages.shown_args([item, received], "ns") == "×2: " + ", ".join([f"friends_of v2 {key.short} early"] * 2)
+    assert messages.shown_args([item] * 64, "ns") == f"×64: {', '.join([f'friends_of v2 {key.short} early'] * 3)}, …"
     assert "ns" not in messages.encode([item])["items"][0]
 
 

@@ -76,8 +76,8 @@ def test_a_length_counts_for_a_quarter_of_a_second_and_with_what_was_published_s
     pressure = pressure_of(script, clock, queue_size=10)
     script.length = 4
     pressure.refresh_queue_length()
-    pressure.published(3, has_waiter=False)
-    pressure.published(5, has_waiter=True)
+    pressure.published(3, 3, has_waiter=False)
+    pressure.published(5, 5, has_waiter=True)
     script.length = 0
     clock.now += LENGTH_CACHED_SECONDS * 0.9
     assert pressure.room_for_early() == 3
@@ -92,13 +92,13 @@ def test_what_is_published_all_day_to_a_queue_that_nobody_asks_about_makes_no_cl
 ) -> None:
     pressure = pressure_of(script, clock, queue_size=10, queue_ttl_seconds=60)
     for _ in range(1_000):
-        pressure.published(1, has_waiter=False)
+        pressure.published(1, 1, has_waiter=False)
         clock.now += 1.0
         assert pressure.claim_seconds() == 60
     pressure.refresh_queue_length()
     for _ in range(1_000):
         clock.now += 0.01
-        pressure.published(1, has_waiter=False)
+        pressure.published(1, 1, has_waiter=False)
     assert pressure.claim_seconds() == 60 * 2  # the first quarter of a second alone
 
 
