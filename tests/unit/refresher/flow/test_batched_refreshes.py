@@ -1,0 +1,202 @@
+"""Refreshes of one query that are loaded together: each ends as it would alone, whatever becomes of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from api_client.errors import CacheUnavailable
+from api_client.protocol.lease import AcquireReply, AcquireStatus, Call, CommitStatus, RecordState
+from api_client.protocol.messages import RefreshItem, RefreshReason
+from refresher.errors import LoadFailed
+from refresher.flow.outcome import Outcome, OutcomeKind
+from refresher.flow.policy import GRAPH_FAULTS, TIMEOUTS
+from refresher.flow.refresh import Ended
+from refresher.queries import Loaded, query
+from tests.unit.refresher.flow.test_refresh_flow import ACQUIRED, NOW_US, Worker, failing
+
+COMMITTED, RETRY, FAILED, SKIPPED = OutcomeKind.COMMITTED, OutcomeKind.RETRY, OutcomeKind.FAILED, OutcomeKind.SKIPPED
+
+
+def item(n: int, **changes: Any) -> RefreshItem:
+    return RefreshItem(query="many", params=f'{{"n":{n}}}', claim_number=7, reason=RefreshReason.STALE, **changes)
+
+
+def held(status: AcquireStatus, state: RecordState) -> AcquireReply:
+    return AcquireReply(status, state, 5.0, 0, NOW_US, 0, 0, (), b"")
+
+
+class BatchWorker(Worker):
+    """A refresher whose query takes eight calls at once. ``at_fault`` are the numbers that no load can have."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        query("many", ttl=300, grace=60, batch=8, into=self.registry)(lambda tx, calls: calls)
+        self.at_fault: dict[int, LoadFailed] = {}
+        self.of_key: dict[tuple[str, str], Any] = {}
+        self.loaded: list[list[int]] = []
+        self.rounds: list[list[str]] = []
+        self.tokens = iter(range(1_000, 10_000))
+
+    def run_each(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        self.rounds.append([call.script for call in calls])
+        return super().run_each(calls)
+
+    def run(self, call: Call[Any]) -> Any:
+        reply = self.of_key.get((call.script, call.keys[-1]))
+        if reply is None:
+            reply = super().run(call)
+        if isinstance(reply, Exception):
+            raise reply
+        return replace(reply, token=next(self.tokens)) if reply is ACQUIRED else reply
+
+    def answer(self, script: str, n: int, reply: object) -> None:
+        """Have Redis reply so to a step of one key."""
+        self.of_key[script, item(n).key("cache").record] = reply
+
+    def load(self, _query: Any, calls: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
+        numbers = [call["n"] for call in calls]
+        self.loaded.append(numbers)
+        for number in numbers:
+            if number in self.at_fault:
+                raise self.at_fault[number]
+        return [Loaded(f"value {number}", number) for number in numbers]
+
+    def refresh(self, *numbers: int) -> dict[int, Ended]:
+        ended = self.refresher.refresh_together([item(n) for n in numbers])
+        return dict(zip(numbers, ended, strict=True))
+
+
+@pytest.fixture
+def worker() -> BatchWorker:
+    return BatchWorker()
+
+
+def kinds(ended: dict[int, Ended]) -> dict[int, OutcomeKind | type]:
+    return {n: one.kind if isinstance(one, Outcome) else type(one) for n, one in ended.items()}
+
+
+def test_one_load_and_one_round_trip_for_each_step(worker: BatchWorker) -> None:
+    ended = worker.refresh(1, 2, 3)
+    assert kinds(ended) == dict.fromkeys((1, 2, 3), COMMITTED)
+    assert worker.loaded == [[1, 2, 3]]
+    assert worker.rounds == [["acquire"] * 3, ["commit"] * 3]
+    assert len(worker.held) == 3
+    tokens = [one.token for one in ended.values() if isinstance(one, Outcome)]
+    assert len(set(tokens)) == 3
+
+
+def test_what_is_held_fresh_malformed_or_not_answered_ends_alone(worker: BatchWorker) -> None:
+    worker.answer("acquire", 1, held(AcquireStatus.HELD, RecordState.RUNNING))
+    worker.answer("acquire", 2, held(AcquireStatus.ALREADY_FRESH, RecordState.IDLE))
+    worker.answer("acquire", 3, CacheUnavailable("gone"))
+    ended = worker.refresh(1, 2, 3, 4)
+    assert kinds(ended) == {1: SKIPPED, 2: SKIPPED, 3: CacheUnavailable, 4: COMMITTED}
+    assert worker.loaded == [[4]]
+    malformed = msgspec.structs.replace(item(5), params="no JSON")
+    ends = worker.refresher.refresh_together([malformed, item(6)])
+    assert [one.kind for one in ends if isinstance(one, Outcome)] == [SKIPPED, COMMITTED]
+
+
+@pytest.mark.parametrize("status", [CommitStatus.SUPERSEDED, CommitStatus.LOST])
+def test_a_rejected_write_is_one_key_s(worker: BatchWorker, status: CommitStatus) -> None:
+    worker.answer("commit", 2, status)
+    assert kinds(worker.refresh(1, 2, 3)) == {1: COMMITTED, 2: OutcomeKind.REJECTED, 3: COMMITTED}
+
+
+def test_redis_lost_at_one_commit_is_one_key_s(worker: BatchWorker) -> None:
+    worker.answer("commit", 2, CacheUnavailable("gone"))
+    assert kinds(worker.refresh(1, 2, 3)) == {1: COMMITTED, 2: CacheUnavailable, 3: COMMITTED}
+
+
+@pytest.mark.parametrize("is_transient", [False, True])
+def test_a_load_that_fails_is_halved_until_what_is_at_fault_is_alone(worker: BatchWorker, is_transient: bool) -> None:
+    worker.at_fault[6] = failing("loader_error", transient=is_transient, most=1)
+    ended = worker.refresh(*range(8))
+    assert kinds(ended) == {n: FAILED if n == 6 else COMMITTED for n in range(8)}
+    assert worker.loaded == [list(range(8)), [0, 1, 2, 3], [4, 5, 6, 7], [4, 5], [6, 7], [6], [7]]
+    assert [letter.params for letter in worker.letters] == [{"n": 6}]
+
+
+@pytest.mark.parametrize("kind", sorted(TIMEOUTS))
+def test_a_load_that_takes_too_long_is_sent_key_by_key_and_no_attempt_is_counted(
+    worker: BatchWorker, kind: str
+) -> None:
+    worker.at_fault[1] = failing(kind, transient=kind != "bookmark_timeout")
+    ended = worker.refresh(1, 2)
+    assert worker.loaded == [[1, 2]]
+    for one in ended.values():
+        assert isinstance(one, Outcome)
+        assert one.again is not None
+        assert (one.kind, one.again.attempt) == (RETRY, 1)
+        assert one.again.ticket
+    assert worker.calls["retry"].args[5] == 0  # failed attempts so far
+
+
+@pytest.mark.parametrize("kind", sorted(GRAPH_FAULTS))
+def test_a_fault_of_the_graph_is_each_key_s_own_attempt(worker: BatchWorker, kind: str) -> None:
+    worker.at_fault[1] = failing(kind)
+    ended = worker.refresh(1, 2)
+    assert worker.loaded == [[1, 2]], "halves would meet the same"
+    assert kinds(ended) == {1: RETRY, 2: RETRY}
+    assert [one.again.attempt for one in ended.values() if isinstance(one, Outcome) and one.again] == [2, 2]
+
+
+def test_what_may_have_ended_a_process_before_is_loaded_alone(worker: BatchWorker) -> None:
+    worker.answer("acquire", 2, replace(ACQUIRED, attempts=1))
+    worker.answer("acquire", 3, replace(ACQUIRED, attempts=worker.settings.max_attempts))
+    ended = worker.refresh(1, 2, 3)
+    assert worker.loaded == [[1]]
+    assert kinds(ended) == {1: COMMITTED, 2: RETRY, 3: FAILED}
+    second = ended[2]
+    assert isinstance(second, Outcome)
+    assert second.again is not None
+    assert (second.why, second.again.attempt) == ("taken_over", 2)
+
+
+def test_a_value_that_can_t_be_stored_is_one_key_s(worker: BatchWorker) -> None:
+    def encode(value: object, **_: Any) -> bytes:
+        if value == "value 2":
+            raise failing("too_large", transient=False)
+        return b"\xa5value"
+
+    worker.refresher = type(worker.refresher)(worker.settings, replace(worker.deps, encode=encode))
+    ended = worker.refresh(1, 2, 3)
+    assert kinds(ended) == {1: COMMITTED, 2: FAILED, 3: COMMITTED}
+    assert worker.loaded == [[1, 2, 3]]
+
+
+def test_large_values_are_committed_in_parts(worker: BatchWorker) -> None:
+    small = BatchWorker(max_value_bytes=400)
+    small.refresh(1, 2, 3, 4)
+    assert [len(scripts) for scripts in small.rounds if "commit" in scripts] == [3, 1]
+    assert kinds(worker.refresh(1, 2, 3, 4)) == dict.fromkeys((1, 2, 3, 4), COMMITTED)
+
+
+def test_the_bookmarks_of_all_are_read_after_and_each_entry_keeps_its_own(worker: BatchWorker) -> None:
+    worker.answer("acquire", 1, replace(ACQUIRED, bookmarks=("b1", "b2"), token=5))
+    worker.answer("acquire", 2, replace(ACQUIRED, bookmarks=("b2", "b3"), token=6))
+    given: list[tuple[str, ...]] = []
+    load = worker.load
+
+    def seen(query: Any, calls: Any, bookmarks: Any, timeout_seconds: float) -> list[Loaded]:
+        given.append(tuple(bookmarks))
+        return load(query, calls, bookmarks, timeout_seconds)
+
+    worker.load = seen  # type: ignore[method-assign]
+    worker.refresh(1, 2)
+    assert given == [("b1", "b2", "b3")]
+
+
+def test_a_worker_that_ends_hands_all_back(worker: BatchWorker) -> None:
+    def end(*_: Any) -> list[Loaded]:
+        raise SystemExit
+
+    worker.load = end  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        worker.refresh(1, 2, 3)
+    assert worker.steps().count("hand_back") == 3
