@@ -21,6 +21,7 @@ from api_client.transport.multiplexed import AsyncConnections, Multiplexed
 from api_client.transport.pool import Connection, Connections
 from api_client.transport.pubsub import Notifications
 from api_client.transport.sentinel import SentinelResolver
+from api_client.trigger.claim_and_publish import BatchPublisher
 from api_client.trigger.publisher import Publisher
 from api_client.trigger.suppression import TriggerSuppressor
 
@@ -42,6 +43,11 @@ def connections_of(link: Any) -> AsyncConnections:
 
 def publisher_of(client: ClientBase) -> Publisher:
     return client._publisher
+
+
+def publication_of(publisher: Publisher) -> BatchPublisher:
+    """What brings a publisher's triggers to their outcomes."""
+    return publisher._publication
 
 
 def notifications_of(client: ClientBase) -> Notifications:

@@ -49,6 +49,9 @@ def registered(**options: Any) -> Query:
         ({"delta": "mean:1"}, "delta_window", 1),
         ({"delta": "mean:64"}, "delta_window", 64),
         ({"degree": "RETURN 1"}, "degree_cypher", "RETURN 1"),
+        ({}, "batch", None),
+        ({"batch": 1}, "batch", 1),
+        ({"batch": 1_000}, "batch", 1_000),
     ],
 )
 def test_what_is_given_is_kept_and_the_rest_has_its_default(options: dict[str, Any], field: str, value: object) -> None:
@@ -77,6 +80,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ],
     *[({"degree": wrong}, "degree") for wrong in ("", " ", 5, b"RETURN 1")],
     *[({"beta_function": wrong}, "beta_function") for wrong in (1.0, "f")],
+    *[({"batch": wrong}, "batch") for wrong in (0, -1, 1_001, 2.0, True, "100")],
 ]
 
 
@@ -90,6 +94,19 @@ def test_a_wrong_argument_is_one_error_that_names_it_and_says_what_is_allowed(
     assert named in caught.value.variable
     assert "allowed" in str(caught.value) or "is not a duration" in str(caught.value)
     assert len(into) == 0
+
+
+@pytest.mark.parametrize("loader", [lambda tx: [], lambda tx, **params: [], list])
+def test_a_loader_of_batches_takes_a_transaction_and_a_list(loader: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"allowed is with batch, a function of two: f\(tx, calls\)"):
+        query("q", ttl=60, grace=30, batch=10, into=Registry())(loader)
+
+
+def test_a_loader_of_batches_takes_any_params() -> None:
+    into = Registry()
+    query("q", ttl=60, grace=30, batch=10, into=into)(lambda tx, calls: calls)
+    (found,) = into
+    found.check_params({"whatever": 1})
 
 
 async def awaited(tx: Any) -> int:

@@ -19,7 +19,7 @@ from api_client.protocol import messages
 from api_client.protocol.messages import RefreshItem
 from refresher.flow.events import NO_SPANS
 from refresher.flow.outcome import Outcome, OutcomeKind
-from refresher.queries import Registry
+from refresher.queries import Registry, query
 from refresher.settings import WorkerSettings
 from refresher.worker.runtime import PerProcess
 from refresher.worker.tasks import CACHE_RETRY_SECONDS, MAX_CACHE_RETRIES, RefreshAbandoned, add_task
@@ -167,6 +167,33 @@ def test_what_does_not_fit_before_the_soft_limit_goes_back_whatever_it_is(
     no_key = RefreshItem(query="a b", params="no JSON")
     task.run(A, no_key, C)
     assert task.diary == [("refresh", "a"), ("send", [AGAIN_A], 4), ("send", [no_key, C], None)]
+
+
+MANY = [RefreshItem(query="many", params=f'{{"n":{n}}}') for n in range(5)]
+
+
+def test_items_of_a_batched_query_are_loaded_together_as_many_as_its_loader_takes(task: Task) -> None:
+    query("many", ttl=60, grace=60, batch=2, into=task.queries)(lambda tx, calls: calls)
+    assert task.run(*MANY, B) == "many ×5: 5 committed; b ×1: 1 committed"
+    assert task.diary == [("refresh", end) for end in ("manymany", "manymany", "many", "b")]
+
+
+@pytest.mark.parametrize(("why", "messages_sent"), [("no_slot", 1), ("loader_error", 2)])
+def test_what_has_not_been_tried_stays_together_and_what_failed_is_sent_alone(
+    task: Task, why: str, messages_sent: int
+) -> None:
+    query("many", ttl=60, grace=60, batch=5, into=task.queries)(lambda tx, calls: calls)
+    task.ends["many"] = Outcome(OutcomeKind.RETRY, "many", why=why, again=MANY[0], pause_seconds=2)
+    assert task.run(*MANY[:2]) == f"many ×2: 2 retry ({why})"
+    sent = [entry for entry in task.diary if entry[0] == "send"]
+    assert len(sent) == messages_sent
+    assert sum(len(items) for _, items, _ in sent) == 2
+
+
+def test_a_message_all_of_which_failed_fails_its_task(task: Task) -> None:
+    task.ends["many"] = Outcome(OutcomeKind.FAILED, "many", why="syntax")
+    with pytest.raises(RefreshAbandoned, match=r"^dead: many ×2: 2 failed \(syntax\)$"):
+        task.run(*MANY[:2])
 
 
 def test_a_message_that_is_none_of_ours_is_dropped(task: Task) -> None:
