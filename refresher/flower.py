@@ -147,4 +147,7 @@ def _without_repeats(task: Any) -> Any:
     if of_one := re.fullmatch(rf"{re.escape(query)} (v\d+ ([0-9a-f]+) \w+)", task.args or ""):
         task.args = of_one[1]
         task.result = task.result and task.result.replace(f" {query} {of_one[2]}", "", 1)
+    elif re.match(r"×\d+: ", task.args or ""):
+        task.args = task.args.replace(f"{query} v", "v")
+        task.result = task.result and re.sub(rf"\b{re.escape(query)} ×\d+: ", "", task.result, count=1)
     return task

@@ -6,7 +6,7 @@ key                       type     what
 ``ns:e1:{q:v:digest}``    string   the entry: header and payload (`entry`)
 ``ns:l1:{q:v:digest}``    hash     the lease record, only while something is going on (`lease`)
 ``ns:n1:{q:v:digest}``    channel  the notifications of commit, fail and invalidate
-``ns:v1:{q}``             zset     versions that workers load, by when each may be forgotten (`live_versions`)
+``ns:v1:{q}``             zset     versions that workers load, and load in batches, by their ends (`live_versions`)
 ``ns:n1:tier``            channel  silent; subscribed to for its class of connections (`local.tracking`)
 ``ns:dead1``              zset     dead letters, newest last, bounded (`refresher.flow.dead_letters`)
 ========================  =======  ==========================================================

@@ -43,6 +43,7 @@ def _record_of(one: Query, settings: WorkerSettings) -> dict[str, Any]:
         "sigma": one.sigma,
         "degree": one.degree_cypher,
         "concurrency": one.concurrency,
+        "batch": one.batch,
         "module": one.loader.__module__,
         "about": inspect.getdoc(one.loader) or "",
     }
@@ -75,8 +76,9 @@ def _beta_of(one: Query, settings: WorkerSettings) -> str:
 def _row_of(one: Query, settings: WorkerSettings) -> tuple[str, ...]:
     record = _record_of(one, settings)
     early = record["beta"] if record["beta"] == "none" else f"{record['beta']}, β0 {record['beta0']:g}"
+    params = ", ".join(record["params"]) + (f" (up to {one.batch})" if one.batch is not None else "")
     slots = "all but 1" if one.concurrency is None else str(one.concurrency)
     return (
-        one.name, str(one.version), ", ".join(record["params"]), duration(one.ttl_seconds),
+        one.name, str(one.version), params, duration(one.ttl_seconds),
         duration(one.grace_seconds), early, slots, record["about"].partition("\n")[0],
     )  # fmt: skip
