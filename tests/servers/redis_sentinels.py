@@ -104,9 +104,16 @@ class Sentinels:
         """Let no Sentinel and no replica reach a node any more, while others that are connected notice nothing."""
         with self.client(node) as client:
             client.config_set("requirepass", secrets.token_hex(16))
-            for one in client.client_list():
-                if one["name"].startswith("sentinel-") or "S" in one["flags"]:
-                    client.client_kill_filter(_id=one["id"])
+
+            def is_noticed() -> bool:
+                # Again and again: a Sentinel that was just connecting had no name yet.
+                for one in client.client_list():
+                    if one["name"].startswith("sentinel-") or "S" in one["flags"]:
+                        client.client_kill_filter(_id=one["id"])
+                states = map(self._state, self.sentinels)
+                return all(state["is_sdown"] or state["port"] != node.port for state in states)
+
+            eventually(is_noticed, "no Sentinel reaches it")
 
     def wait_for_another(self, old: RedisServer) -> RedisServer:
         """Return the master that all Sentinels agree on, other than ``old``."""
