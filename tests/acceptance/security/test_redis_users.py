@@ -42,7 +42,7 @@ ANY_ON_THE_BROKER: tuple[Command, ...] = (
 # Doctor publishes and counts readers, and status scans.
 OF_AN_OPERATOR: tuple[Command, ...] = (("SCAN", 0), ("PUBLISH", KEY.channel, "x"), ("CLIENT", "LIST"))
 DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
-    ("cache", "reader"): (*ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS, ("GET", VERSIONS)),
+    ("cache", "reader"): (*ANY_ON_THE_CACHE, *NO_WRITING, *NO_LETTERS, ("ZADD", VERSIONS, 1, "1"), ("DEL", VERSIONS)),
     ("cache", "invalidator"): (
         *ANY_ON_THE_CACHE, *NO_LETTERS, ("SET", KEY.entry, "x"), ("SET", VERSIONS, "x"), ("ZADD", VERSIONS, 1, "1"),
         ("ZREM", VERSIONS, "1"),
