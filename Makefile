@@ -100,7 +100,7 @@ format: $(VENV)/.dev ## Format the code, and fix what ruff can fix.
 	$(bin)/ruff check --fix .
 	$(bin)/ruff format .
 
-clean: ## Remove everything that make has created, except Neo4j's jars in .cache.
+clean: ## Remove everything that make has created, except Neo4j's jars and images in .cache.
 	rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist test-artefacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 

@@ -117,12 +117,13 @@ def environment(name: str, part: str, *settings: str) -> dict[str, str]:
     """A container's variables as its process would have them, those of other people's Secrets made up."""
     made = secrets(name, *settings)
     others = {**PASSWORDS, **URLS[values(name)["broker"]["kind"]]}
-    return dict(_variables(container(name, part, *settings)["env"], made, others))
+    return dict(variables(container(name, part, *settings)["env"], made, others))
 
 
-def _variables(
+def variables(
     entries: list[dict[str, Any]], made: dict[str, dict[str, str]], others: dict[str, str]
 ) -> Iterator[tuple[str, str]]:
+    """A container's ``env``, with the values of Secrets: those ``made`` by name, else ``others``."""
     for entry in entries:
         if "value" in entry:
             yield entry["name"], entry["value"]

@@ -30,6 +30,7 @@ RESOURCE_OF: Final = {
 
 FOLDERS: Final = {
     "tests/acceptance/": "slow",
+    "tests/acceptance/test_containers.py": "container",
     "tests/integration/topologies/": "slow",
     "tests/integration/helm/": "k8s",
     "tests/model/": "spin",
@@ -40,6 +41,7 @@ FIRST: Final = (
     (
         "tests/model/test_model.py", "tests/acceptance/test_demo.py", "tests/acceptance/test_main_job.py",
         "tests/acceptance/worker_faults/test_every_end_counts.py", "tests/acceptance/test_neo4j.py",
+        "tests/acceptance/test_containers.py",
         "tests/acceptance/graph/", "tests/acceptance/faults/",
     ),
     ("tests/acceptance/worker_faults/", "tests/acceptance/hosts/", "tests/integration/topologies/"),
