@@ -250,5 +250,6 @@ def test_a_message_of_several_ends_each_run_of_it_though_the_broker_fails(
 
     LostRequest(main, [main.item, other], fails_once).end_runs_now(LOST)
     assert [item["params"] for each in sent for item in each["items"]] == [main.item.params, other.params]
+    assert [item["attempt"] for each in sent for item in each["items"]] == [1, 1], "either may have ended the process"
     assert main.events.all == [("retried", "worker_lost", 1)] * 2
     assert "could not end or resend a lost refresh: OperationalError" in caplog.text

@@ -40,10 +40,12 @@ class BatchWorker(Worker):
         self.of_key: dict[tuple[str, str], Any] = {}
         self.loaded: list[list[int]] = []
         self.rounds: list[list[str]] = []
+        self.stored: dict[str, Any] = {}
         self.tokens = iter(range(1_000, 10_000))
 
     def run_each(self, calls: Sequence[Call[Any]]) -> list[Any]:
         self.rounds.append([call.script for call in calls])
+        self.stored |= {call.keys[0]: call.args[2] for call in calls if call.script == "commit"}
         return super().run_each(calls)
 
     def run(self, call: Call[Any]) -> Any:
@@ -86,6 +88,8 @@ def test_one_load_and_one_round_trip_for_each_step(worker: BatchWorker) -> None:
     assert worker.loaded == [[1, 2, 3]]
     assert worker.rounds == [["acquire"] * 3, ["commit"] * 3]
     assert len(worker.held) == 3
+    for n in (1, 2, 3):
+        assert worker.stored[item(n).key("cache").entry].endswith(f"value {n}".encode())
     tokens = [one.token for one in ended.values() if isinstance(one, Outcome)]
     assert len(set(tokens)) == 3
 
