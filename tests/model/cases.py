@@ -129,32 +129,28 @@ RULES: Final = {"tok >= fence, missing = 0": "FENCE", "lease == tok": "", "exist
 TOKENS: Final = {"INCR": ("INCR",), "hybrid": (), "hybrid, no nonce": ("COMMIT_WITHOUT_NONCE",)}
 
 
-def row(rule: str, token: str, fault: str, violated: int, *flags: str, is_long: bool = False) -> Case:
+def row(rule: str, token: str, fault: str, violated: int, *flags: str) -> Case:
     """Return a row: the rule of the commit, what its token is, what happens, and 3 where that breaks the property."""
     chosen = (RULES[rule],) if RULES[rule] else ()
-    return Case(f"{rule} | {token} | {fault}", "", (*STUDY, *chosen, *TOKENS[token], *flags), violated, is_long)
+    return Case(f"{rule} | {token} | {fault}", "", (*STUDY, *chosen, *TOKENS[token], *flags), violated)
 
 
-def rows(
-    fault: str, violated: int, *flags: str, tokens: tuple[str, ...] = ("INCR", "hybrid"), is_long: bool = False
-) -> tuple[Case, ...]:
+def rows(fault: str, violated: int, *flags: str, tokens: tuple[str, ...] = ("INCR", "hybrid")) -> tuple[Case, ...]:
     """Return a row of "any" rule: one for each, and each of ``tokens``."""
-    return tuple(row(rule, token, fault, violated, *flags, is_long=is_long) for rule in RULES for token in tokens)
+    return tuple(row(rule, token, fault, violated, *flags) for rule in RULES for token in tokens)
 
 
-# Those of more than half a million states are left to `make test-long`, and a failover's, which are six.
 ROWS: Final = (
     *(row("tok >= fence, missing = 0", token, "none", 0) for token in ("INCR", "hybrid")),
     *(row("tok >= fence, missing = 0", token, "eviction", 3, *EVICTED) for token in ("INCR", "hybrid")),
     row("lease == tok", "INCR", "eviction", 3, *EVICTED),
-    row("lease == tok", "hybrid", "eviction", 0, *EVICTED, is_long=True),
-    row("exists and tok >= fence", "hybrid", "eviction of the whole record", 0, *EVICTED, is_long=True),
+    row("lease == tok", "hybrid", "eviction", 0, *EVICTED),
+    row("exists and tok >= fence", "hybrid", "eviction of the whole record", 0, *EVICTED),
     row("exists and tok >= fence", "hybrid", "only the fence is lost", 3, "FAULTS=2", "LOSES_FENCE"),
     row("lease == tok", "hybrid", "invalidate = DEL, eviction", 0, *EVICTED, "INVALIDATE_DROPS_RECORD"),
     row("lease == tok", "INCR", "invalidate = DEL", 3, "INVALIDATE_DROPS_RECORD"),
-    *rows("failover loses the invalidation", 3, "FAILOVER", "FAILOVER_LOSES_INVALIDATION", is_long=True),
+    *rows("failover loses the invalidation", 3, "FAILOVER", "FAILOVER_LOSES_INVALIDATION"),
     *rows("the follower lags", 3, "FOLLOWER", "NO_BOOKMARK", tokens=("hybrid",)),
     *rows("invalidate deletes the value alone", 3, "INVALIDATE_VALUE_ONLY"),
-    row("lease == tok", "hybrid, no nonce", "data loss, clock back", 3, "FAULTS=2", "RESTARTS", "CLOCK_STEPS_BACK",
-        is_long=True),
+    row("lease == tok", "hybrid, no nonce", "data loss, clock back", 3, "FAULTS=2", "RESTARTS", "CLOCK_STEPS_BACK"),
 )  # fmt: skip

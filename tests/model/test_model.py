@@ -1,11 +1,11 @@
 """Spin looks at every state of the model within the bounds of `cases`: what must hold holds, what is broken breaks.
 
-`make test-long` adds the worlds that take minutes.
+`make test-long` adds the worlds that take minutes, and what the page tells beside: the first study, and the shortest
+way to each error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -25,10 +25,6 @@ pytestmark = pytest.mark.timeout(7_200 if IS_LONG else 900)
 SPIN_OF_THE_PAGE = "6.5.2"
 
 
-def looked_at(cases: Iterable[Case]) -> list[Case]:
-    return [case for case in cases if IS_LONG or not case.is_long]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def spin() -> str:
     """Spin's version, on a machine that has all that is needed."""
@@ -46,7 +42,7 @@ def named(case: Case | Story) -> str:
     return case.name.replace(" | ", ", ")
 
 
-@pytest.mark.parametrize("case", looked_at(UPHELD), ids=named)
+@pytest.mark.parametrize("case", [case for case in UPHELD if IS_LONG or not case.is_long], ids=named)
 def test_every_invariant_holds_in_every_state(case: Case, tmp_path: Path, text: str, spin: str) -> None:
     result = check(case, tmp_path)
     assert not result.violated, result.events
@@ -63,13 +59,15 @@ def test_a_broken_variant_is_refuted_by_the_invariant_that_it_breaks(
     stands_on_the_page(result, "broken", text, spin)
 
 
-@pytest.mark.parametrize("case", looked_at(ROWS), ids=named)
+@pytest.mark.long
+@pytest.mark.parametrize("case", ROWS, ids=named)
 def test_each_row_of_the_first_study_comes_out_as_it_did(case: Case, tmp_path: Path, text: str, spin: str) -> None:
     result = check(case, tmp_path)
     assert result.violated == case.violated, result.events
     stands_on_the_page(result, "rows", text, spin)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("story", STORIES, ids=named)
 def test_the_page_tells_the_shortest_way_to_each_error(story: Story, tmp_path: Path, text: str, spin: str) -> None:
     told = story_text(story, shortest_way(story.case, tmp_path))
