@@ -48,7 +48,7 @@ test: $(VENV)/.dev ## Run the tests that need only what pip installs, on servers
 	$(pytest) --tier test --ignore tests/unit $(ARGS)$(report)
 
 test-all: $(VENV)/.dev ## Run the other tests: RabbitMQ, Neo4j, Chromium, Helm, ... Fails if one of these is missing.
-	CI=true $(pytest) --tier all $(ARGS)$(report)
+	CI=true $(pytest) --tier all --ignore tests/unit $(ARGS)$(report)
 
 test-long: $(VENV)/.dev ## Run the tests that take hours: large models, long soaks, mutants of the scripts, quick benchmarks.
 	CI=true LONG_TESTS=1 $(pytest) --tier long $(ARGS)$(report)

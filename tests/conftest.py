@@ -20,6 +20,7 @@ from tests.support.tiers import (
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_report_collectionfinish,
+    pytest_xdist_make_scheduler,
 )
 from tests.support.turns import pytest_runtest_protocol
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -34,6 +35,7 @@ __all__ = [
     "pytest_configure",
     "pytest_report_collectionfinish",
     "pytest_runtest_protocol",
+    "pytest_xdist_make_scheduler",
 ]
 
 # A shell without job control lets what it starts in the background ignore Ctrl-C, and so would all that tests start.

@@ -95,7 +95,7 @@ def check_local(server: WebServer, system: System) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize(("local_entries", "threads"), [("0", ()), ("1000", ()), ("1000", ("--threads", "4"))])
+@pytest.mark.parametrize(("local_entries", "threads"), [("0", ()), ("1000", ("--threads", "4"))])
 def test_every_child_of_a_preloaded_and_busy_master_refreshes(
     system: System, stack: ExitStack, graph: Graph, tmp_path: Path, local_entries: str, threads: tuple[str, ...]
 ) -> None:
@@ -140,8 +140,7 @@ def test_django_answers_and_refreshes(
 
 
 @pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-@pytest.mark.parametrize("local_entries", ["0", "1000"])
+@pytest.mark.parametrize(("loop", "local_entries"), [("asyncio", "0"), ("uvloop", "1000")])
 def test_fastapi_answers_and_refreshes_on_each_event_loop(
     system: System, stack: ExitStack, graph: Graph, tmp_path: Path, loop: str, local_entries: str
 ) -> None:

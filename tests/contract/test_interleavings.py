@@ -34,15 +34,15 @@ SCENES: dict[str, tuple[Actor, ...]] = {
 }
 FULL_SCENES: dict[str, tuple[Actor, ...]] = {
     "two workers, a mishap": (A, Worker("B", ("commit", "fail")), Mishaps()),
-    "a worker that renews and repeats, an invalidation, a mishap": (
-        Worker("A", renews=True, loses_replies=True), Writer(), Mishaps(),
-    ),
     "a worker, a reader, a mishap": (A, Reader("R"), Mishaps()),
     "two readers, an invalidation, a mishap": (Reader("R"), Reader("S"), Writer(), Mishaps()),
     "two workers, a reader, an invalidation": (HASTY_A, Worker("B", ("commit", "hand_back")), Reader("R"), Writer()),
-    "two workers, an invalidation, a mishap": (HASTY_A, HASTY_B, Writer(), Mishaps()),
-}  # fmt: skip
+}
 LONG_SCENES: dict[str, tuple[Actor, ...]] = {
+    "a worker that renews and repeats, an invalidation, a mishap": (
+        Worker("A", renews=True, loses_replies=True), Writer(), Mishaps(),
+    ),
+    "two workers, an invalidation, a mishap": (HASTY_A, HASTY_B, Writer(), Mishaps()),
     "a worker, two invalidations, a mishap": (
         Worker("A", renews=True, loses_replies=True), Writer(times=2), Mishaps(),
     ),

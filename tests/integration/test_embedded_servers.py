@@ -22,7 +22,7 @@ from refresher.embedded import (
     server,
 )
 from refresher.embedded.redis_server import bundled_redis_server
-from tests.servers.neo4j_server import Neo4jServer
+from tests.servers.neo4j_server import SHORT_LIVED
 from tests.support.processes import addresses_beyond_loopback, is_gone, shown_in_process_list
 from tests.support.requirements import skip_or_fail
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from refresher.embedded.server import EmbeddedServer
-
-GRAPHS = ["arcadedb", "neo4j_server"]
 
 
 @pytest.fixture
@@ -46,12 +44,12 @@ def client_of(server: RedisServer) -> redis.Redis:
     return redis.Redis.from_url(server.url(), retry=Retry(NoBackoff(), 0), socket_timeout=5, decode_responses=True)
 
 
-def ask(graph: ArcadeDbServer | Neo4jServer, cypher: str, **parameters: object) -> list[object]:
+def ask(graph: ArcadeDbServer, cypher: str, **parameters: object) -> list[object]:
     with neo4j.GraphDatabase.driver(graph.bolt_uri, auth=(graph.user, graph.password)) as driver:
         return [record[0] for record in driver.execute_query(cypher, parameters, database_=graph.database).records]
 
 
-@pytest.mark.parametrize("name", ["redis_server", *GRAPHS])
+@pytest.mark.parametrize("name", ["redis_server", "arcadedb"])
 def test_a_server_keeps_to_itself(name: str, request: pytest.FixtureRequest) -> None:
     server: EmbeddedServer = request.getfixturevalue(name)
     assert server.is_running
@@ -67,20 +65,19 @@ def test_redis_wants_its_password(redis_server: RedisServer) -> None:
         stranger.ping()
 
 
-@pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("password", ["wrong", "neo4j", ""])
-def test_a_graph_wants_its_password(name: str, password: str, request: pytest.FixtureRequest) -> None:
-    graph: ArcadeDbServer | Neo4jServer = request.getfixturevalue(name)
-    with neo4j.GraphDatabase.driver(graph.bolt_uri, auth=(graph.user, password)) as driver, pytest.raises(AuthError):
+def test_a_graph_wants_its_password(arcadedb: ArcadeDbServer, password: str) -> None:
+    with (
+        neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, password)) as driver,
+        pytest.raises(AuthError),
+    ):
         driver.verify_connectivity()
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-def test_a_graph_answers_the_driver(name: str, request: pytest.FixtureRequest) -> None:
-    graph: ArcadeDbServer | Neo4jServer = request.getfixturevalue(name)
-    ask(graph, "UNWIND $rows AS row CREATE (:Seen {n: row})", rows=[1, 2, 3])
-    assert ask(graph, "MATCH (s:Seen) WHERE s.n > $least RETURN s.n ORDER BY s.n", least=1) == [2, 3]
-    assert ask(graph, "MATCH (s:Seen {n: 1}) RETURN COUNT { (s)--() }") == [0]
+def test_a_graph_answers_the_driver(arcadedb: ArcadeDbServer) -> None:
+    ask(arcadedb, "UNWIND $rows AS row CREATE (:Seen {n: row})", rows=[1, 2, 3])
+    assert ask(arcadedb, "MATCH (s:Seen) WHERE s.n > $least RETURN s.n ORDER BY s.n", least=1) == [2, 3]
+    assert ask(arcadedb, "MATCH (s:Seen {n: 1}) RETURN COUNT { (s)--() }") == [0]
 
 
 def check_nothing_is_left_after_stop(server: EmbeddedServer) -> None:
@@ -144,11 +141,9 @@ def test_the_bundled_redis_works() -> None:
         assert client.get("name") == "value"
 
 
-@pytest.mark.parametrize("name", ["arcadedb", "neo4j"])
-def test_a_graph_restarts_and_leaves_nothing_after_stop(name: str) -> None:
-    graph = ArcadeDbServer.start() if name == "arcadedb" else Neo4jServer.start()
+def test_a_graph_restarts_and_leaves_nothing_after_stop() -> None:
     count = "MATCH (k:Kept) RETURN count(k)"
-    with graph:
+    with ArcadeDbServer.start(java_options=SHORT_LIVED) as graph:
         ask(graph, "CREATE (:Kept)")
         graph.kill()
         graph.restart(keep_data=True)
@@ -161,12 +156,17 @@ def test_a_graph_restarts_and_leaves_nothing_after_stop(name: str) -> None:
 
 def test_arcadedb_ends_a_query_that_takes_too_long() -> None:
     slow = "UNWIND range(1, 100000) AS x UNWIND range(1, 1000) AS y WITH x, y WHERE x * y < 0 RETURN count(*)"
-    with ArcadeDbServer.start(query_seconds=0.5) as graph, pytest.raises(ClientError) as caught:
+    with (
+        ArcadeDbServer.start(query_seconds=0.5, java_options=SHORT_LIVED) as graph,
+        pytest.raises(ClientError) as caught,
+    ):
         ask(graph, slow)
     assert caught.value.code == "Neo.ClientError.Transaction.TransactionTimedOut"
 
 
-@pytest.mark.parametrize(("start", "which"), [(RedisServer.start, 0), (ArcadeDbServer.start, 1)])
+@pytest.mark.parametrize(
+    ("start", "which"), [(RedisServer.start, 0), pytest.param(ArcadeDbServer.start, 1, marks=pytest.mark.slow)]
+)
 def test_a_port_taken_at_the_last_moment(
     start: Callable[[], EmbeddedServer], which: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,5 +213,3 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         RedisServer.start()
     with pytest.raises(EmbeddedServerError, match=r"arcadedb-embedded.*pip install 'refresher\[demo\]'"):
         ArcadeDbServer.start()
-    with pytest.raises(EmbeddedServerError, match="java"):
-        Neo4jServer.start()

@@ -27,7 +27,7 @@ from tests.support.requirements import IS_LONG
 from tests.support.waiting import MAX_WAIT_SECONDS, PATIENCE
 
 NAMESPACE = "test"
-COUNT = int(os.environ.get("INTERRUPTIONS") or (1_000_000 if IS_LONG else 3_000))
+COUNT = int(os.environ.get("INTERRUPTIONS") or (1_000_000 if IS_LONG else 1_000))
 BOUND_SECONDS = 4 * 3_600.0 if IS_LONG else 300.0 * PATIENCE
 
 

@@ -29,7 +29,7 @@ from tests.support.requirements import IS_LONG
 if TYPE_CHECKING:
     from tests.support.redis_clock import ClockedRedis, FrozenClock
 
-STEPS, EXAMPLES = (80, 20_000) if IS_LONG else (60, 300)
+STEPS, EXAMPLES = (80, 20_000) if IS_LONG else (60, 150)
 PHASES = (Phase.generate, Phase.shrink)
 STEPS_BACK = ("before it was set", "before it was published")
 RUN_STEPS = st.sampled_from(["commit", "commit", "commit", "renew", "retry", "fail", "hand_back"])

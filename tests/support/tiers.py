@@ -7,12 +7,16 @@ long variant: tests whose file imports `IS_LONG`, or whose fixtures do. Without 
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support.budget import BUDGET_SECONDS, BudgetPlugin
 from tests.support.waiting import MAX_WAIT_SECONDS
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
 
 RESOURCE_OF: Final = {
     "redis_server": "redis",
@@ -39,17 +43,45 @@ UNIT: Final = "tests/unit/"
 NOT_FROM_PIP: Final = frozenset({"neo4j", "rabbitmq", "second_redis", "browser", "k8s", "container", "spin"})
 FIRST: Final = (
     (
-        "tests/model/test_model.py", "tests/acceptance/test_demo.py", "tests/acceptance/test_main_job.py",
-        "tests/acceptance/worker_faults/test_every_end_counts.py", "tests/acceptance/test_neo4j.py",
+        "tests/acceptance/faults/", "tests/acceptance/hosts/", "tests/acceptance/graph/",
         "tests/acceptance/test_containers.py",
-        "tests/acceptance/graph/", "tests/acceptance/faults/",
+        "tests/acceptance/test_quick_start.py", "tests/acceptance/test_demo.py", "tests/acceptance/test_main_job.py",
+        "tests/acceptance/worker_faults/test_every_end_counts.py",
     ),
-    ("tests/acceptance/worker_faults/", "tests/acceptance/hosts/", "tests/integration/topologies/"),
+    (
+        "tests/acceptance/worker_faults/", "tests/integration/topologies/", "tests/model/test_model.py",
+        "tests/acceptance/test_frameworks.py", "tests/acceptance/test_rolling_deploys.py",
+    ),
     ("tests/acceptance/", "tests/integration/test_embedded_servers.py", "tests/typing/", "tests/property/"),
 )  # fmt: skip
 """Files that take longest, and such that take long: none of them shall begin when all others have ended.
 
 They come in this order and by name, whatever order pytest-randomly gives the other files, and the tests of each file.
+"""
+
+TOGETHER: Final = {
+    "neo4j": (
+        "tests/acceptance/test_neo4j.py", "tests/acceptance/graph/test_graph_faults.py",
+        "tests/integration/test_demo_queries.py", "tests/integration/test_graph_probe.py",
+    ),
+    "rabbitmq under load": (
+        "tests/acceptance/faults/test_broker_faults.py", "tests/acceptance/test_broker_outages.py",
+        "tests/acceptance/worker_faults/test_shutdowns.py", "tests/acceptance/test_rabbitmq.py",
+        "tests/acceptance/test_main_job_on_rabbitmq.py",
+    ),
+    "rabbitmq": (
+        "tests/acceptance/hosts/test_hosts.py", "tests/acceptance/test_forks.py", "tests/acceptance/test_poison.py",
+        "tests/acceptance/test_status_command.py", "tests/acceptance/test_tracing.py",
+        "tests/acceptance/security/test_rabbitmq_rights.py",
+    ),
+    "browser": (
+        "tests/acceptance/test_flower.py", "tests/acceptance/test_status_page.py",
+        "tests/acceptance/test_status_page_looks.py",
+    ),
+}  # fmt: skip
+"""Files that one process of xdist runs, since each process would start a server of its own for them.
+
+Neo4j and RabbitMQ take seven seconds of a processor to start, Chromium two.
 """
 
 MAX_TEST_SECONDS: Final = 2.5 * MAX_WAIT_SECONDS
@@ -107,9 +139,9 @@ def tier_of(item: pytest.Item) -> str:
     marks = {mark.name for mark in item.iter_markers()}
     if "long" in marks:
         return "long"
-    if "slow" in marks or marks & NOT_FROM_PIP:
-        return "all"
-    return "check" if item.nodeid.startswith(UNIT) else "test"
+    if item.nodeid.startswith(UNIT):
+        return "check"
+    return "all" if "slow" in marks or marks & NOT_FROM_PIP else "test"
 
 
 def turn_of(nodeid: str) -> tuple[int, str]:
@@ -125,10 +157,29 @@ def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
+def unit_of_work(nodeid: str) -> str:
+    """Return what one process of xdist runs by itself: a test's file, or those `TOGETHER` with it."""
+    path = file_of(nodeid)
+    return next((name for name, paths in TOGETHER.items() if path in paths), path)
+
+
 def has_long_variant(item: pytest.Item) -> bool:
     """Return whether a test does more with LONG_TESTS=1."""
     module = getattr(item, "module", None)
     return hasattr(module, "IS_LONG") or "fuzz" in getattr(item, "fixturenames", ())
+
+
+class _UnitScheduling(LoadFileScheduling):
+    """Whole files, as ``--dist loadfile`` has it, and those that are `TOGETHER`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of_work(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Give files that share a costly server to the same process."""
+    return _UnitScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -41,6 +41,8 @@ class Host:
     exit_code: int = 0
     own: frozenset[str] = frozenset()
     """What the host itself adds to its process while it answers."""
+    is_long: bool = False
+    """Whether it is left to `make test-long`, since the same host is tried with the other servers."""
 
 
 def _gunicorn(name: str, options: str, servers: Servers, **fields: Any) -> Host:
@@ -57,19 +59,19 @@ HOSTS: Final = (
     _django("first", "7.0, redis"),
     _django("last", "6.2, rabbitmq"),
     _gunicorn("gthread", "--threads 4", "7.0, rabbitmq", own=_THREAD_POOL),
-    _gunicorn("gevent", "-k gevent", "7.0, redis", own=_GREENLETS),
+    _gunicorn("gevent", "-k gevent", "7.0, redis", own=_GREENLETS, is_long=True),
     _gunicorn("gevent", "-k gevent", "6.2, rabbitmq", own=_GREENLETS),
     _gunicorn("preload", "--preload", "7.0, redis", env=_PRELOADED),
-    _gunicorn("preload", "--preload", "6.2, rabbitmq", env=_PRELOADED),
-    Host("uwsgi", "http", _UWSGI, "6.2, redis", 2, _PRELOADED),
+    _gunicorn("preload", "--preload", "6.2, rabbitmq", env=_PRELOADED, is_long=True),
+    Host("uwsgi", "http", _UWSGI, "6.2, redis", 2, _PRELOADED, is_long=True),
     Host("uwsgi", "http", _UWSGI, "7.0, rabbitmq", 2, _PRELOADED),
     Host("uwsgi threads", "http", f"{_UWSGI} --enable-threads", "7.0, redis", 2, _PRELOADED),
-    Host("uwsgi threads", "http", f"{_UWSGI} --enable-threads", "6.2, rabbitmq", 2, _PRELOADED),
+    Host("uwsgi threads", "http", f"{_UWSGI} --enable-threads", "6.2, rabbitmq", 2, _PRELOADED, is_long=True),
     Host("uvicorn", "http", _UVICORN, "7.0, redis", exit_code=-15),
     Host("uvicorn workers", "http", f"{_UVICORN} --workers 4", "7.0, rabbitmq", 4, env=_TIER),
     Host("celery worker", "celery", "-P prefork -c 1", "7.0, redis", own=_OWN_BROKER),
     Host("celery worker", "celery", "-P threads -c 1", "6.2, rabbitmq", own=_OWN_BROKER),
-    Host("multiprocessing fork", "program", "processes fork", "7.0, redis", 4),
+    Host("multiprocessing fork", "program", "processes fork", "7.0, redis", 4, is_long=True),
     Host("multiprocessing fork", "program", "processes fork", "6.2, rabbitmq", 4),
     Host("multiprocessing spawn", "program", "processes spawn", "6.2, redis", 4),
     Host("multiprocessing forkserver", "program", "processes forkserver", "7.0, rabbitmq", 4),

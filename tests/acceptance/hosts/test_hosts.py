@@ -51,6 +51,7 @@ def undocumented(host: Host, moment: str, found: dict[str, list[str]]) -> list[s
 def as_case(host: Host) -> ParameterSet:
     """Name a host with its servers, and mark what these need."""
     marks = [getattr(pytest.mark, mark) for word, mark in RESOURCES.items() if word in host.servers]
+    marks += [pytest.mark.long] if host.is_long else []
     return pytest.param(host, id=re.sub("[ ,]+", "-", f"{host.name}, {host.servers}"), marks=marks)
 
 

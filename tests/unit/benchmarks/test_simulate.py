@@ -41,7 +41,7 @@ from benchmarks.simulate.worker_pool import publish
 from refresher.demo.graph.rmat import rmat
 
 # The first of them waits for the compiler.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 MODEL = Model(
     keys=2_000, reads_per_second=2_000.0, readers=20, workers=10, seconds=100, ttl=60.0, grace=600.0, load=0.05,
