@@ -80,7 +80,7 @@ class System:
         name = f"worker-{self._workers}"
         worker = GuardedProcess.start(
             [
-                sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel", "INFO",
+                sys.executable, "-m", "tests.support.celery_program", "-A", app, "worker", "--loglevel", "INFO",
                 "-n", f"{name}@test", *args,
             ],
             env={**self.env, **changes},

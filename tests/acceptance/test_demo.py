@@ -75,7 +75,9 @@ def secrets_of(processes: list[psutil.Process]) -> set[str]:
     return found - {""}
 
 
-@pytest.mark.parametrize("graph", ["as it comes", pytest.param("small", marks=pytest.mark.smoke)])
+@pytest.mark.parametrize(
+    "graph", [pytest.param("as it comes", marks=pytest.mark.long), pytest.param("small", marks=pytest.mark.smoke)]
+)
 def test_a_newcomers_run(tmp_path: Path, small_graph: Path, graph: str) -> None:
     """`make test` has it on a small graph: that of a newcomer takes as long to be made and loaded as all the rest."""
     options, size = ("--graph", str(small_graph)), "30 persons, 103 KNOWS"

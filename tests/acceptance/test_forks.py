@@ -14,6 +14,7 @@ import pytest
 from refresher.embedded import RedisServer
 from tests.acceptance.conftest import NO_GRAPH, ROOT, System
 from tests.servers.rabbitmq_server import RabbitMqServer
+from tests.support.pairs import each_with_each
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 
@@ -35,8 +36,7 @@ def forked(
         yield system
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-@pytest.mark.parametrize("fork", ["os", "c"])
+@each_with_each("fork", ("os", "c"), "kind", ("sync", "async"), ())
 def test_each_process_reads_and_publishes_by_itself(forked: System, fork: str, kind: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.forking_program", fork, kind],

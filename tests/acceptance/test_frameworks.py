@@ -16,6 +16,7 @@ import pytest
 from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.fault_proxy import FaultProxy
+from tests.support.pairs import each_with_each
 from tests.support.waiting import eventually
 from tests.support.web_server import EXAMPLES, WebServer, commands_of
 
@@ -140,7 +141,7 @@ def test_django_answers_and_refreshes(
 
 
 @pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize(("loop", "local_entries"), [("asyncio", "0"), ("uvloop", "1000")])
+@each_with_each("loop", ("asyncio", "uvloop"), "local_entries", ("0", "1000"), ())
 def test_fastapi_answers_and_refreshes_on_each_event_loop(
     system: System, stack: ExitStack, graph: Graph, tmp_path: Path, loop: str, local_entries: str
 ) -> None:

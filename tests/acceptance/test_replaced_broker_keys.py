@@ -32,6 +32,7 @@ USED_AT_START = {
     "_kombu.binding.cache.refresh-miss": "set",
     "_kombu.binding_permanent.cache.refresh": "set",
 }
+ALIKE_AT_START = {"_kombu.binding.cache.refresh-miss", "_kombu.binding_permanent.cache.refresh"}
 LOG_SECONDS = 2.0
 LINES_PER_SECOND = 20
 
@@ -93,7 +94,9 @@ def test_a_running_worker_names_it_and_goes_on_once_it_is_deleted(
     assert worker.poll() is None
 
 
-@pytest.mark.parametrize("key", USED_AT_START)
+@pytest.mark.parametrize(
+    "key", [pytest.param(key, marks=pytest.mark.long if key in ALIKE_AT_START else ()) for key in USED_AT_START]
+)
 def test_a_starting_worker_names_it_and_starts_once_it_is_deleted(system_without_graph: System, key: str) -> None:
     system = system_without_graph
     system.broker.set(key, "x")

@@ -21,4 +21,4 @@ def each_with_each(
     pairs = [(firsts[0], seconds[0]), (firsts[1], seconds[1])]
     others = [(firsts[0], seconds[1]), (firsts[1], seconds[0])]
     cases = [*pairs, *(pytest.param(*pair, marks=pytest.mark.long) for pair in others)]
-    return pytest.mark.parametrize((first, second), cases, indirect=fixtures or [first, second])
+    return pytest.mark.parametrize((first, second), cases, indirect=[first, second] if fixtures is None else fixtures)

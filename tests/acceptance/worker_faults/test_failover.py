@@ -35,6 +35,7 @@ def make(
     return made
 
 
+@pytest.mark.parametrize("redis_binary", ["system", pytest.param("oldest", marks=pytest.mark.long)], indirect=True)
 def test_a_failover_by_sentinel_under_load(
     make: Callable[[RedisServer], World], stack: ExitStack, redis_binary: Path
 ) -> None:
@@ -50,6 +51,7 @@ def test_a_failover_by_sentinel_under_load(
     world.verify(within_seconds=WITHIN_SECONDS)
 
 
+@pytest.mark.parametrize("redis_binary", ["oldest", pytest.param("system", marks=pytest.mark.long)], indirect=True)
 def test_a_failover_behind_one_address_under_load(
     make: Callable[[RedisServer], World], stack: ExitStack, redis_binary: Path
 ) -> None:

@@ -13,10 +13,11 @@ from refresher import WorkerSettings
 from tests.acceptance.worker_faults.conftest import WITHIN_QUEUE_TTL_SECONDS, World
 from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.recording_proxy import StopPoint
+from tests.support.requirements import IS_LONG
 from tests.support.timing import promptly
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
-KILLS = 40
+KILLS = 40 if IS_LONG else 12
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 
 READERS: Final = 2
 KEYS: Final = 6
-READ_PAUSE_SECONDS: Final = 0.005
+READ_PAUSE_SECONDS: Final = 0.02
 WRITE_PAUSE_SECONDS: Final = 0.1
 
 
