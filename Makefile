@@ -3,7 +3,7 @@
 
 VENV ?= .venv
 ARGS ?=
-# Number of test processes; each runs one file at a time. The default suits two cores.
+# Number of test processes; each runs one file at a time, or those that share a costly server. The default suits two cores.
 JOBS ?=
 # To use another Python than the first suitable one: make test PYTHON=/path/to/python
 PYTHON ?=

@@ -1,0 +1,22 @@
+"""What `tests.support.tiers` says of files by name is said of files that exist, and of each once."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+from tests.support.tiers import FIRST, TOGETHER, unit_of_work
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_each_file_that_is_named_exists() -> None:
+    named = {*chain.from_iterable(FIRST), *chain.from_iterable(TOGETHER.values())}
+    assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
+def test_files_that_share_a_server_are_one_unit_of_work_and_any_other_is_one_by_itself() -> None:
+    shared = list(chain.from_iterable(TOGETHER.values()))
+    assert len(shared) == len(set(shared))
+    assert {unit_of_work(f"{path}::test_it[a::b]") for path in TOGETHER["neo4j"]} == {"neo4j"}
+    assert unit_of_work("tests/acceptance/test_demo.py::test_it") == "tests/acceptance/test_demo.py"
