@@ -105,6 +105,11 @@ def a_task(**fields: Any) -> Any:
         ("q.a v1 3f miss, b v1 77 miss", "skipped (x) q.a 3f", ("q.a v1 3f miss, b v1 77 miss", "skipped (x) q.a 3f")),
         ("qxa v1 3f2a miss", "committed (miss) qxa 3f2a", ("qxa v1 3f2a miss", "committed (miss) qxa 3f2a")),
         (None, "committed (miss) q.a 3f2a", (None, "committed (miss) q.a 3f2a")),
+        (
+            "×9: q.a v1 3f miss, q.a v1 77 early, …", "'q.a ×9: 8 committed, 1 failed (syntax)'",
+            ("×9: v1 3f miss, v1 77 early, …", "8 committed, 1 failed (syntax)"),
+        ),
+        ("×2: q.a v1 3f miss, q.a v1 77 early", None, ("×2: v1 3f miss, v1 77 early", None)),
     ],
 )  # fmt: skip
 def test_query_and_key_are_said_once(
