@@ -70,6 +70,9 @@ class WorkerEvents:
     def acquired(self, query: str) -> None:
         """Record a run that begins."""
 
+    def load_begun(self, query: str, *, keys: int) -> None:
+        """Record a load that begins: one call of a loader, for so many keys."""
+
     def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
         """Record a value stored; ``as_stale`` where an invalidation had met the run."""
 
@@ -105,6 +108,10 @@ class CompositeWorkerEvents(WorkerEvents):
     def acquired(self, query: str) -> None:
         """Record a run that begins."""
         self._emit(WorkerEvents.acquired, query)
+
+    def load_begun(self, query: str, *, keys: int) -> None:
+        """Record a load that begins."""
+        self._emit(WorkerEvents.load_begun, query, keys=keys)
 
     def committed(self, query: str, *, delta_seconds: float, run_seconds: float, as_stale: bool) -> None:
         """Record a value stored."""

@@ -244,6 +244,7 @@ class Refresher:
         left_seconds = settings.budget_seconds - runs[0].elapsed_seconds()
         timeout_seconds = max(0.01, min(settings.transaction_timeout_seconds, left_seconds))
         bookmarks = tuple(dict.fromkeys(mark for run in runs for mark in bookmarks_of(run, settings)))
+        self._deps.events.load_begun(query.name, keys=len(runs))
         loaded = self._deps.origin.load(query, calls, bookmarks, timeout_seconds)
         return list(map(partial(self._entry, query), runs, loaded, read_started_us))
 

@@ -31,6 +31,7 @@ def _duration(name: str, help_: str) -> Metric:
 
 WORKER_METRICS: Final = by_name(
     Metric(COMPLETED, "Values stored"),
+    Metric("xfetch_refresh_loads", "Calls of a loader, each for one key or for a batch"),
     Metric("xfetch_refresh_failed", "Refreshes that were abandoned", labels=("query", "kind")),
     Metric("xfetch_refresh_retried", "Failed attempts that were retried", labels=("query", "kind")),
     Metric(
@@ -81,6 +82,10 @@ class MeteredWorkerEvents(WorkerEvents):
         """Count a run that begins."""
         for name in ACTIVE:
             self._bind(name, query)(1)
+
+    def load_begun(self, query: str, *, keys: int) -> None:
+        """Count a load that begins."""
+        self._bind("xfetch_refresh_loads", query)(1)
 
     def ended(self, query: str) -> None:
         """Count a run that has ended."""

@@ -71,6 +71,7 @@ def emit_as_reader(events: ReaderEvents) -> None:
 def emit_as_worker(events: WorkerEvents) -> None:
     """Emit each event once."""
     events.acquired("q")
+    events.load_begun("q", keys=3)
     events.committed("q", delta_seconds=1.5, run_seconds=0.2, as_stale=False)
     events.rejected("q", why="lost")
     events.skipped("q", why="running")

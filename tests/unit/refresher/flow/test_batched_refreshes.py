@@ -40,6 +40,7 @@ class BatchWorker(Worker):
         self.of_key: dict[tuple[str, str], Any] = {}
         self.loaded: list[list[int]] = []
         self.rounds: list[list[str]] = []
+        self.begun: list[tuple[str, int]] = []
         self.stored: dict[str, Any] = {}
         self.tokens = iter(range(1_000, 10_000))
 
@@ -55,6 +56,9 @@ class BatchWorker(Worker):
         if isinstance(reply, Exception):
             raise reply
         return replace(reply, token=next(self.tokens)) if reply is ACQUIRED else reply
+
+    def load_begun(self, query: str, *, keys: int) -> None:
+        self.begun.append((query, keys))
 
     def answer(self, script: str, n: int, reply: object) -> None:
         """Have Redis reply so to a step of one key."""
@@ -86,6 +90,7 @@ def test_one_load_and_one_round_trip_for_each_step(worker: BatchWorker) -> None:
     ended = worker.refresh(1, 2, 3)
     assert kinds(ended) == dict.fromkeys((1, 2, 3), COMMITTED)
     assert worker.loaded == [[1, 2, 3]]
+    assert worker.begun == [("many", 3)]
     assert worker.rounds == [["acquire"] * 3, ["commit"] * 3]
     assert len(worker.held) == 3
     for n in (1, 2, 3):

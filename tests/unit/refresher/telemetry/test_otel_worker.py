@@ -38,6 +38,7 @@ SETTINGS = WorkerSettings(neo4j_uri="neo4j://graph.example:7688", neo4j_database
 COMMITTED = Outcome(OutcomeKind.COMMITTED, "q", why="stale")
 EMITTING: dict[str, Callable[[WorkerEvents], None]] = {
     "acquired": lambda e: e.acquired("q"),
+    "load_begun": lambda e: e.load_begun("q", keys=3),
     "committed": lambda e: e.committed("q", delta_seconds=1.5, run_seconds=0.2, as_stale=False),
     "rejected": lambda e: e.rejected("q", why="lost"),
     "skipped": lambda e: e.skipped("q", why="running"),
