@@ -137,8 +137,8 @@ class _Checker:
             self._skipped[nonce] = str(Outcome(End.SKIPPED, why))
             return
         until = step.sent_at + left_us / 1e6
-        if ledger.run is not None and ledger.run.nonce == nonce:
-            return  # the same acquire again
+        if ledger.run is not None and (ledger.run.nonce, ledger.run.token) == (nonce, token):
+            return  # the same acquire again; with another token it met no record, which had been evicted
         has_ticket = ledger.state is RecordState.RETRYING and ticket == ledger.ticket
         if self._is_held(ledger, step) and ledger.state is not RecordState.QUEUED and not has_ticket:
             self._complain(ledger, f"acquired while {ledger.state}")

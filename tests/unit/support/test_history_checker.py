@@ -61,6 +61,19 @@ class HistoryBuilder:
         self.step(call, [status, b"running", b"%d" % left_us, b"%d" % token, b"1", b"1", b"0", b"", b""])
         return self
 
+    def acquire_again(self, token: int, first: int) -> Self:
+        """Repeat an acquire whose reply was lost; what it had drawn, ``first``, went with its record."""
+        call = lease.acquire(
+            KEY, nonce=NONCES[first], claim_number=0, ticket="", lease_seconds=LONG_SECONDS, limit_seconds=LONG_SECONDS,
+            retention_seconds=60,
+        )  # fmt: skip
+        self.step(call, [1, b"running", b"1000000", b"%d" % token, b"1", b"1", b"0", b"", b""])
+        step = lease.commit(
+            KEY, token=token, nonce=NONCES[first], entry=an_entry(token, 0), hard_ttl_seconds=60, retention_seconds=60
+        )
+        self.step(step, 1)
+        return self
+
     def commit(self, token: int, status: Any = 1, *, version: int = 0) -> Self:
         call = lease.commit(
             KEY,
@@ -239,6 +252,9 @@ WITHOUT_FAULT: dict[str, Build] = {
     ),
     "a version that nobody has invalidated for yet": lambda it: it.wrote(7).acquire(2).commit(2, version=6),
     "where records are evicted anyone may claim": lambda it: it.happens(Happened.RECORDS_EVICTED).claim(1).claim(2),
+    "where records are evicted the same acquire may draw anew": (
+        lambda it: it.happens(Happened.RECORDS_EVICTED).claim(1).acquire(2, number=1).acquire_again(3, first=2)
+    ),
     "a clock that was set ends every lease": lambda it: it.acquire(2).happens(Happened.CLOCK_MOVED).acquire(3),
     "after a failover the state is an older one": (
         lambda it: it.acquire(2).happens(Happened.ROLLED_BACK).acquire(3).commit(3)
