@@ -14,6 +14,7 @@ def friends_of(tx, person_id: int) -> list[dict]:
 from __future__ import annotations
 
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -50,23 +51,52 @@ __all__ = [
 
 def make_app(settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> Celery:
     """Return a Celery app that refreshes; see `refresher.worker.app.make_app`."""
-    from refresher.worker import app as celery_app
-
-    return celery_app.make_app(settings, events=events)
+    return _worker_part().make_app(settings, events=events)
 
 
 def install(app: Celery, settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> None:
-    """Add the refresh task to an application's own Celery app; see `refresher.worker.app.install`."""
-    from refresher.worker import app as celery_app
+    """Add the refresh task and its queues to an application's own Celery app, once that is configured.
 
-    celery_app.install(app, settings, events=events)
+    The app's settings stay as they are, for its tasks and for its broker; what the refresh task needs is set on the
+    task. Two settings are the whole app's all the same:
+
+    - ``task_queues`` gets the two queues of refreshes, after those that the app consumes from already. A worker with
+      ``-Q`` has to name them.
+    - ``worker_consumer``, unless the app has its own, becomes one that survives the loss of the broker, and malformed
+      messages to the refresh task. It leaves the messages of other tasks to Celery.
+
+    The app consumes from its own broker: CACHE_BROKER_URL, to which readers and refreshes publish, has to be the same.
+    It has to accept JSON, as it does by default. An ``amqps://`` URL may name a CA of one's own, as a reader's may.
+
+    Args:
+        app: configured already: what configures it later would drop the queues.
+        settings: default: from the environment.
+        events: hooks of your own, beside metrics and traces.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.
+        ImportError: the extra ``worker`` is not installed.
+    """
+    _worker_part().install(app, settings, events=events)
+
+
+def _worker_part() -> ModuleType:
+    """Return the module that needs the extra ``worker``."""
+    try:
+        from refresher.worker import app as worker_app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in {"refresher", "api_client"}:
+            raise
+        raise ImportError(
+            f"there is no module {error.name}: pip install 'refresher[worker]'. An application that only reads has no "
+            "need of it: call refresher.install and make_app in a module that only workers import"
+        ) from error
+    return worker_app
 
 
 def __getattr__(name: str) -> Any:
     # `celery -A refresher` looks for `app`. Made at the first look, so that importing the package reads no environment.
     if name == "app":
-        from refresher.worker import app as celery_app
-
-        globals()["app"] = app = celery_app.app_of_command_line()
+        globals()["app"] = app = _worker_part().app_of_command_line()
         return app
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -135,9 +135,11 @@ class InlineCache:
             ttl: how long a value is fresh.
             grace: how much longer it may be served; default: as long as ttl.
             version: the query's.
-            options: as for `refresher.query`.
+            options: as for `refresher.query`. With ``batch``, too, the loader is called with one call's params.
         """
         name, version = plain(name), plain(version)
+
+        options.pop("batch", None)
 
         def load(_: object, **params: Any) -> Any:
             return loader(**params) if callable(loader) else loader

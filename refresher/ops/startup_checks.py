@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from redis.exceptions import NoPermissionError, RedisError
 
+from api_client.config.broker import queues
 from api_client.config.environment import without_password
 from api_client.errors import ConfigurationError
 from api_client.protocol.keys import make_key
@@ -23,20 +24,49 @@ from refresher.ops.permissions import Permissions, user_of
 from refresher.queries import registry
 from refresher.settings import WorkerSettings
 
+if TYPE_CHECKING:
+    from celery import Celery
+
 log: Final = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
 READY_KEY: Final = "refresher.ready"
 
 
-def log_problems(settings: WorkerSettings) -> list[str]:
-    """Log what is wrong around a starting worker, each with its remedy; returns the texts."""
-    problems = [
-        problem for problem in (cache_problem(settings), graph_problem(settings), _queries(settings)) if problem
-    ]
+def log_problems(settings: WorkerSettings, app: Celery | None = None) -> list[str]:
+    """Log what is wrong around a starting worker of ``app``, each with its remedy; returns the texts."""
+    checks = [cache_problem(settings), graph_problem(settings), _queries(settings)]
+    if app is not None:
+        checks.append(queue_problem(app, settings))
+    problems = [problem for problem in checks if problem]
     for problem in problems:
         log.error("%s", problem)
     return problems
+
+
+def queue_problem(app: Celery, settings: WorkerSettings) -> str | None:
+    """Return why a worker of ``app`` gets no refreshes, as text; None: it consumes from a queue of theirs."""
+    names = [queue.name for queue in queues(settings.namespace, settings.broker_url)]
+    if not any(name in app.amqp.queues.consume_from for name in names):
+        return (
+            f"this worker consumes neither {' nor '.join(names)}, and gets no refresh: call refresher.install(app) "
+            "when the app is configured, and name them where -Q names queues"
+        )
+    own = app.conf.broker_url
+    if isinstance(own, str) and _server_of(own) != _server_of(settings.broker_url):
+        return (
+            f"this worker consumes from {without_password(own)}, and readers publish to {broker_place(settings)}: "
+            "refreshes arrive only if both are the same broker"
+        )
+    return None
+
+
+def _server_of(url: str) -> tuple[object, ...]:
+    """Return what of a broker's URL decides which one it is."""
+    parts = urlsplit(url)
+    host = "127.0.0.1" if parts.hostname in {None, "localhost"} else parts.hostname
+    default = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}.get(parts.scheme)
+    return parts.scheme, host, parts.port or default, parts.path.strip("/") or "0"
 
 
 def cache_problem(settings: WorkerSettings) -> str | None:

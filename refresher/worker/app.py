@@ -83,18 +83,7 @@ def app_of_command_line() -> Celery:
 
 
 def install(app: Celery, settings: WorkerSettings | None = None, *, events: WorkerEvents | None = None) -> None:
-    """Add the refresh task and its queues to an application's own Celery app, once that is configured.
-
-    The app's settings stay as they are, for its tasks and for its broker; what the refresh task needs is set on the
-    task. Two settings are the whole app's all the same:
-
-    - ``task_queues`` gets the two queues of refreshes, after those that the app consumes from already. A worker with
-      ``-Q`` has to name them.
-    - ``worker_consumer``, unless the app has its own, becomes `RefreshConsumer`: it survives the loss of the broker,
-      and malformed messages to the refresh task. It leaves the messages of other tasks to Celery.
-
-    The app consumes from its own broker: CACHE_BROKER_URL, to which readers and refreshes publish, has to be the same.
-    It has to accept JSON, as it does by default. An ``amqps://`` URL may name a CA of one's own, as a reader's may.
+    """Add the refresh task and its queues to an application's own Celery app; see `refresher.install`.
 
     Raises:
         ConfigurationError: a setting is wrong, or a module of REFRESHER_QUERIES can't be imported.

@@ -58,7 +58,7 @@ class Lifecycle:
         if getattr(self._app, "refreshes_only", False):
             remove_decompressors()
         self._health.start()  # before the checks: it answers while they run
-        log_problems(self._settings)
+        log_problems(self._settings, self._app)
         self._metrics.start()
         warn_of_unchecked_versions()
 

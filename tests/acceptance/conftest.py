@@ -186,8 +186,12 @@ def system_with_worker(module_worker: System, stack: ExitStack) -> System:
 
 @pytest.fixture
 def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A publisher in this process gives its broker half a second for a step: a busy machine shall not meet that."""
+    """A publisher in this process gives its broker half a second for a step: a busy machine shall not meet that.
+
+    Nor the three seconds that `refresh` gives the publisher.
+    """
     monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 20.0)
+    monkeypatch.setattr("api_client.trigger.manual.PUBLISH_BOUND_SECONDS", MAX_WAIT_SECONDS)
 
 
 @pytest.fixture(scope="session")

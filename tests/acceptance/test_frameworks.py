@@ -70,9 +70,14 @@ def check_refresh(server: WebServer, graph: Graph, name: str) -> None:
 def check_conditional(server: WebServer, graph: Graph, name: str) -> None:
     """A client that has the value gets 304, and the value again once it has been refreshed."""
     path = f"/people/{PERSON}/friends"
-    first = server.http.get(path)
+
+    def is_fresh() -> Any:
+        """On a busy machine an invalidation may have met the load: then one more is on its way."""
+        reply = server.http.get(path)
+        return reply.headers["Cache-Control"] == "private, max-age=300" and reply
+
+    first = eventually(is_fresh, "a fresh value")
     known = {"If-None-Match": first.headers["ETag"]}
-    assert first.headers["Cache-Control"] == "private, max-age=300"
     assert 0 <= int(first.headers["Age"]) <= 300
     reply = server.http.get(path, headers=known)
     assert (reply.status_code, reply.content, reply.headers["ETag"]) == (304, b"", first.headers["ETag"])

@@ -116,6 +116,7 @@ class Ending:
         return [key.removeprefix(f"{self._name}-") for key in keys]
 
 
+@pytest.mark.usefixtures("patient_publishers")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
 def test_a_worker_told_to_end_does_so_in_time_and_leaves_nothing_half_done(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from kombu import Queue
 from api_client import ConfigurationError
 from api_client.protocol.messages import TASK_NAME, RefreshItem
 from refresher import WorkerSettings, install
+from refresher.ops.startup_checks import queue_problem
 from refresher.worker.app import CONSUMER, celery_settings
 from refresher.worker.tasks import resend
 
@@ -136,3 +139,49 @@ def test_every_other_url_is_the_application_s_own_affair(app: Celery, url: str) 
 def test_a_file_of_certificates_that_is_not_there_is_told_at_once(app: Celery) -> None:
     with pytest.raises(ConfigurationError, match=r"/no/such\.pem' is not valid: .* for ssl_ca_certs"):
         install(app, WorkerSettings(broker_url="amqps://rabbit//?ssl_ca_certs=/no/such.pem"))
+
+
+SAME_BROKER = str(ITS_OWN["broker_url"])
+
+
+def test_a_worker_that_consumes_from_the_broker_of_the_readers_is_well(app: Celery) -> None:
+    settings = WorkerSettings(broker_url=SAME_BROKER)
+    install(app, settings)
+    assert queue_problem(app, settings) is None
+
+
+def test_an_app_that_is_configured_after_install_is_told_that_it_gets_no_refresh(app: Celery) -> None:
+    settings = WorkerSettings(broker_url=SAME_BROKER)
+    install(app, settings)
+    app.conf.task_queues = None
+    vars(app.amqp).pop("queues", None)
+    assert "neither cache.refresh-miss nor cache.refresh, and gets no refresh" in (queue_problem(app, settings) or "")
+
+
+@pytest.mark.parametrize(
+    ("own", "readers", "is_well"),
+    [
+        ("redis://h:6379/1", "redis://u:c4nary@h/1", True),
+        ("redis://localhost/1", "redis://127.0.0.1:6379/1", True),
+        ("amqp://h//", "amqp://h:5672", True),
+        ("redis://u:c4nary@h/1", "redis://h/2", False),
+        ("redis://h/1", "redis://other/1", False),
+    ],
+)
+def test_another_broker_than_the_readers_is_told_without_its_password(
+    app: Celery, own: str, readers: str, is_well: bool,
+) -> None:  # fmt: skip
+    settings = WorkerSettings(broker_url=readers)
+    app.conf.broker_url = own
+    install(app, settings)
+    problem = queue_problem(app, settings) or ""
+    assert ("refreshes arrive only if both are the same broker" in problem) is not is_well
+    assert "c4nary" not in problem
+
+
+def test_a_worker_s_part_that_is_not_installed_is_named_with_its_extra() -> None:
+    program = (
+        "import sys; sys.modules['neo4j'] = None\nimport celery, refresher\nrefresher.install(celery.Celery('own'))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "there is no module neo4j: pip install 'refresher[worker]'" in ended.stderr
