@@ -191,7 +191,8 @@ def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
     Nor the three seconds that `refresh` gives the publisher.
     """
     monkeypatch.setattr("api_client.trigger.broker.TIMEOUT_SECONDS", 20.0)
-    monkeypatch.setattr("api_client.trigger.manual.PUBLISH_BOUND_SECONDS", MAX_WAIT_SECONDS)
+    for module in ("client", "aio"):
+        monkeypatch.setattr(f"api_client.{module}.PUBLISH_BOUND_SECONDS", MAX_WAIT_SECONDS)
 
 
 @pytest.fixture(scope="session")
