@@ -166,7 +166,9 @@ def test_a_forked_child_sends_nothing_that_its_parent_held(
     register_query(harness)
     publication = publication_of(harness.publisher)
     publication.handle([harness.trigger(n) for n in range(3)], more_follow=True)
-    monkeypatch.setattr("os.getpid", lambda: -1)  # as in a child, by a fork that ran no hook
-    harness.handle(harness.trigger(10), harness.trigger(11))
+    with monkeypatch.context() as child:
+        child.setattr("os.getpid", lambda: -1)  # as in a child, by a fork that ran no hook
+        harness.handle(harness.trigger(10), harness.trigger(11))
+        harness.publisher.close()  # its thread is the child's
     assert broker.messages == [([10, 11], False)]
     assert harness.claimed(0), "the parent publishes it"
