@@ -119,8 +119,11 @@ def test_a_publisher_that_has_died_is_replaced(bench: PublisherHarness, script: 
         raise SystemExit
 
     assert bench.handle(bench.trigger(1)) == [True]
+    publishers = [thread for thread in threading.enumerate() if thread.name == "cache-publisher"]
     bench.publisher.run_in_background(die)
     eventually(lambda: not is_running(bench.publisher), "it has died")
+    # To its very end: what it dies of is told last, and is this test's.
+    eventually(lambda: not all(thread.is_alive() for thread in publishers), "its thread has ended")
     assert bench.publisher.submit(bench.trigger(2))
     assert bench.publisher.flush(MAX_WAIT_SECONDS)
     assert [numbers for numbers, _ in script.messages] == [[1], [2]]
