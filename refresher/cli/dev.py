@@ -28,7 +28,8 @@ def dev(
     """Run a whole system for development: Redis, a graph, and a worker that restarts when a Python file changes.
 
     All of it listens on the loopback address, with random passwords, and is removed at Ctrl-C. A file in the directory
-    .refresher-dev gives other terminals the environment. Not for production.
+    .refresher-dev gives other terminals the environment; worker.pid beside it has the worker's process id. Not for
+    production.
     """
     try:
         from refresher.dev.run import DevOptions, run_dev

@@ -24,6 +24,7 @@ from refresher.demo.options import DemoOptions
 from refresher.demo.summary import Result, paragraphs
 from refresher.demo.traffic import Traffic
 from refresher.demo.workers import Flower, Workers
+from refresher.embedded import Interrupts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +45,8 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     logs = Path(tempfile.mkdtemp(prefix="refresher-demo-"))
     keep_logs = True
     try:
-        result = _Demo(options, console).run(logs)
+        with Interrupts.handled(signal.SIGINT) as interrupts:
+            result = _Demo(options, console, interrupts).run(logs)
         _print_result(result, console)
         keep_logs = not result.is_fine
         return EXIT_FINE if result.is_fine else EXIT_WRONG
@@ -60,22 +62,22 @@ def run_demo(options: DemoOptions, console: Console) -> int:
 
 
 class _Demo:
-    def __init__(self, options: DemoOptions, console: Console) -> None:
-        self._options, self._console = options, console
+    def __init__(self, options: DemoOptions, console: Console, interrupts: Interrupts) -> None:
+        self._options, self._console, self._interrupts = options, console, interrupts
 
     def run(self, logs: Path) -> Result:
         """Set up everything, let the readers read, and return the result."""
         self._say("refresher demo: a background-refresh cache at work, with everything that it needs")
         graph = self._graph()
-        with _sigint_restored(), ExitStack() as stack:
+        with ExitStack() as stack:
             with self._step("servers started:") as details:
                 environment = stack.enter_context(started_environment(self._options))
                 details.append(f"{environment.graph_title}, Redis {environment.redis_title}")
             try:
-                return self._traffic(environment, graph, stack, logs).run(self._console)
+                return self._traffic(environment, graph, stack, logs).run(self._console, self._interrupts.check)
             finally:
                 # Everything is being stopped from here on; another Ctrl-C would only leave something behind.
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                self._interrupts.ignore()
 
     def _traffic(self, environment: Environment, graph: SocialGraph, stack: ExitStack, logs: Path) -> Traffic:
         """Start worker and Flower, load the graph, and return the traffic, ready to run."""
@@ -126,20 +128,11 @@ class _Demo:
         began, details = time.monotonic(), list[str]()
         with self._console.status(f"{what} …") if self._console.is_terminal else nullcontext():
             yield details
+        self._interrupts.check()
         self._say(f"  {' '.join([what, *details])} ({time.monotonic() - began:.1f} s)")
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _sigint_restored() -> Iterator[None]:
-    """Restore the handler of Ctrl-C at the end."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _print_result(result: Result, console: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from api_client import CacheClient
@@ -73,8 +73,10 @@ class Traffic:
         self._worker_counts: deque[tuple[float, WorkerCounts]] = deque()
         self._lead_seconds = 0.0
 
-    def run(self, console: Console) -> Result:
+    def run(self, console: Console, check_interrupts: Callable[[], None]) -> Result:
         """Run for ``options.seconds``, or with ``keep`` until Ctrl-C; then check, and return the result.
+
+        ``check_interrupts`` raises KeyboardInterrupt after Ctrl-C.
 
         Raises:
             DemoError, WriterFailed: a process of the demo ended, the second worker did not start, or the writer failed.
@@ -90,7 +92,7 @@ class Traffic:
         interrupted = False
         with display_on(console, seconds=None if self._options.keep else self._options.seconds) as show:
             try:
-                self._watch(show)
+                self._watch(show, check_interrupts)
             except KeyboardInterrupt:
                 if not self._options.keep:
                     raise
@@ -103,9 +105,10 @@ class Traffic:
         self._readers.close()
         self._broker.close()
 
-    def _watch(self, show: Show) -> None:
+    def _watch(self, show: Show, check_interrupts: Callable[[], None]) -> None:
         next_frame_at = 0.0
         while not self._is_over():
+            check_interrupts()
             self._readers.collect(_TICK_SECONDS)
             self._writer.check()
             now = time.monotonic()

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,12 +20,14 @@ from refresher.dev.environment_files import COMMANDS, reserved_folder, write_env
 from refresher.dev.errors import DevError
 from refresher.dev.imports import files_imported_anew, imported_files
 from refresher.dev.sample import ABOUT, load_sample
-from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer, free_port
+from refresher.embedded import ArcadeDbServer, GuardedProcess, Interrupts, RedisServer, free_port
 from refresher.ops.http import is_ok
 from refresher.queries import import_queries, registry
 from refresher.settings import WorkerSettings
 
 START_SECONDS: Final = 60.0
+PID_FILE: Final = "worker.pid"
+"""With the worker's process id, in the directory of the environment: to kill this worker, and no other."""
 _HOST: Final = "127.0.0.1"
 _STOP_SECONDS: Final = 3.0
 _WATCH_MS: Final = 500
@@ -63,7 +65,7 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
     environ["REFRESHER_QUERIES"] = ",".join(modules)
     environ.setdefault("CACHE_XFETCH_WORKERS", "2")
     began = time.monotonic()
-    with _handlers_restored(), ExitStack() as stack:
+    with Interrupts.handled(signal.SIGINT, signal.SIGTERM) as interrupts, ExitStack() as stack:
         folder = stack.enter_context(reserved_folder())
         say("starting Redis, a graph and a worker …")
         environ["CACHE_REDIS_URL"] = stack.enter_context(RedisServer.start(extra_config=_CACHE)).url(0)
@@ -85,11 +87,10 @@ def run_dev(options: DevOptions, say: Callable[[str], None]) -> None:
             watched = _folders_of(modules)
             for line in _introduction(options, watched, time.monotonic() - began):
                 say(line)
-            _restart_on_change(worker, modules, settings, watched, say)
+            _restart_on_change(worker, modules, settings, _changes_in(watched, interrupts), say)
         finally:
             # Everything is being stopped from here on; another Ctrl-C would only leave something behind.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            interrupts.ignore()
 
 
 def _checked_modules(modules: Sequence[str]) -> Sequence[str]:
@@ -155,6 +156,7 @@ class _Worker:
         self._process = GuardedProcess.start(
             argv, log_file=None, env=self.environ, remove_when_orphaned=self._folder, grace_seconds=_STOP_SECONDS
         )
+        (self._folder / PID_FILE).write_text(f"{self._process.pid}\n", encoding="utf-8")
         is_ready = self._process.wait_until(lambda: is_ok(_HOST, self._port, "/ready"), START_SECONDS)
         if not is_ready and not self.has_ended:
             raise DevError(f"the worker was not ready within {START_SECONDS:g} s")
@@ -171,17 +173,21 @@ class _Worker:
             self._process.terminate(_STOP_SECONDS)
 
 
+def _changes_in(folders: Sequence[Path], interrupts: Interrupts) -> Iterator[set[Path]]:
+    """Yield the Python files that changed, or none, twice a second."""
+    only_python = watchfiles.PythonFilter()
+    for changes in watchfiles.watch(*folders, watch_filter=only_python, yield_on_timeout=True, rust_timeout=_WATCH_MS):
+        interrupts.check()
+        yield {Path(path) for _, path in changes}
+
+
 def _restart_on_change(
-    worker: _Worker, modules: Sequence[str], settings: WorkerSettings, folders: Sequence[Path],
+    worker: _Worker, modules: Sequence[str], settings: WorkerSettings, changes: Iterator[set[Path]],
     say: Callable[[str], None],
 ) -> None:  # fmt: skip
     has_ended = False
     known: Collection[Path] | None = imported_files()
-    changes = watchfiles.watch(
-        *folders, watch_filter=watchfiles.PythonFilter(), yield_on_timeout=True, rust_timeout=_WATCH_MS
-    )
-    for changes_seen in changes:
-        changed = {Path(path) for _, path in changes_seen}
+    for changed in changes:
         if concerned := changed if known is None else changed.intersection(known):
             files = ", ".join(sorted(path.name for path in concerned))
             say(f"{files} changed: emptying the cache, and restarting the worker …")
@@ -196,15 +202,3 @@ def _restart_on_change(
         if worker.has_ended and not has_ended:
             has_ended = True
             say("the worker has ended; it is started again when a file changes")
-
-
-@contextmanager
-def _handlers_restored() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does; restore both handlers at the end."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -6,6 +6,7 @@ with this process, also when it is killed. Nothing here knows the cache.
 
 from refresher.embedded.arcadedb import ArcadeDbServer
 from refresher.embedded.errors import EmbeddedServerError, ServerDidNotStart, ServerMissing, ServerStopped
+from refresher.embedded.interrupts import Interrupts
 from refresher.embedded.ports import free_port
 from refresher.embedded.process import GuardedProcess
 from refresher.embedded.redis_server import RedisServer
@@ -14,6 +15,7 @@ __all__ = [
     "ArcadeDbServer",
     "EmbeddedServerError",
     "GuardedProcess",
+    "Interrupts",
     "RedisServer",
     "ServerDidNotStart",
     "ServerMissing",

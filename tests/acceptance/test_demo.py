@@ -28,6 +28,23 @@ START_SECONDS, RUN_SECONDS, GONE_SECONDS = 90, 120, 60
 # A small graph is loaded in a blink.
 SMALL = "".join(f"p{source}\tp{target}\n" for source in range(30) for target in range(source + 1, 30, source + 1))
 
+# The demo imports Celery when all is set up. A lock of that import is dropped, and Python calls its owner for that.
+CTRL_C_IN_AN_IMPORT = """
+import signal, sys
+
+class Lock:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "celery.app.base":
+            Lock()
+
+if "demo" in sys.orig_argv:
+    sys.meta_path.insert(0, Finder)
+"""
+
 
 class Demo(WatchedCommand):
     """A running demo."""
@@ -121,7 +138,7 @@ def test_nothing_outlives_a_killed_demo(tmp_path: Path, small_graph: Path) -> No
     "moment",
     [
         "graph made|read:",
-        "Flower:",
+        pytest.param("Flower:", marks=pytest.mark.long),
         pytest.param("worker killed", marks=pytest.mark.long),
         pytest.param("servers started", marks=pytest.mark.long),
         pytest.param(r"\d reads/s", marks=pytest.mark.long),
@@ -134,6 +151,14 @@ def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path: Path, small_graph: Path,
         assert demo.ended(GONE_SECONDS) == 130, demo.out + demo.err
     assert "interrupted; everything was stopped" in demo.out
     assert "Traceback" not in demo.out + demo.err
+
+
+def test_ctrl_c_whose_exception_python_drops_ends_it_too(tmp_path: Path, small_graph: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CTRL_C_IN_AN_IMPORT)
+    with Demo(tmp_path, "--seconds", "60", "--graph", str(small_graph), PYTHONPATH=str(tmp_path)) as demo:
+        assert demo.ended(GONE_SECONDS) == 130, demo.out + demo.err
+    assert re.search(r"Flower: (.*\n)+interrupted; everything was stopped", demo.out)
+    assert "Traceback" not in demo.err
 
 
 def test_ones_own_edge_list_without_accident_kept_running_until_ctrl_c_ends_with_a_summary(

@@ -1,0 +1,52 @@
+"""Ctrl-C of the commands that run servers: found again where Python drops its exception."""
+
+from __future__ import annotations
+
+import signal
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from refresher.embedded import Interrupts
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler, "it is restored"
+
+
+def test_it_interrupts_at_once() -> None:
+    with Interrupts.handled(signal.SIGINT) as interrupts:
+        interrupts.check()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_one_that_python_drops_is_raised_at_the_next_check() -> None:
+    class Import:
+        """As a lock of the import system, which is forgotten by a weak reference's callback."""
+
+    lock = Import()
+    reference = weakref.ref(lock, lambda _: signal.raise_signal(signal.SIGINT))
+    with Interrupts.handled(signal.SIGINT) as interrupts:
+        del lock
+        assert reference() is None, "and here nobody was interrupted"
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+
+
+def test_while_everything_is_being_stopped_it_is_ignored() -> None:
+    with Interrupts.handled(signal.SIGINT) as interrupts:
+        interrupts.ignore()
+        signal.raise_signal(signal.SIGINT)
+        interrupts.check()
+
+
+def test_what_was_ignored_before_stays_so() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Interrupts.handled(signal.SIGINT):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) is signal.SIG_IGN
