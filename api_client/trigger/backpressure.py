@@ -2,10 +2,11 @@
 
 ::
 
-    refreshes that wait        early      published again     a claim holds
-    < bound                    claimed    when it is due      CACHE_QUEUE_TTL
-    ≥ bound                    dropped    no                  CACHE_QUEUE_TTL
-    ≥ n times the bound        dropped    no                  n times as long, up to ten times
+    refreshes that wait        early      stale       published again     a claim holds
+    < bound                    claimed    claimed     when it is due      CACHE_QUEUE_TTL
+    ≥ bound                    dropped    claimed     no                  CACHE_QUEUE_TTL
+    ≥ bound, for 10 s          dropped    dropped     no                  CACHE_QUEUE_TTL
+    ≥ n times the bound        dropped    as above    no                  n times as long, up to ten times
 
 A message that has waited for seconds is lost, or the queue is slow. Where few wait it is published again, for a double
 costs next to nothing. Where many wait it is most probably one of them, and its double would come after all of them: no
@@ -13,10 +14,15 @@ sooner than one that is published when they have been taken.
 
 A claim that runs out while its message waits is made anew by the next reader, and leaves one more message. As it holds
 in proportion to the queue, all keys together leave one bound of messages in each CACHE_QUEUE_TTL, not each key one.
+
+A queue that stays long is no burst: more becomes stale than the workers can load. First in, first out, each key would
+then be stale for the same time, a popular one in most of its reads. So the queue is kept short: what finds no room is
+dropped, and the next read of its key tries again. A key enters in proportion to its reads and to how long it is stale.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +37,13 @@ LENGTH_CACHED_SECONDS: Final = 0.25
 PER_MESSAGE_GAIN: Final = 1 / 8
 MAX_CLAIM_TIMES: Final = 10
 """A claim holds at most this many times CACHE_QUEUE_TTL: after that a lost message of a long queue is missed."""
+OVERLOADED_SECONDS: Final = 10.0
+"""A queue that is longer than its bound for that long does not get shorter by itself."""
+MAX_KNOWN_SECONDS: Final = 5.0
+"""What the queue was is not known where nobody has polled it for longer."""
+MIN_WINDOW: Final = 10
+MAX_WINDOW_TIMES: Final = 100
+WINDOW_SHRINKS: Final = 0.8
 
 
 @dataclass(slots=True)
@@ -43,6 +56,35 @@ class _Known:
     length: int = 0
     until: float = 0.0
     per_message: float = 1.0
+
+
+@dataclass(slots=True)
+class _StaleWindow:
+    """How long the queue may become by stale refreshes; without bound, unless it has been long for long.
+
+    It follows what the workers take between two polls: doubled where they have nearly emptied the queue, smaller where
+    the queue is longer than its bound, and gone when it is a hundred times as large.
+    """
+
+    bound: int
+    size: float = math.inf
+    _long_since: float | None = None
+    _polled_at: float = -math.inf
+
+    def polled(self, length: int, now: float) -> None:
+        """Adapt it to the queue's length; ``now`` in monotonic seconds."""
+        if length <= self.bound:
+            self._long_since = None
+        elif self._long_since is None or now - self._polled_at > MAX_KNOWN_SECONDS:
+            self._long_since = now
+        self._polled_at = now
+        if self.size == math.inf:
+            if self._long_since is not None and now - self._long_since >= OVERLOADED_SECONDS:
+                self.size = self.bound
+        elif length < self.bound / 2:
+            self.size = self.size * 2 if self.size < MAX_WINDOW_TIMES * self.bound else math.inf
+        elif length > self.bound:
+            self.size = max(self.bound, self.size * WINDOW_SHRINKS)
 
 
 class Backpressure:
@@ -60,6 +102,7 @@ class Backpressure:
     ) -> None:
         self._settings, self._broker, self._breaker, self._monotonic = settings, broker, breaker, monotonic
         self._misses, self._others = _Known(), _Known()
+        self._window = _StaleWindow(max(MIN_WINDOW, settings.queue_size))
 
     @property
     def known_length(self) -> int | None:
@@ -79,6 +122,16 @@ class Backpressure:
             Exception: what the broker raises.
         """
         return max(0, self._settings.queue_size - self._length(has_waiter=False))
+
+    def room_for_stale(self) -> float:
+        """Return how many stale refreshes may still be published; infinity unless the queue has been long for long.
+
+        Raises:
+            TriggerDropped, Exception: as `room_for_early`.
+        """
+        if self._window.size == math.inf:
+            return math.inf  # a queue that is long is polled for what has waited in it
+        return max(0.0, self._window.size - self._length(has_waiter=False))
 
     def room_for_repeats(self, *, has_waiter: bool) -> int:
         """Return how many may be published again; at least one where none wait.
@@ -130,4 +183,6 @@ class Backpressure:
                 raise
             self._breaker.succeeded()
             known.until = now + LENGTH_CACHED_SECONDS
+            if not has_waiter:
+                self._window.polled(known.length, now)
         return known.length

@@ -3,7 +3,7 @@
 ::
 
     breaker open ──▶ dropped, no round trip                            (a claim that came along is taken back)
-    early, too many wait ──▶ dropped                                    (the length is known for 0.25 s)
+    early, too many wait; stale, for long ──▶ dropped                   (the length is known for 0.25 s)
     claims, one round trip ──▶ refused: deduplicated; queued for 5 s ───▶ published again, unless too many wait
                            └─▶ granted ──▶ published, one round trip ──▶ triggered      (of batched queries: `batches`)
                                                             └──▶ failed: claims taken back, one round trip
@@ -153,22 +153,30 @@ class BatchPublisher:
             return [error] * len(calls)
 
     def _apply_backpressure(self, triggers: list[Trigger]) -> list[Trigger]:
-        """Drop early refreshes beyond what the queue may hold; the others go on."""
-        early = [trigger for trigger in triggers if trigger.reason is RefreshReason.EARLY]
-        if not early:
-            return triggers
-        others = [trigger for trigger in triggers if trigger.reason is not RefreshReason.EARLY]
+        """Drop early refreshes beyond what the queue may hold, and stale ones where it stays long; the others go on."""
+        for reason, room_for_them in (
+            (RefreshReason.STALE, self._pressure.room_for_stale),
+            (RefreshReason.EARLY, self._pressure.room_for_early),
+        ):
+            limited = [each for each in triggers if each.reason is reason and not each.has_waiter]
+            if limited:
+                others = [each for each in triggers if each.reason is not reason or each.has_waiter]
+                triggers = others + self._within(limited, room_for_them)
+        return triggers
+
+    def _within(self, triggers: list[Trigger], room_for_them: Callable[[], float]) -> list[Trigger]:
+        """Return those for which there is room; the others end."""
         try:
-            room = self._pressure.room_for_early()
+            room = int(min(room_for_them(), len(triggers)))
         except Exception as error:  # noqa: BLE001 - recorded for each of the triggers
-            for trigger in early:
+            for trigger in triggers:
                 self._failed(trigger, error)
-            return others
-        for trigger in early[room:]:
+            return []
+        for trigger in triggers[room:]:
             # Until the length is polled again: past its soft expiry the key need not wait for a second.
             self._suppressor.update(trigger.key.entry, trigger.mark, self._pressure.known_for_seconds)
             self._dropped(trigger, TriggerDropped("backpressure"))
-        return others + early[:room]
+        return triggers[:room]
 
     def _claim(self, triggers: Sequence[Trigger]) -> list[_Ready]:
         """Claim; return what was granted, and what has been queued so long that it is due to be published again."""

@@ -13,7 +13,9 @@ import redis
 from api_client.config.broker import refresh_queue
 from api_client.protocol import lease as steps
 from api_client.protocol.keys import CacheKey
+from api_client.protocol.messages import RefreshReason
 from api_client.transport.scripts import LeaseStore
+from api_client.trigger.backpressure import LENGTH_CACHED_SECONDS
 from api_client.trigger.broker import CeleryBroker
 from refresher.embedded import RedisServer
 from tests.support.lease_world import World
@@ -21,11 +23,6 @@ from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, 
 
 BOUND = 10
 REFUSED, HELD_BACK = ("deduplicated", "queued"), ("dropped", "repeat")
-
-
-@pytest.fixture
-def script() -> ScriptedBroker:
-    return ScriptedBroker()
 
 
 @pytest.fixture
@@ -110,6 +107,24 @@ def test_a_claim_lasts_longer_in_proportion_to_the_queue(
     bench.handle(bench.trigger(2))
     since, until = (int(bench.client.hget(key(2).record, name) or 0) for name in ("since", "until"))
     assert until - since == times * 60_000_000
+
+
+def test_stale_refreshes_are_dropped_in_a_queue_that_stays_long_and_only_they(
+    bench: PublisherHarness, script: ScriptedBroker
+) -> None:
+    script.length = BOUND + 1
+    for _ in range(11):
+        bench.clock.ahead_seconds += 1.0
+        bench.handle(bench.trigger(0, reason=RefreshReason.EARLY))
+    bench.handle(bench.trigger(1), bench.trigger(2, reason=RefreshReason.INVALIDATED))
+    assert script.messages == [([2], False)]
+    assert bench.events.recorded[11:] == [("dropped", "backpressure"), ("triggered", "invalidated")]
+    assert not bench.client.exists(key(1).record)
+    assert 0 < bench.suppressor.left_seconds(key(1).entry) <= LENGTH_CACHED_SECONDS  # then its next read tries again
+    script.length = BOUND - 1
+    bench.clock.ahead_seconds += LENGTH_CACHED_SECONDS
+    bench.handle(bench.trigger(3), bench.trigger(1))
+    assert script.messages[1:] == [([3], False)]
 
 
 class Readers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from api_client import ReaderSettings
@@ -124,3 +126,53 @@ def test_a_broker_that_can_t_be_asked_is_an_error_and_then_left_alone(script: Sc
         pressure.room_for_repeats(has_waiter=False)
     assert script.asked_for_length == 3
     assert pressure.claim_seconds() == 60
+
+
+class Polls:
+    """Polls four times a second of a queue whose bound is 20."""
+
+    def __init__(self, script: ScriptedBroker, clock: Clock) -> None:
+        self._script, self._clock = script, clock
+        self.pressure = pressure_of(script, clock, queue_size=20)
+
+    def room_after(self, length: int, *, seconds: float) -> float:
+        """Return the room for stale refreshes after so long with a queue of ``length``."""
+        self._script.length = length
+        for _ in range(round(seconds / LENGTH_CACHED_SECONDS)):
+            self._clock.now += LENGTH_CACHED_SECONDS
+            self.pressure.refresh_queue_length()
+        return self.pressure.room_for_stale()
+
+
+@pytest.fixture
+def polls(script: ScriptedBroker, clock: Clock) -> Polls:
+    return Polls(script, clock)
+
+
+def test_stale_refreshes_find_no_room_in_a_queue_that_has_been_long_for_ten_seconds(polls: Polls) -> None:
+    assert polls.room_after(21, seconds=10) == math.inf
+    assert polls.room_after(21, seconds=0.25) == 0
+    assert polls.room_after(15, seconds=0.25) == 5
+
+
+def test_a_burst_is_no_overload(polls: Polls, clock: Clock) -> None:
+    assert polls.room_after(5_000, seconds=9) == math.inf
+    assert polls.room_after(20, seconds=0.25) == math.inf
+    assert polls.room_after(5_000, seconds=9) == math.inf
+    clock.now += 3_600  # nobody has asked meanwhile
+    assert polls.room_after(5_000, seconds=10) == math.inf
+
+
+def test_room_for_stale_refreshes_grows_with_what_workers_take_and_shrinks_with_what_waits(polls: Polls) -> None:
+    polls.room_after(1_000, seconds=11)
+    assert polls.room_after(9, seconds=0.25) == 40 - 9
+    assert polls.room_after(0, seconds=0.5) == 160
+    assert polls.room_after(21, seconds=0.25) == 128 - 21
+    assert polls.room_after(100, seconds=5) == 0
+
+
+def test_an_overload_is_over_when_workers_empty_the_queue_again_and_again(polls: Polls) -> None:
+    polls.room_after(1_000, seconds=11)
+    assert polls.room_after(0, seconds=1.75) == 20 * 2**7
+    assert polls.room_after(0, seconds=0.25) == math.inf
+    assert polls.room_after(1_000, seconds=9) == math.inf
