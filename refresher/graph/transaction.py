@@ -67,10 +67,11 @@ class ReadTransaction:
         if self._begun is None:
             try:
                 self._session = session = self._open_session()
-                # As the driver's own execute_query does: without it BEGIN would be a round trip of its own.
+                # As the driver's own execute_query does: without it BEGIN would be a round trip of its own. It is false
+                # until it is entered.
                 pipelined = None if self._has_bookmarks else getattr(session, "_pipelined_begin", None)
                 began = monotonic_seconds()
-                with pipelined or nullcontext():
+                with nullcontext() if pipelined is None else pipelined:
                     self._begun = session.begin_transaction(timeout=self._timeout_seconds)
                 self._begin_seconds = monotonic_seconds() - began
             except Exception as error:

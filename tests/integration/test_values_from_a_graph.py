@@ -11,6 +11,7 @@ import pytest
 
 from refresher.embedded import ArcadeDbServer
 from refresher.graph import values
+from tests.support.graph_session import graph_session
 from tests.support.payloads import read_payload
 
 PLUS_2, MINUS = timezone(timedelta(hours=2)), timezone(-timedelta(hours=3, minutes=30))
@@ -18,10 +19,7 @@ PLUS_2, MINUS = timezone(timedelta(hours=2)), timezone(-timedelta(hours=3, minut
 
 @pytest.fixture(scope="module")
 def session(arcadedb: ArcadeDbServer) -> Iterator[neo4j.Session]:
-    with (
-        neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password)) as driver,
-        driver.session(database=arcadedb.database) as opened,
-    ):
+    with graph_session(arcadedb) as opened:
         yield opened
 
 
