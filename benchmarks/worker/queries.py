@@ -11,21 +11,17 @@ from refresher.queries import MAX_CONCURRENCY
 
 AT_ONCE: Final = "at_once"
 TEN_MS: Final = "ten_ms"
-FRIENDS: Final = "friends"
+PERSON: Final = "person"
 BATCHED: Final = "batched_at_once"
-BATCHED_FRIENDS: Final = "batched_friends"
+BATCHED_PERSON: Final = "batched_person"
 BATCH: Final = 100
 LOAD_SECONDS: Final = 0.01
 
 _VALUE: Final = rows_of(0)
 # There are a few hundred persons, and a key for each number.
 _DEGREE: Final = "MATCH (p:BenchPerson {id: $person_id % 200}) RETURN COUNT { (p)--() }"
-_FRIENDS: Final = "MATCH (:BenchPerson {id: $id % 200})-[:KNOWS]-(f:BenchPerson) RETURN f.id AS id, f.name AS name"
-_FRIENDS_OF_ALL: Final = """
-UNWIND $ids AS id
-MATCH (:BenchPerson {id: id})-[:KNOWS]-(f:BenchPerson)
-RETURN id, collect({id: f.id, name: f.name}) AS friends
-"""
+_PERSON: Final = "MATCH (p:BenchPerson {id: $id % 200}) RETURN p.name AS name"
+_PERSONS: Final = "UNWIND $calls AS call MATCH (p:BenchPerson {id: call.person_id % 200}) RETURN p.name AS name"
 _DEGREES: Final = "UNWIND $calls AS call MATCH (p:BenchPerson {id: call.person_id % 200}) RETURN COUNT { (p)--() }"
 
 
@@ -42,10 +38,11 @@ def ten_ms(tx: Any, person_id: int) -> Value:
     return _VALUE
 
 
-@query(FRIENDS, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h", degree=_DEGREE)
-def friends(tx: Any, person_id: int) -> Value:
-    """Read the twenty friends of a person; the degree is one more query in the same transaction."""
-    return tx.run(_FRIENDS, id=person_id).data()
+@query(PERSON, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h", degree=_DEGREE)
+def person(tx: Any, person_id: int) -> str:
+    """Read a person's name; the degree is one more query in the same transaction."""
+    name: str = tx.run(_PERSON, id=person_id).single(strict=True).value()
+    return name
 
 
 @query(BATCHED, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h", batch=BATCH)
@@ -54,9 +51,8 @@ def batched_at_once(tx: Any, calls: list[dict[str, int]]) -> list[Value]:
     return [_VALUE] * len(calls)
 
 
-@query(BATCHED_FRIENDS, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h", batch=BATCH, degree=_DEGREES)
-def batched_friends(tx: Any, calls: list[dict[str, int]]) -> list[Value]:
-    """Read the twenty friends of each person; their degrees are one more query in the same transaction."""
-    ids = [call["person_id"] % 200 for call in calls]
-    friends = {row["id"]: row["friends"] for row in tx.run(_FRIENDS_OF_ALL, ids=sorted(set(ids)))}
-    return [friends[id_] for id_ in ids]
+@query(BATCHED_PERSON, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h", batch=BATCH, degree=_DEGREES)
+def batched_person(tx: Any, calls: list[dict[str, int]]) -> list[str]:
+    """Read each person's name; their degrees are one more query in the same transaction."""
+    names: list[str] = tx.run(_PERSONS, calls=calls).value()
+    return names

@@ -19,9 +19,9 @@ from benchmarks.worker.worker_proc import GraphTarget, RunningWorker, running_wo
 
 NOTHING: Final = "a no-op task"
 AT_ONCE: Final = "a refresh, loaded at once"
-READ: Final = "a refresh, read from a graph"
+READ: Final = "a refresh, a point read"
 BATCHED_AT_ONCE: Final = "in a batch, loaded at once"
-BATCHED_READ: Final = "in a batch, read from a graph"
+BATCHED_READ: Final = "in a batch, a point read each"
 BATCHED: Final = frozenset({BATCHED_AT_ONCE, BATCHED_READ})
 BATCH_TIMES: Final = 10
 TARGETS: Final = {
@@ -31,9 +31,9 @@ TARGETS: Final = {
 }
 QUERIES: Final = {
     AT_ONCE: queries.AT_ONCE,
-    READ: queries.FRIENDS,
+    READ: queries.PERSON,
     BATCHED_AT_ONCE: queries.BATCHED,
-    BATCHED_READ: queries.BATCHED_FRIENDS,
+    BATCHED_READ: queries.BATCHED_PERSON,
 }
 COLUMNS: Final = ("pool", "tasks", "events", "per_second", "us_each", "of_no_op")
 

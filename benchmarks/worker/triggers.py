@@ -15,6 +15,8 @@ from benchmarks.apparatus.servers import Servers
 from benchmarks.errors import BenchError
 
 _TOGETHER: Final = 500
+# Whole backlogs are published while nobody works them off, which is no overload.
+_QUEUE_SIZE: Final = 1_000_000
 # The pool waits for a minute.
 _PUBLISH_SECONDS: Final = 40.0
 _LATE_SECONDS: Final = 60.0
@@ -27,7 +29,7 @@ class TriggerSource:
     def __init__(self, servers: Servers, query: str) -> None:
         self._query = query
         self._published = Published()
-        self.client: CacheClient = CacheClient(servers.lenient_settings(), events=self._published)
+        self.client: CacheClient = CacheClient(servers.lenient_settings(queue_size=_QUEUE_SIZE), events=self._published)
         self._redis = servers.plain()
         self._seeder = Seeder(self._redis, servers.namespace, query=query)
         self._numbers: Iterator[int] = count()
