@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from api_client.config.durations import Duration, seconds
 from api_client.errors import ConfigurationError, InvalidQuery
 from api_client.protocol.keys import MAX_VERSION, check_query_name
+from api_client.protocol.messages import MAX_BATCH
 from api_client.protocol.params import plain
 
 Loader: TypeAlias = Callable[..., Any]
@@ -24,7 +25,6 @@ BetaFunction: TypeAlias = Callable[[float, int, float], float]
 MAX_SAMPLES: Final = 64
 MAX_NAME_SETS: Final = 64
 MAX_CONCURRENCY: Final = 10_000
-MAX_BATCH: Final = 1_000
 MAX_SECONDS: Final = 10 * 365 * 86_400.0
 
 
@@ -131,9 +131,9 @@ def query(
 
     It begins with the loader's first ``tx.run``: a loader without one costs the graph nothing.
 
-    With ``batch`` it is ``def loader(tx, calls: list[dict]) -> list``: it is given the params of several calls, and
-    returns one value for each, in their order. Refreshes that are due together then travel and load together; readers
-    see no difference.
+    With ``batch`` it is ``def loader(tx, calls: list[dict]) -> list``, by these names: it is given the params of
+    several calls, and returns one value for each, in their order. Refreshes that are due together then travel and load
+    together; readers see no difference.
 
     Args:
         name: by which readers request it; a member of an Enum is its value.
@@ -153,7 +153,7 @@ def query(
         concurrency: how many slots of one worker node, all its pool's processes or threads together, loads of this
             query may hold at a time, 1 to 10000; default: all but one, at least 1. So loads that hang leave a slot to
             other queries. A refresh for which no slot is free goes back into its queue for some seconds.
-        batch: the most calls that the loader takes at once, 1 to 1000. They have one transaction and one time limit.
+        batch: the most calls that the loader takes at once, 1 to 100. They have one transaction and one time limit.
             ``degree`` is then Cypher that is given them as ``$calls`` and returns one row with a number for each, in
             their order.
         into: the registry; default: the one that workers use.
@@ -171,15 +171,12 @@ def query(
         beta=None if beta is None else check.factor("beta", beta),
         sigma=float(check.factor("sigma", sigma)),
         degree_cypher=None if degree is None else check.cypher("degree", degree),
-        beta_function=beta_function,
+        beta_function=check.beta_function(beta_function),
         delta_window=check.delta_window(delta),
-        sensitive=plain(sensitive),
+        sensitive=check.flag("sensitive", sensitive),
         concurrency=check.slots(concurrency),
         batch=None if batch is None else check.whole("batch", batch, MAX_BATCH, "a whole number of calls, "),
     )
-    is_function = beta_function is None or callable(beta_function)
-    check.require("beta_function", beta_function, is_function, "a function (β0, degree or 0, σ) → β")
-    check.require("sensitive", sensitive, isinstance(plain(sensitive), bool), "True or False")
 
     def register(loader: L) -> L:
         check.loader(loader, is_batch=batch is not None)
@@ -239,6 +236,11 @@ class _Arguments:
         self.require(option, value, is_whole and 1 <= value <= most, f"{unit}1 to {most}")
         return value
 
+    def flag(self, option: str, value: bool) -> bool:  # noqa: FBT001
+        value = plain(value)
+        self.require(option, value, isinstance(value, bool), "True or False")
+        return value
+
     def slots(self, value: int | None) -> int | None:
         return None if value is None else self.whole("concurrency", value, MAX_CONCURRENCY, "a whole number of slots, ")
 
@@ -267,6 +269,11 @@ class _Arguments:
         self.require(option, value, isinstance(value, str) and value.strip() != "", "Cypher that returns one number")
         return value
 
+    def beta_function(self, function: BetaFunction | None) -> BetaFunction | None:
+        valid = function is None or callable(function)
+        self.require("beta_function", function, valid, "a function (β0, degree or 0, σ) → β")
+        return function
+
     def delta_window(self, delta: str) -> int:
         if delta in {"smoothed", "last"}:
             return 0 if delta == "smoothed" else 1
@@ -283,16 +290,29 @@ class _Arguments:
         allowed = "a plain function: its tx is a synchronous one, in a worker"
         self.require("the loader", loader, not is_async, allowed)
         if is_batch:
-            self.require("the loader", loader, _takes(loader, 2), "with batch, a function of two: f(tx, calls)")
+            allowed = "with batch, a function of two: f(tx, calls), where calls is a list with the params of each call"
+            self.require("the loader", loader, _takes_calls(loader), allowed)
         else:
-            self.require("the loader", loader, _takes(loader, 1), "a function of a transaction: f(tx, **params)")
+            self.require("the loader", loader, _takes_tx(loader), "a function of a transaction: f(tx, **params)")
 
 
-def _takes(loader: object, count: int) -> bool:
-    """Return whether a loader takes so many arguments by position."""
+def _takes_tx(loader: object) -> bool:
+    """Return whether a loader takes a transaction by position, and possibly more."""
     try:
-        return callable(loader) and inspect.signature(loader).bind_partial(*[None] * count) is not None
+        return callable(loader) and inspect.signature(loader).bind_partial(None) is not None
     except (TypeError, ValueError):  # it takes nothing by position, or a builtin does not say what it takes
+        return False
+
+
+def _takes_calls(loader: object) -> bool:
+    """Return whether a loader takes a transaction and calls, and requires no more.
+
+    By name: nothing else tells it from a loader of one param, ``f(tx, person_id)``, whose loads would fail or, worse,
+    take the list for the param.
+    """
+    try:
+        return callable(loader) and "calls" in list(inspect.signature(loader).bind(None, None).arguments)[1:]
+    except (TypeError, ValueError):
         return False
 
 

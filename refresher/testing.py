@@ -25,6 +25,7 @@ same refresh flow, run on the publisher's thread and finished before the read re
 from __future__ import annotations
 
 import atexit
+import inspect
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -62,6 +63,7 @@ from refresher.settings import WorkerSettings
 from refresher.worker.redis_link import RetryingLink
 from refresher.worker.version_registration import registration_of
 
+_ANY: Final = inspect.Parameter("params", inspect.Parameter.VAR_KEYWORD)
 _RECORD_TIMES: Final = ("since", "until", "limit", "claimed_at", "published")
 _server: RedisServer | None = None
 
@@ -141,10 +143,11 @@ class InlineCache:
 
         options.pop("batch", None)
 
-        def load(_: object, **params: Any) -> Any:
+        def load(_: object, /, **params: Any) -> Any:
             return loader(**params) if callable(loader) else loader
 
         load.__qualname__ = f"answer({name!r}, {version})"
+        load.__signature__ = _signature(loader)  # type: ignore[attr-defined] # by which params are checked
         query(name, ttl=ttl, grace=ttl if grace is None else grace, version=version, into=self._own, **options)(load)
 
     def advance(self, duration: Duration) -> None:
@@ -220,6 +223,16 @@ class InlineCache:
             self._redis.hset(key, mapping=cast("Any", moved))
         if left_ms > 0:
             self._redis.pexpire(key, left_ms - by_us // 1000)
+
+
+def _signature(loader: Callable[..., Any] | object) -> inspect.Signature:
+    """Return the signature of a query's loader that takes the params that ``loader`` takes; of a value, any."""
+    tx = inspect.Parameter("_of_the_query", inspect.Parameter.POSITIONAL_ONLY)
+    try:
+        params = list(inspect.signature(loader).parameters.values()) if callable(loader) else [_ANY]
+    except (TypeError, ValueError):  # a builtin that does not say what it takes
+        params = [_ANY]
+    return inspect.Signature([tx, *params])
 
 
 class _InlineBroker:

@@ -27,7 +27,7 @@ Rounds: TypeAlias = Generator[Sequence[Call[Any]], Sequence[Any], dict[int, int]
 
 def register(namespace: str, query: str, version: int, *, lives_seconds: float) -> Call[int]:
     """Make known that entries of a version can exist, for at least ``lives_seconds`` from now on."""
-    return Call("register", (versions_key(namespace, query),), (version, max(1, round(lives_seconds * 1_000))), int)
+    return _register(namespace, query, version, lives_seconds)
 
 
 def read_versions(namespace: str, query: str) -> Call[frozenset[int]]:
@@ -37,8 +37,7 @@ def read_versions(namespace: str, query: str) -> Call[frozenset[int]]:
 
 def register_batched(namespace: str, query: str, version: int, *, lives_seconds: float) -> Call[int]:
     """Make known that a version's loader takes several calls at once, for the next ``lives_seconds``."""
-    member = f"{_BATCHED}{version}"
-    return Call("register", (versions_key(namespace, query),), (member, max(1, round(lives_seconds * 1_000))), int)
+    return _register(namespace, query, f"{_BATCHED}{version}", lives_seconds)
 
 
 def batched_versions(members: Sequence[bytes]) -> frozenset[int]:
@@ -108,6 +107,10 @@ class VersionedInvalidation:
         if new := sorted(registered - generations.keys()):
             generations |= zip(new, (yield [self.call(version) for version in new]), strict=True)
         return generations
+
+
+def _register(namespace: str, query: str, member: int | str, lives_seconds: float) -> Call[int]:
+    return Call("register", (versions_key(namespace, query),), (member, max(1, round(lives_seconds * 1_000))), int)
 
 
 def _versions(reply: Sequence[bytes]) -> frozenset[int]:

@@ -30,6 +30,8 @@ TASK_NAME: Final = "refresher.refresh"
 # One item with the largest params, each character of which JSON escapes twice, takes 0.1 MB.
 MAX_MESSAGE_BYTES: Final = 1_048_576
 MAX_ITEMS: Final = 1_000
+MAX_BATCH: Final = 100
+"""Of one query in a message, as readers send them; so a loader is never given more."""
 MAX_TICKET: Final = 64
 MAX_SHOWN_ITEMS: Final = 3
 

@@ -17,12 +17,12 @@ from typing import Final, Generic, TypeVar
 from api_client.errors import CacheUnavailable
 from api_client.protocol.keys import CacheKey, versions_key
 from api_client.protocol.live_versions import MAX_QUERIES_REMEMBERED, batched_versions
+from api_client.protocol.messages import MAX_BATCH
 from api_client.transport.link import CacheLink
 
 T = TypeVar("T")
 
 HOLD_SECONDS: Final = 0.002
-MAX_ITEMS: Final = 100
 # Of all params. In a message each may take six, and workers read no message beyond a megabyte.
 MAX_PARAMS_CHARACTERS: Final = 120_000
 LOOKED_UP_SECONDS: Final = 30.0
@@ -68,5 +68,5 @@ class HeldBatch(Generic[T]):
 
     def is_due(self, now: float) -> bool:
         """Return whether it is to be sent although more is on its way."""
-        is_full = len(self.held) >= MAX_ITEMS or self.params_characters >= MAX_PARAMS_CHARACTERS
+        is_full = len(self.held) >= MAX_BATCH or self.params_characters >= MAX_PARAMS_CHARACTERS
         return is_full or now >= self.since + HOLD_SECONDS

@@ -199,7 +199,7 @@ class Refresher:
                 pause_seconds = self._pause_seconds(run, loaded)
                 if pause_seconds is None or not self._fits_in_place(run, pause_seconds):
                     return [self._ended(self._end_failed, run, loaded, pause_seconds)]
-                self._report_retry(run, loaded, run.item.attempt, pause_seconds)
+                self._report_retry(run, loaded, pause_seconds)
             finally:
                 del loaded  # else a failure's traceback, which has this frame, would keep the value that was loaded
             self._deps.sleep(pause_seconds)
@@ -265,7 +265,7 @@ class Refresher:
     def _commit(self, runs: Sequence[Run], entries: Sequence[bytes | LoadFailed]) -> list[Ended]:
         """Commit what has an entry, and fail what has none; a part of some megabytes in one round trip."""
         ended: list[Ended] = []
-        for part in _parts_of(list(zip(runs, entries, strict=True)), self._settings.max_value_bytes):
+        for part in _parts_of(zip(runs, entries, strict=True), self._settings.max_value_bytes):
             stored = [(run, entry) for run, entry in part if isinstance(entry, bytes)]
             replies = iter(self._deps.lease_steps.run_each([self._commit_call(*each) for each in stored]))
             for run, entry in part:
@@ -327,7 +327,8 @@ class Refresher:
         left_seconds = self._settings.budget_seconds / 2 - run.elapsed_seconds()
         return pause_seconds <= min(MAX_PAUSE_IN_PLACE_SECONDS, left_seconds)
 
-    def _report_retry(self, run: Run, failure: LoadFailed, attempt: int, pause_seconds: float) -> None:
+    def _report_retry(self, run: Run, failure: LoadFailed, pause_seconds: float) -> None:
+        attempt = run.item.attempt
         self._deps.events.retried(run.key.query, kind=failure.kind, attempt=attempt, pause_seconds=pause_seconds)
         log.info("attempt %d of %s failed (%s); retrying in %.2f s", attempt, run.name, failure.shown, pause_seconds)
 
@@ -345,7 +346,7 @@ class Refresher:
         )
         if not kept:
             return self._rejected(run, "superseded")
-        self._report_retry(run, failure, run.item.attempt, pause_seconds)
+        self._report_retry(run, failure, pause_seconds)
         again = msgspec.structs.replace(run.item, ticket=ticket, attempt=attempts + 1, cache_attempt=0)
         return Outcome(
             OutcomeKind.RETRY, run.key.query, run.key.short, why=failure.kind, attempts=run.item.attempt, again=again,

@@ -30,7 +30,7 @@ from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.prometheus import GaugeCollector, MetricsServer
 from refresher.telemetry.setup import Telemetry
 from refresher.worker.celery_fixes.app import translate_amqps_tls_options
-from refresher.worker.lifecycle import Lifecycle
+from refresher.worker.lifecycle import Lifecycle, LifecycleStep
 from refresher.worker.runtime import PerProcess, Runtime
 from refresher.worker.shutdown import ShutdownFlag
 from refresher.worker.slots import NodeSlots
@@ -132,6 +132,7 @@ def _add(app: Celery, settings: WorkerSettings, events: WorkerEvents | None) -> 
     app.refresher_events = functools.cache(build_events)
     add_task(app, runtimes, task_options(settings))
     import_queries(settings.query_modules)
+    app.steps["worker"].add(LifecycleStep)
     app.steps["consumer"].add(HeartbeatStep)
     app.refresher_lifecycle = Lifecycle(
         app,

@@ -1,8 +1,8 @@
-"""Parts of a worker that begin and end with its processes, on Celery's signals."""
+"""Parts of a worker that begin and end with its processes, by a step of Celery's worker and by its signals."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Celery, signals
 
@@ -15,9 +15,37 @@ from refresher.worker.runtime import PerProcess
 from refresher.worker.slots import NodeSlots
 from refresher.worker.version_registration import VersionHeartbeat
 
+if TYPE_CHECKING:
+
+    class _Step:
+        """The used part of Celery's class, which has no types."""
+else:
+    from celery.bootsteps import StartStopStep as _Step
+
+
+class LifecycleStep(_Step):
+    """The beginning, as a step of Celery's worker: logging is set up by then, in a program that embeds one too.
+
+    It begins when the pool's size is known, before the pool is forked; and checks what is around the worker, after the
+    banner, before the worker consumes.
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ("celery.worker.components:Pool",)
+
+    def create(self, worker: Any) -> None:
+        """Begin."""
+        worker.app.refresher_lifecycle.begin(worker)
+
+    def start(self, worker: Any) -> None:
+        """Run the checks. The worker's health is served meanwhile."""
+        worker.app.refresher_lifecycle.log_problems()
+
 
 class Lifecycle:
-    """Receives the signals of a worker of ``app``. Kept by the app: Celery's signals hold weak references only."""
+    """Begins with a worker of ``app``, and receives its signals.
+
+    Kept by the app: Celery's signals hold weak references only.
+    """
 
     def __init__(
         self,
@@ -33,8 +61,6 @@ class Lifecycle:
         self._app, self._settings, self._slots = app, settings, slots
         self._runtimes, self._metrics, self._health, self._versions = runtimes, metrics, health, versions
         for signal, receive in (
-            (signals.celeryd_after_setup, self._open_slots),
-            (signals.worker_init, self._begin),
             (signals.worker_ready, self._begin_to_consume),
             (signals.worker_process_init, self._begin_process),
             (signals.worker_process_shutdown, self._end_process),
@@ -44,23 +70,21 @@ class Lifecycle:
             # By a name, since Celery 5.6 takes one method of two objects for one receiver.
             signal.connect(receive, dispatch_uid=f"{id(self)}.{receive.__name__}")
 
-    def _open_slots(self, instance: Any = None, **_: Any) -> None:
-        if getattr(instance, "app", None) is self._app:
-            # Before the pool is forked, and once Celery knows how large it is, or may become.
-            self._slots.open(max(instance.concurrency or 1, instance.max_concurrency or 1))
-
-    def _begin(self, sender: Any = None, **_: Any) -> None:
-        if getattr(sender, "app", self._app) is not self._app:
-            return
-        from refresher.ops.startup_checks import log_problems
-
+    def begin(self, worker: Any) -> None:
+        """Begin what the whole worker has; its pool is about to be made."""
+        self._slots.open(max(worker.concurrency or 1, worker.max_concurrency or 1))
         redact_debug_loggers()
         if getattr(self._app, "refreshes_only", False):
             remove_decompressors()
-        self._health.start()  # before the checks: it answers while they run
-        log_problems(self._settings, self._app)
+        self._health.start()
         self._metrics.start()
         warn_of_unchecked_versions()
+
+    def log_problems(self) -> None:
+        """Log what is wrong around the worker."""
+        from refresher.ops.startup_checks import log_problems
+
+        log_problems(self._settings, self._app)
 
     def _begin_to_consume(self, sender: Any = None, **_: Any) -> None:
         if getattr(sender, "app", None) is self._app:

@@ -84,7 +84,7 @@ def _refresh_all(task: Any, runtime: Runtime, items: Sequence[RefreshItem]) -> s
             names = type(error).__name__, len(loaded_together), loaded_together[0].query
             log.error("%s ended the refresh of %d of several items: %.100r", *names)
             outcomes += [Outcome(OutcomeKind.FAILED, item.query, why=type(error).__name__) for item in loaded_together]
-    if all(outcome.kind is OutcomeKind.FAILED for outcome in outcomes):
+    if outcomes and all(outcome.kind is OutcomeKind.FAILED for outcome in outcomes):  # a probe has none
         raise RefreshAbandoned(f"dead: {summary(outcomes)}")
     return summary(outcomes)
 

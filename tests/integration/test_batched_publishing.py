@@ -9,9 +9,11 @@ import pytest
 from api_client import RefreshReason
 from api_client.protocol.keys import MAX_VERSION, make_key, versions_key
 from api_client.protocol.live_versions import batched_versions, register, register_batched
+from api_client.protocol.messages import MAX_BATCH
 from api_client.transport.scripts import LeaseStore
 from api_client.trigger.backlog import Trigger
-from api_client.trigger.batches import HOLD_SECONDS, LOOKED_UP_SECONDS, MAX_ITEMS
+from api_client.trigger.batches import HOLD_SECONDS, LOOKED_UP_SECONDS
+from api_client.trigger.claim_and_publish import BatchPublisher
 from refresher.embedded import RedisServer
 from tests.support.internals import publication_of
 from tests.support.publisher_harness import NAMESPACE, Ended, PublisherHarness, ScriptedBroker
@@ -19,15 +21,16 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 
 @pytest.fixture
-def broker() -> ScriptedBroker:
-    return ScriptedBroker()
+def harness(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
+    made = PublisherHarness(clean_redis, script)
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def harness(clean_redis: RedisServer, broker: ScriptedBroker) -> Iterator[PublisherHarness]:
-    made = PublisherHarness(clean_redis, broker)
-    yield made
-    made.close()
+def no_hold_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No hold ends by time, on however busy a machine."""
+    monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", MAX_WAIT_SECONDS)
 
 
 def register_query(harness: PublisherHarness, version: int = 1) -> None:
@@ -36,113 +39,116 @@ def register_query(harness: PublisherHarness, version: int = 1) -> None:
     store.run(register_batched(NAMESPACE, "q", version, lives_seconds=60.0))
 
 
-def test_those_of_a_batched_query_are_one_message(harness: PublisherHarness, broker: ScriptedBroker) -> None:
+def hold_three(harness: PublisherHarness) -> BatchPublisher:
+    """Let the publisher hold triggers 0 to 2, since more are said to follow."""
+    register_query(harness)
+    publication = publication_of(harness.publisher)
+    publication.handle([harness.trigger(n) for n in range(3)], more_follow=True)
+    return publication
+
+
+def test_those_of_a_batched_query_are_one_message(harness: PublisherHarness, script: ScriptedBroker) -> None:
     register_query(harness)
     harness.handle(*(harness.trigger(n) for n in range(10)))
-    assert broker.sizes == [10]
+    assert script.sizes == [10]
     assert harness.events.recorded == [("triggered", "stale")] * 10
 
 
 def test_those_of_any_other_query_or_version_are_a_message_each(
-    harness: PublisherHarness, broker: ScriptedBroker
+    harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
     register_query(harness, version=2)
     harness.handle(*(harness.trigger(n) for n in range(10)))
-    assert broker.sizes == [1] * 10
+    assert script.sizes == [1] * 10
 
 
 def test_a_lone_trigger_is_sent_at_once_and_nothing_is_looked_up(
-    harness: PublisherHarness, broker: ScriptedBroker
+    harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
     register_query(harness)
     looked_up = harness.client.info("commandstats").get("cmdstat_zrange", {"calls": 0})["calls"]
     for n in range(3):
         harness.handle(harness.trigger(n))
-    assert broker.sizes == [1, 1, 1]
+    assert script.sizes == [1, 1, 1]
     assert harness.client.info("commandstats").get("cmdstat_zrange", {"calls": 0})["calls"] == looked_up
 
 
+@pytest.mark.usefixtures("no_hold_ends")
 def test_a_message_holds_a_hundred_at_most_and_those_who_wait_go_apart(
-    harness: PublisherHarness, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
-    # No hold ends by time, on however busy a machine.
-    monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", MAX_WAIT_SECONDS)
     register_query(harness)
     waiting = [harness.trigger(n, has_waiter=True) for n in range(1_000, 1_020)]
     harness.handle(*(harness.trigger(n) for n in range(250)), *waiting)
-    assert sorted(broker.sizes) == [20, 50, 100, 100]
-    assert max(broker.sizes) == MAX_ITEMS
-    with_waiter = [numbers for numbers, has_waiter in broker.messages if has_waiter]
+    assert sorted(script.sizes) == [20, 50, 100, 100]
+    assert max(script.sizes) == MAX_BATCH
+    with_waiter = [numbers for numbers, has_waiter in script.messages if has_waiter]
     assert [sorted(numbers) for numbers in with_waiter] == [list(range(1_000, 1_020))]
 
 
 def test_while_more_is_on_its_way_nothing_is_held_for_longer_than_its_time(
-    harness: PublisherHarness, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    harness: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", 0.0)
     register_query(harness)
     harness.handle(*(harness.trigger(n) for n in range(32)))
     assert HOLD_SECONDS == 0.002
-    assert broker.sizes == [1] * 32
+    assert script.sizes == [1] * 32
 
 
-def test_large_params_make_smaller_messages(harness: PublisherHarness, broker: ScriptedBroker) -> None:
+def test_large_params_make_smaller_messages(harness: PublisherHarness, script: ScriptedBroker) -> None:
     register_query(harness)
     keys = [make_key(NAMESPACE, "q", {"n": n, "text": "x" * 15_000}, 1) for n in range(16)]
     harness.handle(*(Trigger(one, RefreshReason.STALE, seen_token=0) for one in keys))
-    assert broker.sizes == [8, 8]
+    assert script.sizes == [8, 8]
 
 
 def test_a_message_that_can_t_be_sent_gives_all_its_claims_back(
-    harness: PublisherHarness, broker: ScriptedBroker
+    harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
     register_query(harness)
-    broker.error = lambda _: OSError("no")
+    script.error = lambda _: OSError("no")
     ends: list[Ended] = [Ended() for _ in range(5)]
     harness.handle(*(harness.trigger(n, done=done) for n, done in enumerate(ends)))
     assert [type(done.error()) for done in ends] == [OSError] * 5
     assert not any(harness.claimed(n) for n in range(5))
 
 
-def test_a_publisher_that_ends_gives_back_what_it_holds(
-    harness: PublisherHarness, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", MAX_WAIT_SECONDS)
-    register_query(harness)
-    publication = publication_of(harness.publisher)
-    publication.handle([harness.trigger(n) for n in range(3)], more_follow=True)
+@pytest.mark.usefixtures("no_hold_ends")
+def test_a_publisher_that_ends_gives_back_what_it_holds(harness: PublisherHarness, script: ScriptedBroker) -> None:
+    publication = hold_three(harness)
     assert [harness.claimed(n) for n in range(3)] == [True] * 3
     publication.give_back_held()
     assert not any(harness.claimed(n) for n in range(3))
-    assert broker.sizes == []
+    assert script.sizes == []
 
 
 @pytest.mark.parametrize("spoil", [lambda r, name: r.set(name, "no set"), lambda r, name: r.zadd(name, {"x": 1e18})])
 def test_what_can_t_be_looked_up_goes_one_by_one(
-    harness: PublisherHarness, broker: ScriptedBroker, spoil: Callable[..., object]
+    harness: PublisherHarness, script: ScriptedBroker, spoil: Callable[..., object]
 ) -> None:
     spoil(harness.client, versions_key(NAMESPACE, "q"))
     harness.handle(*(harness.trigger(n) for n in range(3)))
-    assert broker.sizes == [1, 1, 1]
+    assert script.sizes == [1, 1, 1]
 
 
 def test_what_workers_register_is_noticed_half_a_minute_later(
-    harness: PublisherHarness, broker: ScriptedBroker
+    harness: PublisherHarness, script: ScriptedBroker
 ) -> None:
     harness.handle(harness.trigger(0), harness.trigger(1))
     register_query(harness)
     harness.handle(harness.trigger(2), harness.trigger(3))
-    assert broker.sizes == [1] * 4
+    assert script.sizes == [1] * 4
     harness.clock.ahead_seconds += LOOKED_UP_SECONDS + 1
     harness.handle(harness.trigger(4), harness.trigger(5))
-    assert broker.sizes[4:] == [2]
+    assert script.sizes[4:] == [2]
 
 
-def test_a_queue_s_length_is_counted_in_refreshes(harness: PublisherHarness, broker: ScriptedBroker) -> None:
+def test_a_queue_s_length_is_counted_in_refreshes(harness: PublisherHarness, script: ScriptedBroker) -> None:
     register_query(harness)
     for round_ in range(20):
         harness.handle(*(harness.trigger(100 * round_ + n) for n in range(10)))
-    broker.length = 20  # messages, of ten refreshes each
+    script.length = 20  # messages, of ten refreshes each
     harness.clock.ahead_seconds += 1.0
     harness.handle(harness.trigger(9_000, RefreshReason.EARLY), harness.trigger(9_001, RefreshReason.EARLY))
     assert harness.events.recorded[-2:] == [("dropped", "backpressure")] * 2
@@ -159,16 +165,14 @@ def test_what_is_registered_is_read_with_care(members: list[bytes], versions: se
     assert batched_versions(members) == versions
 
 
+@pytest.mark.usefixtures("no_hold_ends")
 def test_a_forked_child_sends_nothing_that_its_parent_held(
-    harness: PublisherHarness, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    harness: PublisherHarness, script: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api_client.trigger.batches.HOLD_SECONDS", MAX_WAIT_SECONDS)
-    register_query(harness)
-    publication = publication_of(harness.publisher)
-    publication.handle([harness.trigger(n) for n in range(3)], more_follow=True)
+    hold_three(harness)
     with monkeypatch.context() as child:
         child.setattr("os.getpid", lambda: -1)  # as in a child, by a fork that ran no hook
         harness.handle(harness.trigger(10), harness.trigger(11))
         harness.publisher.close()  # its thread is the child's
-    assert broker.messages == [([10, 11], False)]
+    assert script.messages == [([10, 11], False)]
     assert harness.claimed(0), "the parent publishes it"

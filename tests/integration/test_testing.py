@@ -85,6 +85,25 @@ def test_an_invalidated_value_is_stale_and_a_hard_one_gone(way: CommandExecutor)
         assert way.cached("version") == 2
 
 
+@pytest.mark.parametrize("params", [{}, {"name": "Ada"}, {"person_id": 42, "name": "Ada"}])
+def test_wrong_params_are_found_as_a_worker_finds_them(way: CommandExecutor, params: dict[str, Any]) -> None:
+    with InlineCache() as cache:
+        cache.answer("friends_of", lambda person_id: ["Ada", "Grace"])
+        with pytest.raises(RefreshFailed) as caught:
+            way.cached("friends_of", params)
+        assert caught.value.kind == "wrong_params"
+        assert way.cached("friends_of", {"person_id": 42}) == ["Ada", "Grace"]
+
+
+def test_an_answer_may_take_any_params(way: CommandExecutor) -> None:
+    with InlineCache() as cache:
+        cache.answer("anything", lambda **_: 1)
+        cache.answer("value", 2)
+        cache.answer("builtin", dict)
+        params = {"tx": 1, "_": 2}
+        assert [way.cached(name, params) for name in ("anything", "value", "builtin")] == [1, 2, params]
+
+
 def test_a_ttl_of_zero_is_computed_for_every_read(way: CommandExecutor) -> None:
     calls = iter(range(10))
     with InlineCache() as cache:

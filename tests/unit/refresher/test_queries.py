@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -16,14 +17,19 @@ def loader(tx: object, person_id: int, *, limit: int = 10) -> list[int]:
     return [person_id, limit]
 
 
+def batch_loader(tx: object, calls: list[dict[str, int]]) -> list[int]:
+    return [call["person_id"] for call in calls]
+
+
 def another(tx: object) -> None:
     return None
 
 
 def registered(**options: Any) -> Query:
     into = Registry()
-    returned = query(options.pop("name", "q"), **({"ttl": 60, "grace": 30} | options), into=into)(loader)
-    assert returned is loader, "the decorated function stays a plain function"
+    load = loader if options.get("batch") is None else batch_loader
+    returned = query(options.pop("name", "q"), **({"ttl": 60, "grace": 30} | options), into=into)(load)
+    assert returned is load, "the decorated function stays a plain function"
     (found,) = into
     return found
 
@@ -51,7 +57,7 @@ def registered(**options: Any) -> Query:
         ({"degree": "RETURN 1"}, "degree_cypher", "RETURN 1"),
         ({}, "batch", None),
         ({"batch": 1}, "batch", 1),
-        ({"batch": 1_000}, "batch", 1_000),
+        ({"batch": 100}, "batch", 100),
     ],
 )
 def test_what_is_given_is_kept_and_the_rest_has_its_default(options: dict[str, Any], field: str, value: object) -> None:
@@ -80,7 +86,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ],
     *[({"degree": wrong}, "degree") for wrong in ("", " ", 5, b"RETURN 1")],
     *[({"beta_function": wrong}, "beta_function") for wrong in (1.0, "f")],
-    *[({"batch": wrong}, "batch") for wrong in (0, -1, 1_001, 2.0, True, "100")],
+    *[({"batch": wrong}, "batch") for wrong in (0, -1, 101, 2.0, True, "100")],
 ]
 
 
@@ -96,10 +102,33 @@ def test_a_wrong_argument_is_one_error_that_names_it_and_says_what_is_allowed(
     assert len(into) == 0
 
 
-@pytest.mark.parametrize("loader", [lambda tx: [], lambda tx, **params: [], list])
-def test_a_loader_of_batches_takes_a_transaction_and_a_list(loader: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"allowed is with batch, a function of two: f\(tx, calls\)"):
-        query("q", ttl=60, grace=30, batch=10, into=Registry())(loader)
+@pytest.mark.parametrize(
+    "loader",
+    [
+        lambda tx: [], lambda tx, **params: [], list, lambda tx, person_id: [], lambda calls, tx: [],
+        lambda tx, calls, more: [], lambda tx, *, calls: [],
+    ],
+    ids=["no list", "by name", "a class", "one call's param", "the wrong order", "more", "a keyword"],
+)  # fmt: skip
+def test_a_loader_of_batches_takes_a_transaction_and_the_calls(loader: Any) -> None:
+    into = Registry()
+    with pytest.raises(ConfigurationError, match=r"allowed is with batch, a function of two: f\(tx, calls\), where"):
+        query("q", ttl=60, grace=30, batch=10, into=into)(loader)
+    assert len(into) == 0
+
+
+def test_a_loader_of_batches_may_have_defaults_and_be_wrapped() -> None:
+    def load(tx: Any, calls: list[dict[str, Any]], limit: int = 10) -> list[int]:
+        return [limit] * len(calls)
+
+    @functools.wraps(load)
+    def traced(*args: Any) -> list[int]:
+        return load(*args)
+
+    into = Registry()
+    query("plain", ttl=60, grace=30, batch=10, into=into)(load)
+    query("wrapped", ttl=60, grace=30, batch=10, into=into)(traced)
+    assert [one.name for one in into] == ["plain", "wrapped"]
 
 
 def test_a_loader_of_batches_takes_any_params() -> None:

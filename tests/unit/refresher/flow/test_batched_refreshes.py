@@ -99,6 +99,11 @@ def test_one_load_and_one_round_trip_for_each_step(worker: BatchWorker) -> None:
     assert len(set(tokens)) == 3
 
 
+def test_one_that_is_alone_takes_a_round_trip_for_acquire_and_one_for_commit(worker: BatchWorker) -> None:
+    assert kinds(worker.refresh(1)) == {1: COMMITTED}
+    assert worker.rounds == [["acquire"], ["commit"]]
+
+
 def test_what_is_held_fresh_malformed_or_not_answered_ends_alone(worker: BatchWorker) -> None:
     worker.answer("acquire", 1, held(AcquireStatus.HELD, RecordState.RUNNING))
     worker.answer("acquire", 2, held(AcquireStatus.ALREADY_FRESH, RecordState.IDLE))

@@ -22,6 +22,7 @@ from refresher.settings import WorkerSettings
 from refresher.telemetry import setup
 from refresher.telemetry.metrics import WorkerGauges
 from refresher.telemetry.setup import Telemetry
+from tests.support.forks import run_forked
 
 Connect: TypeAlias = Callable[[Telemetry, Celery], None]
 
@@ -97,18 +98,15 @@ def test_a_process_of_a_pool_begins_once(set_ups: list[int], connected: Connect)
 def test_a_forked_child_begins_anew(set_ups: list[int]) -> None:
     made = telemetry()
     made.start()
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        before = spans_of(made) is NO_SPANS
+
+    def begin_anew() -> None:
+        assert spans_of(made) is NO_SPANS
         made.close()  # of its parent's nothing is sent
         made.start()
-        os.write(write, f"{before} {spans_of(made) is not NO_SPANS} {set_ups[-1] == os.getpid()}".encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(read, 100) == b"True True True"
-    os.close(read)
-    os.close(write)
+        assert spans_of(made) is not NO_SPANS
+        assert set_ups[-1] == os.getpid()
+
+    run_forked(begin_anew)
 
 
 def test_without_its_packages_the_worker_says_what_to_install_and_refreshes_all_the_same(

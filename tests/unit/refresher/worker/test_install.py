@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from celery import Celery, signals
 from kombu import Queue
@@ -17,6 +18,7 @@ from kombu import Queue
 from api_client import ConfigurationError
 from api_client.protocol.messages import TASK_NAME, RefreshItem
 from refresher import WorkerSettings, install
+from refresher.embedded import free_port
 from refresher.ops.startup_checks import queue_problem
 from refresher.worker.app import CONSUMER, celery_settings
 from refresher.worker.tasks import resend
@@ -38,7 +40,7 @@ ITS_OWN = {
 
 @pytest.fixture(autouse=True)
 def _signals_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    for signal in (signals.worker_init, signals.worker_process_shutdown, signals.worker_shutdown):
+    for signal in (signals.worker_process_shutdown, signals.worker_shutdown):
         monkeypatch.setattr(signal, "receivers", list(signal.receivers or []))
 
 
@@ -185,3 +187,13 @@ def test_a_worker_s_part_that_is_not_installed_is_named_with_its_extra() -> None
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "there is no module neo4j: pip install 'refresher[worker]'" in ended.stderr
+
+
+def test_a_program_that_embeds_a_worker_begins_it_as_celery_s_command_does(
+    app: Celery, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(app, msgspec.structs.replace(SETTINGS, health_port=free_port()))
+    with caplog.at_level("INFO", "refresher"):
+        worker = app.WorkController(app=app, pool_cls="solo", concurrency=1)
+    signals.worker_shutdown.send(sender=worker)
+    assert "/ready and /live" in caplog.text

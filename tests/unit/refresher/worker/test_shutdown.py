@@ -9,15 +9,13 @@ import pytest
 
 from refresher.worker import shutdown
 from refresher.worker.shutdown import ShutdownFlag, end_process
+from tests.support.forks import run_forked
 
 
 def test_a_shutdown_is_known_to_processes_that_were_forked_before_it() -> None:
     flag = ShutdownFlag()
     assert not flag.is_set()
-    if not (pid := os.fork()):
-        flag.set()
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
+    run_forked(flag.set)
     assert flag.is_set()
 
 

@@ -196,6 +196,11 @@ def test_a_message_all_of_which_failed_fails_its_task(task: Task) -> None:
         task.run(*MANY[:2])
 
 
+def test_a_message_without_items_as_a_probe_sends_it_succeeds(task: Task) -> None:
+    assert task.run() == ""
+    assert task.diary == []
+
+
 def test_a_message_that_is_none_of_ours_is_dropped(task: Task) -> None:
     assert task.task.run({"v": 2, "items": []}).startswith("dropped: version 2")
     assert task.diary == []
