@@ -18,7 +18,7 @@ Errors of redis-py are kept as ``__cause__``.
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 E = TypeVar("E", bound=BaseException)
 
@@ -91,7 +91,18 @@ class UnknownQuery(RefreshFailed):
         self.version = version
 
     def __str__(self) -> str:
-        return f"no worker has registered the query {self.query!r}, version {self.version}: check REFRESHER_QUERIES"
+        return (
+            f"no worker has registered the query {self.query!r}, version {self.version}: is the name right? "
+            "`refresher queries` lists them in a worker's environment"
+        )
+
+
+# By the lease record's state; of the others nothing more is known.
+_HINTS: Final = {
+    "queued": "does a worker run? see `refresher status`",
+    "running": "a worker is loading it; see `refresher explain`",
+    "retrying": "the load failed, and will be tried again; see `refresher explain`",
+}
 
 
 class WaitTimeout(CacheError, TimeoutError):
@@ -101,7 +112,7 @@ class WaitTimeout(CacheError, TimeoutError):
 
     def __init__(self, query: str, waited_seconds: float, state: str) -> None:
         message = f"timed out after {waited_seconds:.2f} s waiting for {query!r} (last lease state: {state})"
-        super().__init__(message, query=query)
+        super().__init__(f"{message}: {_HINTS.get(state, 'see `refresher status`')}", query=query)
         self.waited_seconds: float = waited_seconds
         self.state: str = state
 

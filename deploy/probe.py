@@ -18,12 +18,14 @@ from uuid import uuid4
 from celery import Celery
 from kombu import Queue
 from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from api_client import CacheError
 from api_client.config.broker import plain_queue, queue_for
-from api_client.config.environment import without_password
 from api_client.protocol import messages
 from refresher import WorkerSettings
+from refresher.ops.broker import fault_text
+from refresher.ops.permissions import USERS_GUIDE, is_forbidden
 from refresher.worker.app import celery_settings
 
 RESEND_SECONDS = 5.0
@@ -63,7 +65,8 @@ def probe(app: Celery, queue: Queue, host: str, deadline: float) -> bool:
 
     with app.connection_for_write() as connection:
         receiver = app.events.Receiver(connection, handlers={"task-succeeded": on_succeeded})
-        with receiver.consumer_context() as (events, channel, _):
+        # Without a request for the workers' heartbeats, which is remote control.
+        with receiver.consumer_context(wakeup=False) as (events, channel, _):
             while not ended and time.monotonic() < deadline:
                 # The first may end before the broker has registered this listener.
                 task_ids.append(send(app, queue, deadline))
@@ -92,5 +95,8 @@ def send(app: Celery, queue: Queue, deadline: float) -> str:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CacheError, OperationalError, OSError) as error:
-        sys.exit(f"error: cannot reach the broker: {without_password(str(error))}")
+    except CacheError as error:
+        sys.exit(f"error: {error}")
+    except (OperationalError, RedisError, OSError) as error:
+        hint = f": sign in as probe ({USERS_GUIDE})" if is_forbidden(error) or is_forbidden(error.__cause__) else ""
+        sys.exit(f"error: the broker can't be used: {fault_text(error)}{hint}")

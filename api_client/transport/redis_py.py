@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -28,6 +30,8 @@ from api_client.transport.wire import pack_bytes_only
 T = TypeVar("T")
 
 HEALTH_CHECK_SECONDS: Final = 15
+_SILENCE: Final = (TimeoutError, builtins.TimeoutError)
+_CLOSED: Final = re.compile(r"(?i)reset by peer|broken pipe|closed")
 MAX_CONNECTIONS: Final = 64
 
 
@@ -215,8 +219,30 @@ def translated(query: str | None = None) -> Iterator[None]:
         raise CacheUnavailable(f"the cache's Redis can't be used: {reason(error)}", query=query) from error
 
 
-def reason(error: Exception) -> str:
-    """Describe an error of redis-py, without secrets."""
+def reason(error: Exception, url: str = "") -> str:
+    """Describe an error of redis-py, without secrets.
+
+    Args:
+        url: where it was met, for a hint at TLS; "": no hint, as where connections are known to work.
+    """
+    hint = _tls_hint(error, url.partition(":")[0])
+    return f"{_plain_reason(error)}; {hint}" if hint else _plain_reason(error)
+
+
+def _tls_hint(error: Exception, scheme: str) -> str:
+    """Return what to try where TLS meets a server without it, or the other way round, as far as the error tells.
+
+    A Redis without TLS waits for the rest of the handshake, as if it were a command; one with TLS closes.
+    """
+    base, plus, topology = scheme.partition("+")
+    if base in {"rediss", "amqps"} and (isinstance(error, _SILENCE) or "WRONG_VERSION_NUMBER" in str(error)):
+        return f"if the server has no TLS, the URL begins with {base[:-1]}{plus}{topology}://"
+    if base in {"redis", "amqp"} and _CLOSED.search(str(error)):
+        return f"if the server has TLS, the URL begins with {base}s{plus}{topology}://"
+    return ""
+
+
+def _plain_reason(error: Exception) -> str:
     if isinstance(error, AuthenticationError):
         return "it refuses this user or password"
     if isinstance(error, TimeoutError):

@@ -7,6 +7,9 @@ again after a change of a template, then ``ACL LOAD`` on each server.
 ``--cache cluster`` adds the user of replicas to the cache's, ``--cache sentinel`` also that of the Sentinels, and
 creates ``sentinel.acl`` for the Sentinels themselves.
 
+``--addresses CACHE BROKER``, such as ``--addresses cache:6379 broker:6380``, also writes the environment of each
+component (``reader.env``, ``worker.env`` and so on), so that no password has to be copied. For ``--cache single``.
+
 To choose a password: ``printf %s "$PASSWORD" | sha256sum`` prints what follows the # in an ACL file.
 """
 
@@ -27,6 +30,11 @@ TEMPLATES = {
         "cache": ("cache", "cache.replica", "cache.sentinel"), "sentinel": ("sentinel",), "broker": ("broker",),
     },
 }  # fmt: skip
+# The users of each component on cache and broker; "": it does not use the cache.
+COMPONENTS = {
+    "reader": ("reader", "publisher"), "invalidator": ("invalidator", "publisher"), "worker": ("worker", "worker"),
+    "operator": ("operator", "operator"), "flower": ("", "flower"), "probe": ("", "probe"),
+}  # fmt: skip
 
 
 def main() -> None:
@@ -36,7 +44,10 @@ def main() -> None:
     parser.add_argument("--namespace", default="cache", help="CACHE_NAMESPACE (default: cache)")
     parser.add_argument("--cache", choices=TEMPLATES, default="single", help="what the cache is (default: single)")
     parser.add_argument("--broker-db", type=int, default=0, help="the database in CACHE_BROKER_URL (default: 0)")
+    parser.add_argument("--addresses", nargs=2, metavar=("CACHE", "BROKER"), help="HOST:PORT each: write NAME.env, too")
     arguments = parser.parse_args()
+    if arguments.addresses and arguments.cache != "single":
+        parser.error("--addresses is for --cache single")
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", arguments.namespace):
         sys.exit("error: a namespace is 1 to 64 of A-Z a-z 0-9 _ . -")
     os.umask(0o077)
@@ -51,6 +62,20 @@ def main() -> None:
         (arguments.directory / f"{server}.acl").write_text(_filled(text, server, passwords), encoding="utf-8")
     lines = [f"{server} {user} {password}\n" for (server, user), password in passwords.items()]
     kept.write_text("".join(lines), encoding="utf-8")
+    if arguments.addresses:
+        _write_environments(arguments, passwords)
+
+
+def _write_environments(arguments: argparse.Namespace, passwords: dict[tuple[str, str], str]) -> None:
+    cache_at, broker_at = arguments.addresses
+    for component, (on_cache, on_broker) in COMPONENTS.items():
+        lines = [f"CACHE_NAMESPACE={arguments.namespace}"]
+        if on_cache:
+            lines.append(f"CACHE_REDIS_URL=redis://{on_cache}:{passwords['cache', on_cache]}@{cache_at}/0")
+        broker = f"{on_broker}:{passwords['broker', on_broker]}@{broker_at}/{arguments.broker_db}"
+        lines.append(f"CACHE_BROKER_URL=redis://{broker}")
+        path = arguments.directory / f"{component}.env"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _read(path: Path) -> dict[tuple[str, str], str]:

@@ -53,7 +53,7 @@ def opened_cache(url: str) -> Iterator[redis.Redis]:
         yield client
     except (RedisError, OSError) as error:
         shown = shown_url(url)
-        raise CacheUnavailable(f"the cache at CACHE_REDIS_URL={shown} can't be used: {reason(error)}") from error
+        raise CacheUnavailable(f"the cache at CACHE_REDIS_URL={shown} can't be used: {reason(error, url)}") from error
     finally:
         client.close()
 

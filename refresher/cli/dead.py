@@ -13,8 +13,10 @@ from api_client.config.settings import ReaderSettings
 from api_client.explain import details_of, duration, reason_of
 from refresher.cli.arguments import duration_of, opened_cache
 from refresher.cli.output import as_json, compact, counted, plain, table_of, time_of, wide_console
+from refresher.cli.permissions import permissions_named
 from refresher.flow.dead_letters import MAX_KEPT
 from refresher.ops.dead_keys import DeadKey, DeadKeys, KeyStatus, RetryOutcome, RetryResult
+from refresher.ops.permissions import Permissions
 
 DEFAULT_MOST: Final = 50
 MAX_PARAMS_CHARACTERS: Final = 60
@@ -132,7 +134,8 @@ def drop(identifiers: Ids = None, query: OfQuery = None, every: Every = False, a
 @contextmanager
 def _dead_keys() -> Iterator[tuple[DeadKeys, ReaderSettings]]:
     settings = ReaderSettings.from_env()
-    with opened_cache(settings.redis_url) as client:
+    named = permissions_named(settings, Permissions.missing_for_dead_letters, "operator")
+    with named, opened_cache(settings.redis_url) as client:
         yield DeadKeys(client, settings), settings
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Annotated, Final
 
@@ -11,9 +10,9 @@ import typer
 from api_client.config.settings import ReaderSettings
 from api_client.explain import Explanation, details_of, reason_of
 from api_client.protocol.model import EntryState
-from api_client.trigger.broker import CeleryBroker
 from refresher.cli.arguments import ParamList, QueryName, Version, key_of, opened_cache
 from refresher.cli.output import as_json, details_grid
+from refresher.ops.broker import Queues, queue_lengths
 from refresher.ops.inspect import explain_keys
 
 NAME_COLUMNS: Final = 10
@@ -38,20 +37,20 @@ def explain(
     key = key_of(settings, query, params, version)
     with opened_cache(settings.redis_url) as client:
         (explained,) = explain_keys(client, [key])
-    explained = replace(explained, queue_length=_queue_length(settings))
+    if queues := _queues(settings):
+        explained = replace(explained, queue_length=queues.refresh, miss_queue_length=queues.miss)
     if as_json_:
         typer.echo(as_json(asdict(explained)))
     else:
         _print(explained, settings.variable_of("broker_url"))
 
 
-def _queue_length(settings: ReaderSettings) -> int | None:
+def _queues(settings: ReaderSettings) -> Queues | None:
     """Return how many refreshes are queued; None without the broker, which explains no less of the entry."""
-    with closing(CeleryBroker(settings.broker_url, settings.namespace)) as broker:
-        try:
-            return broker.waiting()
-        except Exception:  # noqa: BLE001 - whatever a broker raises
-            return None
+    try:
+        return queue_lengths(settings)
+    except Exception:  # noqa: BLE001 - whatever a broker raises
+        return None
 
 
 def _print(explained: Explanation, broker_variable: str) -> None:
@@ -67,5 +66,5 @@ def _print(explained: Explanation, broker_variable: str) -> None:
     )  # fmt: skip
     rows = details_of(explained)
     if explained.queue_length is None:
-        rows.append(("queue", f"the broker at {broker_variable} can't be queried"))
+        rows.append(("queues", f"the broker at {broker_variable} can't be queried"))
     console.print(details_grid([*rows, ("key", explained.key)], NAME_COLUMNS))

@@ -12,6 +12,8 @@ from api_client.config.settings import ReaderSettings
 from api_client.protocol.model import RefreshState
 from refresher.cli.arguments import ParamList, QueryName, Version, duration_of, key_of
 from refresher.cli.output import as_json
+from refresher.cli.permissions import permissions_named
+from refresher.ops.permissions import Permissions
 
 _WORDS = {
     RefreshState.TRIGGERED: "triggered",
@@ -35,7 +37,7 @@ def refresh(
     wait_seconds = duration_of(wait, "--wait")
     settings = ReaderSettings.from_env()
     key = key_of(settings, query, params, version)
-    with CacheClient(settings) as client:
+    with permissions_named(settings, Permissions.missing_for_readers, "operator"), CacheClient(settings) as client:
         state = client.refresh(query, key.params, version=version, wait=wait_seconds > 0, timeout=wait_seconds or None)
     if as_json_:
         typer.echo(as_json({"query": query, "version": version, "refresh": state.value, "waited": wait_seconds > 0}))
@@ -60,7 +62,7 @@ def invalidate(
     """
     settings = ReaderSettings.from_env()
     key = key_of(settings, query, params, version or 1)
-    with CacheClient(settings) as client:
+    with permissions_named(settings, Permissions.missing_to_invalidate, "invalidator"), CacheClient(settings) as client:
         done = client.invalidate(
             query, key.params, version=version, hard=hard, bookmarks=bookmark or (), replicas=replicas
         )

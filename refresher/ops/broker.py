@@ -46,10 +46,10 @@ def broker_place(settings: SharedSettings) -> str:
     return f"{settings.variable_of('broker_url')}={without_password(settings.broker_url)}"
 
 
-def fault_text(error: Exception) -> str:
-    """Describe what cache or broker have raised; kombu wraps what a transport raises. Nothing in it is a secret."""
+def fault_text(error: Exception, url: str = "") -> str:
+    """Describe what cache or broker have raised, as `reason`; kombu wraps what a transport raises."""
     found = error if isinstance(error, RedisError | OSError) else error.__cause__ or error
-    return reason(found) if isinstance(found, RedisError | OSError) else type(found).__name__
+    return reason(found, url) if isinstance(found, RedisError | OSError) else type(found).__name__
 
 
 def queue_lengths(settings: SharedSettings) -> Queues:

@@ -15,9 +15,11 @@ from redis.exceptions import NoPermissionError
 
 from api_client.config.redis_url import read_url
 from api_client.protocol.keys import CacheKey, dead_letters_key, make_key, versions_key
+from api_client.transport.redis_py import node_of, open_pubsub
 
 Command: TypeAlias = tuple[str | int, ...]
 
+USERS_GUIDE: Final = "docs/how-to/users-and-tls.md"
 _SCRIPT: Final = "return 1"
 
 
@@ -27,43 +29,90 @@ def user_of(url: str) -> str:
     return unquote(authority.rpartition("@")[0].partition(":")[0]) or "default"
 
 
+def is_forbidden(error: BaseException | None) -> bool:
+    """Return whether Redis or RabbitMQ refused because of a permission."""
+    from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # py-amqp has no types
+
+    return isinstance(error, NoPermissionError | AccessRefused)
+
+
 class Permissions:
     """What a user lacks on the cache, in the words of an ACL file: of a key or a channel where the command is allowed.
 
     Args:
-        node: a client signed in as the user; of a cluster, any node's.
+        client: signed in as the user; of a cluster, one node is examined.
         namespace: CACHE_NAMESPACE.
 
     Errors of Redis come as redis-py raises them.
     """
 
-    def __init__(self, node: redis.Redis, namespace: str) -> None:
-        self._node, self._namespace = node, namespace
+    def __init__(self, client: redis.Redis, namespace: str) -> None:
         self._key = make_key(namespace, "refresher.doctor", {"rights": uuid.uuid4().hex}, 1)
+        self._node, self._namespace = node_of(client, self._key.entry), namespace
 
     def missing_for_readers(self) -> list[str]:
         """Return what readers and workers need and the user lacks."""
-        key = self._key
-        return self._missing([
-            ("TIME",), ("GET", key.entry), ("GETRANGE", key.entry, 0, 0), ("STRLEN", key.entry), ("PTTL", key.entry),
-            ("HGETALL", key.record), ("HMGET", key.record, "x"), ("HSET", key.record, "x", "x"),
-            ("PEXPIRE", key.record, 1_000), ("HDEL", key.record, "x"), ("DEL", key.record),
-            ("EVAL", _SCRIPT, 2, key.entry, key.record),
-            ("EVALSHA", hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest(), 2, key.entry, key.record),
-        ])  # fmt: skip
+        return self._missing(self._reader_commands())
+
+    def missing_for_speed(self, *, tracks: bool, timeout_seconds: float) -> list[str]:
+        """Return what readers can do without, if slower, and the user lacks: notifications, batches, tracking.
+
+        Args:
+            tracks: whether the in-process cache is on.
+            timeout_seconds: bound of the reply to SUBSCRIBE.
+        """
+        tracking: list[Command] = [("CLIENT TRACKING", "OFF")] if tracks else []
+        return self._missing_to_subscribe(timeout_seconds) + self._missing([self._look_up_versions(), *tracking])
 
     def missing_for_operators(self) -> list[str]:
         """Return what doctor and the commands on keys need besides, and the user lacks."""
-        key, letters = self._key, dead_letters_key(self._namespace)
+        key = self._key
         return self._missing([
-            ("INFO", "server"), ("CLIENT LIST", "ID", 1), ("PUBLISH", key.channel, ""), ("ZREVRANGE", letters, 0, 0),
-            ("ZRANGEBYSCORE", letters, 1, 1), ("ZREM", letters, ""),
-            ("ZRANGE", versions_key(self._namespace, key.query), 0, -1),
+            ("INFO", "server"), ("CLIENT LIST", "ID", 1), ("SCAN", 0, "COUNT", 1), ("OBJECT FREQ", key.entry),
+            ("PUBLISH", key.channel, ""), *self._dead_letter_commands(), self._look_up_versions(),
+        ])  # fmt: skip
+
+    def missing_for_dead_letters(self) -> list[str]:
+        """Return what `refresher dead` needs and the user lacks."""
+        return self._missing([*self._reader_commands(), *self._dead_letter_commands()])
+
+    def missing_to_invalidate(self) -> list[str]:
+        """Return what invalidating needs and the user lacks."""
+        key, versions = self._key, versions_key(self._namespace, self._key.query)
+        return self._missing([
+            *self._reader_commands(), ("PUBLISH", key.channel, ""), ("SETRANGE", key.entry, 0, ""), ("DEL", key.entry),
+            self._look_up_versions(), ("EVAL", _SCRIPT, 1, versions),
         ])  # fmt: skip
 
     def missing_to_notify(self) -> list[str]:
         """Return what notifying waiting readers needs and the user lacks."""
         return self._missing([("PUBLISH", self._key.channel, "")])
+
+    def _reader_commands(self) -> list[Command]:
+        key = self._key
+        return [
+            ("TIME",), ("GET", key.entry), ("GETRANGE", key.entry, 0, 0), ("STRLEN", key.entry), ("PTTL", key.entry),
+            ("HGETALL", key.record), ("HMGET", key.record, "x"), ("HSET", key.record, "x", "x"),
+            ("PEXPIRE", key.record, 1_000), ("HDEL", key.record, "x"), ("DEL", key.record),
+            ("EVAL", _SCRIPT, 2, key.entry, key.record),
+            ("EVALSHA", hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest(), 2, key.entry, key.record),
+        ]  # fmt: skip
+
+    def _dead_letter_commands(self) -> list[Command]:
+        letters = dead_letters_key(self._namespace)
+        return [("ZREVRANGE", letters, 0, 0), ("ZRANGEBYSCORE", letters, 1, 1), ("ZREM", letters, "")]
+
+    def _look_up_versions(self) -> Command:
+        return "ZRANGE", versions_key(self._namespace, self._key.query), 0, -1
+
+    def _missing_to_subscribe(self, timeout_seconds: float) -> list[str]:
+        with open_pubsub(self._node) as listener:
+            try:
+                listener.subscribe(self._key.channel)
+                listener.get_message(timeout=timeout_seconds)
+            except NoPermissionError as refusal:
+                return [self._name(("SUBSCRIBE", self._key.channel), str(refusal))]
+        return []
 
     def _missing(self, commands: list[Command]) -> list[str]:
         with self._node.pipeline(transaction=False) as pipeline:
@@ -77,7 +126,11 @@ class Permissions:
         ]
         # Where keys are missing for other commands, too, those of scripts need no permission of their own.
         are_keys_missing = any(name.startswith("%") for name in missing)
-        return [name for name in dict.fromkeys(missing) if not (are_keys_missing and name.startswith("("))]
+        needless = {name.replace("%RW~", "%R~") for name in missing if name.startswith("%RW~")}
+        return [
+            name for name in dict.fromkeys(missing)
+            if name not in needless and not (are_keys_missing and name.startswith("("))
+        ]  # fmt: skip
 
     def _name(self, command: Command, refusal: str) -> str:
         key: CacheKey = self._key
@@ -86,11 +139,13 @@ class Permissions:
             return f"&{key.channel.partition('{')[0]}*"
         if "key" not in refusal:
             return "+" + str(command[0]).lower().replace(" ", "|")
-        if command[0] in {"EVAL", "EVALSHA"}:  # whose keys have to be writable, by name
+        is_script = command[0] in {"EVAL", "EVALSHA"}  # whose keys have to be writable, by name
+        if is_script and command[3] == key.entry:
             return f"(+evalsha +eval %RW~{entries} %RW~{records})"
+        access = "%RW" if is_script or command[0] in {"SETRANGE", "DEL"} else "%R"
         versions = versions_key(self._namespace, key.query)
         return {
-            key.entry: f"%R~{entries}",
+            key.entry: f"{access}~{entries}",
             key.record: f"%RW~{records}",
-            versions: f"%RW~{versions.partition('{')[0]}*",
-        }.get(str(command[1]), f"%RW~{dead_letters_key(self._namespace)}")
+            versions: f"{access}~{versions.partition('{')[0]}*",
+        }.get(str(command[3] if is_script else command[1]), f"%RW~{dead_letters_key(self._namespace)}")

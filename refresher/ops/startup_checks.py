@@ -16,7 +16,7 @@ from api_client.config.broker import queues
 from api_client.config.environment import without_password
 from api_client.errors import ConfigurationError
 from api_client.protocol.keys import make_key
-from api_client.transport.redis_py import connect, node_of, reason
+from api_client.transport.redis_py import connect, reason
 from refresher.errors import LoadFailed
 from refresher.graph.loader import Graph
 from refresher.ops.broker import broker_place
@@ -76,10 +76,10 @@ def cache_problem(settings: WorkerSettings) -> str | None:
     try:
         # Changes nothing, for there is no such key; a replica, a full server and a missing permission refuse it.
         client.set(key, b"", xx=True)
-        missing = " ".join(Permissions(node_of(client, key), settings.namespace).missing_to_notify())
+        missing = " ".join(Permissions(client, settings.namespace).missing_to_notify())
     except (RedisError, OSError) as error:
-        url = without_password(settings.redis_url)
-        return f"the cache at CACHE_REDIS_URL={url} can't be used: {reason(error)}; refreshes fail until it can"
+        url, why = without_password(settings.redis_url), reason(error, settings.redis_url)
+        return f"the cache at CACHE_REDIS_URL={url} can't be used: {why}; refreshes fail until it can"
     finally:
         client.close()
     if missing:
@@ -102,7 +102,7 @@ def broker_memory_problem(settings: WorkerSettings) -> str | None:
     except NoPermissionError:
         return None  # a user that may publish need not have this permission
     except (RedisError, OSError) as error:
-        return f"the broker at {broker_place(settings)} can't be used: {reason(error)}"
+        return f"the broker at {broker_place(settings)} can't be used: {reason(error, settings.broker_url)}"
     finally:
         client.close()
     return None

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import neo4j
 import psutil
 import pytest
 import redis
@@ -26,10 +25,12 @@ from refresher.embedded import GuardedProcess, free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.confined import directives
 from tests.support.deployment_files import DEPLOY, copy_with_secrets, environment
+from tests.support.graph_session import graph_session
+from tests.support.http_requests import fetch
 from tests.support.running_deployment import RunningDeployment, can_mount, confined, scraped_here
 from tests.support.scripted_queries import CONTROL_URL
 from tests.support.tools import tool
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.waiting import eventually
 from tests.support.web_server import WebServer
 
 pytestmark = pytest.mark.timeout(900)
@@ -52,9 +53,7 @@ def deployed(arcadedb: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "NEO4J_DATABASE": arcadedb.database,
     }  # fmt: skip
     with ExitStack() as stack:
-        sign_in = (arcadedb.user, arcadedb.password)
-        driver = stack.enter_context(neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=sign_in))
-        session = stack.enter_context(driver.session(database=arcadedb.database))
+        session = stack.enter_context(graph_session(arcadedb))
         session.run("CREATE (:Person {id: $id})-[:KNOWS]->(:Person {id: 1, name: 'Ada'})", id=PERSON).consume()
         stack.callback(lambda: session.run("MATCH (p:Person) DETACH DELETE p").consume())
         running = RunningDeployment(stack, tmp_path_factory.mktemp("deployed"), graph)
@@ -98,22 +97,10 @@ def test_the_application_reads_and_each_process_shows_the_numbers_of_all(applica
 
 def test_prometheus_scrapes_worker_flower_and_application(deployed: RunningDeployment) -> None:
     def up() -> list[str]:
-        answer = ask(deployed.ports["prometheus"], "/api/v1/query?query=up")[1]
+        answer = fetch(deployed.ports["prometheus"], "/api/v1/query?query=up")[1]
         return sorted(re.findall(rb'"job":"([a-z-]+)"[^]]*"value":\[[\d.]+,"1"', answer))
 
     eventually(lambda: up() == [b"application", b"refresher-flower", b"refresher-workers"], "all are up")
-
-
-def ask(port: int, path: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_WAIT_SECONDS)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    except ConnectionRefusedError:
-        return 0, b""
-    finally:
-        connection.close()
 
 
 def test_nobody_gets_in_without_a_password(deployed: RunningDeployment) -> None:
@@ -121,7 +108,7 @@ def test_nobody_gets_in_without_a_password(deployed: RunningDeployment) -> None:
         stranger = redis.Redis(port=deployed.ports[server], retry=Retry(NoBackoff(), 0))
         with stranger, pytest.raises(redis.AuthenticationError):
             stranger.get("x")
-    assert ask(deployed.ports["flower"], "/workers")[0] == http.client.UNAUTHORIZED
+    assert fetch(deployed.ports["flower"], "/workers")[0] == http.client.UNAUTHORIZED
 
 
 def test_our_processes_have_no_privileges(deployed: RunningDeployment) -> None:
@@ -187,14 +174,14 @@ def test_the_worker_s_unit_refreshes_and_stops_in_order_under_its_confinement(
     port = free_port()
     ports = {"CACHE_HEALTH_PORT": str(port), "CACHE_METRICS_PORT": str(free_port())}
     unit = Unit(system, stack, tmp_path, "worker", **ports)
-    eventually(lambda: ask(port, "/ready")[0] == http.client.OK, f"it is ready: {unit.process.tail_of_log()}")
+    eventually(lambda: fetch(port, "/ready")[0] == http.client.OK, f"it is ready: {unit.process.tail_of_log()}")
     assert unit.is_filtered()
     client = system.client()
     assert client.get("long_lived", {"key": "a"})["load"] == 1
     client.refresh("long_lived", {"key": "b", "hold": "gate"})
     eventually(lambda: system.loads("b") == 1, "it loads")
     unit.tell_to_stop()
-    eventually(lambda: b"stopping" in ask(port, "/ready")[1], "it stops")
+    eventually(lambda: b"stopping" in fetch(port, "/ready")[1], "it stops")
     system.open_gate("gate")
     assert unit.ended() == 0
     assert client.get("long_lived", {"key": "b", "hold": "gate"}, timeout=5)["load"] == 1
@@ -205,8 +192,8 @@ def test_flower_s_unit_asks_for_a_password_under_its_confinement(
 ) -> None:
     port = free_port()
     unit = Unit(system, stack, tmp_path, "flower", FLOWER_PORT=str(port))
-    eventually(lambda: ask(port, "/healthcheck")[0] == http.client.OK, "it answers")
+    eventually(lambda: fetch(port, "/healthcheck")[0] == http.client.OK, "it answers")
     assert unit.is_filtered()
-    assert ask(port, "/workers")[0] == http.client.UNAUTHORIZED
+    assert fetch(port, "/workers")[0] == http.client.UNAUTHORIZED
     unit.tell_to_stop()
     assert unit.ended() == 0

@@ -7,7 +7,6 @@ import threading
 from functools import partialmethod
 from typing import Any
 
-import neo4j
 import pytest
 import redis
 from celery.app.control import Inspect
@@ -22,6 +21,7 @@ from refresher.flow.dead_letters import DeadLetters
 from refresher.ops.doctor import deployment
 from tests.acceptance.conftest import System
 from tests.contract.test_dead_letters import a_letter
+from tests.support.graph_session import graph_session
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 SECRET = "canary-77b0"
@@ -207,10 +207,7 @@ def test_a_wrong_setting_is_one_error(office: Office) -> None:
 
 
 def watched_nodes(graph: ArcadeDbServer) -> int:
-    with (
-        neo4j.GraphDatabase.driver(graph.bolt_uri, auth=(graph.user, graph.password)) as driver,
-        driver.session(database=graph.database) as session,
-    ):
+    with graph_session(graph) as session:
         return int(session.run("MATCH (w:RefresherWatch) RETURN count(w) AS n").single(strict=True)["n"])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from api_client import ReaderSettings
 from refresher.embedded import RedisServer
 from refresher.ops.doctor.findings import Level
 from refresher.ops.permissions import user_of
@@ -30,8 +31,9 @@ def admin(clean_redis: RedisServer) -> Iterator[redis.Redis]:
         (["resetkeys", "~cache:l1:*", "~cache:dead1"], Level.PROBLEM, "%R~cache:e1:*"),
         (["-info", "-zrem"], Level.WARNING, "+info +zrem"),
         (["-client"], Level.WARNING, "+client|list"),
+        (["-scan", "-object"], Level.WARNING, "+scan +object|freq"),
         (["resetkeys", "~cache:e1:*", "~cache:l1:*", "~cache:v1:*"], Level.WARNING, "%RW~cache:dead1"),
-        (["resetkeys", "~cache:e1:*", "~cache:l1:*", "~cache:dead1"], Level.WARNING, "%RW~cache:v1:*"),
+        (["resetkeys", "~cache:e1:*", "~cache:l1:*", "~cache:dead1"], Level.WARNING, "%R~cache:v1:*"),
         (["-zrange"], Level.WARNING, "+zrange"),
         (["resetchannels"], Level.WARNING, "&cache:n1:*"),
         ([], Level.OK, ""),
@@ -41,13 +43,40 @@ def admin(clean_redis: RedisServer) -> Iterator[redis.Redis]:
 def test_a_missing_right_is_named(
     admin: redis.Redis, clean_redis: RedisServer, taken: list[str], level: Level, missing: str
 ) -> None:
-    admin.execute_command("ACL", "SETUSER", "weak", "reset", "on", ">x", "~*", "&*", "+@all", *taken)
-    url = f"redis://weak:x@{clean_redis.host}:{clean_redis.port}/0"
-    found = run_check("rights", redis_url=url)
+    found = run_check("rights", redis_url=url_of_a_user_without(taken, admin, clean_redis))
     assert (found.level, found.message.startswith("the user weak ")) == (level, True)
     assert found.message.partition(" need: ")[2] == missing
     assert bool(found.remedy) == bool(missing)
     assert admin.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("taken", "local_max_entries", "level", "missing"),
+    [
+        (["-hmget", "-subscribe"], 0, Level.PROBLEM, "+hmget"),
+        (["-subscribe", "-zrange"], 0, Level.WARNING, "+subscribe +zrange"),
+        (["resetchannels"], 0, Level.WARNING, "&cache:n1:*"),
+        (["resetkeys", "~cache:e1:*", "~cache:l1:*"], 0, Level.WARNING, "%R~cache:v1:*"),
+        (["-client"], 1, Level.WARNING, "+client|tracking"),
+        (["-client"], 0, Level.OK, ""),
+        (["-info", "-scan", "-object", "-publish", "-zrevrange", "-zrangebyscore", "-zrem"], 1, Level.OK, ""),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_of_a_reader_s_user_only_what_readers_use_is_demanded(
+    admin: redis.Redis, clean_redis: RedisServer, taken: list[str], local_max_entries: int, level: Level, missing: str
+) -> None:
+    url = url_of_a_user_without(taken, admin, clean_redis)
+    reader = ReaderSettings(local_max_entries=local_max_entries)
+    found = run_check("rights", redis_url=url, reader=reader, as_reader=True)
+    assert (found.level, found.message.partition(" need: ")[2]) == (level, missing)
+    assert bool(found.remedy) == bool(missing)
+    assert admin.dbsize() == 0
+
+
+def url_of_a_user_without(taken: list[str], admin: redis.Redis, server: RedisServer) -> str:
+    admin.execute_command("ACL", "SETUSER", "weak", "reset", "on", ">x", "~*", "&*", "+@all", *taken)
+    return f"redis://weak:x@{server.host}:{server.port}/0"
 
 
 @pytest.mark.parametrize(

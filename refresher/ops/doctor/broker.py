@@ -12,7 +12,8 @@ from api_client.transport.redis_py import reason
 from refresher.ops.broker import consumed_queues, fault_text, queue_lengths
 from refresher.ops.broker_keys import replaced_keys as find_replaced_keys
 from refresher.ops.doctor.deployment import FULL_SHARE, Deployment, used_share
-from refresher.ops.doctor.findings import Finding, forbidden, ok, problem, unreachable, warning
+from refresher.ops.doctor.findings import Finding, ok, problem, unreachable, warning
+from refresher.ops.permissions import is_forbidden
 
 
 def replaced_keys(deployment: Deployment) -> Iterator[Finding]:
@@ -45,6 +46,8 @@ def memory(deployment: Deployment) -> Iterator[Finding]:
         return
     try:
         info = deployment.redis_broker.info()
+    except NoPermissionError:
+        raise
     except (RedisError, OSError) as error:
         yield warning(f"skipped: {reason(error)}", "allow INFO")
         return
@@ -70,17 +73,15 @@ def memory(deployment: Deployment) -> Iterator[Finding]:
 
 def workers(deployment: Deployment) -> Finding:
     """Check that a worker consumes the queues of CACHE_NAMESPACE."""
-    from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # py-amqp has no types
-
     from api_client.trigger.private_app import PublishingApp
 
     worker = deployment.worker
     try:
         with closing(PublishingApp.to(worker.broker_url, deployment.timeout_seconds)) as app:
             consumed = consumed_queues(app, deployment.answer_seconds)
-    except Exception as error:  # noqa: BLE001 - whatever a broker raises
-        if isinstance(error, NoPermissionError | AccessRefused):
-            return forbidden(error)
+    except Exception as error:  # whatever a broker raises
+        if is_forbidden(error):
+            raise
         return problem(f"no reply: {fault_text(error)}", "fix the broker; then look again")
     wanted = {make(worker.namespace, worker.broker_url) for make in (miss_queue, refresh_queue)}
     ours = sorted(name for name, names in consumed.items() if wanted <= names)

@@ -25,19 +25,36 @@ _SET_LRU: Final = "CONFIG SET maxmemory-policy allkeys-lru"
 def permissions(deployment: Deployment) -> Finding:
     """Report the permissions that the user of CACHE_REDIS_URL lacks."""
     user = user_of(deployment.worker.redis_url)
-    granted = Permissions(deployment.node, deployment.worker.namespace)
+    granted = Permissions(deployment.cache, deployment.worker.namespace)
     if missing := " ".join(granted.missing_for_readers()):
         return problem(
             f"the user {user} lacks permissions that readers and workers need: {missing}",
-            f"ACL SETUSER {user} {missing}, or the ACL file of deploy/redis; if need be on every node",
+            _grant(user, missing),
         )
+    if deployment.as_reader:
+        return _permissions_for_speed(deployment, granted, user)
     if missing := " ".join(granted.missing_for_operators()):
-        needs = "doctor, `refresher dead` and `refresher invalidate`"
+        needs = "doctor, `refresher status` and `refresher dead`"
         if granted.missing_to_notify():
             needs += ", and notifying waiting readers (else they poll for what this user commits or invalidates),"
         message = f"the user {user} lacks permissions that {needs} need: {missing}"
         return warning(message, f"{AS_OPERATOR}, or grant it these")
-    return ok(f"the user {user} has what readers, doctor and `refresher dead` need")
+    return ok(f"the user {user} has what readers, doctor, `refresher status` and `refresher dead` need")
+
+
+def _permissions_for_speed(deployment: Deployment, granted: Permissions, user: str) -> Finding:
+    tracks = deployment.reader.local_max_entries > 0
+    missing = " ".join(granted.missing_for_speed(tracks=tracks, timeout_seconds=deployment.timeout_seconds))
+    if not missing:
+        return ok(f"the user {user} has what readers need")
+    return warning(
+        f"the user {user} lacks permissions that notifications, batches or the in-process cache need: {missing}",
+        f"{_grant(user, missing)}; readers work without, but slower",
+    )
+
+
+def _grant(user: str, missing: str) -> str:
+    return f"ACL SETUSER {user} {missing}, or the ACL file of deploy/redis; if need be on every node"
 
 
 def server(deployment: Deployment) -> Finding:

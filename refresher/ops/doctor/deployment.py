@@ -30,6 +30,7 @@ class Deployment:
     Attributes:
         worker, reader: the settings.
         flower_url: where Flower is; "": it is not examined.
+        as_reader: whether the users are a reader's, which lack what operators need.
         timeout_seconds, answer_seconds: bounds of a request, and of the workers' replies.
         key: a key of doctor's own.
         cache, redis_broker: clients; the broker's is None where that is not a Redis.
@@ -37,10 +38,13 @@ class Deployment:
         replaced_keys: those that the check ``broker's keys`` has found.
     """
 
-    def __init__(self, worker: WorkerSettings, reader: ReaderSettings, flower_url: str = "") -> None:
+    def __init__(
+        self, worker: WorkerSettings, reader: ReaderSettings, flower_url: str = "", *, as_reader: bool = False
+    ) -> None:
         self.worker: WorkerSettings = worker
         self.reader: ReaderSettings = reader
         self.flower_url: str = flower_url
+        self.as_reader: bool = as_reader
         self.timeout_seconds: float = TIMEOUT_SECONDS
         self.answer_seconds: float = ANSWER_SECONDS
         self.key: CacheKey = make_key(worker.namespace, "refresher.doctor", None, 1)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from redis.exceptions import NoPermissionError
-
 from api_client.config.environment import without_password
 from refresher.ops.broker import fault_text
+from refresher.ops.permissions import USERS_GUIDE, is_forbidden
 
-AS_OPERATOR: Final = "sign in as operator (docs/how-to/users-and-tls.md)"
+AS_OPERATOR: Final = f"sign in as operator ({USERS_GUIDE})"
 
 
 class Level(StrEnum):
@@ -54,9 +53,9 @@ def problem(message: str, remedy: str = "") -> Finding:
 def unreachable(variable: str, url: str, error: Exception) -> Finding:
     """Return the finding that the server at ``url`` can't be used; a password in the URL is not shown."""
     remedy = "start it, or correct the variable"
-    if isinstance(error, NoPermissionError) or isinstance(error.__cause__, NoPermissionError):
+    if is_forbidden(error) or is_forbidden(error.__cause__):
         remedy = "grant its user that permission: the templates of deploy/redis have all that are needed"
-    return problem(f"{variable}={without_password(url)} can't be used: {fault_text(error)}", remedy)
+    return problem(f"{variable}={without_password(url)} can't be used: {fault_text(error, url)}", remedy)
 
 
 def forbidden(error: Exception) -> Finding:

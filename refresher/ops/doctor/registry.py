@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import RedisError
 
 from api_client.config.settings import ReaderSettings
 from refresher.ops.doctor import broker, cache, flower, keys, local_worker
 from refresher.ops.doctor.deployment import Deployment
-from refresher.ops.doctor.findings import Finding, forbidden, unreachable
+from refresher.ops.doctor.findings import Finding, forbidden, ok, unreachable
+from refresher.ops.permissions import is_forbidden
 from refresher.settings import WorkerSettings
 
 
@@ -32,14 +33,16 @@ class Needs(Enum):
 class Check:
     """One line of the table.
 
-    ``is_readers``: it also runs with ``--as-reader``. ``connects``: its first command needs what every use of the
-    server needs, so that a missing permission means that the server can't be used.
+    ``is_readers``: it also runs with ``--as-reader``. ``needs_operator``: a reader's user lacks a permission for it, by
+    design. ``connects``: its first command needs what every use of the server needs, so that a missing permission means
+    that the server can't be used.
     """
 
     name: str
     needs: Needs
     run: Callable[[Deployment], Finding | Iterable[Finding]]
     is_readers: bool = True
+    needs_operator: bool = False
     connects: bool = False
 
     def findings(self, deployment: Deployment) -> Iterator[Finding]:
@@ -51,19 +54,19 @@ class Check:
 
 CHECKS: Final = (
     Check("rights", Needs.CACHE, cache.permissions, connects=True),
-    Check("cache", Needs.CACHE, cache.server),
-    Check("eviction", Needs.CACHE, cache.eviction),
+    Check("cache", Needs.CACHE, cache.server, needs_operator=True),
+    Check("eviction", Needs.CACHE, cache.eviction, needs_operator=True),
     Check("clock", Needs.CACHE, cache.clock),
-    Check("notifications", Needs.CACHE, cache.notifications),
+    Check("notifications", Needs.CACHE, cache.notifications, needs_operator=True),
     Check("lease steps", Needs.CACHE, cache.lease_steps),
     Check("readers", Needs.CACHE, keys.readers, is_readers=False),
     Check("entries", Needs.CACHE, keys.entries, is_readers=False),
     Check("refreshes", Needs.CACHE, keys.refreshes, is_readers=False),
     Check("dead letters", Needs.CACHE, keys.dead_letters, is_readers=False),
-    Check("broker's keys", Needs.BROKER, broker.replaced_keys),
+    Check("broker's keys", Needs.BROKER, broker.replaced_keys, needs_operator=True),
     Check("broker", Needs.BROKER, broker.lengths, connects=True),
-    Check("broker's memory", Needs.BROKER, broker.memory),
-    Check("workers", Needs.BROKER, broker.workers),
+    Check("broker's memory", Needs.BROKER, broker.memory, needs_operator=True),
+    Check("workers", Needs.BROKER, broker.workers, needs_operator=True),
     Check("flower", Needs.NOTHING, flower.flower),
     Check("worker here", Needs.NOTHING, local_worker.health, is_readers=False),
     Check("metrics here", Needs.NOTHING, local_worker.metrics, is_readers=False),
@@ -81,25 +84,31 @@ def findings(
         worker, reader: where everything is, and its bounds.
         flower_url: where Flower is; "": it is not examined.
         as_reader: leave out what a reader has nothing to do with: others' keys, queries, graph, this host's worker.
+            What its users may not see, by design, is no fault.
     """
-    with Deployment(worker, reader, flower_url) as deployment:
+    with Deployment(worker, reader, flower_url, as_reader=as_reader) as deployment:
         yield from run_checks(deployment, [check for check in CHECKS if check.is_readers or not as_reader])
 
 
 def run_checks(deployment: Deployment, checks: Iterable[Check]) -> Iterator[Finding]:
     """Run checks in order, without those that need a server which can't be used."""
     unusable: set[Needs] = set()
+    hidden: list[str] = []
     for check in checks:
         if check.needs in unusable:
             continue
         try:
             yield from check.findings(deployment)
         except check.needs.value as error:
-            if isinstance(error, NoPermissionError) and not check.connects:
-                yield replace(forbidden(error), check=check.name)
-            else:
+            if check.connects or not is_forbidden(error):
                 unusable.add(check.needs)
                 yield from _unusable(check.needs, deployment, error)
+            elif deployment.as_reader and check.needs_operator:
+                hidden.append(check.name)
+            else:
+                yield replace(forbidden(error), check=check.name)
+    if hidden:
+        yield replace(ok(f"not visible to this user, as expected: {', '.join(hidden)}"), check="skipped")
 
 
 def _unusable(needs: Needs, deployment: Deployment, error: Exception) -> Iterator[Finding]:

@@ -152,12 +152,15 @@ def test_an_operator_asks_workers_and_how_many_refreshes_wait(
     monkeypatch.setattr("refresher.ops.doctor.deployment.ANSWER_SECONDS", 5.0)
     env = {**running.env, "CACHE_BROKER_URL": server.url_of("operator")}
     assert doctor_of(env) == {"broker": "ok", "workers": "ok"}
-    assert doctor_of({**env, "CACHE_BROKER_URL": server.url_of("publisher")}) == {"broker": "ok", "workers": "warning"}
+    env["CACHE_BROKER_URL"] = server.url_of("publisher")
+    assert doctor_of(env) == {"broker": "ok", "workers": "warning"}
+    assert doctor_of(env, "--as-reader") == {"broker": "ok", "skipped": "ok"}
 
 
-def doctor_of(env: dict[str, str]) -> dict[str, str]:
-    told = CliRunner().invoke(app, ["doctor", "--json"], env=env).stdout
-    return {one["check"]: one["level"] for one in json.loads(told)["findings"] if one["check"] in {"broker", "workers"}}
+def doctor_of(env: dict[str, str], *options: str) -> dict[str, str]:
+    told = CliRunner().invoke(app, ["doctor", "--json", *options], env=env).stdout
+    checks = {"broker", "workers", "skipped"}
+    return {one["check"]: one["level"] for one in json.loads(told)["findings"] if one["check"] in checks}
 
 
 def test_before_a_worker_has_ever_started_a_reader_is_told_so_or_makes_the_queue(server: RabbitMqWithUsers) -> None:

@@ -63,6 +63,12 @@ DENIED: dict[tuple[str, str], tuple[Command, ...]] = {
         ("ZREM", "unacked_index", "x"), ("PSUBSCRIBE", "/0.celeryev/*"), ("SUBSCRIBE", "/0.celery.pidbox"),
         ("PUBLISH", "/0.celeryev/task.succeeded", "x"), ("LPUSH", "worker@host.celery.pidbox", "x"),
     ),
+    ("broker", "probe"): (
+        *ANY_ON_THE_BROKER, ("BRPOP", QUEUE, 1), ("BRPOP", "cache.probe.host", 1), ("DEL", QUEUE), ("GET", "elsewhere"),
+        ("SREM", "_kombu.binding.cache.refresh", "x"), ("HGET", "unacked", "x"), ("PUBLISH", "/0.celery.pidbox", "x"),
+        ("SUBSCRIBE", "/0.celery.pidbox"), ("PUBLISH", "/0.celeryev/task.succeeded", "x"),
+        ("LPUSH", "worker@host.celery.pidbox", "x"),
+    ),
     ("broker", "worker"): (*ANY_ON_THE_BROKER, ("GET", "elsewhere"), ("GET", "cache:e1:x")),
     ("broker", "flower"): (
         *ANY_ON_THE_BROKER, ("LPUSH", QUEUE, "x"), ("RPUSH", QUEUE, "x"), ("BRPOP", QUEUE, 1), ("DEL", QUEUE),
@@ -152,7 +158,7 @@ def test_new_users_keep_the_passwords_that_there_are_and_nobody_else_reads_them(
     assert set(files) == {"cache.acl", "broker.acl", "passwords"}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
-    assert len(set(passwords.values())) == len(passwords) == 8
+    assert len(set(passwords.values())) == len(passwords) == 9
     assert make_users(folder) == passwords
     assert {path.name: path.read_text() for path in folder.iterdir()} == files
     for password in passwords.values():
@@ -164,6 +170,25 @@ def test_new_users_keep_the_passwords_that_there_are_and_nobody_else_reads_them(
         "default", "finder", "peer",
     ]  # fmt: skip
     assert {"replica", "sentinel"} <= {line.split()[1] for line in (folder / "cache.acl").read_text().splitlines()}
+
+
+def test_new_users_write_the_environment_of_each_component(users: Users, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / "passwords").write_text("".join(f"{' '.join(who)} {word}\n" for who, word in users.passwords.items()))
+    at = [f"{server.host}:{server.port}" for server in (users.cache, users.broker)]
+    make_users(folder, "--addresses", *at)
+    files = list(folder.glob("*.env"))
+    assert {path.stem for path in files} == {"reader", "invalidator", "worker", "operator", "flower", "probe"}
+    for path in files:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        environment = dict(line.split("=", 1) for line in path.read_text().splitlines())
+        assert environment.pop("CACHE_NAMESPACE") == "cache"
+        variables = {"CACHE_BROKER_URL"} | ({"CACHE_REDIS_URL"} if path.stem not in {"flower", "probe"} else set())
+        assert environment.keys() == variables
+        for url in environment.values():
+            with redis.Redis.from_url(url) as client:
+                assert client.ping()
 
 
 def test_the_broker_s_configuration_bounds_a_message_before_a_worker_reads_it() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -132,6 +134,46 @@ def test_doctor_sees_all_as_the_operator(system: SystemWithUsers, monkeypatch: p
     findings = {one["check"]: one["level"] for one in json.loads(told.stdout)["findings"]}
     # Beside the memory, which has no bound here, and letters that other tests left.
     assert {check for check, level in findings.items() if level != "ok"} <= {"eviction", "dead letters"}
+
+
+def test_doctor_demands_nothing_of_a_reader_s_users_that_they_lack_by_design(system: SystemWithUsers) -> None:
+    env = {**system.env, **system.reading, "CACHE_LOCAL_MAX_ENTRIES": "100"}
+    done = CliRunner().invoke(app, ["doctor", "--as-reader"], env=env)
+    forget_what_was_denied(system)
+    assert (done.exit_code, "warning" in done.output) == (0, False), done.output
+    assert "ok       rights: the user reader has what readers need\n" in done.output
+    hidden = "cache, eviction, notifications, broker's keys, broker's memory, workers"
+    assert f"ok       skipped: not visible to this user, as expected: {hidden}\n" in done.output
+
+
+def run_probe(system: SystemWithUsers, user: str, *options: str) -> subprocess.CompletedProcess[str]:
+    env = {**system.env, "CACHE_BROKER_URL": system.users.url("broker", user)}
+    command = [sys.executable, ROOT / "deploy/probe.py", *options]
+    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_probe_sees_that_a_worker_consumes(system: SystemWithUsers) -> None:
+    probed = run_probe(system, "probe")
+    assert (probed.returncode, probed.stderr) == (0, "")
+    assert probed.stdout.startswith("a worker consumed from cache.refresh-miss within ")
+
+
+def test_the_probe_empties_a_worker_s_own_queue_that_nobody_consumes(system: SystemWithUsers) -> None:
+    probed = run_probe(system, "probe", "--own-queue", "--timeout", "1")
+    queue = f"cache.probe.{socket.gethostname()}"
+    assert (probed.returncode, probed.stderr) == (1, f"error: no worker consumed from {queue} within 1 s\n")
+    with redis.Redis.from_url(system.users.broker.url()) as admin:
+        assert not admin.exists(queue)
+
+
+def test_the_probe_says_what_was_refused_and_which_user_may(system: SystemWithUsers) -> None:
+    probed = run_probe(system, "publisher")
+    forget_what_was_denied(system)
+    assert probed.returncode == 1
+    assert re.fullmatch(
+        r"error: the broker can't be used: it answered .*celeryev.*no permissions.*: sign in as probe \(.*\)\n",
+        probed.stderr,
+    )
 
 
 def test_flower_shows_workers_tasks_and_queues_and_sends_nothing(system: SystemWithUsers, tmp_path: Path) -> None:

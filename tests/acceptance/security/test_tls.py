@@ -20,6 +20,7 @@ from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS, local_cache_of
 from tests.support.authority import HOST, Authority
+from tests.support.doctor import run_check
 from tests.support.requirements import skip_or_fail
 from tests.support.waiting import eventually
 
@@ -147,6 +148,18 @@ def test_a_worker_says_that_its_broker_has_a_wrong_certificate_and_does_not_talk
     assert said.lower().count("certificate") >= 2
     assert "ready." not in said
     assert tls.server(wrong).password not in said
+
+
+@pytest.mark.parametrize(("check", "setting"), [("cache", "redis_url"), ("broker", "broker_url")])
+def test_tls_spoken_to_a_server_without_it_and_the_reverse_are_hinted_at(
+    tls: TlsRedis, redis_server: RedisServer, check: str, setting: str
+) -> None:
+    without_tls = tls.url().replace("rediss://", "redis://").partition("?")[0]
+    found = run_check(check, **{setting: without_tls})
+    assert found.message.endswith("; if the server has TLS, the URL begins with rediss://")
+    with_tls = redis_server.url().replace("redis://", "rediss://")
+    found = run_check(check, **{setting: with_tls})
+    assert found.message.endswith("; if the server has no TLS, the URL begins with redis://")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""Commands with users that lack a permission: the error names it, and the user of deploy/redis that has it."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+from typer.testing import CliRunner
+
+from api_client import CacheUnavailable, TriggerFailed
+from refresher.cli.commands import app
+from tests.support.redis_users import Users
+
+DEAD = ("dead", "retry", "--all")
+INVALIDATE = ("invalidate", "q")
+REFRESH = ("refresh", "q", "--wait", "0")
+
+
+def error_of(users: Users, *command: str, on_the_cache: str, on_the_broker: str = "publisher") -> BaseException | None:
+    env = {
+        "CACHE_REDIS_URL": users.url("cache", on_the_cache), "CACHE_BROKER_URL": users.url("broker", on_the_broker),
+        "CACHE_REDIS_TIMEOUT": "10s",
+    }  # fmt: skip
+    return CliRunner().invoke(app, command, env=env).exception
+
+
+@pytest.mark.parametrize(
+    ("command", "user", "missing", "needed"),
+    [
+        (INVALIDATE, "operator", "+setrange %RW~cache:e1:* %RW~cache:v1:*", "invalidator"),
+        (INVALIDATE, "reader", "+publish +setrange %RW~cache:e1:* %RW~cache:v1:*", "invalidator"),
+        (DEAD, "reader", "+zrevrange +zrangebyscore +zrem", "operator"),
+        (DEAD, "invalidator", "+zrevrange +zrangebyscore +zrem", "operator"),
+    ],
+)
+def test_what_a_user_of_the_cache_lacks_is_named_and_who_has_it(
+    users: Users, command: tuple[str, ...], user: str, missing: str, needed: str
+) -> None:
+    error = error_of(users, *command, on_the_cache=user)
+    assert isinstance(error, CacheUnavailable)
+    assert str(error) == (
+        f"the user {user} of CACHE_REDIS_URL lacks {missing}: sign in as {needed} (docs/how-to/users-and-tls.md)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "taken", "missing"),
+    [
+        (REFRESH, ["-hmget"], "+hmget"),
+        (DEAD, ["resetkeys", "~cache:e1:*", "~cache:l1:*"], "%RW~cache:dead1"),
+        (INVALIDATE, ["resetkeys", "~cache:l1:*", "~cache:v1:*"], "%RW~cache:e1:*"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_a_key_that_a_user_may_not_use_is_named_by_its_pattern(
+    users: Users, command: tuple[str, ...], taken: list[str], missing: str
+) -> None:
+    with redis.Redis.from_url(users.cache.url()) as admin:
+        admin.execute_command("ACL", "SETUSER", "weak", "reset", "on", ">x", "~*", "&*", "+@all", *taken)
+        users.passwords["cache", "weak"] = "x"
+        error = error_of(users, *command, on_the_cache="weak")
+        admin.execute_command("ACL", "DELUSER", "weak")
+    assert f"the user weak of CACHE_REDIS_URL lacks {missing}: sign in as " in str(error)
+
+
+def test_a_user_that_may_not_publish_is_told_who_may(users: Users) -> None:
+    error = error_of(users, *REFRESH, on_the_cache="operator", on_the_broker="flower")
+    assert isinstance(error, TriggerFailed)
+    assert "no permissions" in str(error)
+    assert str(error).endswith(": sign in as publisher or operator in CACHE_BROKER_URL (docs/how-to/users-and-tls.md)")
