@@ -91,8 +91,9 @@ class Explanation:
         last: this process's last decision; None where it has not read the key, or not so close to its soft expiry.
         outcome: of this process's last trigger.
         record: None where the key is idle.
-        queue_length: refreshes that wait in the broker; from a client, by its process's last poll (which needs an
-            early refresh to publish, or one that has been queued for long). None: unknown.
+        queue_length: background refreshes (early and stale) that wait in the broker; from a client, by its process's
+            last poll (which needs an early refresh to publish, or one that has been queued for long). None: unknown.
+        miss_queue_length: blocking refreshes (misses) that wait in the broker. None: unknown, as always from a client.
     """
 
     query: str
@@ -119,6 +120,7 @@ class Explanation:
     outcome: LastTrigger | None = None
     record: RecordView | None = None
     queue_length: int | None = None
+    miss_queue_length: int | None = None
 
     def __str__(self) -> str:
         return text_of(self)
@@ -151,7 +153,7 @@ def explanation(
         replies: to `explain_reads`, from Redis or through redis-py; an error reply is an exception in its place.
         decision, outcome: of ``key.entry`` in the `DecisionLog`.
         silent_seconds: for how long the `TriggerSuppressor` suppresses ``key.entry``.
-        queue_length: of the broker.
+        queue_length: of the background refreshes.
     """
     head, stored_bytes, left_ms, fields, now = replies
     now_us = int(now[0]) * 1_000_000 + int(now[1])
@@ -313,7 +315,8 @@ def details_of(explained: Explanation) -> list[tuple[str, str]]:
         details.append(("trigger", _outcome_line(explained.outcome)))
     details.append(("lease", _record_line(explained.record)))
     if explained.queue_length is not None:
-        details.append(("queue", f"{explained.queue_length} waiting"))
+        blocking = "" if explained.miss_queue_length is None else f", {explained.miss_queue_length} blocking"
+        details.append(("queued", f"{explained.queue_length} background{blocking}"))
     return details
 
 

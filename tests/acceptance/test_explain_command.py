@@ -69,12 +69,14 @@ def test_it_tells_why_and_whose(cache: Cache) -> None:
     cache.world.store.run(call)
     broker = CeleryBroker(cache.server.url(1), "cache")
     broker.publish([RefreshItem(query="q")], has_waiter=False)
+    for _ in range(2):
+        broker.publish([RefreshItem(query="q")], has_waiter=True)
     broker.close()
     done = cache.explain("friends_of", *cache.params)
     assert (done.returncode, done.stderr) == (0, "")
     assert "every read triggers a refresh; celery@web-1:4711 loads it" in done.stdout
     assert "δ 2.5 s, β 3.3 (degree 10, σ 1), at most 30 min early; likely now: 100 %" in done.stdout
-    assert "1 waiting" in done.stdout
+    assert "1 background, 2 blocking" in done.stdout
     assert cache.world.key.entry in done.stdout
     assert SECRET not in done.stdout
 
@@ -90,7 +92,8 @@ def test_it_speaks_json(cache: Cache) -> None:
     cache.plant(900.0)
     cache.world.claim()
     said = json.loads(cache.explain("friends_of", *cache.params, "--json").stdout)
-    assert (said["state"], said["degree"], said["record"]["state"], said["queue_length"]) == ("fresh", 10, "queued", 0)
+    assert (said["state"], said["degree"], said["record"]["state"]) == ("fresh", 10, "queued")
+    assert (said["queue_length"], said["miss_queue_length"]) == (0, 0)
     assert said["ttl_remaining"] == pytest.approx(900, abs=60)
     assert said["record"]["by"].endswith(f":{os.getpid()}")
 

@@ -179,7 +179,7 @@ def test_no_early_refresh_is_said_so() -> None:
 def test_params_are_never_shown() -> None:
     said = explained(entry(1.0), record("queued"), decision=decided(RefreshState.TRIGGERED), queue_length=3)
     assert SECRET not in f"{said} {said!r}"
-    assert "3 waiting" in str(said)
+    assert "queued   3 background" in str(said)
 
 
 @pytest.mark.parametrize(
