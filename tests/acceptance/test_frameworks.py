@@ -16,6 +16,7 @@ import pytest
 from refresher.embedded import free_port
 from tests.acceptance.conftest import ROOT, System
 from tests.support.fault_proxy import FaultProxy
+from tests.support.graph_session import graph_session
 from tests.support.pairs import each_with_each
 from tests.support.waiting import eventually
 from tests.support.web_server import EXAMPLES, WebServer, commands_of
@@ -37,8 +38,7 @@ class Graph:
 
 @pytest.fixture
 def graph(arcadedb: Any) -> Iterator[Graph]:
-    driver = neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password))
-    with driver, driver.session(database=arcadedb.database) as session:
+    with graph_session(arcadedb) as session:
         yield Graph(session)
         session.run("MATCH (p:Person) DETACH DELETE p").consume()
 

@@ -13,6 +13,7 @@ from api_client import CacheClient, EntryState, ReaderEvents, RefreshFailed, Ref
 from api_client.config.broker import miss_queue, refresh_queue
 from tests.acceptance.conftest import System
 from tests.support.any_reader import KINDS, AnyReader, client_of
+from tests.support.graph_session import session_with_hub
 from tests.support.internals import link_of
 from tests.support.waiting import eventually
 
@@ -187,17 +188,8 @@ def test_what_cannot_succeed_is_told_to_those_who_wait_and_not_retried(
 
 
 def test_the_degree_and_the_lead_time_are_recorded(system_with_worker: System, arcadedb: Any) -> None:
-    import neo4j
-
-    with (
-        neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password)) as driver,
-        driver.session(database=arcadedb.database) as session,
-    ):
-        session.run("MATCH (n:Item) DETACH DELETE n").consume()
-        session.run(
-            "CREATE (a:Item {name: 'hub', version: 1}) WITH a UNWIND range(1, 10) AS i CREATE (a)-[:LINK]->(:Item)"
-        ).consume()
-    entry = system_with_worker.client().get_entry("from_graph", {"name": "hub"})
+    with session_with_hub(arcadedb):
+        entry = system_with_worker.client().get_entry("from_graph", {"name": "hub"})
     assert entry.value == [{"name": "hub", "version": 1}]
     assert entry.degree == 10
     assert entry.beta == pytest.approx(3.3026, rel=1e-3)  # 1 + ln 10

@@ -22,6 +22,7 @@ from refresher.settings import WorkerSettings
 from tests.acceptance.conftest import System, system_of_module
 from tests.servers.neo4j_server import Neo4jServer
 from tests.support.any_reader import KINDS
+from tests.support.graph_session import session_with_hub
 from tests.support.waiting import eventually
 
 MAX_BYTES = 50_000
@@ -39,17 +40,8 @@ def module_worker(
 
 @pytest.fixture
 def session(neo4j_server: Neo4jServer) -> Iterator[neo4j.Session]:
-    """A session that writes, on a graph with one item of ten links."""
-    with (
-        neo4j.GraphDatabase.driver(neo4j_server.bolt_uri, auth=(neo4j_server.user, neo4j_server.password)) as driver,
-        driver.session(database=neo4j_server.database) as opened,
-    ):
-        opened.run("MATCH (n:Item) DETACH DELETE n").consume()
-        opened.run(
-            "CREATE (a:Item {name: 'hub', version: 1}) WITH a UNWIND range(1, 10) AS i CREATE (a)-[:LINK]->(:Item)"
-        ).consume()
+    with session_with_hub(neo4j_server) as opened:
         yield opened
-        opened.run("MATCH (n:Item) DETACH DELETE n").consume()
 
 
 @pytest.mark.parametrize("kind", KINDS)

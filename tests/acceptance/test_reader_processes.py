@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +12,7 @@ import pytest
 
 from api_client import AsyncCacheClient, ReaderSettings
 from tests.acceptance.conftest import ROOT, System
+from tests.support.forks import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
@@ -61,18 +61,11 @@ def test_a_thousand_readers_in_four_processes_cause_one_recompute_and_none_waits
 def test_a_forked_child_reads_with_the_async_client_of_its_parent(system_with_worker: System) -> None:
     client = AsyncCacheClient(ReaderSettings.from_env(system_with_worker.env))
     asyncio.run(client.get("long_lived", {"key": "c"}))
-    receive, send = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            value = asyncio.run(client.get("long_lived", {"key": "d"}))
-            os.write(send, json.dumps(value).encode())
-        finally:
-            os._exit(0)
-    os.close(send)
-    with os.fdopen(receive) as answer:
-        assert json.loads(answer.read()) == {"key": "d", "load": 1}
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def read() -> None:
+        assert asyncio.run(client.get("long_lived", {"key": "d"})) == {"key": "d", "load": 1}
+
+    run_forked(read)
     assert asyncio.run(client.get("long_lived", {"key": "c"}))["load"] == 1
     client.close_threads()
 
@@ -80,16 +73,10 @@ def test_a_forked_child_reads_with_the_async_client_of_its_parent(system_with_wo
 def test_a_forked_child_reads_with_the_client_of_its_parent(system_with_worker: System) -> None:
     client = system_with_worker.client()
     client.get("long_lived", {"key": "a"})
-    receive, send = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            value = client.get("long_lived", {"key": "b"})  # a miss: publisher and waits came up again
-            os.write(send, json.dumps(value).encode())
-        finally:
-            os._exit(0)
-    os.close(send)
-    with os.fdopen(receive) as answer:
-        assert json.loads(answer.read()) == {"key": "b", "load": 1}
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def read() -> None:
+        # A miss: publisher and waits came up again.
+        assert client.get("long_lived", {"key": "b"}) == {"key": "b", "load": 1}
+
+    run_forked(read)
     assert client.get("long_lived", {"key": "a"})["load"] == 1

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import neo4j
 import pytest
 
 from tests.acceptance.conftest import ROOT, System
+from tests.support.graph_session import graph_session
 from tests.support.pages import examples_of
 from tests.support.waiting import MAX_WAIT_SECONDS
 
@@ -24,8 +24,7 @@ SHOW = "\nimport sys\nsys.stdout.write(repr(friends))\n"
 
 @pytest.fixture
 def two_friends(arcadedb: Any) -> Iterator[None]:
-    driver = neo4j.GraphDatabase.driver(arcadedb.bolt_uri, auth=(arcadedb.user, arcadedb.password))
-    with driver, driver.session(database=arcadedb.database) as session:
+    with graph_session(arcadedb) as session:
         session.run("CREATE (:Person {id: 42})-[:KNOWS]->(:Person {id: 1, name: 'Ada'})").consume()
         yield
         session.run("MATCH (p:Person) DETACH DELETE p").consume()

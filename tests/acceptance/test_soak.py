@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import neo4j
 import psutil
 import pytest
 import redis
@@ -33,6 +32,7 @@ from tests.acceptance.soak.faults import Faults, Happened
 from tests.acceptance.soak.measures import Sampler
 from tests.acceptance.soak.processes import BUCKETS_MS, QUERY, SOAKED
 from tests.support.fault_proxy import FaultProxy
+from tests.support.graph_session import graph_session
 from tests.support.requirements import IS_LONG
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -101,10 +101,7 @@ class Seen:
 @contextmanager
 def nodes_in(graph: ArcadeDbServer) -> Iterator[None]:
     names = [f"n{number}" for number in range(NODES)]
-    with (
-        neo4j.GraphDatabase.driver(graph.bolt_uri, auth=(graph.user, graph.password)) as driver,
-        driver.session(database=graph.database) as session,
-    ):
+    with graph_session(graph) as session:
         session.run(REMOVE_NODES, names=names).consume()
         session.run(CREATE_NODES, names=names).consume()
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -66,4 +67,6 @@ def test_a_worker_that_starts_before_its_broker_consumes_once_it_is_there(system
 
 def test_no_query_registered_is_said(system: System) -> None:
     worker = system.start_worker(REFRESHER_QUERIES="")
-    assert "no query is registered" in worker.tail_of_log(10_000)
+    banner, _, logged = worker.tail_of_log(10_000).partition("[tasks]")
+    assert re.search(r"^\[[^]]+: ERROR/MainProcess\] no query is registered: ", logged, re.MULTILINE)
+    assert "no query is registered" not in banner

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -20,12 +19,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 NAMESPACE = "test"
 HOUR_US = 3_600_000_000
-
-
-@pytest.fixture
-def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(clean_redis.url(0)) as connected:
-        yield connected
 
 
 @pytest.mark.parametrize("has_old_value", [False, True])

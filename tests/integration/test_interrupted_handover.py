@@ -25,11 +25,6 @@ MORE_THAN_ENOUGH = 2_000
 
 
 @pytest.fixture
-def script() -> ScriptedBroker:
-    return ScriptedBroker()
-
-
-@pytest.fixture
 def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
     made = PublisherHarness(clean_redis, script)
     yield made

@@ -18,12 +18,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
-def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(clean_redis.url()) as client:
-        yield client
-
-
-@pytest.fixture
 def notifications(clean_redis: RedisServer) -> Iterator[Notifications]:
     made = Notifications(connect(clean_redis.url(), timeout_seconds=MAX_WAIT_SECONDS))
     yield made

@@ -52,12 +52,6 @@ def client(clean_redis: RedisServer) -> Iterator[CacheClient]:
         yield made
 
 
-@pytest.fixture
-def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(clean_redis.url(0)) as connected:
-        yield connected
-
-
 def plant_stale(control: redis.Redis, key: CacheKey, token: int = 7) -> World:
     world = World(control, LeaseStore(control), key)
     world.plant(token, soft_expiry_us=1)

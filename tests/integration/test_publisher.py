@@ -22,11 +22,6 @@ from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
 @pytest.fixture
-def script() -> ScriptedBroker:
-    return ScriptedBroker()
-
-
-@pytest.fixture
 def bench(clean_redis: RedisServer, script: ScriptedBroker) -> Iterator[PublisherHarness]:
     made = PublisherHarness(clean_redis, script, queue_size=10)
     yield made

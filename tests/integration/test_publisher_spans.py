@@ -25,11 +25,6 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> SpanRecorder:
 
 
 @pytest.fixture
-def script() -> ScriptedBroker:
-    return ScriptedBroker()
-
-
-@pytest.fixture
 def bench(clean_redis: RedisServer, script: ScriptedBroker, memory: SpanRecorder) -> Iterator[PublisherHarness]:
     made = PublisherHarness(clean_redis, script, queue_size=10)
     yield made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,6 +16,7 @@ from api_client.transport.pubsub import Notifications
 from api_client.trigger.backlog import Trigger
 from refresher.embedded import RedisServer
 from tests.support.any_reader import KINDS, AnyReader, client_of
+from tests.support.forks import run_forked
 from tests.support.internals import default_lock, publisher_of
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
@@ -102,7 +102,8 @@ def test_looking_at_an_open_breaker_takes_no_probe() -> None:
 
 def test_a_fork_while_the_default_client_is_being_made_leaves_the_child_its_own_lock() -> None:
     with default_lock():
-        pid = os.fork()
-        if not pid:
-            os._exit(0 if default_lock().acquire(timeout=MAX_WAIT_SECONDS) else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+
+        def take() -> None:
+            assert default_lock().acquire(timeout=MAX_WAIT_SECONDS)
+
+        run_forked(take)

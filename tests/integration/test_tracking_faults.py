@@ -21,6 +21,7 @@ from api_client.local.tracking import (
 )
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
+from tests.support.forks import run_forked
 from tests.support.internals import failures_of, pause_seconds, set_refused
 from tests.support.timing import Measured
 from tests.support.tracked import HEADER, Tracked, entry_key, listening_threads, losses
@@ -226,11 +227,7 @@ def test_an_unforeseen_error_does_not_end_the_thread(
 
 def test_a_child_that_closes_its_copy_leaves_the_parent_s_connection_alone(tracked: Tracked) -> None:
     before = tracked.tracking_ids()
-    pid = os.fork()
-    if not pid:
-        tracked.link.close()
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
+    run_forked(tracked.link.close)
     tracked.works(KEY)
     assert tracked.tracking_ids() == before
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from api_client.transport.scripts import LeaseStore
 from refresher.embedded import RedisServer
 from tests.support.any_reader import local_cache_of
 from tests.support.fake_worker import WorkedKey
+from tests.support.forks import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 
@@ -78,17 +78,14 @@ def test_a_commit_reaches_every_tier(settings: ReaderSettings, client: CacheClie
 
 def test_a_child_begins_with_an_empty_tier_and_leaves_the_parent_s_alone(client: CacheClient, key: WorkedKey) -> None:
     keeps(client, key)
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            began_empty = local_cache_of(client).is_bypassed and not local_cache_of(client).entries
-            keeps(client, key)
-            client.close()
-            code = 0 if began_empty else 2
-        finally:
-            os._exit(code)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def begin_empty() -> None:
+        assert local_cache_of(client).is_bypassed
+        assert not local_cache_of(client).entries
+        keeps(client, key)
+        client.close()
+
+    run_forked(begin_empty)
     assert list(local_cache_of(client).entries) == [key.key.entry]
     key.client.set(key.key.entry, "changed")
     eventually(lambda: key.key.entry not in local_cache_of(client).entries, "the parent still hears")

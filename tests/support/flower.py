@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from refresher.embedded import GuardedProcess, free_port
+from tests.support.http_requests import fetch
 
 ROOT = Path(__file__).parents[2]
 USER, PASSWORD = "looker", "a-password-of-this-test"
@@ -29,17 +29,8 @@ class Flower:
         )
 
     def fetch(self, path: str, *, password: str | None = PASSWORD, method: str = "GET") -> tuple[int, bytes]:
-        # Not urllib, which would ask a proxy of the environment for a loopback address.
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        credentials = base64.b64encode(f"{USER}:{password}".encode()).decode()
-        try:
-            connection.request(method, path, headers={"Authorization": f"Basic {credentials}"} if password else {})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except ConnectionRefusedError:
-            return 0, b""
-        finally:
-            connection.close()
+        credentials = f"{USER}:{password}" if password else ""
+        return fetch(self.port, path, credentials=credentials, method=method)
 
     def sees(self, worker: str) -> bool:
         """Whether it has heard of a worker, and so listens to the events of all."""

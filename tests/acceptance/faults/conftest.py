@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import pytest
 import redis
 
-from api_client import ReaderSettings
+from api_client import ReaderSettings, WaitTimeout
 from refresher.embedded import ArcadeDbServer, GuardedProcess, RedisServer
 from tests.acceptance.conftest import System
 from tests.servers.rabbitmq_server import RabbitMqServer
-from tests.support.any_reader import KINDS, AnyReader
+from tests.support.any_reader import KINDS, AnyReader, answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.fault_proxy import FaultProxy
 from tests.support.pairs import each_with_each
@@ -141,6 +141,17 @@ def with_open_connections(reader: AnyReader, world: World) -> AnyReader:
     eventually(lambda: reader.get(QUERY, params)["load"] == 3, "and again, off the reader's path")
     assert reader.flush(10)
     return reader
+
+
+def check_waits_time_out(reader: AnyReader, world: World, params: dict[str, Any], wait_seconds: float) -> None:
+    """Read values that nobody loads, the first of ``params``: each read waits for as long as it may, and no longer."""
+    miss = answer_of(reader.get, QUERY, params)
+    with_default = answer_of(reader.get, QUERY, world.unknown(), default="fallback")
+    assert isinstance(miss.error, WaitTimeout)
+    assert with_default.value == "fallback"
+    for waited in (miss, with_default):
+        assert waited.took.seconds >= wait_seconds
+        waited.took.at_most(wait_seconds)
 
 
 class Proxies:

@@ -16,6 +16,7 @@ from tests.acceptance.faults.conftest import (
     MakeReader,
     Proxies,
     World,
+    check_waits_time_out,
     with_open_connections,
 )
 from tests.support.any_reader import answer_of
@@ -101,15 +102,7 @@ def test_what_each_call_returns_while_the_broker_fails(
     refreshed = answer_of(reader.refresh, QUERY, manual)
     assert isinstance(refreshed.error, TriggerFailed)
     refreshed.took.at_most(PUBLISH_SECONDS)
-    miss, with_default = (
-        answer_of(reader.get, QUERY, world.unknown()),
-        answer_of(reader.get, QUERY, world.unknown(), default="fallback"),
-    )
-    assert isinstance(miss.error, WaitTimeout)
-    assert with_default.value == "fallback"
-    for waited in (miss, with_default):
-        assert waited.took.seconds >= WAIT_SECONDS
-        waited.took.at_most(WAIT_SECONDS)
+    check_waits_time_out(reader, world, world.unknown(), WAIT_SECONDS)
 
     assert reader.flush(10)
     assert world.record_of(manual) == {}  # no claim is left, so the next one may claim at once

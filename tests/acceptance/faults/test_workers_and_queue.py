@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from api_client import EntryState, RefreshState, WaitTimeout
-from tests.acceptance.faults.conftest import QUERY, MakeReader, World
+from tests.acceptance.faults.conftest import QUERY, MakeReader, World, check_waits_time_out
 from tests.support.any_reader import answer_of
 from tests.support.event_recorder import EventRecorder
 from tests.support.waiting import eventually
@@ -32,15 +32,7 @@ def test_without_workers_hits_go_on_misses_wait_and_the_queue_keeps_what_was_ask
     assert reader.flush(10)
     again = reader.get_entry(QUERY, stale)
     assert (again.state, again.refresh) == (EntryState.STALE, RefreshState.SUPPRESSED)
-    miss, with_default = (
-        answer_of(reader.get, QUERY, cold),
-        answer_of(reader.get, QUERY, world.unknown(), default="fallback"),
-    )
-    assert isinstance(miss.error, WaitTimeout)
-    assert with_default.value == "fallback"
-    for waited in (miss, with_default):
-        assert waited.took.seconds >= WAIT_SECONDS
-        waited.took.at_most(WAIT_SECONDS)
+    check_waits_time_out(reader, world, cold, WAIT_SECONDS)
     assert reader.refresh(QUERY, manual) is RefreshState.TRIGGERED
     assert reader.refresh(QUERY, manual) is RefreshState.SUPPRESSED
     assert reader.invalidate(QUERY, fresh).generation > 0

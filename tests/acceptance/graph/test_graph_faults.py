@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-import neo4j
 import pytest
 
 from api_client import EntryState, RefreshFailed
 from tests.acceptance.graph.conftest import POOLS, Watched
 from tests.servers.neo4j_server import Neo4jServer
 from tests.support.fault_proxy import FaultProxy
+from tests.support.graph_session import graph_session
 from tests.support.timing import Measured
 from tests.support.waiting import eventually
 
@@ -153,10 +153,7 @@ def test_after_ten_seconds_without_the_graph_in_the_middle_of_refreshes_all_are_
 @pytest.fixture
 def locks(neo4j_server: Neo4jServer) -> Iterator[None]:
     """Two nodes to be locked."""
-    with (
-        neo4j.GraphDatabase.driver(neo4j_server.bolt_uri, auth=(neo4j_server.user, neo4j_server.password)) as driver,
-        driver.session() as session,
-    ):
+    with graph_session(neo4j_server) as session:
         session.run("CREATE (:Lock {name: 'a'}), (:Lock {name: 'b'})").consume()
         yield
         session.run("MATCH (n:Lock) DETACH DELETE n").consume()

@@ -159,6 +159,12 @@ class World:
         """Let loads of the key wait."""
         self.control.set(f"held:{key}", 1)
 
+    def start_held_load(self, key: str) -> None:
+        """Trigger the refresh of a stale key, and return once its load has begun; it waits until `let_go`."""
+        self.hold(key)
+        self.read(key)
+        eventually(lambda: len(self.loads(key)) == 2, "the load has begun")
+
     def let_go(self, key: str) -> None:
         """Let them go on, and those to come not wait."""
         self.control.delete(f"held:{key}")

@@ -12,7 +12,6 @@ from tests.acceptance.worker_faults.traffic import Traffic
 from tests.support.history import Happened
 from tests.support.requirements import IS_LONG
 from tests.support.versioned_queries import VERSIONED
-from tests.support.waiting import eventually
 
 BREAKER_SECONDS = 5.0  # the longest pause of the one before Redis
 WORKER_PAUSE_SECONDS = 5.0  # a worker that can't ask Redis sends its message again for then
@@ -33,9 +32,7 @@ def test_a_restart_under_load(world: World, keep_data: bool) -> None:
 
 def test_an_empty_restart_in_the_middle_of_a_load(world: World) -> None:
     key = world.stale_key()
-    world.hold(key)
-    world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
+    world.start_held_load(key)
     world.cache_server.kill()
     world.history.note(Happened.EMPTIED)
     world.cache_server.restart(keep_data=False)
@@ -83,9 +80,7 @@ def test_a_full_redis_that_evicts_records_and_entries(world: World) -> None:
 
 def test_a_record_evicted_in_the_middle_of_a_load(world: World) -> None:
     key = world.stale_key()
-    world.hold(key)
-    world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
+    world.start_held_load(key)
     world.history.note(Happened.RECORDS_EVICTED)
     world.cache.delete(world.client.key(VERSIONED, {"key": key}).record)
     world.history.note(Happened.EVICTION_ENDED)

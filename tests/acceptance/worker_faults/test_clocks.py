@@ -40,11 +40,9 @@ def shared_world(
 @pytest.mark.parametrize("shift_seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["back", "forward"])
 def test_the_clock_of_redis_is_set_under_load(world: World, clock: ShiftedClock, shift_seconds: int) -> None:
     key = world.stale_key()
-    world.hold(key)
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
-        world.read(key)
-        eventually(lambda: len(world.loads(key)) == 2, "a load has begun")
+        world.start_held_load(key)
         world.history.note(Happened.CLOCK_MOVED)
         clock.goes_off_by(shift_seconds)
         traffic.goes_on_for(10)
@@ -63,10 +61,8 @@ def test_nobody_waits_for_the_old_time_when_the_clock_of_redis_is_set_back(world
     message = world.broker_proxy.loses("BRPOP", StopPoint.REPLY)
     world.read(lost)
     message.wait()
-    world.hold(dead)
-    world.read(dead)
     # So it is connected again: killed while it looks for messages to restore, it would keep all others from that.
-    eventually(lambda: len(world.loads(dead)) == 2, "a load has begun")
+    world.start_held_load(dead)
     world.worker().kill()
     world.history.note(Happened.CLOCK_MOVED)
     clock.goes_off_by(-HOUR_SECONDS)

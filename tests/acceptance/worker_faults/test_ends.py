@@ -22,11 +22,9 @@ MAX_RETRY_SECONDS = 3.0  # three pauses of a second at most: the settings have a
 
 def test_a_warm_shutdown_under_load_finishes_what_runs(world: World) -> None:
     key = world.stale_key()
-    world.hold(key)
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
-        world.read(key)
-        eventually(lambda: len(world.loads(key)) == 2, "a load has begun")
+        world.start_held_load(key)
         worker = world.worker()
         os.kill(worker.pid, signal.SIGTERM)
         eventually(lambda: "Warm shutdown" in worker.tail_of_log(100), "it has begun to end")
@@ -41,11 +39,9 @@ def test_a_warm_shutdown_under_load_finishes_what_runs(world: World) -> None:
 
 def test_a_cold_shutdown_under_load_hands_over_what_runs(world: World) -> None:
     key = world.stale_key()
-    world.hold(key)
     with Traffic(world) as traffic:
         traffic.goes_on_for(5)
-        world.read(key)
-        eventually(lambda: len(world.loads(key)) == 2, "a load has begun")
+        world.start_held_load(key)
         worker = world.worker()
         # A load that began so lately that Celery's main process has not heard of it yet would be waited for.
         eventually(lambda: key_is_shown_as_begun(world, key), "the main process knows that it has begun")

@@ -39,9 +39,7 @@ def before_acquire(world: World, key: str) -> Iterator[int]:
 
 @contextmanager
 def while_loading(world: World, key: str) -> Iterator[int]:
-    world.hold(key)
-    world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
+    world.start_held_load(key)
     yield world.loads(key)[-1]
     world.let_go(key)
 

@@ -50,9 +50,7 @@ def test_a_renewal_whose_reply_is_lost_is_repeated(world: World) -> None:
 
 def test_an_invalidation_whose_reply_is_lost_in_the_middle_of_a_load_stores_that_one_as_stale(world: World) -> None:
     key = world.stale_key()
-    world.hold(key)
-    world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
+    world.start_held_load(key)
     lost = world.cache_proxy.loses("invalidate", StopPoint.REPLY, key=world.tag(key))
     world.write(key)
     assert lost.met is not None
@@ -109,9 +107,7 @@ def test_when_nobody_publishes_again_the_claim_runs_out_and_the_next_reader_clai
 def test_a_message_delivered_twice_and_again_when_all_is_over_is_skipped(world: World) -> None:
     key = world.stale_key()
     before = len(published(world))
-    world.hold(key)
-    world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
+    world.start_held_load(key)
     message = published(world)[before]
     world.broker.lpush("cache.refresh", message)
     # Held, unless the machine is so slow that the lease has run out.
@@ -137,9 +133,7 @@ def published(world: World) -> list[bytes]:
 
 def test_what_a_killed_worker_had_taken_is_delivered_again_and_skipped(world: World) -> None:
     key = world.stale_key()
-    world.hold(key)
-    world.read(key)
-    eventually(lambda: len(world.loads(key)) == 2, "the load has begun")
+    world.start_held_load(key)
     world.worker().kill()
     world.let_go(key)
     world.worker()

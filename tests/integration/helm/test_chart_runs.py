@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import os
@@ -16,7 +15,8 @@ import redis
 
 from refresher.embedded import GuardedProcess, RedisServer, free_port
 from tests.support.chart import CHART, container, deployment, environment, of_kind, ports_of, values
-from tests.support.waiting import MAX_WAIT_SECONDS, eventually
+from tests.support.http_requests import fetch
+from tests.support.waiting import eventually
 
 DEPLOY = CHART.parents[1]
 NAME = "keda-redis"
@@ -59,20 +59,6 @@ def started(part: str, own: dict[str, str], folder: Path, *settings: str) -> Gua
     )
 
 
-def asked(port: str, path: str, password: str = "") -> tuple[int, bytes]:
-    # Not urllib, which would ask a proxy of the environment for a loopback address.
-    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=MAX_WAIT_SECONDS)
-    credentials = base64.b64encode(password.encode()).decode()
-    try:
-        connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"} if password else {})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    except ConnectionRefusedError:
-        return 0, b""
-    finally:
-        connection.close()
-
-
 @pytest.fixture
 def worker(own_environment: dict[str, str], tmp_path: Path) -> Iterator[GuardedProcess]:
     with started("worker", own_environment, tmp_path) as process:
@@ -84,10 +70,10 @@ def test_a_worker_runs_and_answers_its_probes(own_environment: dict[str, str], t
     manifest, only = deployment(NAME, "worker"), container(NAME, "worker")
     probes = {probe: only[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
     assert {ports_of(manifest)[probe["port"]] for probe in probes.values()} == {values(NAME)["worker"]["healthPort"]}
-    port = own_environment["CACHE_HEALTH_PORT"]
+    port = int(own_environment["CACHE_HEALTH_PORT"])
 
     def said_by(probe: str) -> tuple[int, dict[str, str]]:
-        status, body = asked(port, probes[probe]["path"])
+        status, body = fetch(port, probes[probe]["path"])
         return status, json.loads(body)["checks"] if body else {}
 
     def wrong() -> set[str]:
@@ -101,24 +87,24 @@ def test_a_worker_runs_and_answers_its_probes(own_environment: dict[str, str], t
     assert ".> 2024.refresh-miss " in log
     assert ".> 2024.refresh " not in log
     told = b'xfetch_query_ttl_seconds{query="answer"} 300.0'
-    metrics = own_environment["CACHE_METRICS_PORT"]
-    eventually(lambda: told in asked(metrics, "/metrics")[1], "the query's metrics")
+    metrics = int(own_environment["CACHE_METRICS_PORT"])
+    eventually(lambda: told in fetch(metrics, "/metrics")[1], "the query's metrics")
 
 
 def test_flower_runs_and_asks_for_the_password(own_environment: dict[str, str], tmp_path: Path) -> None:
-    port, only = own_environment["FLOWER_PORT"], container(NAME, "flower", PREFIXED)
+    port, only = int(own_environment["FLOWER_PORT"]), container(NAME, "flower", PREFIXED)
     paths = {only[f"{probe}Probe"]["httpGet"]["path"] for probe in ("liveness", "readiness")}
     assert paths == {"/flower/healthcheck"}
     with started("flower", own_environment, tmp_path, PREFIXED):
-        eventually(lambda: asked(port, *paths)[0] == http.client.OK, "Flower")
-        assert asked(port, "/flower/")[0] == http.client.UNAUTHORIZED
-        assert asked(port, "/flower/", "looker:wrong")[0] == http.client.UNAUTHORIZED
-        assert asked(port, "/flower/", "other:of-a-test")[0] == http.client.OK
+        eventually(lambda: fetch(port, *paths)[0] == http.client.OK, "Flower")
+        assert fetch(port, "/flower/")[0] == http.client.UNAUTHORIZED
+        assert fetch(port, "/flower/", credentials="looker:wrong")[0] == http.client.UNAUTHORIZED
+        assert fetch(port, "/flower/", credentials="other:of-a-test")[0] == http.client.OK
         [scraped] = [
             one for one in of_kind(NAME, "PodMonitor", PREFIXED) if one["metadata"]["name"].endswith("-flower")
         ]
         [end] = scraped["spec"]["podMetricsEndpoints"]
-        assert asked(port, end["path"])[0] == http.client.OK
+        assert fetch(port, end["path"])[0] == http.client.OK
 
 
 def test_keda_needs_no_more_than_the_readme_grants(redis_server: RedisServer) -> None:

@@ -13,6 +13,7 @@ import uvloop
 
 from api_client.transport.connection_maker import connection_maker
 from api_client.transport.pool import Connections
+from api_client.transport.wire import pack_get
 from refresher.embedded import RedisServer
 from tests.support.fault_proxy import FaultProxy
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -22,10 +23,9 @@ Connect: TypeAlias = Callable[..., Connections]
 
 
 @pytest.fixture
-def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(clean_redis.url(0)) as client:
-        client.set("key", "value")
-        yield client
+def control(control: redis.Redis) -> redis.Redis:
+    control.set("key", "value")
+    return control
 
 
 @pytest.fixture
@@ -63,6 +63,14 @@ def connect(url: str) -> Iterator[Connect]:
     yield make
     for connections in made:
         connections.drop_idle()
+
+
+@pytest.fixture
+def connections(connect: Connect, control: redis.Redis) -> Connections:
+    """A pool with one connection, which is open."""
+    made = connect()
+    assert made.execute(pack_get("key")) == b"value"
+    return made
 
 
 @pytest.fixture

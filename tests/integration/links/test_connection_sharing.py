@@ -26,13 +26,6 @@ SHORT_SECONDS = 0.3
 LARGE = b"x" * 8 * 1024 * 1024
 
 
-@pytest.fixture
-def connections(connect: Connect, control: redis.Redis) -> Connections:
-    made = connect()
-    assert made.execute(GET) == b"value"
-    return made
-
-
 class Interrupted(BaseException):
     """Raised into a thread from outside."""
 

@@ -22,13 +22,6 @@ SHORT_SECONDS = 0.3
 LARGE = b"x" * 8 * 1024 * 1024
 
 
-@pytest.fixture
-def connections(connect: Connect, control: redis.Redis) -> Connections:
-    made = connect()
-    assert made.execute(GET) == b"value"
-    return made
-
-
 def test_a_connection_that_the_server_has_closed_is_replaced_once_and_nobody_notices(
     connections: Connections, proxy: FaultProxy
 ) -> None:

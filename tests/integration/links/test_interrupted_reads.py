@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 
 import pytest
 
@@ -17,6 +16,7 @@ from api_client.transport.sockets import SocketWatchdog, set_io_timeout
 from benchmarks.apparatus.servers import SilentServer
 from tests.integration.links.conftest import Connect
 from tests.support.fault_proxy import FaultProxy
+from tests.support.forks import run_forked
 from tests.support.internals import idle_in, socket_of
 from tests.support.interrupted_reader import CALLS
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
@@ -116,15 +116,14 @@ def test_without_a_thread_to_look_after_them_reads_are_bounded_by_the_clock(
 def test_a_forked_child_has_a_watch_of_its_own() -> None:
     before, thing = sockets.watchdog(), Thing()
     before.add(thing)
-    pid = os.fork()
-    if not pid:
-        other = Thing()
-        watch, is_own = sockets.watchdog(), False
-        with suppress(BaseException):
-            is_own = watch is not before and watch.add(other)
-            eventually(lambda: other.looks and len(watching_threads()) == 1, "a look")
-        os._exit(0 if is_own and other.looks else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def watch() -> None:
+        own, other = sockets.watchdog(), Thing()
+        assert own is not before
+        assert own.add(other)
+        eventually(lambda: other.looks and len(watching_threads()) == 1, "a look")
+
+    run_forked(watch)
     assert sockets.watchdog() is before
 
 

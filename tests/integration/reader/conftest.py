@@ -81,12 +81,6 @@ def reader(make_reader: MakeReader) -> AnyReader:
 
 
 @pytest.fixture
-def control(clean_redis: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(clean_redis.url(0)) as connected:
-        yield connected
-
-
-@pytest.fixture
 def new_key(control: redis.Redis) -> NewKey:
     def named(query: str = "q", params: dict[str, Any] | None = None, version: int = 1) -> WorkedKey:
         return WorkedKey(control, LeaseStore(control), make_key(NAMESPACE, query, params or {}, version))

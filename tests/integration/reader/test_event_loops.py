@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from api_client import AsyncCacheClient, ReaderSettings
 from tests.integration.reader.conftest import NewKey
 from tests.support.any_reader import callers_waiting
 from tests.support.event_recorder import EventRecorder
+from tests.support.forks import run_forked
 from tests.support.waiting import MAX_WAIT_SECONDS, eventually
 
 T = TypeVar("T")
@@ -148,16 +148,13 @@ def test_a_forked_child_reads_with_the_client_of_its_parent(
     there, cold = new_key("there"), new_key("cold")
     there.store_value("v")
     assert run(client.get("there")) == "v"
-    pid = os.fork()
-    if not pid:
-        try:
-            # A miss: publisher and notifications come up again.
-            ok = run(client.get("there")) == "v" and run(client.get("cold")) == "w"
-            os._exit(0 if ok else 1)
-        finally:
-            os._exit(2)
-    cold.load("w")
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def read() -> None:
+        assert run(client.get("there")) == "v"
+        # A miss: publisher and notifications come up again.
+        assert run(client.get("cold")) == "w"
+
+    run_forked(read, meanwhile=lambda: cold.load("w"))
     assert run(client.get("there")) == "v"
     client.close_threads()
 
