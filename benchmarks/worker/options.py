@@ -52,6 +52,7 @@ class Scale:
         duplicates: triggers in a turn that have nothing left to do.
         slices: turns of each competitor in a round of them.
         longest_pause_seconds: between two samples; drawn evenly.
+        warm_up_loads: that the graph answers before it is measured.
     """
 
     rounds: int
@@ -60,6 +61,7 @@ class Scale:
     duplicates: int
     slices: int
     longest_pause_seconds: float
+    warm_up_loads: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,5 +93,5 @@ class WorkerOptions(Options):
     @property
     def scale(self) -> Scale:
         if self.quick:
-            return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005)
-        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03)
+            return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005, 0)
+        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03, 5_000)

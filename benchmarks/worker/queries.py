@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
+import neo4j
+
 from benchmarks.apparatus.entries import Value, rows_of
 from refresher import query
 from refresher.queries import MAX_CONCURRENCY
@@ -20,7 +22,7 @@ LOAD_SECONDS: Final = 0.01
 _VALUE: Final = rows_of(0)
 # There are a few hundred persons, and a key for each number.
 _DEGREE: Final = "MATCH (p:BenchPerson {id: $person_id % 200}) RETURN COUNT { (p)--() }"
-_PERSON: Final = "MATCH (p:BenchPerson {id: $id % 200}) RETURN p.name AS name"
+_PERSON: Final = "MATCH (p:BenchPerson {id: $person_id % 200}) RETURN p.name AS name"
 _PERSONS: Final = "UNWIND $calls AS call MATCH (p:BenchPerson {id: call.person_id % 200}) RETURN p.name AS name"
 _DEGREES: Final = "UNWIND $calls AS call MATCH (p:BenchPerson {id: call.person_id % 200}) RETURN COUNT { (p)--() }"
 
@@ -41,7 +43,7 @@ def ten_ms(tx: Any, person_id: int) -> Value:
 @query(PERSON, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h", degree=_DEGREE)
 def person(tx: Any, person_id: int) -> str:
     """Read a person's name; the degree is one more query in the same transaction."""
-    name: str = tx.run(_PERSON, id=person_id).single(strict=True).value()
+    name: str = tx.run(_PERSON, person_id=person_id).single(strict=True).value()
     return name
 
 
@@ -56,3 +58,11 @@ def batched_person(tx: Any, calls: list[dict[str, int]]) -> list[str]:
     """Read each person's name; their degrees are one more query in the same transaction."""
     names: list[str] = tx.run(_PERSONS, calls=calls).value()
     return names
+
+
+def ask_all(session: neo4j.Session, number: int) -> None:
+    """Ask the graph what the loads of the call with this number would, one by one and in a batch."""
+    for queries in ((_PERSON, _DEGREE), (_PERSONS, _DEGREES)):
+        with session.begin_transaction() as tx:
+            for cypher in queries:
+                tx.run(cypher, person_id=number, calls=[{"person_id": number}]).consume()

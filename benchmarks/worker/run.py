@@ -52,7 +52,7 @@ def run(options: WorkerOptions, console: Console) -> None:
                 versions["rabbitmq-server"] = rabbitmq.version
         graph = GraphTarget({}, "none")
         if options.only != [duplicates.GROUP]:
-            graph = stack.enter_context(graph_target(options.neo4j_uri))
+            graph = stack.enter_context(graph_target(options.neo4j_uri, options.scale.warm_up_loads))
         scale = options.scale
         about = provenance(
             "worker", options, rounds=scale.rounds, servers=versions | {"graph": graph.title},
