@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Rounds: TypeAlias = Mapping[str, Sequence[float]]
 
-# Ours is blue, its variants lighter; the rest is muted, and differs by hue, lightness, dashes and marker.
-OURS: Final = ("#0B5CD5", "#6FA8F5")
+# Ours is blue, its variants lighter and darker; the rest is muted, and differs by hue, lightness, dashes and marker.
+OURS: Final = ("#0B5CD5", "#6FA8F5", "#0F3C82", "#A9CBF8")
 MUTED: Final = (
     "#A8937A", "#7F9C8A", "#B8909B", "#8D8D8D", "#C2B280", "#9A86A4", "#5F7F86", "#C9A58B", "#B9C4B0", "#6E6A62",
 )  # fmt: skip
