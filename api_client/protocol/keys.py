@@ -1,18 +1,20 @@
 """Redis keys used by the cache: the one place where they are built.
 
-========================  =======  ==========================================================
-key                       type     what
-========================  =======  ==========================================================
-``ns:e1:{q:v:digest}``    string   the entry: header and payload (`entry`)
-``ns:l1:{q:v:digest}``    hash     the lease record, only while something is going on (`lease`)
-``ns:n1:{q:v:digest}``    channel  the notifications of commit, fail and invalidate
-``ns:v1:{q}``             zset     versions that workers load, and load in batches, by their ends (`live_versions`)
-``ns:n1:tier``            channel  silent; subscribed to for its class of connections (`local.tracking`)
-``ns:dead1``              zset     dead letters, newest last, bounded (`refresher.flow.dead_letters`)
-========================  =======  ==========================================================
+=========================  =======  ==========================================================
+key                        type     what
+=========================  =======  ==========================================================
+``ns:e1:{q:v:digest}``     string   the entry: header and payload (`entry`)
+``ns:l1:{q:v:digest}``     hash     the lease record, only while something is going on (`lease`)
+``ns:n1:{q:v:digest}``     channel  the notifications of commit, fail and invalidate
+``ns:v1:{q}``              zset     versions that workers load, and load in batches, by their ends (`live_versions`)
+``ns:b1:{budget}:shares``  zset     loads in progress under the namespace's budget, by their ends (`budget`)
+``ns:b1:{budget}:pace``    hash     its rate, and who waits; both also of a query, ``…:q``. Gone soon after a load
+``ns:n1:tier``             channel  silent; subscribed to for its class of connections (`local.tracking`)
+``ns:dead1``               zset     dead letters, newest last, bounded (`refresher.flow.dead_letters`)
+=========================  =======  ==========================================================
 
-The braces put entry and record in one slot of a cluster; a query's versions have a slot of their own. The
-digit behind the letter is the version of the format, because readers and workers of two releases run at once.
+The braces put entry and record in one slot of a cluster, and all budgets; a query's versions have a slot of their own.
+The digit behind the letter is the version of the format, because readers and workers of two releases run at once.
 """
 
 from __future__ import annotations
@@ -179,6 +181,12 @@ def dead_letters_key(namespace: str) -> str:
 def versions_key(namespace: str, query: str) -> str:
     """Return the key that holds the live versions of a query."""
     return f"{namespace}:v1:{{{query}}}"
+
+
+def budget_keys(namespace: str, query: str | None = None) -> tuple[str, str]:
+    """Return the keys of a query's budget, or of the namespace's: shares and pace."""
+    whose = "" if query is None else f":{query}"
+    return f"{namespace}:b1:{{budget}}:shares{whose}", f"{namespace}:b1:{{budget}}:pace{whose}"
 
 
 def check_version(query: str, version: object) -> int:

@@ -36,8 +36,8 @@ STEPS: Final = (
 )
 """The steps of the lease record."""
 
-SCRIPTS: Final = tuple(sorted((*STEPS, "register", "versions")))
-"""The steps, and what keeps the live versions of a query (`live_versions`)."""
+SCRIPTS: Final = tuple(sorted((*STEPS, "register", "release_share", "renew_share", "take_share", "versions")))
+"""The steps, and what keeps the live versions of a query (`live_versions`) and the budgets of loads (`budget`)."""
 
 
 def drive(plan: Generator[S, R, T], do: Callable[[S], R]) -> T:

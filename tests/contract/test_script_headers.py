@@ -8,13 +8,15 @@ from importlib.resources import files
 import pytest
 
 from api_client.protocol import lease, live_versions
-from api_client.protocol.keys import make_key, versions_key
+from api_client.protocol.budget import Budget, Share, Urgency
+from api_client.protocol.keys import budget_keys, make_key, versions_key
 from api_client.protocol.lease import Call
 from api_client.transport.scripts import SCRIPTS
 
 FOLDER = files("api_client.protocol") / "lua"
 KEY = make_key("test", "query", {"n": 1}, 1)
 TIMES = {"retention_seconds": 60.0}
+SHARE = Share("test", "query", "s", Budget(rate=50, concurrency=3), Budget(rate=40, concurrency=2))
 OWN = {"token": 7, "nonce": b"nonce--1"}
 CALLS: dict[str, Call[object]] = {
     call.script: call
@@ -29,6 +31,9 @@ CALLS: dict[str, Call[object]] = {
         lease.republish(KEY, interval_seconds=1),
         lease.retry(KEY, **OWN, ticket="t", pause_seconds=1, kind="k", attempts=1, **TIMES),
         lease.unclaim(KEY, claim_id="c", **TIMES),
+        SHARE.take(Urgency.MISS),
+        SHARE.renew(),
+        SHARE.release(refund=True),
         live_versions.register("test", "query", 3, lives_seconds=5),
         live_versions.read_versions("test", "query"),
     )
@@ -41,8 +46,15 @@ SENT = {
     "token": {7}, "entry": {b"e"}, "hard_ttl_ms": {1_000}, "channel": {KEY.channel}, "cooling_us": {1_000_000},
     "kind": {"k"}, "attempts": {1}, "hard": {1}, "interval_us": {1_000_000}, "pause_us": {1_000_000},
     "by": {"p:1"}, "forget": {0}, "longest_us": {2_000_000}, "version": {3}, "lives_ms": {5_000},
+    "share": {"s"}, "urgency": {"miss"}, "holds_us": {5_000_000}, "all_concurrency": {3}, "all_interval_us": {20_000},
+    "all_burst_us": {80_000}, "query_concurrency": {2}, "query_interval_us": {25_000}, "query_burst_us": {75_000},
+    "all_refund_us": {20_000}, "query_refund_us": {25_000},
 }  # fmt: skip
-KEYS_SENT = {"entry": KEY.entry, "record": KEY.record, "versions": versions_key("test", "query")}
+KEYS_SENT = {
+    "entry": KEY.entry, "record": KEY.record, "versions": versions_key("test", "query"),
+    **dict(zip(("all_shares", "all_pace"), budget_keys("test"), strict=True)),
+    **dict(zip(("query_shares", "query_pace"), budget_keys("test", "query"), strict=True)),
+}  # fmt: skip
 
 
 def text_of(name: str) -> str:
@@ -118,8 +130,16 @@ def test_no_script_loops_or_looks_for_keys(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_touches_only_keys_that_it_was_given(name: str) -> None:
-    first_arguments = re.findall(r"redis\.p?call\('(\w+)'(?:,\s*([^,)]+))?", body_of(name))
-    assert {key for command, key in first_arguments if command != "TIME"} <= {"KEYS[1]", "KEYS[2]"}
+    body = body_of(name)
+    first_arguments = re.findall(r"redis\.p?call\('(\w+)'(?:,\s*([^,)]+))?", body)
+    given = {f"KEYS[{place}]" for place in declared(name, "KEYS")}
+    # A function of the script's own has keys for its first parameters, by these names.
+    are_keys = {"shares", "pace"}
+    for function, parameters in re.findall(r"local function (\w+)\(([^)]*)\)", body):
+        for called in re.findall(rf"(?<!function )\b{function}\(([^)]*)\)", body):
+            named = dict(zip(parameters.split(", "), called.split(", "), strict=False))
+            assert {named[key] for key in are_keys & named.keys()} <= given | are_keys
+    assert {key for command, key in first_arguments if command != "TIME"} <= given | are_keys
     channels = re.findall(r"\bnotify\(([^,]+),", body_of(name))
     assert channels == [f"ARGV[{place}]" for place, word in declared(name, "ARGV").items() if word == "channel"]
 
@@ -136,4 +156,5 @@ def test_every_script_calls_nothing_that_the_prelude_does_not_have() -> None:
     calls = re.compile(r"(?<![\w.:])(?<!function )(\w+)\(")
     called = {word for name in SCRIPTS for word in calls.findall(body_of(name))}
     assert functions <= called | {*calls.findall(body_of("prelude"))}, "a function of the prelude that nothing uses"
-    assert called <= functions | {"tonumber", "type", "and", "or", "not", "if"}
+    own = {word for name in SCRIPTS for word in re.findall(r"local function (\w+)", text_of(name))}
+    assert called <= functions | own | {"tonumber", "type", "and", "or", "not", "if"}

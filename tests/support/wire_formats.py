@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from api_client.config.broker import queues
 from api_client.protocol import entry, messages, payload
 from api_client.protocol.entry import Flag, Header, Smoothed
-from api_client.protocol.keys import CacheKey, dead_letters_key, make_key, versions_key
+from api_client.protocol.keys import CacheKey, budget_keys, dead_letters_key, make_key, versions_key
 from api_client.protocol.messages import RefreshItem, RefreshReason
 from api_client.protocol.payload import pack
 from refresher.flow.dead_letters import DeadLetter
@@ -126,6 +126,7 @@ def names() -> Any:
         "channel": KEY.channel,
         "dead_letters": dead_letters_key(NAMESPACE),
         "versions": versions_key(NAMESPACE, KEY.query),
+        "budgets": [*budget_keys(NAMESPACE), *budget_keys(NAMESPACE, KEY.query)],
         "task": messages.TASK_NAME,
         "queues": {url: [_queue(queue) for queue in queues(NAMESPACE, url)] for url in ("redis://h/1", "amqp://h//")},
     }

@@ -144,3 +144,9 @@ end
 local function notify(channel, what)
   redis.pcall('PUBLISH', channel, what)
 end
+
+-- Count a load among those in progress until its share ends. All shares hold equally long, so the last one ends last.
+local function hold_share(shares, share, now, holds_us)
+  redis.call('ZADD', shares, text(now + holds_us), share)
+  redis.call('PEXPIRE', shares, text(math.ceil(holds_us / 1000)))
+end
