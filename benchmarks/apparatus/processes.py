@@ -145,7 +145,7 @@ def running_worker(servers: Servers, app: Sequence[str], environ: Mapping[str, s
 
 @contextmanager
 def celery_process(
-    app: Sequence[str], name: str, log_level: str, environ: Mapping[str, str]
+    app: Sequence[str], name: str, log_level: str, environ: Mapping[str, str], *, options: Sequence[str] = ()
 ) -> Iterator[GuardedProcess]:
     """Start a Celery worker, which may not be ready yet; in the end it is stopped.
 
@@ -154,11 +154,12 @@ def celery_process(
         name: of the worker, with what stands for its host.
         log_level: as Celery names it.
         environ: is added to this process's.
+        options: of the command, besides.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         argv = [
             sys.executable, "-m", "celery", *app, "worker", "--without-gossip", "--without-mingle",
-            "-n", name, "-l", log_level,
+            "-n", name, "-l", log_level, *options,
         ]  # fmt: skip
         process = GuardedProcess.start(
             argv,

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from celery import Celery
 
 CONTROL_URL: Final = "BENCH_CONTROL_REDIS_URL"
-POOL: Final = "BENCH_POOL"
 
 ARRIVED: Final = "arrived"
 OPEN: Final = "open"
@@ -41,7 +40,6 @@ def __getattr__(name: str) -> Any:
 
 def _made() -> Celery:
     app = make_app()
-    app.conf.worker_pool = os.environ[POOL]
     # With -E they could not be switched off.
     app.conf.worker_send_task_events = False
     # Else the guard would drop what is no refresh.

@@ -123,7 +123,7 @@ def _samples(servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Sa
     rng = random.Random(options.seed)  # noqa: S311 - no secret
     with ExitStack() as stack:
         source = stack.enter_context(TriggerSource(servers, queries.TEN_MS))
-        worker = stack.enter_context(running_worker(servers, graph, Pool.PREFORK))
+        worker = stack.enter_context(running_worker(servers, graph, Pool.PREFORK, 1))
         worker.switch_events(on=True)
         clock = Clock(servers, worker, source, stack)
         for number in range(scale.rounds + 1):

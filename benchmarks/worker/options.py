@@ -29,16 +29,12 @@ class BrokerKind(StrEnum):
 
 
 class Pool(StrEnum):
-    """Celery's pools that a worker of ours may have."""
+    """Celery's pools."""
 
     PREFORK = "prefork"
     SOLO = "solo"
     THREADS = "threads"
-
-    @property
-    def size(self) -> int:
-        """Number of tasks that it runs at a time: one process, or four threads in it."""
-        return 4 if self is Pool.THREADS else 1
+    GEVENT = "gevent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +49,7 @@ class Scale:
         slices: turns of each competitor in a round of them.
         longest_pause_seconds: between two samples; drawn evenly.
         warm_up_loads: that the graph answers before it is measured.
+        pool_sizes: loads at once, of the pools that are compared.
     """
 
     rounds: int
@@ -62,22 +59,23 @@ class Scale:
     slices: int
     longest_pause_seconds: float
     warm_up_loads: int
+    pool_sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions(Options):
     """Measure what a refresh costs a worker, against Celery tasks that do nothing, with the targets beside it.
 
-    Refreshes a second of one process, the time from a trigger to the commit, and what a duplicate costs against
-    celery-singleton and celery-once. Ratios of one run, since times of two machines can't be compared. Exits with 0
-    whether targets are reached or not.
+    Refreshes a second of one process and of each pool, the time from a trigger to the commit, and what a duplicate
+    costs against celery-singleton and celery-once. Ratios of one run, since times of two machines can't be compared.
+    Exits with 0 whether targets are reached or not.
     """
 
     rounds: Rounds = None
     broker: Annotated[BrokerKind, typer.Option(help="Broker between reader and worker.")] = BrokerKind.REDIS
     only: Annotated[
         list[str],
-        typer.Option(metavar="NAME", help="Run this group alone (rates, latency, duplicates); may be repeated."),
+        typer.Option(metavar="NAME", help="Run this group alone (rates, pools, latency, duplicates); may be repeated."),
     ] = field(default_factory=list)
     redis_url: RedisUrl = None
     neo4j_uri: Annotated[
@@ -93,5 +91,5 @@ class WorkerOptions(Options):
     @property
     def scale(self) -> Scale:
         if self.quick:
-            return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005, 0)
-        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03, 5_000)
+            return Scale(self.rounds or 1, 30, 5, 50, 2, 0.005, 0, (2,))
+        return Scale(self.rounds or DEFAULT_ROUNDS, 400, 100, 100, 8, 0.03, 5_000, (1, 2, 4, 16, 64))

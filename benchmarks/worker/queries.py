@@ -1,4 +1,4 @@
-"""Queries of the worker: loaded at once, after 10 ms, and from a graph, in batches too. Imported by the worker."""
+"""Queries of the worker: loaded at once, after a while, and from a graph, in batches too. Imported by the worker."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from refresher.queries import MAX_CONCURRENCY
 
 AT_ONCE: Final = "at_once"
 TEN_MS: Final = "ten_ms"
+FIFTY_MS: Final = "fifty_ms"
+ONE_SECOND: Final = "one_second"
 PERSON: Final = "person"
 BATCHED: Final = "batched_at_once"
 BATCHED_PERSON: Final = "batched_person"
@@ -37,6 +39,20 @@ def at_once(tx: Any, person_id: int) -> Value:
 def ten_ms(tx: Any, person_id: int) -> Value:
     """Return it after 10 ms."""
     time.sleep(LOAD_SECONDS)
+    return _VALUE
+
+
+@query(FIFTY_MS, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h")
+def fifty_ms(tx: Any, person_id: int) -> Value:
+    """Return it after 50 ms."""
+    time.sleep(0.05)
+    return _VALUE
+
+
+@query(ONE_SECOND, ttl="1h", concurrency=MAX_CONCURRENCY, grace="1h")
+def one_second(tx: Any, person_id: int) -> Value:
+    """Return it after a second."""
+    time.sleep(1.0)
     return _VALUE
 
 

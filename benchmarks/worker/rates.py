@@ -35,6 +35,8 @@ QUERIES: Final = {
     BATCHED_AT_ONCE: queries.BATCHED,
     BATCHED_READ: queries.BATCHED_PERSON,
 }
+SIZES: Final = {Pool.PREFORK: 1, Pool.SOLO: 1, Pool.THREADS: 4}
+"""One process, or four threads in it."""
 COLUMNS: Final = ("pool", "tasks", "events", "per_second", "us_each", "of_no_op")
 
 
@@ -70,7 +72,7 @@ _BY_NAME: Final = {competitor.name: competitor for competitor in COMPETITORS}
 
 def measured_rates(broker: BrokerKind, servers: Servers, graph: GraphTarget, options: WorkerOptions) -> Result:
     """Measure in all pools, with one broker."""
-    tallies = {pool: _tally(pool, servers, graph, options) for pool in Pool}
+    tallies = {pool: _tally(pool, servers, graph, options) for pool in SIZES}
     group = f"rates-{broker}"
     return Result(
         group,
@@ -86,7 +88,7 @@ def _tally(pool: Pool, servers: Servers, graph: GraphTarget, options: WorkerOpti
     order = random.Random(options.seed)  # noqa: S311 - no secret
     with ExitStack() as stack:
         sources = {what: stack.enter_context(TriggerSource(servers, query)) for what, query in QUERIES.items()}
-        worker = stack.enter_context(running_worker(servers, graph, pool))
+        worker = stack.enter_context(running_worker(servers, graph, pool, SIZES[pool]))
         for turn in turns(list(_BY_NAME), rounds=scale.rounds, slices=1, rng=order):
             competitor = _BY_NAME[turn.name]
             worker.switch_events(on=competitor.events)

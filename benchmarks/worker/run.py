@@ -18,6 +18,7 @@ from benchmarks.worker import duplicates
 from benchmarks.worker.duplicates import measured_duplicates
 from benchmarks.worker.latency import measured_latency
 from benchmarks.worker.options import BrokerKind, WorkerOptions
+from benchmarks.worker.pools import measured_pools
 from benchmarks.worker.rates import measured_rates
 from benchmarks.worker.worker_proc import GraphTarget, graph_target
 
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 RATES: Final = "rates"
+POOLS: Final = "pools"
 LATENCY: Final = "latency"
-GROUPS: Final = (RATES, LATENCY, duplicates.GROUP)
+GROUPS: Final = (RATES, POOLS, LATENCY, duplicates.GROUP)
 
 
 def run(options: WorkerOptions, console: Console) -> None:
@@ -69,6 +71,8 @@ def _groups(
     for kind, its_servers in by_broker.items():
         if RATES in wanted:
             yield f"{RATES}-{kind}", partial(measured_rates, kind, its_servers, graph, options)
+        if POOLS in wanted:
+            yield f"{POOLS}-{kind}", partial(measured_pools, kind, its_servers, graph, options)
         if LATENCY in wanted:
             yield f"{LATENCY}-{kind}", partial(measured_latency, kind, its_servers, graph, options)
     if duplicates.GROUP in wanted:

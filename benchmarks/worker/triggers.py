@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Final, Self
 
 from api_client import CacheClient
-from api_client.protocol.entry import decode_header
+from api_client.protocol.entry import Header, decode_header
 from api_client.protocol.keys import CacheKey
 from benchmarks.apparatus.entries import Published, Seeder, params_of
 from benchmarks.apparatus.servers import Servers
@@ -83,6 +83,16 @@ class TriggerSource:
             time.sleep(_POLL_SECONDS)
             keys = late
 
+    def span_seconds(self, numbers: list[int]) -> float:
+        """Return the time from the begin of their first load to the end of the last one, by Redis' clock."""
+        headers = [self._header(self.key(number)) for number in numbers]
+        began = min(header.read_started_us for header in headers if header)
+        return (max(header.fetched_at_us for header in headers if header) - began) / 1e6
+
     def _is_fresh(self, key: CacheKey) -> bool:
+        header = self._header(key)
+        return header is not None and header.soft_expiry_us > self._seeder.now_us()
+
+    def _header(self, key: CacheKey) -> Header | None:
         raw: Any = self._redis.get(key.entry)
-        return raw is not None and decode_header(raw, key.digest).soft_expiry_us > self._seeder.now_us()
+        return None if raw is None else decode_header(raw, key.digest)

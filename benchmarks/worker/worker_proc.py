@@ -120,13 +120,12 @@ class RunningWorker:
     Args:
         process: its main process.
         place: its servers.
-        pool: its pool.
+        size: how many tasks its pool runs at a time.
         control: where its tasks leave their marks.
     """
 
-    def __init__(self, process: GuardedProcess, servers: Servers, pool: Pool, control: redis.Redis) -> None:
-        self.pool: Pool = pool
-        self._process, self._control = process, control
+    def __init__(self, process: GuardedProcess, servers: Servers, size: int, control: redis.Redis) -> None:
+        self._process, self._size, self._control = process, size, control
         # As readers publish, but patiently: a machine that stands still for half a second is not to end the run.
         self._app = PublishingApp.to(servers.broker_url, _ANSWER_SECONDS)
         self._queue: Any = queue_for(servers.namespace, servers.broker_url, has_waiter=False)
@@ -160,16 +159,20 @@ class RunningWorker:
         self.send(tasks.MARK)
         publish()
         self.send(tasks.MARK)
-        self._control.rpush(tasks.OPEN, *range(self.pool.size))
+        self.open_gate()
         marks = self._when_there(tasks.MARKS, 2, _SPAN_SECONDS)
         return marks[1] - marks[0]
 
     def hold_pool(self, *, within_seconds: float = _SPAN_SECONDS) -> None:
         """Wait until all of the pool stands before the gate."""
         self._control.delete(tasks.ARRIVED, tasks.OPEN, tasks.MARKS)
-        for number in range(self.pool.size):
+        for number in range(self._size):
             self.send(tasks.GATE, number)
-        self._when_there(tasks.ARRIVED, self.pool.size, within_seconds)
+        self._when_there(tasks.ARRIVED, self._size, within_seconds)
+
+    def open_gate(self) -> None:
+        """Let the pool go on."""
+        self._control.rpush(tasks.OPEN, *range(self._size))
 
     def wait_until_ready(self) -> None:
         """Return when the worker works.
@@ -178,7 +181,7 @@ class RunningWorker:
             BenchError: it does not.
         """
         self.hold_pool(within_seconds=_START_SECONDS)
-        self._control.rpush(tasks.OPEN, *range(self.pool.size))
+        self.open_gate()
 
     def close(self) -> None:
         self._app.close()
@@ -195,8 +198,8 @@ class RunningWorker:
 
 
 @contextmanager
-def running_worker(servers: Servers, graph: GraphTarget, pool: Pool) -> Iterator[RunningWorker]:
-    """Run a worker with the default settings, but for pool and addresses.
+def running_worker(servers: Servers, graph: GraphTarget, pool: Pool, size: int) -> Iterator[RunningWorker]:
+    """Run a worker with the default settings, but for its pool, the size of that, and addresses.
 
     Raises:
         BenchError: it did not start.
@@ -204,16 +207,15 @@ def running_worker(servers: Servers, graph: GraphTarget, pool: Pool) -> Iterator
     environ = {
         **graph.environ,
         **servers.environ,
-        "CACHE_XFETCH_WORKERS": str(pool.size),
+        "CACHE_XFETCH_WORKERS": str(size),
         "REFRESHER_QUERIES": queries.__name__,
         tasks.CONTROL_URL: servers.control_url,
-        tasks.POOL: pool.value,
     }  # fmt: skip
-    app, name = ["-A", tasks.__name__], f"{pool}@{servers.namespace}"
+    app, name = ["-A", tasks.__name__], f"{pool}-{size}@{servers.namespace}"
     with (
         redis.Redis.from_url(servers.control_url) as control,
-        celery_process(app, name, "WARNING", environ) as process,
-        closing(RunningWorker(process, servers, pool, control)) as worker,
+        celery_process(app, name, "WARNING", environ, options=["-P", pool]) as process,
+        closing(RunningWorker(process, servers, size, control)) as worker,
     ):
         worker.wait_until_ready()
         yield worker

@@ -31,17 +31,31 @@ log: Final = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
 READY_KEY: Final = "refresher.ready"
+GREEN_POOLS: Final = ("gevent", "eventlet")
 
 
-def log_problems(settings: WorkerSettings, app: Celery | None = None) -> list[str]:
-    """Log what is wrong around a starting worker of ``app``, each with its remedy; returns the texts."""
+def log_problems(settings: WorkerSettings, app: Celery | None = None, pool: type | None = None) -> list[str]:
+    """Log what is wrong around a starting worker of ``app`` with this pool, each with its remedy; returns the texts."""
     checks = [cache_problem(settings), graph_problem(settings), _queries(settings)]
     if app is not None:
         checks.append(queue_problem(app, settings))
+    if pool is not None:
+        checks.append(pool_problem(pool))
     problems = [problem for problem in checks if problem]
     for problem in problems:
         log.error("%s", problem)
     return problems
+
+
+def pool_problem(pool: type) -> str | None:
+    """Return why a worker should not have this pool of Celery's, as text; None: it may."""
+    name = pool.__module__.rpartition(".")[2]
+    if name not in GREEN_POOLS:
+        return None
+    return (
+        f"the pool {name} is slow: from a broker on Redis, Celery takes at most -c messages every two seconds with it, "
+        "and it may not end on SIGTERM: use -P threads, or the default"
+    )
 
 
 def queue_problem(app: Celery, settings: WorkerSettings) -> str | None:

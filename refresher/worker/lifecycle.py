@@ -38,7 +38,7 @@ class LifecycleStep(_Step):
 
     def start(self, worker: Any) -> None:
         """Run the checks. The worker's health is served meanwhile."""
-        worker.app.refresher_lifecycle.log_problems()
+        worker.app.refresher_lifecycle.log_problems(worker)
 
 
 class Lifecycle:
@@ -80,11 +80,11 @@ class Lifecycle:
         self._metrics.start()
         warn_of_unchecked_versions()
 
-    def log_problems(self) -> None:
+    def log_problems(self, worker: Any) -> None:
         """Log what is wrong around the worker."""
         from refresher.ops.startup_checks import log_problems
 
-        log_problems(self._settings, self._app)
+        log_problems(self._settings, self._app, worker.pool_cls)
 
     def _begin_to_consume(self, sender: Any = None, **_: Any) -> None:
         if getattr(sender, "app", None) is self._app:

@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 from celery import Celery, signals
+from celery.concurrency import get_implementation
 from kombu import Queue
 
 from api_client import ConfigurationError
 from api_client.protocol.messages import TASK_NAME, RefreshItem
 from refresher import WorkerSettings, install
 from refresher.embedded import free_port
-from refresher.ops.startup_checks import queue_problem
+from refresher.ops.startup_checks import pool_problem, queue_problem
 from refresher.worker.app import CONSUMER, celery_settings
 from refresher.worker.tasks import resend
 
@@ -179,6 +180,11 @@ def test_another_broker_than_the_readers_is_told_without_its_password(
     problem = queue_problem(app, settings) or ""
     assert ("refreshes arrive only if both are the same broker" in problem) is not is_well
     assert "c4nary" not in problem
+
+
+@pytest.mark.parametrize(("pool", "is_slow"), [("prefork", False), ("threads", False), ("gevent", True)])
+def test_a_worker_is_told_that_its_pool_is_slow(pool: str, is_slow: bool) -> None:
+    assert (f"the pool {pool} is slow" in (pool_problem(get_implementation(pool)) or "")) is is_slow
 
 
 def test_a_worker_s_part_that_is_not_installed_is_named_with_its_extra() -> None:
