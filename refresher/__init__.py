@@ -5,7 +5,7 @@ Policy belongs here; what a reader needs is in `api_client`, which imports nothi
 ```python
 from refresher import query
 
-@query("friends_of", ttl="5m", grace="1h", degree="MATCH (p:Person {id: $person_id}) RETURN COUNT { (p)--() }")
+@query("friends_of", ttl="5m", grace="1h")
 def friends_of(tx, person_id: int) -> list[dict]:
     return tx.run("MATCH (:Person {id: $id})-[:KNOWS]-(f) RETURN f.name AS name", id=person_id).data()
 ```

@@ -110,7 +110,7 @@ class WorkerSettings(SharedSettings, frozen=True, kw_only=True):
     ] = 0
     refresh_mode: Annotated[
         RefreshMode, msgspec.Meta(description="topology_sensitive or plain"), env("TSPR_REFRESH_MODE")
-    ] = RefreshMode.TOPOLOGY_SENSITIVE
+    ] = RefreshMode.PLAIN
     compress_min_bytes: Annotated[
         int,
         msgspec.Meta(ge=0, le=512 * MEBIBYTE, description="bytes, 0 (never) to 536870912"),

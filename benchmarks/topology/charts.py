@@ -70,7 +70,7 @@ def _degrees(bucket: int) -> str:
     return str(low) if low == high else f"{low}–{high}"
 
 
-_NAMES: Final = {GraphKind.RMAT: "R-MAT", GraphKind.SNB: "social network"}
+NAMES: Final = {GraphKind.RMAT: "R-MAT", GraphKind.SNB: "social network"}
 _MIN_LEADS: Final = 5
 
 
@@ -86,7 +86,7 @@ def charts_of(
         and point.ttl_seconds == extent.ttls_seconds[0] and point.skew is extent.skews[0]
     ]  # fmt: skip
     yield Plot(
-        f"topology-{graph}-p95", f"{_NAMES[graph]}: 95th percentile of a read's time, by mode", "", "p95 (ms)",
+        f"topology-{graph}-p95", f"{NAMES[graph]}: 95th percentile of a read's time, by mode", "", "p95 (ms)",
         tuple(_bars(at_base, measured, p95_ms)), PlotKind.BARS,
         "Without grace the 95th percentile falls off a cliff once fewer than one read in twenty waits for a load. "
         "With workers no read waits, whatever the mode. Bars: median over the seeds; lines: smallest and largest.",
@@ -97,7 +97,7 @@ def charts_of(
         if len(series) > 1 and len(series[-1].x) > 1:
             yield _beta_plot(graph, setting, series)
     yield Plot(
-        f"topology-{graph}-leads", f"{_NAMES[graph]}: how early refreshes were triggered", "degree of the key's person",
+        f"topology-{graph}-leads", f"{NAMES[graph]}: how early refreshes were triggered", "degree of the key's person",
         "before the soft expiry (ms)", tuple(_lead_time_series(outcomes)), PlotKind.LINES,
         "Medians, and the middle half about them. What is plain grows with how often a key is read, too: hubs are "
         "read more, so one of their many reads draws a long lead.",
@@ -137,7 +137,7 @@ def _beta_plot(graph: GraphKind, setting: Setting, series: tuple[Series, ...]) -
     share = "reads that waited" if is_own else "reads served after the soft expiry"
     return Plot(
         f"topology-{graph}-beta-{'own-process' if is_own else 'workers'}",
-        f"{_NAMES[graph]}, refreshed by {'the own process' if is_own else 'workers'}: {share}, against recomputes",
+        f"{NAMES[graph]}, refreshed by {'the own process' if is_own else 'workers'}: {share}, against recomputes",
         "recomputes/s", f"{share} (%)", series, PlotKind.LINES,
         "Each line is one mode, from its smallest β0 to its largest. The line below is better at the same load of the "
         "graph: a mode that is only earlier moves along the line of the other. Means over the seeds.",

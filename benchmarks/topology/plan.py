@@ -148,14 +148,14 @@ QUICK: Final = Extent(
 )  # fmt: skip
 USUAL: Final = Extent(
     ttls_seconds=(BASE_TTL_SECONDS, 6.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0), loads=_loads(400),
-    skews=(Skew.BY_DEGREE, Skew.EVENLY), betas=(0.5, 2.0),
+    skews=(Skew.BY_DEGREE, Skew.EVENLY), betas=(0.25, 0.5, 2.0, 4.0, 8.0),
     seeds=5, graphs_with_grid=(GraphKind.RMAT,), scale=11, persons=2_000, keys=80,
     warm_up_seconds=0.1, trial_seconds=0.35, workers=8,
 )  # fmt: skip
 FULL: Final = replace(
     USUAL,
     ttls_seconds=(BASE_TTL_SECONDS, 6.0, 20.0), pauses_seconds=(BASE_PAUSE_SECONDS, 0.0, 0.2),
-    loads=_loads(200, 800), betas=(0.25, 0.5, 2.0, 4.0), graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB),
+    loads=_loads(200, 800), graphs_with_grid=(GraphKind.RMAT, GraphKind.SNB),
     warm_up_seconds=0.2, trial_seconds=2.0, workers=16,
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from benchmarks.errors import BenchError
 from benchmarks.reports.provenance import make_folder, provenance
 from benchmarks.reports.report import present
 from benchmarks.topology import queries as worker_queries
+from benchmarks.topology.expected import expected_result
 from benchmarks.topology.model import GraphModel, GraphTarget, graph_target, keys_of, make_model
 from benchmarks.topology.on_workers import OnWorkers
 from benchmarks.topology.options import TopologyOptions
@@ -176,7 +177,8 @@ def run(options: TopologyOptions, console: Console) -> None:
         with graph_target(options.neo4j_uri, model) as graph, _worker(options, here, graph):
             about = _provenance(options, here, graph)
             outcomes = asyncio.run(measured(options, here, graph, model, console))
-    present(options.out, about, results_of(outcomes, options), console)
+    results = [*results_of(outcomes, options), expected_result(model, options.seed)]
+    present(options.out, about, results, console)
 
 
 def _worker(options: TopologyOptions, here: Servers, graph: GraphTarget) -> AbstractContextManager[None]:

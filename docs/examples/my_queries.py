@@ -12,7 +12,7 @@ from typing import Any
 from refresher import query
 
 
-@query("friends_of", ttl="5m", grace="1h", degree="MATCH (p:Person {id: $person_id}) RETURN COUNT { (p)--() }")
+@query("friends_of", ttl="5m", grace="1h")
 def friends_of(tx: Any, person_id: int) -> list[dict[str, Any]]:
     """Return the names of a person's friends."""
     rows: list[dict[str, Any]] = tx.run(

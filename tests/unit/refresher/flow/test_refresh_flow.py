@@ -39,7 +39,7 @@ from refresher.flow.refresh import Refresher
 from refresher.flow.renewals import HeldLease
 from refresher.graph.failures import classify_error
 from refresher.queries import Loaded, Registry, query
-from refresher.settings import WorkerSettings
+from refresher.settings import RefreshMode, WorkerSettings
 from tests.support.lease_steps import StepByStep
 from tests.support.lease_world import a_header
 from tests.support.payloads import read_payload
@@ -178,7 +178,8 @@ def test_each_run_has_a_nonce_of_its_own(worker: Worker) -> None:
     assert {len(nonce) for nonce in nonces} == {8}
 
 
-def test_the_header_says_what_the_run_was_and_when(worker: Worker) -> None:
+def test_the_header_says_what_the_run_was_and_when() -> None:
+    worker = Worker(refresh_mode=RefreshMode.TOPOLOGY_SENSITIVE)
     worker.refresher.refresh(ITEM)
     header = worker.header()
     assert (header.token, header.generation, header.bookmarks, header.nonce) == (
