@@ -22,6 +22,7 @@ class Case:
 
     ``flags`` are the model's own (``READERS=2`` or ``FOLLOWER``). ``violated`` is the number of the invariant that a
     broken variant must break first, and 0 for what must hold. ``what`` says what is in it, or what is broken.
+    ``model`` is the file, ``lease`` or ``tags``.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Case:
     flags: tuple[str, ...]
     violated: int = 0
     is_long: bool = False
+    model: str = "lease"
 
 
 def bounded(readers: int, runs: int, invalidations: int, *more: str) -> tuple[str, ...]:
@@ -153,4 +155,61 @@ ROWS: Final = (
     *rows("the follower lags", 3, "FOLLOWER", "NO_BOOKMARK", tokens=("hybrid",)),
     *rows("invalidate deletes the value alone", 3, "INVALIDATE_VALUE_ONLY"),
     row("lease == tok", "hybrid, no nonce", "data loss, clock back", 3, "FAULTS=2", "RESTARTS", "CLOCK_STEPS_BACK"),
+)  # fmt: skip
+
+
+def tagged(
+    name: str, what: str, runs: int, invalidations: int, *flags: str, violated: int = 0, is_long: bool = False
+) -> Case:
+    """Return a case of the tags' model."""
+    bounds = (f"RUNS={runs}", f"INVALIDATIONS={invalidations}")
+    return Case(name, what, (*bounds, *flags), violated, is_long, "tags")
+
+
+TAGS_UPHELD: Final = (
+    tagged("two invalidations of a tag", "two runs of one key, soft invalidations", 2, 2, "NO_HARD"),
+    tagged("soft and hard", "the same, each soft or hard", 2, 2, is_long=True),
+    tagged("two keys of a tag", "a run moves a key behind the walk", 2, 1, "KEYS=2"),
+    tagged("taken over", "an invalidator stops between any two steps, and a worker finishes", 1, 2, "FINISHER"),
+    tagged("taken over, two keys", "the same with two keys", 1, 1, "KEYS=2", "FINISHER"),
+    tagged("tag clock lost", "the clock's number is evicted, or lost in a failover", 1, 2, "NO_HARD", "FAULT",
+           "LOSES_CLOCK"),
+    tagged("tagged key lost", "its entry or its record is lost", 2, 1, "FAULT", "LOSES_KEY"),
+    tagged("tag and follower", "loads read from a follower of the graph that lags", 2, 1, "NO_HARD", "FOLLOWER"),
+)  # fmt: skip
+
+
+def broken_tags(name: str, what: str, runs: int, invalidations: int, *flags: str) -> Case:
+    """Return a broken variant of the tags' model: each loses an invalidation."""
+    return tagged(name, what, runs, invalidations, *flags, violated=3)
+
+
+TAGS_BROKEN: Final = (
+    broken_tags("clock read after the load", "what was invalidated during the load counts as before it", 1, 1,
+                "CLOCK_AFTER_LOAD"),
+    broken_tags("last not compared", "a run ignores that its tag was invalidated since", 1, 1, "LAST_IGNORED"),
+    broken_tags("registered after the commit", "until then no invalidation finds the entry", 1, 1,
+                "REGISTER_AFTER_COMMIT"),
+    broken_tags("walked before marked", "a run registers between the two", 1, 1, "WALK_BEFORE_MARK"),
+    broken_tags("marked before ticked", "the mark has a number that loads have read already", 1, 1,
+                "MARK_BEFORE_TICK"),
+    broken_tags("last is the later mark's", "two marks arrive in the other order, and the smaller number stays", 1, 2,
+                "LAST_IS_N"),
+    broken_tags("walk ends where the mark saw the end", "a run moves the key behind it, and never commits", 1, 1,
+                "WALK_ENDS_AT_MARK"),
+    broken_tags("pending by tag", "the first to finish removes what another has yet to finish", 1, 2, "FINISHER",
+                "PENDING_BY_TAG"),
+    broken_tags("kept after marked", "the invalidator stops between the two, and no worker knows", 1, 1,
+                "KEEP_AFTER_MARK"),
+    broken_tags("finished before walked", "as above, later", 1, 1, "FINISH_BEFORE_WALK"),
+    broken_tags("cursor before its page", "who takes over goes on behind a page that was not invalidated", 1, 1,
+                "FINISHER", "CURSOR_BEFORE_ITS_PAGE"),
+    broken_tags("bookmarks of the tag ignored", "a load that began after it reads from a follower that lags", 2, 1,
+                "NO_HARD", "FOLLOWER", "MARKS_IGNORED"),
+    broken_tags("tag clock only counts", "its number is lost, and numbers come again", 1, 2, "NO_HARD", "FAULT",
+                "LOSES_CLOCK", "CLOCK_COUNTS_ONLY"),
+    broken_tags("index lost", "no bug but a limit: a registration is evicted, or lost in a failover", 2, 1, "FAULT",
+                "LOSES_INDEX"),
+    broken_tags("state lost", "no bug but a limit: an acknowledged mark is evicted, or lost in a failover", 2, 1,
+                "FAULT", "LOSES_STATE"),
 )  # fmt: skip

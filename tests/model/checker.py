@@ -71,7 +71,7 @@ def check(case: Case, folder: Path) -> Result:
         SpinFailed: the search was not complete, or a tool failed.
     """
     flags = [f"-D{flag}" for flag in case.flags]
-    _run(["spin", "-a", *flags, str(MODEL / "lease.pml")], folder)
+    _run(["spin", "-a", *flags, _file(case)], folder)
     # An error is found soon, and most worlds are looked through before gcc would have optimised their verifier.
     level = "-O2" if case.is_long else "-O0" if case.violated else "-Og"
     _run(["gcc", "-w", level, *EXHAUSTIVE, "-o", "pan", "pan.c"], folder)
@@ -82,7 +82,7 @@ def check(case: Case, folder: Path) -> Result:
     found = _number(r"errors: (\d+)", said)
     if not found and any(sign in said for sign in INCOMPLETE):
         raise SpinFailed(said)
-    events = _events(flags, folder) if found else ()
+    events = _events(case, folder) if found else ()
     return Result(
         case,
         _violated(said, events) if found else 0,
@@ -98,21 +98,26 @@ def check(case: Case, folder: Path) -> Result:
 def shortest_way(case: Case, folder: Path) -> tuple[str, ...]:
     """Return the events of the shortest way to the error of a broken variant."""
     flags = [f"-D{flag}" for flag in case.flags]
-    _run(["spin", "-a", *flags, str(MODEL / "lease.pml")], folder)
+    _run(["spin", "-a", *flags, _file(case)], folder)
     _run(["gcc", "-w", "-O1", "-DREACH", *EXHAUSTIVE, "-o", "pan", "pan.c"], folder)
     _run(["./pan", "-i", f"-m{MAX_STORY}"], folder)
-    return _events(flags, folder)
+    return _events(case, folder)
 
 
 def simulate(case: Case, seed: int, folder: Path) -> tuple[str, ...]:
     """Return the events of one run of the model that takes a random way."""
     flags = [f"-D{flag}" for flag in case.flags]
-    return _lines(_run(["spin", f"-n{seed}", "-u2000", *flags, str(MODEL / "lease.pml")], folder))
+    return _lines(_run(["spin", f"-n{seed}", "-u2000", *flags, _file(case)], folder))
 
 
-def _events(flags: list[str], folder: Path) -> tuple[str, ...]:
+def _events(case: Case, folder: Path) -> tuple[str, ...]:
     (trail,) = folder.glob("*.trail")
-    return _lines(_run(["spin", "-k", str(trail), *flags, str(MODEL / "lease.pml")], folder))
+    flags = [f"-D{flag}" for flag in case.flags]
+    return _lines(_run(["spin", "-k", str(trail), *flags, _file(case)], folder))
+
+
+def _file(case: Case) -> str:
+    return str(MODEL / f"{case.model}.pml")
 
 
 def _lines(said: str) -> tuple[str, ...]:

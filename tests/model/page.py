@@ -11,9 +11,15 @@ from tests.model.checker import Result
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "protocol.md"
 NUMBERS: Final = "states | transitions | depth |"
+_UPHELD: Final = (
+    f"| configuration | what happens in it | result | {NUMBERS}\n| --- | --- | --- | ---: | ---: | ---: |\n"
+)
+_BROKEN: Final = f"| broken variant | what is broken | breaks | {NUMBERS}\n| --- | --- | --- | ---: | ---: | ---: |\n"
 HEADS: Final = {
-    "upheld": f"| configuration | what happens in it | result | {NUMBERS}\n| --- | --- | --- | ---: | ---: | ---: |\n",
-    "broken": f"| broken variant | what is broken | breaks | {NUMBERS}\n| --- | --- | --- | ---: | ---: | ---: |\n",
+    "upheld": _UPHELD,
+    "broken": _BROKEN,
+    "tags": _UPHELD,
+    "tags-broken": _BROKEN,
     "rows": f"| commit rule | token | what happens | result | {NUMBERS}\n"
             "| --- | --- | --- | --- | ---: | ---: | ---: |\n",
 }  # fmt: skip

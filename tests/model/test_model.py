@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from api_client.transport.scripts import STEPS
+from api_client.transport.scripts import SCRIPTS, STEPS
 from tests.model import page
-from tests.model.cases import BROKEN, INVARIANTS, ROWS, UPHELD, Case
+from tests.model.cases import BROKEN, INVARIANTS, ROWS, TAGS_BROKEN, TAGS_UPHELD, UPHELD, Case
 from tests.model.checker import MODEL, Result, check, missing_tools, shortest_way, spin_version
 from tests.model.timelines import STORIES, Story, story_text
 from tests.support.requirements import IS_LONG, skip_or_fail
@@ -42,21 +42,21 @@ def named(case: Case | Story) -> str:
     return case.name.replace(" | ", ", ")
 
 
-@pytest.mark.parametrize("case", [case for case in UPHELD if IS_LONG or not case.is_long], ids=named)
+@pytest.mark.parametrize("case", [case for case in (*UPHELD, *TAGS_UPHELD) if IS_LONG or not case.is_long], ids=named)
 def test_every_invariant_holds_in_every_state(case: Case, tmp_path: Path, text: str, spin: str) -> None:
     result = check(case, tmp_path)
     assert not result.violated, result.events
     if not case.is_long:
-        stands_on_the_page(result, "upheld", text, spin)
+        stands_on_the_page(result, "tags" if case in TAGS_UPHELD else "upheld", text, spin)
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=named)
+@pytest.mark.parametrize("case", (*BROKEN, *TAGS_BROKEN), ids=named)
 def test_a_broken_variant_is_refuted_by_the_invariant_that_it_breaks(
     case: Case, tmp_path: Path, text: str, spin: str
 ) -> None:
     result = check(case, tmp_path)
     assert INVARIANTS.get(result.violated) == INVARIANTS[case.violated], result.events
-    stands_on_the_page(result, "broken", text, spin)
+    stands_on_the_page(result, "tags-broken" if case in TAGS_BROKEN else "broken", text, spin)
 
 
 @pytest.mark.long
@@ -92,3 +92,9 @@ def test_each_script_is_a_step_of_the_model_and_is_taken_by_somebody() -> None:
     for script in STEPS:
         assert f"\ninline {script}(" in steps, script
         assert f" {script}(" in others, script
+
+
+def test_each_script_of_tags_is_in_their_model() -> None:
+    model = (MODEL / "tags.pml").read_text(encoding="utf-8")
+    # A sweep removes what may be forgotten, and the model has no time at which it may.
+    assert [script for script in SCRIPTS if script.startswith("tag_") and f"{script}.lua" not in model] == ["tag_sweep"]
